@@ -1,4 +1,4 @@
-"""Benchmarks of this package: ``python -m benchmarks NAME``.
+"""Measurements of the package's costs: ``python -m benchmarks NAME``.
 
-Imports nothing: ``fresh_process`` measures what importing costs.
+Imports nothing, because ``fresh_process`` measures the time of imports.
 """

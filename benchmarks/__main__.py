@@ -1,4 +1,4 @@
-"""``python -m benchmarks NAME``: measure, and write the figures as JSON."""
+"""Command line of the benchmarks: ``python -m benchmarks NAME`` measures, and writes the figures as JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .model import run as model
 
 __all__ = ["NAMES", "main"]
 
-# Each module has `add_options(parser)` and `run(options)`, which writes to `options.output` where that is not None.
+# Each module has `add_options(parser)` and `run(options)`, which writes to `options.output` unless that is None.
 NAMES: dict[str, ModuleType] = {
     "run": run,
     "torch-calls": torch_calls,
@@ -31,7 +31,7 @@ NAMES: dict[str, ModuleType] = {
 
 
 def main() -> None:
-    """Run the named benchmark."""
+    """Run the named measurement."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     commands = parser.add_subparsers(metavar="NAME", required=True)
     for name, module in NAMES.items():

@@ -1,7 +1,7 @@
-"""This package's cuDNN calls as a C program that makes the same calls without Python.
+"""Recorder of this package's cuDNN calls, as a C program that makes the same calls without Python.
 
-The functions, their values and which descriptor is which are recorded while a block runs. Pointers to descriptors and
-the handle become names of the program; all other values are bytes.
+The functions, their values and the descriptors are recorded while a block runs. Pointers to descriptors and the handle
+become names in the program; all other values are bytes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Recorder:
         self.lines: list[str] = []
 
     def program(self, functions: str) -> str:
-        """Return the source of a program: declarations for the statements, and `functions` that contain them."""
+        """Return the source of a program: the declarations that the statements need, and `functions`."""
         return _PROGRAM.replace("SLOTS", str(self.count)) + functions
 
     def bind(self, bound: Any, name: str) -> Any:
@@ -53,7 +53,7 @@ class Recorder:
         return call
 
     def slot(self, pointer: Any) -> str:
-        """Return a descriptor's name in the program."""
+        """Return the name of a descriptor in the program."""
         return f"d[{self.slots[getattr(pointer, 'value', pointer)]}]"
 
     def _created(self, kind: int, made: Any) -> str:
@@ -101,7 +101,7 @@ def recording() -> Iterator[Recorder]:
 
     def forget_functions() -> None:
         for name in [name for name in vars(lib) if name.startswith("cudnn")]:
-            delattr(lib, name)  # bound again when it is next used
+            delattr(lib, name)  # bound again at its next use
 
     forget_functions()
     Library._bind = lambda self, name: recorder.bind(bind(self, name), name)  # type: ignore[method-assign]
@@ -155,7 +155,7 @@ def first_result(graph: Graph, open_device: Callable[[], Target], names: Sequenc
 
 
 def compile_program(text: str, folder: Path) -> Path:
-    """Compile a program with gcc to a shared library in this folder."""
+    """Compile a program with gcc in this folder and return its shared library."""
     source, shared = folder / "calls.c", folder / "calls.so"
     source.write_text(text, encoding="utf-8")
     subprocess.run(["gcc", "-O1", "-shared", "-fPIC", "-o", str(shared), str(source), "-ldl"], check=True)

@@ -22,7 +22,7 @@ from cudnn_backend_py.native.fast_call import compiled_library
 
 from .frontend_graph import build
 
-__all__ = ["Frontend", "c_loop", "fill_forward", "fresh", "open_frontend", "torch_varlen"]
+__all__ = ["Frontend", "c_loop", "fill_forward", "open_frontend", "torch_varlen", "with_fresh_arguments"]
 
 
 def fill_forward(p: Attention, buffers: Mapping[str, Any]) -> None:
@@ -54,7 +54,7 @@ class Frontend:
 
 
 def open_frontend(folder: str | None) -> tuple[Frontend | None, str]:
-    """Return cudnn-frontend or None, and a description of it."""
+    """Return cudnn-frontend, or None, and a note on its version or its absence."""
     try:
         if folder:
             sys.path.insert(0, folder)
@@ -62,13 +62,13 @@ def open_frontend(folder: str | None) -> tuple[Frontend | None, str]:
         if "cudnn_backend_py" in str(cudnn.__file__):
             raise ImportError("the module cudnn is this package's own")
         frontend = Frontend(cudnn)
-    except Exception as error:  # whatever its import or its handle raises
+    except Exception as error:  # any error of its import or its handle
         return None, f"not measured: {error}"
     return frontend, f"{frontend.cudnn.__version__}, cuDNN {frontend.cudnn.backend_version()}"
 
 
 def torch_varlen(**more: Any) -> Callable[..., Any] | None:
-    """Return torch's causal attention of packed tokens with shared heads; None where there is none."""
+    """Return torch's attention of packed tokens, causal with shared heads; None if this torch does not have it."""
     try:
         from torch.nn.attention.varlen import varlen_attn
     except ImportError:
@@ -79,8 +79,8 @@ def torch_varlen(**more: Any) -> Callable[..., Any] | None:
     return partial(varlen_attn, **causal, **grouped, **more) if set(more) <= set(names) else None
 
 
-def fresh(call: Callable[..., Any], sets: Sequence[Any]) -> Batch:
-    """Return batches of calls, each with other arguments."""
+def with_fresh_arguments(call: Callable[..., Any], sets: Sequence[Any]) -> Batch:
+    """Return batches of calls, each with a new set of arguments."""
 
     def run(batch: int, calls: int) -> float:
         mine = sets[batch * calls : (batch + 1) * calls]
@@ -93,7 +93,7 @@ def fresh(call: Callable[..., Any], sets: Sequence[Any]) -> Batch:
 
 
 def c_loop(bound: Bound) -> Batch:
-    """Return the lower bound: a C loop with a bound call's plan, handle and variant pack."""
+    """Return the lower bound: a C loop over the plan, the handle and the variant pack of a bound call."""
     function, (handle, plan, pack) = bound.native
     execute = ctypes.cast(function, ctypes.c_void_p)
 

@@ -1,12 +1,12 @@
-"""Time of a new process to its first result: imports, cuDNN, plan, launch. Used by ``python -m benchmarks run``.
+"""Time from a fresh process to its first result: imports, cuDNN, plan, launch. ``python -m benchmarks run`` runs it.
 
 PyTorch is imported, has used the GPU and has made the buffers before the clock starts.
 
     python fresh_process.py WAY --plan FILE --cudnn-frontend FOLDER --program FILE --library FILE --workspace BYTES
 
-WAY is ``plan`` (built, or taken from the cache CUDNN_BACKEND_PLAN_CACHE names), ``load`` (from FILE), ``our-frontend``
-(this package under cudnn-frontend's names), ``cudnn-frontend``, or ``c``: a compiled program, see ``c_calls.py``. Of
-the frontends the steps of making a plan are reported, and what the same plan costs when it is made again.
+WAY is ``plan`` (built, or read from the cache in CUDNN_BACKEND_PLAN_CACHE), ``load`` (from FILE), ``our-frontend``
+(this package under cudnn-frontend's names), ``cudnn-frontend``, or ``c``: a compiled program, see ``c_calls.py``. For
+the frontends, the steps of making a plan are reported, and the cost of making the same plan again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Clock = Callable[[str], None]
 
 
 def start_clock() -> tuple[dict[str, float], Clock]:
-    """Return milliseconds by step, and the function that ends a step."""
+    """Return milliseconds by step, and a function that ends a step."""
     figures: dict[str, float] = {}
     last = time.perf_counter()
 
@@ -96,7 +96,7 @@ def build_by_frontend(cudnn: Any, handle: Any, clock: Clock = lambda _: None) ->
 
 
 def frontend(module: str, clock: Clock) -> tuple[Callable[..., None], Callable[[], dict[str, float]]]:
-    """Return functions that run a plan of a module with cudnn-frontend's names, and that report its steps."""
+    """Return a function that runs the plan of a frontend module, and one that reports the steps of making it."""
     cudnn = importlib.import_module(module)
     clock("import")
     handle = cudnn.create_handle()
@@ -108,18 +108,18 @@ def frontend(module: str, clock: Clock) -> tuple[Callable[..., None], Callable[[
     def run(*buffers: Any) -> None:
         graph.execute(dict(zip(tensors, buffers, strict=True)), workspace, handle=handle)
 
-    def told() -> dict[str, float]:
+    def report_steps() -> dict[str, float]:
         again, clock = start_clock()
         for number in range(5):
             build_by_frontend(cudnn, handle)
             clock(str(number))
         return {f"plan: {name}": ms for name, ms in steps.items()} | {"plan again": statistics.median(again.values())}
 
-    return run, told
+    return run, report_steps
 
 
 def c_program(program: str, library: str, workspace_bytes: int, clock: Clock) -> Callable[..., None]:
-    """Return a function that runs a C program's plan on q, k, v, o and stats."""
+    """Return a function that runs the plan of a C program on q, k, v, o and stats."""
     calls = ctypes.CDLL(program)
     clock("import")
     assert calls.load(library.encode()) == 0
@@ -152,9 +152,9 @@ def main() -> None:
     if options.way == "cudnn-frontend" and options.cudnn_frontend:
         sys.path.insert(0, options.cudnn_frontend)
     figures, clock = start_clock()
-    told: Callable[[], dict[str, float]] = dict
+    report_steps: Callable[[], dict[str, float]] = dict
     if options.way in FRONTENDS:
-        run, told = frontend(FRONTENDS[options.way], clock)
+        run, report_steps = frontend(FRONTENDS[options.way], clock)
     elif options.way == "c":
         run = c_program(options.program, options.library, options.workspace, clock)
     else:
@@ -166,7 +166,7 @@ def main() -> None:
     figures["total"] = sum(figures.values())
     want = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
     torch.testing.assert_close(o, want, atol=5e-3, rtol=3e-3)
-    print(json.dumps(figures | told()))
+    print(json.dumps(figures | report_steps()))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Compare our frontend with cudnn-frontend: execute with a dict, and a new process to its first result.
+"""Costs of our frontend and of cudnn-frontend: execute with a dict as variant pack, and a fresh process's first result.
 
 Both modules are imported in one process under their own names and take turns; fresh processes take turns, too. In
-these PyTorch is imported, has used the GPU and has made the buffers before the clock starts, so that what is counted is
-the module's own: import, handle, graph, plan, launch. Neither has a cache of plans on disk, and files are read once
-before anything is counted.
+these, PyTorch is imported, has used the GPU and has made the buffers before the clock starts, so that only the
+module's own steps count: import, handle, graph, plan, launch. Neither has a cache of plans on disk, and files are read
+once before the measurement.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from cudnn_backend_py.execution.timing import repeat, rotate
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.terminal import open_console
 
-from .contenders import Frontend, fresh, open_frontend
+from .contenders import Frontend, open_frontend, with_fresh_arguments
 from .problems import SMALL
 
 __all__ = ["add_options", "run"]
@@ -36,12 +36,12 @@ __all__ = ["add_options", "run"]
 BATCHES, CALLS = 43, 100
 FRESH_PROCESS = Path(__file__).with_name("fresh_process.py")
 WAYS = ("our-frontend", "cudnn-frontend")
-#: What our part of a cost may be of cudnn-frontend's.
+#: The largest accepted ratio of our cost to cudnn-frontend's.
 LIMITS = {"same": 0.7, "fresh": 0.8, "first result": 0.6}
 
 
 def calls(theirs: Frontend, direction: Direction) -> dict[str, dict[str, float]]:
-    """Return microseconds of an execute by module, with the same and with other buffers at each call."""
+    """Return microseconds of an execute by module, with the same buffers at each call and with other buffers."""
     import torch
 
     sets = make_buffers(SMALL, direction, BATCHES * CALLS)
@@ -53,7 +53,7 @@ def calls(theirs: Frontend, direction: Direction) -> dict[str, dict[str, float]]
         torch.cuda.synchronize()
         results.append([sets[0][item].clone() for item in (("o", "stats") if direction == "forward" else ("dq", "dk"))])
         contenders[f"{name}, same"] = repeat(partial(graph.execute, *arguments(sets[0])))
-        contenders[f"{name}, fresh"] = fresh(graph.execute, [arguments(one) for one in sets])
+        contenders[f"{name}, fresh"] = with_fresh_arguments(graph.execute, [arguments(one) for one in sets])
     torch.testing.assert_close(*results)
     return {name: microseconds(timing) for name, timing in host_times(contenders, BATCHES, CALLS).items()}
 
@@ -61,10 +61,10 @@ def calls(theirs: Frontend, direction: Direction) -> dict[str, dict[str, float]]
 def first_results(folder: str | None, count: int) -> Iterator[dict[str, dict[str, Any]]]:
     """Yield milliseconds from import to first result for both modules, after each pair of processes.
 
-    By step, as medians, and each total.
+    Medians per step, and each total.
     """
     runs: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
-    for number in range(-1, count):  # the first of each reads files and is not counted
+    for number in range(-1, count):  # the first run of each reads files and does not count
         for way in rotate(list(WAYS), number):
             figures = _child(way, folder)
             if number >= 0:
@@ -85,7 +85,7 @@ def _medians(runs: Mapping[str, list[dict[str, float]]]) -> dict[str, dict[str, 
 
 def _child(way: str, folder: str | None) -> dict[str, float]:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    # Found by its folder, so that nothing of either module is imported before the clock starts.
+    # Found by its folder, so that neither module is imported before the clock starts.
     environment["PYTHONPATH"] = os.pathsep.join([str(FRESH_PROCESS.parents[1]), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, "-P", str(FRESH_PROCESS), way, "--cudnn-frontend", folder or ""]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -96,7 +96,7 @@ def _child(way: str, folder: str | None) -> dict[str, float]:
 
 
 def ratios(record: Mapping[str, Any]) -> dict[str, float]:
-    """Return our cost relative to cudnn-frontend's, by measurement."""
+    """Return the ratios of our costs to cudnn-frontend's, by measurement."""
     found = {}
     for direction in DIRECTIONS:
         times = record.get("execute_us", {}).get(direction, {})
@@ -111,7 +111,7 @@ def ratios(record: Mapping[str, Any]) -> dict[str, float]:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options for cudnn-frontend's folder and the number of processes."""
+    """Add the folder of cudnn-frontend and the number of processes."""
     parser.add_argument("--cudnn-frontend", metavar="FOLDER", help="the folder that holds its package cudnn")
     parser.add_argument("--children", type=int, default=9, help="fresh processes of each module, 0 for none")
 

@@ -1,4 +1,4 @@
-"""Graphs to measure, as cudnn-frontend programs build them, with either module."""
+"""Measured graphs, built by either frontend module as programs build them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def build(
         return tensors[name]
 
     def offset_of(name: str) -> Any:
-        """Return the ragged offsets of a tensor; a gradient shares those of its tensor."""
+        """Return the ragged offsets of a tensor; a gradient has those of its tensor."""
         owner = f"ragged_{name.removeprefix('d')}"
         return tensors.get(owner) or add_numbers(owner, p.batch + 1, 1, 1, 1)
 

@@ -1,4 +1,4 @@
-"""Limits for the figures of a record, and the report of exceeded ones."""
+"""Acceptance of a record: limits, and a report on the figures that exceed them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _slower(record: Mapping[str, Any], name: str, other: str) -> float | None:
 
 
 def _against_frontend(record: Mapping[str, Any]) -> float | None:
-    """Return how many shapes differ from cudnn-frontend for the same plan, beyond noise in either direction."""
+    """Return how many shapes differ from cudnn-frontend with the same plan, beyond noise in either direction."""
     rows = []
     for row in record["gpu"]:
         us, tags = row["us"], row["plans"]
@@ -107,7 +107,7 @@ ACCEPTED: tuple[Accepted, ...] = tuple(_accepted())
 
 
 def judge(record: Mapping[str, Any], accepted: Iterable[Accepted] = ACCEPTED) -> list[dict[str, Any]]:
-    """Return for each figure its value, limit and whether it passed; None for what was not measured."""
+    """Return each figure's value and limit, and whether it passed; None for figures that were not measured."""
     found = []
     for item in accepted:
         value = item.figure(record)

@@ -1,6 +1,7 @@
 """Cost of a matrix: 12 graphs x 7 targets x 12 cuDNN versions, verdicts without building.
 
-Then the same is killed half way in a child process and resumed, and a graph that crashes cuDNN is put next to another.
+Then the same matrix is killed half way in a child process and resumed, and a graph that crashes cuDNN is judged with
+another graph.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def twelve_graphs() -> dict[str, Graph]:
 
 
 def run_query(targets: Sequence[str], versions: Sequence[str], cache: Path) -> Matrix:
-    """Judge what is not cached in the folder `cache`."""
+    """Judge the cells that have no answer in the folder `cache`."""
     return matrix(twelve_graphs(), targets, versions, cache=cache, progress=sys.stderr.isatty())
 
 
@@ -82,16 +83,16 @@ def cpu_s() -> float:
 
 
 def count_answers(cache: Path) -> int:
-    """Return the number of answers in a folder."""
+    """Return how many answers a folder holds."""
     return sum(1 for _ in cache.glob("*.answer"))
 
 
-def killed_and_resumed(targets: Sequence[str], versions: Sequence[str], total: int) -> dict[str, int | float]:
-    """Kill a judging child at half its answers, judge again, and count answers given twice."""
+def kill_and_resume(targets: Sequence[str], versions: Sequence[str], total: int) -> dict[str, int | float]:
+    """Kill a child process when half of the cells are answered, resume, and count cells that were answered twice."""
     with tempfile.TemporaryDirectory() as folder:
         cache = Path(folder)
-        asked = ["--targets", *targets, "--versions", *versions, "--into", folder]
-        command = call_command("benchmarks.__main__:main", "matrix", *asked)
+        options = ["--targets", *targets, "--versions", *versions, "--into", folder]
+        command = call_command("benchmarks.__main__:main", "matrix", *options)
         child = subprocess.Popen(command, env=child_environment())
         while poll_process(child) is None and count_answers(cache) < total // 2:
             time.sleep(0.02)
@@ -112,7 +113,7 @@ def killed_and_resumed(targets: Sequence[str], versions: Sequence[str], total: i
 
 
 def with_a_crash(versions: Sequence[str]) -> dict[str, object]:
-    """Judge a graph that crashes many versions, together with a supported one."""
+    """Judge a graph that crashes many versions together with a supported one."""
     inner_stride = Attention(
         batch=2, heads=4, seq_q=512, head_dim=64, layout={"dv": (4 * 512 * 128, 512 * 128, 128, 2)}
     )
@@ -131,11 +132,11 @@ def letters(answered: Matrix, graph: str | None = None) -> Counter[str]:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options for versions, targets, repetitions, and child processes."""
+    """Add versions, targets, repetitions, and options for child processes only."""
     parser.add_argument("--versions", nargs="+", help="the twelve newest that are installed or loaded, if not given")
     parser.add_argument("--targets", nargs="+", default=TARGETS)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--into", type=Path, help=argparse.SUPPRESS)  # only ask, and keep the answers in this folder
+    parser.add_argument("--into", type=Path, help=argparse.SUPPRESS)  # only judge, and keep the answers in this folder
 
 
 def run(options: argparse.Namespace) -> None:
@@ -163,7 +164,7 @@ def run(options: argparse.Namespace) -> None:
         "seconds": seconds,
         "cpu_seconds": cpu_seconds,
         "cpu_ms_per_question": round(min(cpu_seconds) / total * 1e3, 1),
-        "killed_half_way": killed_and_resumed(targets, versions, total),
+        "killed_half_way": kill_and_resume(targets, versions, total),
         "with_a_crashing_graph": with_a_crash(versions),
     }
     print(write_record(record, options.output))

@@ -1,4 +1,4 @@
-"""Attention problems to measure, and how much is measured of each."""
+"""Measured attention problems, and the amount of work for each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cudnn_backend_py.graph.attention import Attention
 
 __all__ = ["FULL", "QUICK", "SHAPES", "SMALL", "Effort"]
 
-TOKENS = 16384  # batch x s of the shapes whose GPU time is taken
+TOKENS = 16384  # batch x s of the shapes with measured GPU time
 SMALL = Attention(batch=1, heads=2, seq_q=128, head_dim=64, causal=True)  # fresh_process.py has the same sizes
 
 
@@ -41,7 +41,7 @@ SHAPES: tuple[Attention, ...] = (
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is measured."""
+    """Amount of work."""
 
     shapes: tuple[Attention, ...] = SHAPES
     gpu_rounds: int = 21

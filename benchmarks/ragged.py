@@ -1,6 +1,6 @@
-"""Host time of a ragged plan with many small tensors: bound, fresh and checked calls, next to the C loop.
+"""Host time of a ragged plan with its many small tensors: bound, fresh and checked calls, compared with the C loop.
 
-And next to cudnn-frontend's call of the same graph. The contenders take turns; told are medians with quartiles.
+Also compared with cudnn-frontend's call of the same graph. The contenders take turns; medians with quartiles are shown.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cudnn_backend_py.plans.build import build, shared_target
 from cudnn_backend_py.target import Target
 from cudnn_backend_py.terminal import open_console
 
-from .contenders import Frontend, c_loop, fresh, open_frontend
+from .contenders import Frontend, c_loop, open_frontend, with_fresh_arguments
 from .judge import ACCEPTED, judge, verdict_lines
 from .problems import Effort
 from .tables import ragged_table
@@ -32,7 +32,7 @@ RAGGED: dict[str, Any] = {"batch": 4, "heads": 8, "kv_heads": 2, "seq_q": 128, "
 
 
 def bench_ragged(target: Target, frontend: Frontend | None, effort: Effort) -> dict[str, dict[str, float]]:
-    """Return host microseconds per call of a forward pass with statistics, by available implementation."""
+    """Return host microseconds per call of a forward pass with statistics, by available contender."""
     problem = Attention(**RAGGED, ragged=True, ragged_stats=True, stats=True)
     executable = Executable(build(sdpa_forward(problem, version=target.library.version, sm=target.sm), target))
     sets = [_ragged_buffers(executable, problem) for _ in range(effort.host_calls)]
@@ -41,12 +41,12 @@ def bench_ragged(target: Target, frontend: Frontend | None, effort: Effort) -> d
     contenders: dict[str, Batch] = {} if compiled_library() is None else {"C loop": c_loop(bound)}
     contenders["same pointers"] = repeat(bound)
     contenders["same buffers, by position"] = repeat(partial(executable, *rows[0]))
-    contenders["fresh pointers"] = fresh(executable, rows * effort.host_batches)
+    contenders["fresh pointers"] = with_fresh_arguments(executable, rows * effort.host_batches)
     if frontend is not None:
         graph, tensors = frontend.build(problem, "forward")
         arguments = frontend.call(graph, tensors)
         contenders["cudnn-frontend, same"] = repeat(partial(graph.execute, *arguments(sets[0])))
-        contenders["cudnn-frontend, fresh"] = fresh(
+        contenders["cudnn-frontend, fresh"] = with_fresh_arguments(
             graph.execute, [arguments(one) for one in sets] * effort.host_batches
         )
     times = host_times(contenders, effort.host_batches, effort.host_calls)
@@ -73,7 +73,7 @@ def _ragged_buffers(executable: Executable, p: Attention) -> dict[str, Any]:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the amount of work and cudnn-frontend's folder."""
+    """Add the amount of work, and the folder of cudnn-frontend."""
     parser.add_argument("--batches", type=int, default=28, help="turns of each contender")
     parser.add_argument(
         "--calls", type=int, default=300, help="calls of a turn: so many that its first ones report little"

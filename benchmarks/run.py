@@ -1,10 +1,10 @@
-"""``python -m benchmarks run``: cost of calls, kernels and new processes, next to cudnn-frontend and torch.
+"""``python -m benchmarks run``: cost of calls, kernels and fresh processes, compared with cudnn-frontend and torch.
 
-This package is measured by its plans and by its frontend, which has cudnn-frontend's names.
+This package is measured by its plans and by its frontend with cudnn-frontend's names.
 
-Everything is measured in one run, the contenders take turns, and what is reported are medians with quartiles. It needs
-a GPU and torch; cudnn-frontend, matplotlib and the compiled call, which has the C loop that is the floor of a call, are
-used where they are.
+All contenders run in one process and take turns, and medians with quartiles are reported. It needs a GPU and torch;
+cudnn-frontend, matplotlib and the compiled call, which has the C loop that is the lower bound of a call, are used if
+they are available.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from cudnn_backend_py.torch_ops.operators import load_torch
 from cudnn_backend_py.tuning.search import autotune
 
 from .c_calls import compile_program, first_result
-from .contenders import Frontend, c_loop, fill_forward, fresh, open_frontend
+from .contenders import Frontend, c_loop, fill_forward, open_frontend, with_fresh_arguments
 from .judge import judge, verdict_lines
 from .problems import FULL, QUICK, SMALL, Effort
 from .ragged import bench_ragged
@@ -55,7 +55,7 @@ __all__ = ["run_bench"]
 
 ENVIRONMENT = ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")
 FRESH_PROCESS = Path(__file__).with_name("fresh_process.py")
-# What a fresh process does, and the way of fresh_process.py.
+# Contenders of a fresh process, and their modes of fresh_process.py.
 CHILDREN = {
     "cold": "plan",
     "disk cache": "plan",
@@ -94,7 +94,9 @@ def _host_contenders(
     contenders = {} if compiled_library() is None else {"C loop": c_loop(bound)}
     contenders["same pointers"] = repeat(bound)
     contenders["same buffers, by position"] = repeat(partial(executable, *(first[name] for name in order)))
-    contenders["fresh pointers"] = fresh(executable, [tuple(one[name] for name in order) for one in sets])
+    contenders["fresh pointers"] = with_fresh_arguments(
+        executable, [tuple(one[name] for name in order) for one in sets]
+    )
     try:
         contenders["CUDA graph"] = repeat(executable.cuda_graph(**{name: first[name] for name in order}).launch)
     except CudnnBackendError as error:
@@ -104,7 +106,7 @@ def _host_contenders(
             graph, tensors = module.build(SMALL, direction)
             arguments = module.call(graph, tensors)
             contenders[f"{name}, same"] = repeat(partial(graph.execute, *arguments(first)))
-            contenders[f"{name}, fresh"] = fresh(graph.execute, [arguments(one) for one in sets])
+            contenders[f"{name}, fresh"] = with_fresh_arguments(graph.execute, [arguments(one) for one in sets])
     q, k, v = (first[name].detach().clone() for name in "qkv")
     operator: Callable[[], Any] = partial(torch_ops.attention, q, k, v, causal=True)
     if direction == "backward":
@@ -123,8 +125,8 @@ def _host_contenders(
 def bench_gpu(
     target: Target, frontend: Frontend | None, effort: Effort, step: Callable[[int, str], None]
 ) -> list[dict[str, Any]]:
-    """Return a row per shape and direction with plans and GPU times by contender; `step` gets the number done, and what
-    is next.
+    """Return a row per shape and direction with plans and GPU times by contender; `step` gets the number done, and the
+    name of the next one.
     """
     rows: list[dict[str, Any]] = []
     for problem, direction in product(effort.shapes, DIRECTIONS):
@@ -141,7 +143,7 @@ def _gpu_row(
         fill_forward(problem, buffers)
     graph = build_graph(problem, direction, target.library.version, target.sm)
     plans: dict[str, Plan] = {"ours": build(graph, target)}
-    # Without the cache: the candidates are timed in this run.
+    # Without the cache, the candidates are timed in this run.
     by_key: dict[str | int, Any] = dict(buffers.items())
     tuned = autotune(graph, target, buffers=by_key, budget_s=effort.tuning_s, cache=False)
     plans["ours, autotuned"] = tuned.plan
@@ -193,9 +195,9 @@ def matrix_tflops() -> float:
 
 
 def bench_fresh(target: Target, frontend_folder: str | None, effort: Effort) -> dict[str, dict[str, float]]:
-    """Return milliseconds of a new process to its first result, without importing torch, by way and step.
+    """Return milliseconds from a fresh process to its first result, without the import of torch, by mode and step.
 
-    The steps are those of the run in the middle; ``frontend_folder`` None leaves cudnn-frontend out.
+    The steps are those of the median run; ``frontend_folder`` None leaves cudnn-frontend out.
     """
     ways = [way for way in CHILDREN if frontend_folder is not None or way != "cudnn-frontend"]
     runs: dict[str, list[dict[str, float]]] = {way: [] for way in ways}
@@ -217,11 +219,11 @@ def bench_fresh(target: Target, frontend_folder: str | None, effort: Effort) -> 
             for way in rotate(ways, number):
                 cache = warm if way == "disk cache" else Path(folder) / f"empty {way} {number}"
                 runs[way].append(_child(way, cache, options))
-    return {way: _middle(found) for way, found in runs.items()}
+    return {way: _median_run(found) for way, found in runs.items()}
 
 
-def _middle(runs: list[dict[str, float]]) -> dict[str, float]:
-    """Return the run with the median total, and the spread."""
+def _median_run(runs: list[dict[str, float]]) -> dict[str, float]:
+    """Return the run with the median total, and the spread of the totals."""
     ordered = sorted(runs, key=lambda run: run["total"])
     figures = ordered[len(ordered) // 2] | {"min": ordered[0]["total"], "max": ordered[-1]["total"]}
     return {name: round(value, 2) for name, value in figures.items()}
@@ -255,11 +257,11 @@ def run_bench(
     Parameters
     ----------
     output, plot
-        Files to write; nothing is written where None.
+        Files to write; None writes nothing.
     cudnn_frontend
-        Folder that holds its package ``cudnn``; None looks among the installed ones.
+        Folder that holds its package ``cudnn``; None searches the installed ones.
     quick
-        Fewer shapes and rounds: under a minute on an H100, where the whole takes under eight.
+        Fewer shapes and rounds: under a minute on an H100; the whole takes under eight.
 
     Raises
     ------
@@ -270,12 +272,12 @@ def run_bench(
     effort = effort or (QUICK if quick else FULL)
     torch = load_torch()
     if plot is not None:
-        draw({"gpu": [], "matrix_tflops": 0.0}, plot)  # what is missing shows before the work, not after
+        draw({"gpu": [], "matrix_tflops": 0.0}, plot)  # report missing parts before the work, not after
     torch.zeros(1, device="cuda")
     target = shared_target()
     frontend, said = open_frontend(cudnn_frontend)
     begin = time.perf_counter()
-    rows = len(effort.shapes) * len(DIRECTIONS)  # next to calls, ragged batches and processes
+    rows = len(effort.shapes) * len(DIRECTIONS)  # in addition to calls, ragged batches and processes
     with progress_bar(rows + 3, "host time of calls", still=True) as (step, _):
         host = bench_host(target, frontend, effort)
         step(1, "ragged batches")
@@ -311,7 +313,7 @@ def run_bench(
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the measured parts and the picture."""
+    """Add the parts to measure, and the file of the picture."""
     parser.add_argument("--plot", type=Path, help="draw the figures here; needs matplotlib")
     parser.add_argument("--cudnn-frontend", metavar="FOLDER", help="the folder that holds its package cudnn")
     parser.add_argument("--quick", action="store_true", help="fewer shapes and rounds, under a minute")

@@ -1,8 +1,8 @@
-"""GPU time of a shape class against exact plans over random shapes; also of recurring shapes after ten calls.
+"""GPU time of a shape class compared with the exact plan, over random shapes; and of repeated shapes, after ten calls.
 
-The class is what ``shapes="any"`` runs: "any" calls one shape again and again, as the layers of a model do, "any,
-another" another one each time, so that the preparing kernel runs. The exact plans are built ahead, in threads; those of
-the classes are built before a shape is timed, so that no larger class is in for the shape's own.
+The class is used by ``shapes="any"``: "any" calls one shape again and again, as the layers of a model do, "any,
+another" a different one each time, so that the preparing kernel runs. The exact plans are built ahead, in threads;
+those of the classes are built before a shape is timed, so that no larger class replaces the shape's own.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ __all__ = ["ACCEPTED", "add_options", "random_shapes", "run"]
 # heads, heads of K and V, head dim, causal
 FAMILIES = ((16, 16, 64, True), (16, 4, 128, True))
 MOST_TOKENS = 32768
-CALLS = 10  # of a shape, from which on the exact plan has taken over
-AT_ONCE = 5  # shapes that come back in turns
-PATIENCE_S = 20.0  # for a plan that is built in the background
+CALLS = 10  # calls of a shape until the exact plan replaces the class
+AT_ONCE = 5  # shapes that are repeated in turns
+PATIENCE_S = 20.0  # time limit for a plan that is built in the background
 
 
 def random_shapes(count: int, seed: int = 0) -> list[Attention]:
-    """Return different random shapes, uniform on a logarithmic scale."""
+    """Return different shapes: lengths and batches are uniform on a logarithmic scale."""
     rng = random.Random(seed)
     shapes: dict[Attention, None] = {}
     while len(shapes) < count:
@@ -70,7 +70,7 @@ def random_shapes(count: int, seed: int = 0) -> list[Attention]:
 
 
 def _by_class(shapes: list[Attention], first: int) -> list[Attention]:
-    """Return the shapes grouped by class, so that each class is built once."""
+    """Return the shapes grouped by class from an index on: so each class is built once."""
 
     def place(shape: Attention) -> tuple[Any, ...]:
         return shape.kv_heads, grow(shape.batch, shape.seq_q, shape.seq_q)
@@ -81,17 +81,17 @@ def _by_class(shapes: list[Attention], first: int) -> list[Attention]:
 def _exact_plans(shapes: list[Attention]) -> dict[tuple[Attention, Direction], Plan]:
     target = shared_target()
 
-    def made(asked: tuple[Attention, Direction]) -> Plan:
-        graph = build_graph(*asked, target.library.version, target.sm)
+    def build_one(problem: tuple[Attention, Direction]) -> Plan:
+        graph = build_graph(*problem, target.library.version, target.sm)
         return build_plan(OperationGraph(graph, target).heuristics().configs[0])
 
-    asked = [(shape, direction) for shape in shapes for direction in DIRECTIONS]
+    problems = [(shape, direction) for shape in shapes for direction in DIRECTIONS]
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        return dict(zip(asked, pool.map(made, asked), strict=True))
+        return dict(zip(problems, pool.map(build_one, problems), strict=True))
 
 
 def _operator(shape: Attention, direction: Direction, buffers: Mapping[str, Any], shapes: Shapes) -> Callable[[], Any]:
-    """Return a call of the operator with outputs like the plan's, or its backward pass."""
+    """Return a call of the operator that writes the plan's outputs, or its backward pass."""
     if direction == "forward":
         q, k, v = (buffers[name] for name in "qkv")
         return partial(torch_ops.attention, q, k, v, causal=shape.causal, shapes=shapes, return_stats=True)
@@ -100,7 +100,7 @@ def _operator(shape: Attention, direction: Direction, buffers: Mapping[str, Any]
 
 
 class _Row:
-    """A shape in one direction with its timed calls, created once to request their classes."""
+    """A shape in a direction: the timed calls, made once, so that their classes are requested."""
 
     def __init__(self, shape: Attention, direction: Direction, plan: Plan, *, adaptive: bool) -> None:
         (buffers,) = make_buffers(shape, direction)
@@ -121,13 +121,13 @@ class _Row:
             call()
 
     def time(self, rounds: int) -> dict[str, Any]:
-        """Time the calls and return the record's row."""
+        """Return the row of the record, after every plan is built."""
         times = gpu_times(self._calls, rounds, ahead_us=AHEAD_US)
         return self.facts | {"us": {name: microseconds(timing) for name, timing in times.items()}}
 
 
 def _in_turns(shape: Attention, direction: Direction) -> Callable[[], Any]:
-    """Return a call of the class that alternates between the shape and one with a row less."""
+    """Return a function that calls the class with the shape, and with one row less, in turns."""
     calls = []
     for one in (shape, replace(shape, seq_q=shape.seq_q - 1, seq_kv=shape.seq_kv - 1)):
         (buffers,) = make_buffers(one, direction)
@@ -136,8 +136,8 @@ def _in_turns(shape: Attention, direction: Direction) -> Callable[[], Any]:
     return lambda: next(turns)()
 
 
-def _come_back(shapes: Sequence[Attention]) -> None:
-    """Make nine alternating calls of each and wait, so that background builds are ready for the tenth."""
+def _repeat_shapes(shapes: Sequence[Attention]) -> None:
+    """Make nine calls of each in turns, then wait: the background build has to be ready for the tenth."""
     calls = []
     for shape in shapes:
         for direction in DIRECTIONS:
@@ -163,21 +163,21 @@ def _quantile(record: Mapping[str, Any], share: float, direction: str, name: str
 
 
 def _accepted() -> tuple[Accepted, ...]:
-    made = []
+    accepted = []
     for direction in DIRECTIONS:
         for words, share, limit in (("median", 0.5, 1.2), ("p90", 0.9, 1.5)):
             figure = partial(_quantile, share=share, direction=direction, name="any", other="exact")
-            made.append(Accepted(f"GPU, {direction}: class / exact, {words}", limit, figure))
+            accepted.append(Accepted(f"GPU, {direction}: class / exact, {words}", limit, figure))
         figure = partial(_quantile, share=0.5, direction=direction, name="adaptive", other="exact operator")
-        made.append(Accepted(f"GPU, {direction}: adaptive from the tenth call / exact, median", 1.02, figure))
-    return tuple(made)
+        accepted.append(Accepted(f"GPU, {direction}: adaptive from the tenth call / exact, median", 1.02, figure))
+    return tuple(accepted)
 
 
 ACCEPTED = _accepted()
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the number of shapes and repetitions."""
+    """Add the number of shapes, and the repetitions."""
     parser.add_argument("--shapes", type=int, default=200)
     parser.add_argument("--adaptive", type=int, default=20, help="of how many the adaptive way is timed as well")
     parser.add_argument("--rounds", type=int, default=9)
@@ -185,7 +185,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Measure, print what is accepted, and write."""
+    """Measure, print the acceptance, and write."""
     import torch
 
     load_operators()
@@ -198,7 +198,7 @@ def run(options: argparse.Namespace) -> None:
         if time.perf_counter() - begin > options.limit:
             break
         some = shapes[first : first + AT_ONCE]
-        _come_back([shape for shape in some if shape in back])
+        _repeat_shapes([shape for shape in some if shape in back])
         made = []
         for shape, direction in product(some, DIRECTIONS):
             try:

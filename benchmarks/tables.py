@@ -1,4 +1,4 @@
-"""A record as tables and as a picture."""
+"""Tables and a picture of a record."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def fresh_table(record: Mapping[str, Any]) -> Table:
 
 
 def draw(record: Mapping[str, Any], path: Path) -> None:
-    """Draw TFLOP/s by shape; the suffix of the path gives the format.
+    """Draw TFLOP/s by shape; the suffix of the path determines the format.
 
     Raises
     ------
@@ -106,7 +106,7 @@ def draw(record: Mapping[str, Any], path: Path) -> None:
 
 
 def draw_bars(figures: Mapping[str, Mapping[str, Mapping[str, float]]], path: Path) -> None:
-    """Draw bars: groups per title, and a bar per name; the suffix of the path gives the format.
+    """Draw bars: a chart per title, groups of bars in it, a bar per name; the suffix of the path gives the format.
 
     Raises
     ------

@@ -1,6 +1,6 @@
-"""Host time of calls of torch's operators next to torch's own: dense, packed and paged, both passes.
+"""Host time of a call of the torch operators compared with torch's own: dense, packed and paged, both passes.
 
-The contenders take turns, each for some calls in a row; what is reported are medians with quartiles, in microseconds.
+The contenders take turns, each for some calls in a row; medians with quartiles are reported, in microseconds.
 The shapes are small, so that the GPU waits for the host. ``in Python`` is our operator without its compiled step.
 """
 
@@ -56,9 +56,9 @@ def in_python() -> Iterator[None]:
 
 
 def contend(way: str, tensors: tuple[Any, ...], gradient: Any, calls: dict[str, tuple[Any, Any]]) -> Contenders:
-    """Return the timed calls on three tensors by name, with their contexts.
+    """Return timed calls of three tensors, by name, with the context of each.
 
-    Those that raise are left out: torch's that do not take the problem, or this GPU.
+    Calls that raise are left out: those of torch that do not support the problem, or this GPU.
     """
     import torch
 
@@ -97,7 +97,7 @@ def dense_calls() -> dict[str, tuple[Any, Any]]:
 
 
 def packed_loop() -> Batch:
-    """Return the lower bound for packed tokens: a C loop over the operator's plan, without gradients."""
+    """Return the lower bound of packed tokens: a C loop over the plan that the operator launches, without gradients."""
     import torch
 
     target = shared_target()
@@ -199,14 +199,14 @@ def measure(batches: int, calls_each: int) -> dict[str, dict[str, dict[str, floa
 
 
 def _ratio(record: Mapping[str, Any], problem: str, way: str, other: str) -> float | None:
-    """Return our time relative to another's, for the problem with a name prefix."""
+    """Return our time relative to a contender's, of the problem with this prefix."""
     for name, row in record["us"].items():
         if name.startswith(problem) and name.endswith(f": {way}") and "ours" in row and other in row:
             return float(row["ours"]["median_us"] / row[other]["median_us"])
     return None
 
 
-# problem, pass, the other contender, and how many times its time ours is at most
+# problem, pass, the other contender, and the largest accepted ratio of our time to its time
 LIMITS = (
     *(("dense", way, other, 1.0) for way in PASSES for other in ("torch cudnn", "torch flash")),
     ("packed", PASSES[0], "torch varlen", 0.5),
@@ -230,7 +230,7 @@ def print_table(record: dict[str, Any], console: Console) -> None:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the command line options."""
+    """Add the options of the command line."""
     parser.add_argument("--calls", type=int, default=100, help="calls in a row, fewer than the GPU queues")
     parser.add_argument("--batches", type=int, default=28, help="rows of calls of each contender")
 

@@ -42,7 +42,7 @@ def verdict_ms(target: str, *, supported: bool) -> list[float]:
 
 
 def add_options(_: argparse.ArgumentParser) -> None:
-    """There are no options."""
+    """Add no options."""
 
 
 def run(options: argparse.Namespace) -> None:

@@ -1,8 +1,8 @@
-"""Every known issue of attention, which cuDNN accepts but gets wrong, as a small problem.
+"""Every known issue of attention (cuDNN accepts the graph, the result is wrong) as a small problem.
 
-From the root of the repository, as the problems are in ``tests/known_issues``:
+Run it from the root of the repository, because the problems are in ``tests/known_issues``:
 
-python -m examples.attention_known_issues                  # without a GPU: the table; with one: what is seen of each
+python -m examples.attention_known_issues                  # the table; with a GPU, the result of each problem
 python -m examples.attention_known_issues dsink-dropout    # one of them
 python -m examples.attention_known_issues dsink-dropout --here    # in this process, for a debugger or compute-sanitizer
 """
@@ -33,47 +33,47 @@ Array = NDArray[np.float64]
 Arrays = dict[str | int, NDArray[Any]]
 
 
-# By the fault's code; what comes after a colon reports several reproductions of one fault apart.
+# Keyed by the known issue's code; a suffix after a colon distinguishes several reproductions of one issue.
 REPRODUCTIONS: dict[str, Reproduction] = {
-    f"{hazard.code}:{name}" if name else hazard.code: made
-    for hazard in attention.HAZARDS
-    for name, made in EXAMPLES[hazard.code].reproductions.items()
+    f"{issue.code}:{name}" if name else issue.code: made
+    for issue in attention.HAZARDS
+    for name, made in EXAMPLES[issue.code].reproductions.items()
     if isinstance(made, Reproduction)
 }
 
-# The same of what the table says of others, and the graphs of all fixes, for the tests.
+# The same for the other rows of the table, and the graphs of all fixes, for the tests.
 OTHERS: dict[str, Reproduction] = {
     f"{row.code}:{name}" if name else row.code: made
     for row in FAULTS
     for examples in (EXAMPLES[row.code],)
-    for name, made in {**({} if row.refused else examples.reproductions), "cure": examples.cure}.items()
+    for name, made in {**({} if row.refused else examples.reproductions), "fixed": examples.fixed}.items()
     if isinstance(made, Reproduction)
 }
 
-POISON = -80.0  # in memory that is to be written; every data type holds it
+POISON = -80.0  # initial value of output memory; every data type can represent it
 FACTORS = {"s": 64.0, "dp": 16.0, "o": 4.0, "dq": 4.0, "dk": 4.0}  # fp8 scales that are not 1
-ROUNDING = {DataType.HALF: 1e-3, DataType.FP8_E4M3: 0.06}  # relative errors (Frobenius) that are no fault
+ROUNDING = {DataType.HALF: 1e-3, DataType.FP8_E4M3: 0.06}  # relative errors (Frobenius) that are only rounding
 
 
-def made_as(name: str) -> Reproduction:
-    """Return how a reproduction or a remedy is built."""
+def reproduction_of(name: str) -> Reproduction:
+    """Return the options and the direction of a reproduction or of a fixed graph."""
     return REPRODUCTIONS.get(name) or OTHERS[name]
 
 
 def problem(name: str) -> attention.Attention:
     """Return the attention problem of a reproduction."""
-    return attention.Attention(**{**BASE, **made_as(name).options})
+    return attention.Attention(**{**BASE, **reproduction_of(name).options})
 
 
 def graph_of(name: str, *, allow_hazards: bool = True) -> Graph:
-    """Return its graph, which this package refuses to build without `allow_hazards`."""
-    backward, _, implementation, version = made_as(name)
+    """Return the graph of a reproduction, which this package refuses to build without `allow_hazards`."""
+    backward, _, implementation, version = reproduction_of(name)
     make = attention.sdpa_backward if backward else attention.sdpa_forward
     return make(problem(name), implementation=implementation, version=version, allow_hazards=allow_hazards)
 
 
 class Numbers:
-    """Numbers for every tensor of a problem, and the float64 reference's outputs."""
+    """Inputs for every tensor of a problem, and the float64 reference of its outputs."""
 
     def __init__(self, p: attention.Attention, backward: bool) -> None:
         self.p = p
@@ -108,7 +108,7 @@ class Numbers:
         return found
 
     def _options(self, rng: np.random.Generator) -> dict[str, Any]:
-        """Add the tensors for the problem's options, and return the reference's options."""
+        """Add the inputs that the problem's options need and return the options of the reference."""
         p, values = self.p, self.values
         scores = (p.batch, p.heads, p.seq_q, p.seq_kv)
         options: dict[str, Any] = {name: getattr(p, name) for name in ("left_bound", "right_bound", "alignment")}
@@ -138,7 +138,7 @@ class Numbers:
         return found | {"o": exact.o * self._scale("o")}
 
     def _backward(self, options: dict[str, Any]) -> dict[str, Array]:
-        """A backward pass gets the reference's o and stats, rounded."""
+        """Return the reference of a backward pass, which gets the reference's o and stats, rounded."""
         values, scale = self.values, self._scale("o")
         exact = reference.forward(*self.inputs, **options)
         values["o"], values["stats"] = round_to(exact.o * scale, self.p.data_type), exact.stats
@@ -151,7 +151,7 @@ class Numbers:
         return FACTORS.get(name, 1.0) if self.p.is_fp8 else 1.0
 
     def memory(self, tensor: Tensor) -> NDArray[Any]:
-        """Return a tensor for `execute`: an encoded input, or poison for an output."""
+        """Return a tensor in the form that `execute` accepts: an encoded input, or poison for an output."""
         size = None if tensor.ragged_offset is None else int(self.values[tensor.ragged_offset.name].max())
         if tensor.name not in self.values:
             return encode(np.full(tensor.dims if size is None else size, POISON), tensor.data_type)
@@ -166,7 +166,7 @@ class Numbers:
         return encode(value, tensor.data_type)
 
     def dense(self, tensor: Tensor, memory: NDArray[Any]) -> Array:
-        """Return the numbers of an output within the lengths, flat."""
+        """Return the numbers of an output without the rows beyond the lengths, flat."""
         got: Array = decode(memory, tensor.data_type)
         if tensor.ragged_offset is not None:
             offsets = self.values[tensor.ragged_offset.name]
@@ -201,20 +201,20 @@ class ArrayCap:
 
 
 def compare(name: str, run: Callable[[Arrays], None]) -> str:
-    """Return as text how the results of a reproduction's graph differ from the reference."""
-    return compare_graph(graph_of(name), Numbers(problem(name), made_as(name).backward), run)
+    """Return how the output of `run` for a reproduction's graph differs from the reference, as text."""
+    return compare_graph(graph_of(name), Numbers(problem(name), reproduction_of(name).backward), run)
 
 
 def compare_graph(made: Graph, numbers: Numbers, run: Callable[[Arrays], None]) -> str:
-    """Return as text how the results of an attention graph differ from the expected ones."""
+    """Return how the output of `run` for a graph of attention differs from the expected numbers, as text."""
     arrays: Arrays = {
         tensor.name: numbers.memory(tensor)
         for tensor in made.variant_pack_tensors
         if not (tensor.scratch or tensor.by_value)
     }
     run(arrays)
-    faults = {
-        tensor.name: fault(
+    errors = {
+        tensor.name: describe_error(
             numbers.dense(tensor, arrays[tensor.name]),
             numbers.within(tensor.name, numbers.expected[tensor.name]),
             numbers.p,
@@ -222,11 +222,11 @@ def compare_graph(made: Graph, numbers: Numbers, run: Callable[[Arrays], None]) 
         for tensor in made.outputs
         if tensor.name in numbers.expected
     }
-    return "; ".join(f"{name}: {words}" for name, words in faults.items() if words) or "agrees"
+    return "; ".join(f"{name}: {words}" for name, words in errors.items() if words) or "agrees"
 
 
-def fault(got: Array, want: Array, p: attention.Attention) -> str:
-    """Return what is wrong about an output, empty if it is right."""
+def describe_error(got: Array, want: Array, p: attention.Attention) -> str:
+    """Return the error of an output as text; empty if it is right."""
     if (got == POISON).all():
         return "memory not written"
     if np.isnan(got).any():
@@ -237,7 +237,7 @@ def fault(got: Array, want: Array, p: attention.Attention) -> str:
 
 
 def run_here(name: str) -> str:
-    """Return the result of a reproduction on this process's GPU, which may lose its context."""
+    """Return the result of a reproduction on the GPU of this process, which it may crash."""
     from cudnn_backend_py import EnvironmentNotReady, OperationGraph, build_plan, execute, open_target
 
     try:
@@ -262,36 +262,36 @@ def run_in_child(name: str) -> str:
     return lines[-1] if lines else f"exit code {done.returncode}"
 
 
-def hazard_of(name: str) -> attention.KnownIssue:
-    """Return the table row of a reproduction."""
-    return next(hazard for hazard in FAULTS if hazard.code == name.partition(":")[0])
+def issue_of(name: str) -> attention.KnownIssue:
+    """Return the row of the known issue table for a reproduction."""
+    return next(issue for issue in FAULTS if issue.code == name.partition(":")[0])
 
 
-def versions(hazard: attention.KnownIssue) -> str:
-    """Return the affected cuDNN versions as text."""
-    return hazard.window.removeprefix("cuDNN ")
+def versions(issue: attention.KnownIssue) -> str:
+    """Return the cuDNN versions that have the issue, as text."""
+    return issue.window.removeprefix("cuDNN ")
 
 
 def known(codes: Sequence[str]) -> Table:
-    """Return the rows of the known issue table as a table."""
+    """Return rows of the known issue table."""
     made = Table(Column("code", no_wrap=True), "what", "effect", "evidence", "versions", "seen on", show_lines=True)
-    for hazard in map(hazard_of, codes):
-        architectures = ", ".join(f"sm_{sm}" for sm in hazard.sm)
-        made.add_row(hazard.code, hazard.what, hazard.effect, hazard.evidence, versions(hazard), architectures)
+    for issue in map(issue_of, codes):
+        architectures = ", ".join(f"sm_{sm}" for sm in issue.sm)
+        made.add_row(issue.code, issue.what, issue.effect, issue.evidence, versions(issue), architectures)
     return made
 
 
 def seen(names: Sequence[str]) -> Table:
-    """Run reproductions and return the results as a table."""
+    """Run reproductions and return their results as a table."""
     made = Table(Column("code", no_wrap=True), "what", "effect", "seen here", show_lines=True)
     with ThreadPoolExecutor(8) as pool:
         for name, words in zip(names, pool.map(run_in_child, names), strict=True):
-            made.add_row(name, hazard_of(name).what, hazard_of(name).effect, words)
+            made.add_row(name, issue_of(name).what, issue_of(name).effect, words)
     return made
 
 
 def main() -> None:
-    """Show the requested known issues, by default all."""
+    """Show the known issue with this code, or all."""
     from cudnn_backend_py import EnvironmentNotReady, open_target
 
     parser = argparse.ArgumentParser(description="What cuDNN accepts and then gets wrong.")

@@ -11,7 +11,7 @@ from cudnn_backend_py.audit import audit
 
 
 def main() -> None:
-    """Run a hundred calls in an audit and print its findings; without torch and a GPU, print a message."""
+    """Run a hundred calls in an audit and print its findings; without torch or a GPU, print a message."""
     if importlib.util.find_spec("torch") is None:
         print("needs torch and a GPU")
         return

@@ -1,4 +1,4 @@
-"""Batch norm in training with running statistics, judged for any GPU and run on an available one.
+"""Batch norm in training, with running statistics: judged anywhere, run with a GPU.
 
 cudnn-backend explain examples/batch_norm.py --target h100
 python examples/batch_norm.py
@@ -15,7 +15,7 @@ IMAGES, CHANNEL = (16, 64, 28, 28), (1, 64, 1, 1)
 
 
 def graph() -> Graph:
-    """Return the normalized x, mean and inv_variance of this batch, and the next running ones."""
+    """Return the normalized x, mean and inv_variance of this batch, and the next running statistics."""
     g = GraphBuilder("batch_norm", io_type=DataType.HALF)
     x = g.tensor("x", IMAGES, strides="channels_last")
     scale, bias, mean, variance = (

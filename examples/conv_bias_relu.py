@@ -1,4 +1,4 @@
-"""Convolution with bias and ReLU in one kernel, judged for any GPU and run on an available one.
+"""Convolution with bias and ReLU in one kernel: judged anywhere, run with a GPU.
 
 cudnn-backend explain examples/conv_bias_relu.py --target h100
 python examples/conv_bias_relu.py
@@ -14,7 +14,7 @@ X, W, BIAS, Y = (8, 64, 28, 28), (128, 64, 3, 3), (1, 128, 1, 1), (8, 128, 28, 2
 
 
 def graph() -> Graph:
-    """Return relu(conv(x, w) + bias), channels last as cuDNN's fast engines prefer."""
+    """Return relu(conv(x, w) + bias), channels last, which cuDNN's fast engines need."""
     g = GraphBuilder("conv_bias_relu", io_type=DataType.HALF)
     x, w, bias = (g.tensor(name, dims, strides="channels_last") for name, dims in (("x", X), ("w", W), ("bias", BIAS)))
     y = g.pointwise(PointwiseMode.ADD, g.convolution(x, w, padding=1), bias)

@@ -1,4 +1,4 @@
-"""Causal flash attention, forward and backward, with grouped heads; judged for any GPU, run on an available one.
+"""Causal flash attention, forward and backward, with grouped heads: judged anywhere, run with a GPU.
 
 cudnn-backend explain examples/flash_backward.py --target sm80 --target sm90 --build
 python examples/flash_backward.py

@@ -1,4 +1,4 @@
-"""Causal flash attention forward with statistics, judged for any GPU and run on an available one.
+"""Causal flash attention forward with statistics: judged anywhere, run with a GPU.
 
 cudnn-backend explain examples/flash_forward.py --target sm80 --target sm90 --build
 python examples/flash_forward.py

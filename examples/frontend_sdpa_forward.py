@@ -1,9 +1,9 @@
-"""Causal attention written for cudnn-frontend, on this package: run with torch, or built for an H100.
+"""Causal attention, written for cudnn-frontend and run on this package: run with torch, or built for an H100.
 
     python examples/frontend_sdpa_forward.py
     cudnn-backend explain examples/frontend_sdpa_forward.py --target sm80 --target sm90
 
-A program that says ``import cudnn`` runs unchanged: ``python -m cudnn_backend_py.frontend PROGRAM``.
+A program with ``import cudnn`` runs unchanged: ``python -m cudnn_backend_py.frontend PROGRAM``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ STRIDES = (SEQUENCE * HEADS * HEAD_DIM, HEAD_DIM, HEADS * HEAD_DIM, 1)  # [b, s,
 
 
 def attention(**where: Any) -> tuple[cudnn.pygraph, dict[str, cudnn.tensor]]:
-    """Return the unbuilt graph and its tensors; `where` is a handle or a device property."""
+    """Return the graph, not yet built, and its tensors; `where` is its target, a handle or a device property."""
     graph = cudnn.pygraph(
         io_data_type=cudnn.data_type.HALF,
         intermediate_data_type=cudnn.data_type.FLOAT,

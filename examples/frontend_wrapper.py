@@ -1,6 +1,6 @@
-"""A matmul with bias and ReLU as a ``cudnn.Graph``: run with torch, or built for an H100.
+"""A matrix product with bias and ReLU by ``cudnn.Graph``: run with torch, or built for an H100.
 
-The tensors of torch go straight into the operations, and the graph is called like a function.
+The torch tensors are arguments of the operations, and the graph is called like a function.
 
     python examples/frontend_wrapper.py
     cudnn-backend explain examples/frontend_wrapper.py --target sm80 --target sm90

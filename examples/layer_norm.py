@@ -1,4 +1,4 @@
-"""Layer norm with the statistics for its gradient, judged for any GPU and run on an available one.
+"""Layer norm with the statistics its gradient needs: judged anywhere, run with a GPU.
 
 cudnn-backend explain examples/layer_norm.py --target h100
 python examples/layer_norm.py

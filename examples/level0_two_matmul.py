@@ -1,7 +1,7 @@
 """The forum thread's C++ program, call by call: the same functions, attributes and values, in Python.
 
-With a GPU it asks the FALLBACK heuristics and finalizes a plan for each config, as the thread did. Without one it asks
-for a described GPU instead of making a handle (``--target``), which the C program could have done since cuDNN 9.8.
+With a GPU it queries the FALLBACK heuristics and finalizes a plan for each config, as the thread did. Without one it
+uses a described GPU instead of a handle (``--target``), which the C program could have done since cuDNN 9.8.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A training step of short sequences: Mha-fprop stores S, Mha-bprop reads it.
+"""A training step of short sequences: Mha-fprop stores S, Mha-bprop reads it. Judged anywhere, run with a GPU.
 
-cuDNN 9.25 took the patterns out, so give an older one:
+cuDNN 9.25 removed the patterns, so use an older version:
 
     cudnn-backend explain examples/mha_bprop.py --cudnn 9.19.0 --target sm80 --target sm89 --build
 """

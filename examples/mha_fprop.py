@@ -1,6 +1,6 @@
-"""Attention of short sequences (Mha-fprop) with lengths and a causal mask.
+"""Attention of short sequences (Mha-fprop), with lengths and a causal mask: judged anywhere, run with a GPU.
 
-cuDNN 9.25 took the pattern out, so give an older one:
+cuDNN 9.25 removed the pattern, so use an older version:
 
     cudnn-backend explain examples/mha_fprop.py --cudnn 9.19.0 --target sm80 --target sm89 --build
     CUDNN_BACKEND_LIBRARY=.../libcudnn.so.9 python examples/mha_fprop.py
@@ -26,7 +26,7 @@ def graph() -> Graph:
 
 
 def reference(q: NDArray[np.float64], k: NDArray[np.float64], v: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the output in float64 for q, k, v [b, h, s, d], ignoring elements beyond the lengths."""
+    """Return the output in float64 for q, k, v [b, h, s, d]; tokens beyond the lengths are ignored."""
     scores = q @ k.swapaxes(2, 3) / math.sqrt(q.shape[-1])
     row, column = np.ogrid[: q.shape[2], : k.shape[2]]
     inside = np.asarray(LENGTHS).reshape(-1, 1, 1, 1) > column

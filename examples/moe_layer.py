@@ -1,4 +1,4 @@
-"""A mixture of experts from the router to the weighted sum, judged for any GPU and run on an available one.
+"""A mixture of experts, from the router's choice to the sum over experts: judged anywhere, run with a GPU.
 
 cudnn-backend explain examples/moe_layer.py --target h100 --target b200
 python examples/moe_layer.py
@@ -17,7 +17,7 @@ ROWS = TOKENS * TOP_K
 
 
 def graph(*, down: bool = False) -> Graph:
-    """Return each row of tokens times the weights of its expert: up with gather, or back down."""
+    """Return the product of each token with its expert's weights: gathered for each expert, or back down."""
     g = GraphBuilder("moe_down" if down else "moe_up", io_type=DataType.HALF)
     rows, k, n = (ROWS, HIDDEN, CHANNELS) if down else (TOKENS, CHANNELS, HIDDEN)
     token = g.tensor("token", (1, rows, k))
@@ -33,7 +33,7 @@ def graph(*, down: bool = False) -> Graph:
 
 
 def route(scores: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]:
-    """Return the chosen scores [tokens, experts] in the experts' order, their tokens, and first rows."""
+    """Return each row's expert and token, in the experts' order, and each expert's first row."""
     chosen = np.argsort(-scores, axis=1)[:, :TOP_K].reshape(-1)
     order = np.argsort(chosen, kind="stable")
     first = np.searchsorted(chosen[order], np.arange(EXPERTS))

@@ -1,4 +1,4 @@
-"""A matmul of 8-bit floats with one scale per tensor, judged for any GPU and run on an available one.
+"""A matmul of 8-bit floats with one scale for each tensor: judged anywhere, run with a GPU.
 
 cudnn-backend explain examples/quantized_matmul.py --target h100 --target b200
 python examples/quantized_matmul.py
@@ -17,7 +17,7 @@ LARGEST = 448  # of FP8_E4M3
 
 
 def graph() -> Graph:
-    """Return y = (a * descale_a) @ (b * descale_b) * scale_y in 8 bits, and amax for the next scale."""
+    """Return y = (a * descale_a) @ (b * descale_b) * scale_y in 8 bits, and amax, which determines the next scale."""
     g = GraphBuilder("quantized_matmul", io_type=DataType.FP8_E4M3)
     a, b = g.tensor("a", (1, M, K)), g.tensor("b", (1, K, N), strides=(K * N, 1, K))
     descale_a, descale_b, scale_y = (

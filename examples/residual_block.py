@@ -1,4 +1,4 @@
-"""A residual block in two kernels, each a convolution with its epilogue.
+"""A residual block in two kernels, each a convolution and its pointwise operations: judged anywhere, run with a GPU.
 
 cudnn-backend explain examples/residual_block.py --target h100
 python examples/residual_block.py
@@ -14,7 +14,7 @@ IMAGES, WEIGHTS, BIAS = (8, 64, 28, 28), (64, 64, 3, 3), (1, 64, 1, 1)
 
 
 def graph(*, residual: bool = True) -> Graph:
-    """Return relu(conv(x, w) + bias + residual), the block's second half, or the first without residual."""
+    """Return relu(conv(x, w) + bias + residual), the second half of the block; without residual, the first half."""
     g = GraphBuilder("residual_block" if residual else "first_half", io_type=DataType.HALF)
     x = g.tensor("x", IMAGES, strides="channels_last")
     w = g.tensor("w", WEIGHTS, strides="channels_last")

@@ -1,4 +1,4 @@
-"""Skip rings that cannot run, with one message: tests/library without a libcudnn, tests/gpu without a GPU.
+"""Skips of missing parts, each reported once: tests/library needs libcudnn, tests/gpu a GPU.
 
 ``CUDNN_BACKEND_REQUIRE=library,gpu`` turns "not run" into a failure. Nothing is loaded in this process: a child
 looks for the driver, so that ``pytest tests/pure`` stays free of libraries.
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from cudnn_backend_py.plans.engine import EngineConfig
     from cudnn_backend_py.plans.plan import Plan
 
-# The suite starts a thousand processes. Where bytecode may not be kept, each would compile the package again.
+# The suite starts a thousand processes. If bytecode may not be written, each would compile the package again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# The versions `make` put into this environment, whatever else this machine's user has installed.
+# The versions that `make` installed into this environment, whatever else the user has installed.
 if (_VERSIONS := Path(sys.prefix) / "cudnn").is_dir():
     os.environ.setdefault("CUDNN_BACKEND_CACHE", str(_VERSIONS))
 
-# A shell starts what runs in the background with Ctrl-C ignored, and so would be what tests start and interrupt.
+# A shell starts background jobs with Ctrl-C ignored, which the processes that tests start and interrupt would inherit.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -45,7 +45,7 @@ _DRIVER = "from cudnn_backend_py.native import load_driver as d; print(d().kind,
 
 
 def _library_absence() -> str | None:
-    """Return why there is no libcudnn, None if there is one; a broken one counts as present."""
+    """Return why there is no libcudnn, None if there is one; a broken one is not absent."""
     places = [place.path for place in cudnn_places()]
     if any(path and os.path.isabs(path) for path in places):
         return None
@@ -83,16 +83,16 @@ RINGS: dict[str, Callable[[], str | None]] = {
 }
 
 
-def _selects_ring(arguments: Iterable[str], ring: str) -> bool:
-    """Return whether the command line selects tests in a ring's folder."""
+def _is_selected(arguments: Iterable[str], ring: str) -> bool:
+    """Return whether the command line selects tests in the folder of a ring."""
     folder = TESTS / ring
     paths = [Path(argument.split("::")[0]).resolve() for argument in arguments]
     return any(path == folder or path in folder.parents or folder in path.parents for path in paths)
 
 
 def _not_run(config: pytest.Config) -> dict[str, str]:
-    asked = [ring for ring in RINGS if _selects_ring(config.args, ring)]
-    return {ring: why for ring in asked if (why := RINGS[ring]()) is not None}
+    selected = [ring for ring in RINGS if _is_selected(config.args, ring)]
+    return {ring: why for ring in selected if (why := RINGS[ring]()) is not None}
 
 
 class _NotRun(pytest.File):
@@ -104,7 +104,7 @@ class _NotRun(pytest.File):
 
 @pytest.fixture(scope="session", autouse=True)
 def plan_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterable[None]:
-    """Make tests and their processes use a plan folder of this run instead of the user's."""
+    """Keep the plans of tests and their processes in a folder of this run, never in the user's."""
     before = os.environ.get("CUDNN_BACKEND_PLAN_CACHE")
     os.environ["CUDNN_BACKEND_PLAN_CACHE"] = str(tmp_path_factory.mktemp("plans") / "cache")
     yield
@@ -141,7 +141,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 @pytest.fixture(name="cache")
 def fresh_plan_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PlanCache]:
-    """Give a test an empty plan folder and a process without cached plans."""
+    """Give a test an empty plan folder, and a process without cached plans."""
     from cudnn_backend_py.plans.build import forget_plans
     from cudnn_backend_py.plans.cache import PlanCache
 
@@ -153,7 +153,7 @@ def fresh_plan_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
 @pytest.fixture
 def builds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return a list that collects the tag of every plan that cuDNN builds."""
+    """Return a list that gets the tag of every plan cuDNN builds; cuDNN still builds them."""
     from cudnn_backend_py.plans import build as planning
 
     tags: list[str] = []

@@ -1,1 +1,1 @@
-"""Tools of this repository outside the wheel; README.md describes each."""
+"""Tools of this repository, not in the wheel: README.md has the purpose of each."""

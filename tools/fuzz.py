@@ -2,8 +2,8 @@
 
 Each call is written to LOG before it is made, so that the last line after a crash is the call that crashed. Values
 are plausible, in disguise, nonsense or hostile; descriptors are open, finalized and closed ones of every kind. Only the
-package's own exceptions may come out, and the KeyboardInterrupt that some values raise. ``FUZZ_THREADS=N`` lets N
-threads call on the same descriptors and forks children among them that drop what they inherit.
+package's own exceptions may be raised, and the KeyboardInterrupt that some values raise. With ``FUZZ_THREADS=N``, N
+threads call on the same descriptors and fork children that drop the inherited ones.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ TEXTS = (
 
 
 class Fuzzer:
-    """Makes calls from one seed."""
+    """Makes random calls from one seed."""
 
     def __init__(self, seed: int, log: TextIO) -> None:
         self.random = random.Random(seed)
@@ -76,13 +76,13 @@ class Fuzzer:
         self._specimens()
 
     def sibling(self, seed: int) -> Self:
-        """Return another fuzzer on the same descriptors, for another thread."""
+        """Return another fuzzer for another thread, on the same descriptors."""
         other = type(self).__new__(type(self))
         other.__dict__.update(self.__dict__, random=random.Random(seed), outcomes=Counter(), calls=Counter())
         return other
 
     def _specimens(self) -> None:
-        """Make finalized descriptors of the types that real graphs have."""
+        """Make finalized descriptors of all kinds that real graphs have."""
         target = open_target("sm90")
         assert target.device is not None
         self.good[DescriptorType.DEVICEPROP].append(target.device)
@@ -138,7 +138,7 @@ class Fuzzer:
         return fresh
 
     def plausible(self, facts: AttributeFacts) -> Any:
-        """Return a plausible value for an attribute, by type and count."""
+        """Return a plausible value for an attribute: one of its types, a count in its bounds."""
         kind = self.random.choice(facts.types)
         if kind is AttributeType.CHAR:
             return self.text()
@@ -168,7 +168,7 @@ class Fuzzer:
     def text(self) -> str:
         """Return a text: nonsense, a valid one, or a valid one with one change.
 
-        A plan is cut, never altered: its JSON holds code and sizes cuDNN believes, so ``load_plan`` checks a hash.
+        A plan is cut, never altered: its JSON holds code and sizes that cuDNN trusts, so ``load_plan`` checks a hash.
         """
         text = self.random.choice(self.texts)
         if self.random.random() < 0.5 and len(text) > 100:
@@ -200,7 +200,7 @@ class Fuzzer:
         return r.choice(makers)()
 
     def call(self, kind: DescriptorType) -> None:
-        """Make one random call on a descriptor of `kind` and count how it ended."""
+        """Make one random call on a descriptor of `kind` and count its outcome."""
         r = self.random
         pool = self.pool[kind]
         if not pool or r.random() < 0.15:
@@ -264,7 +264,7 @@ class Fuzzer:
             ("property", lambda: capi.cudnnGetProperty(odd(r.choice((0, 1, 2, 9))))),
             ("stream", lambda: capi.cudnnSetStream(odd(None), odd(0))),
             ("runtime error", lambda: capi.cudnnQueryRuntimeError(odd(None), odd(0))),
-            ("callback", lambda: capi.cudnnSetCallback(odd(2), _hear, odd(None))),
+            ("callback", lambda: capi.cudnnSetCallback(odd(2), _listen, odd(None))),
             ("capture", lambda: _capture(descriptor)),
             ("no callback", lambda: capi.cudnnSetCallback(0, r.choice(wrong))),
             ("value", lambda: build(odd(None), on=odd(library()))),
@@ -274,14 +274,14 @@ class Fuzzer:
         self.count(f"c {name}", descriptor, attribute, value, element_type, call)
 
     def fill(self, descriptor: Descriptor) -> None:
-        """Set required and some optional attributes plausibly, and finalize."""
+        """Set the required attributes and some of the others, all plausible, and finalize: odd but complete values."""
         for facts in ATTRIBUTES[descriptor.kind]:
             if facts.role != "output" and (facts.required or self.random.random() < 0.3):
                 self.make("set", descriptor, facts.attribute, self.plausible(facts), None)
         self.make("finalize", descriptor, None, None, None)
 
     def name(self, descriptor: Descriptor) -> str:
-        """Return type, state and a fixed number of a descriptor."""
+        """Return kind, state and a fixed number of a descriptor."""
         number = self.names.setdefault(descriptor, len(self.names))
         return f"{descriptor!r}#{number}"
 
@@ -313,7 +313,7 @@ class Fuzzer:
     def count(
         self, verb: str, descriptor: Descriptor, attribute: Any, value: Any, element_type: Any, call: Callable[[], Any]
     ) -> None:
-        """Write the call down, make it, count its outcome."""
+        """Write the call to the log, make it, count its outcome."""
         number = sum(self.calls.values())
         of = attribute.name if type(attribute) is Attr and hasattr(attribute, "_name_") else show(attribute)
         text = f"{number} {verb} {self.name(descriptor)} {of} {self.show(value)[:300]} type={show(element_type)}"
@@ -336,7 +336,7 @@ class Fuzzer:
         self.log.write(f" -> {outcome}\n")
 
 
-def _hear(*_arguments: Any) -> None:
+def _listen(*_arguments: Any) -> None:
     """Listen to cuDNN's log."""
 
 
@@ -346,7 +346,7 @@ def _capture(descriptor: Descriptor) -> None:
 
 
 def in_threads(fuzzer: Fuzzer, count: int, work: Callable[[Fuzzer], None]) -> list[Fuzzer]:
-    """Work on the same descriptors in more threads, and fork a few times among them."""
+    """Work on the same descriptors in more threads, and fork a few times in the meantime."""
     siblings = [fuzzer.sibling(number) for number in range(count)]
     failed: list[BaseException] = []
 
@@ -376,7 +376,7 @@ def in_threads(fuzzer: Fuzzer, count: int, work: Callable[[Fuzzer], None]) -> li
 
 
 def main(seed: int, calls_per_type: int, log_path: str, kinds: list[str]) -> None:
-    """Make the calls, type after type in turns, and print what was counted as JSON."""
+    """Make the calls on all types in turns, and print the counts as JSON."""
     with open(log_path, "w", encoding="utf-8", errors="backslashreplace") as log:
         fuzzer = Fuzzer(seed, log)
         chosen = [DescriptorType[name] for name in kinds] or KINDS
@@ -397,8 +397,8 @@ def main(seed: int, calls_per_type: int, log_path: str, kinds: list[str]) -> Non
     print(json.dumps({"cudnn": library().version_text, "calls": calls, "outcomes": outcomes}))
 
 
-def switch_hazards_off() -> None:
-    """Let cuDNN see what the table of known issues holds back, to show that this program finds crashes."""
+def disable_known_issues() -> None:
+    """Disable the table of known issues, to show that this program finds crashes."""
     from cudnn_backend_py.native import descriptor
 
     vars(descriptor)["check_before_finalize"] = lambda *_given: None
@@ -406,5 +406,5 @@ def switch_hazards_off() -> None:
 
 if __name__ == "__main__":
     if os.environ.get("FUZZ_WITHOUT_HAZARDS"):
-        switch_hazards_off()
+        disable_known_issues()
     main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4:])

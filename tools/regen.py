@@ -1,4 +1,4 @@
-"""Write every page and expected output that derives from other files, for ``make regen``."""
+"""Write every page and expected output that is derived from other files: part of ``make regen``."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "docs/measurements.md": measurements_page,
     "docs/operations.md": operations_page,
 }
-# Programs that write further files: what commands print, the outputs of the notebook, the compiled CUDA kernel.
+# Programs that write further files: outputs of commands, the outputs of the notebook, the compiled CUDA kernel.
 PROGRAMS = (
     "tests.pure.cli.test_commands",
     "tests.library.cli.test_run_output",

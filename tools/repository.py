@@ -1,4 +1,4 @@
-"""The repository's folder, and the environment of child processes that import from it."""
+"""Path of the repository, and the environment for child processes, because only the package itself is installed."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Long runs that check for flat memory: 100,000 verdicts, a million descriptors, ten million calls."""
+"""Long runs that check flat memory: a hundred thousand verdicts, a million descriptors, ten million calls."""

@@ -1,9 +1,9 @@
-"""Attention of always new shapes in known classes: host time of a shape's first call, and flat memory.
+"""Attention of many different shapes in known shape classes: host time of each shape's first call, and flat memory.
 
-Every shape is another batch and length; the plans of their classes are built before. First calls of more shapes are
-compared with torch's in float64 afterwards: products of float64 load kernels, whose memory is none of the operator's.
-Next to it: what torch itself takes for such a call, for the memory of its output, and to hand a backward pass that does
-nothing to its thread and back.
+Each shape has another batch and length; the plans of their classes are built before. More shapes are compared with
+torch in float64 afterwards, because products of float64 load kernels, and their memory is not the operator's.
+For comparison, the time that torch needs for such a call, for the memory of its output, and to pass a gradient that
+does no work to the backward thread and back.
 """
 
 from __future__ import annotations
@@ -33,32 +33,32 @@ __all__ = ["ACCEPTED", "add_options", "classes_of", "new_shapes", "run"]
 HEADS, HEAD_DIM = 2, 64
 BATCHES, LENGTHS = 64, 2048
 CHECKPOINTS = 20
-COMPARED = 200  # more shapes, at most: as many as a tenth of the others
+COMPARED = 200  # further shapes, at most: a tenth of the number of the others
 PASSES = ("first_call_ms", "first_backward_ms")
-SLOWEST = 5  # calls that are reported one by one
-FLAT_BYTES = 8 << 20  # growth after the first tenth that is none
-CALLS_OF_TORCH = 1000  # that are timed
-# Calls before the GPU is waited for: some 130 launches, far fewer than wait for room.
+SLOWEST = 5  # calls that are reported individually
+FLAT_BYTES = 8 << 20  # growth after the first tenth that counts as flat
+CALLS_OF_TORCH = 1000  # timed calls
+# Calls before a synchronization: some 130 launches, far fewer than fill the launch queue.
 IN_A_ROW = 16
 OF_TORCH = ("torch_empty_ms", "torch_flash_ms", "torch_flash_backward_ms", "torch_engine_ms")
 _PATIENCE_S = 120.0  # for all plans
 
 
 def new_shapes(count: int, seed: int = 0) -> list[tuple[int, int]]:
-    """Return up to `count` different pairs of batch and length."""
+    """Return `count` different pairs of batch and length, or all pairs if there are fewer."""
     every = list(product(range(1, BATCHES + 1), range(1, LENGTHS + 1)))
     return random.Random(seed).sample(every, min(count, len(every)))
 
 
 def classes_of() -> list[tuple[int, int]]:
-    """Return the bounds of the classes for such shapes, largest first."""
+    """Return the batches and lengths of the classes that serve these shapes, the largest first."""
     sequences = {grow(batch, 1, 1).batch for batch in range(1, BATCHES + 1)}
     lengths = {grow(1, seq, seq).q for seq in range(1, LENGTHS + 1)}
     return sorted(product(sequences, lengths), reverse=True)
 
 
 class _Calls:
-    """Calls of the operator on slices of shared memory."""
+    """Calls of the operator on slices of one memory block."""
 
     def __init__(self, shapes: Shapes, backward: bool) -> None:
         import torch
@@ -68,7 +68,7 @@ class _Calls:
         self.memory = [torch.randn(size, device="cuda").to(torch.half) for _ in range(4)]
 
     def tensors(self, batch: int, seq: int) -> list[Any]:
-        """Return Q, K, V and dO [b, h, s, d], stored as b, s, h, d."""
+        """Return Q, K, V and dO, [b, h, s, d] stored as b, s, h, d."""
         width = HEADS * HEAD_DIM
         dims, strides = (batch, HEADS, seq, HEAD_DIM), (seq * width, HEAD_DIM, width, 1)
         made = [x.as_strided(dims, strides) for x in self.memory]
@@ -78,9 +78,9 @@ class _Calls:
         return made
 
     def __call__(self, batch: int, seq: int) -> tuple[tuple[float, ...], Any]:
-        """Make a call and return the host time of each pass in milliseconds, and what the last one returned.
+        """Make a call and return the host time of each pass in milliseconds, and the last pass's result.
 
-        What a pass returned is held until the clock was read: to free it is none of the next one.
+        A pass's result is freed only after the clock is read, so that freeing it does not count.
         """
         import torch
 
@@ -95,9 +95,9 @@ class _Calls:
         return tuple(spent / 1e6 for spent in times), made
 
     def of_torch(self, batch: int, seq: int) -> tuple[float, ...]:
-        """Return the host time in ms of allocating an output, and of each pass of torch's flash attention.
+        """Return the host time of allocating an output, and of each pass of torch's own flash attention, in ms.
 
-        With a backward pass, also that of the gradient of a view, which is what torch's engine itself takes.
+        With a backward pass, also that of the gradient of a view, which is the time of torch's autograd engine.
         """
         import torch
         from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -116,10 +116,10 @@ class _Calls:
                 held.append(torch.autograd.grad(q.view_as(q), q, d_o))
                 times.append(time.perf_counter_ns())
         spent = [(end - start) / 1e6 for start, end in pairwise(times)]
-        return spent[0], *spent[2:]  # without what it takes to choose flash
+        return spent[0], *spent[2:]  # without the time to select flash
 
     def error(self, batch: int, seq: int) -> float:
-        """Return the relative error of a call against float64, for the first, the last and one other sequence."""
+        """Return the relative error of a call compared with float64, in the first, middle and last sequence."""
         import torch
 
         _, made = self(batch, seq)
@@ -130,7 +130,7 @@ class _Calls:
         want = scores.softmax(-1) @ v
         wanted = torch.autograd.grad(want, (q, k, v), d_o) if self.backward else (want,)
         made = made if self.backward else (made,)
-        # A gradient may be 0 but for rounding, as dQ of one key is.
+        # A gradient may be 0 except for rounding, such as dQ with one key.
         return max(
             float(torch.linalg.norm((x[chosen] - y).detach()) / torch.linalg.norm(y.detach()).clamp(min=1.0))
             for x, y in zip(made, wanted, strict=True)
@@ -164,7 +164,7 @@ ACCEPTED = (
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the number and kind of shapes, and the time limit."""
+    """Add the number of shapes, the mode, and the time limit."""
     parser.add_argument("--shapes", type=int, default=100_000)
     parser.add_argument("--way", choices=("any", "adaptive"), default="any")
     parser.add_argument("--backward", action="store_true", help="with the backward pass")
@@ -172,10 +172,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _build_classes(calls: _Calls) -> None:
-    """Build the plans of all classes first, as only calls of known classes are measured."""
+    """Build the plans of all classes and call them: only calls of known classes are measured."""
     import torch
 
-    for _ in range(4):  # only so many plans wait for the thread that builds them, and a class is taught when it runs
+    for _ in range(4):  # the thread that builds plans queues few of them, and a class is complete after its first run
         for batch, seq in classes_of():
             calls(batch, seq)
             torch.cuda.synchronize()
@@ -198,7 +198,7 @@ def _spread(spent: Any) -> dict[str, float]:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Run, watch memory and write the record."""
+    """Run, record memory, write."""
     import torch
 
     load_operators()
@@ -220,7 +220,7 @@ def run(options: argparse.Namespace) -> None:
             torch.cuda.synchronize()
             torch.cuda.empty_cache()
             free, total = torch.cuda.mem_get_info()
-            mine = torch.cuda.memory_reserved()  # what other processes take of the GPU is none of it
+            mine = torch.cuda.memory_reserved()  # the GPU memory of other processes does not count
             points.append({"shapes": done, "gpu_bytes": total - free, "torch_bytes": mine, **in_use()})
         if time.perf_counter() - begin > options.limit:
             break

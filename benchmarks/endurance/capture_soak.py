@@ -1,8 +1,8 @@
 """A million replays of one CUDA graph of paged attention, with other pages and lengths at each replay.
 
-The graph itself takes the next set of lengths and pages, runs our operator and compares the result with what is right,
-so that every replay is checked and the host has nothing to do with it. A plan that would have to be built while the
-graph is captured is refused, and the capture goes on.
+The graph itself selects the next set of lengths and pages, runs our operator and compares the result with the expected
+one, so that every replay is checked without the host. A plan that would have to be built during the capture is refused,
+and the capture goes on.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from .memory import in_use
 __all__ = ["ACCEPTED", "add_options", "run"]
 
 CHECKPOINTS = 20
-SETS = 64  # sets of lengths and pages, taken in turn
+SETS = 64  # sets of lengths and pages, used in turn
 BATCH, HEADS, KV_HEADS, HEAD_DIM = 16, 8, 2, 64
 PAGE, PAGES = 64, 8  # tokens of a page, pages of a sequence
 
 
 class _Soak:
-    """The captured work with its inputs and outputs."""
+    """The captured operations, and all tensors they read and write."""
 
     def __init__(self) -> None:
         import torch
@@ -43,19 +43,21 @@ class _Soak:
         lengths = torch.randint(1, PAGES * PAGE + 1, (SETS, BATCH, 1), dtype=torch.int32, **place)
         orders = [torch.randperm(count, **place).view(BATCH, PAGES) for _ in range(SETS)]
         tables = torch.stack(orders).to(torch.int32)
-        # A set's lengths and pages in one row, which one kernel takes.
+        # A set's lengths and pages in one row, which one kernel copies.
         self.all_sets = torch.cat([lengths.flatten(1), tables.flatten(1)], 1)
         self.set = self.all_sets[:1].clone()
         self.lengths = self.set[0, :BATCH]
         self.table = self.set[0, BATCH:].view(BATCH, PAGES)
-        self.all_right = torch.stack([self._right(*one) for one in zip(lengths, tables, strict=True)]).to(torch.half)
-        self.right = self.all_right[:1].clone()
-        self.size = float(self.all_right.abs().max())
+        self.all_expected = torch.stack([self._expected(*one) for one in zip(lengths, tables, strict=True)]).to(
+            torch.half
+        )
+        self.right = self.all_expected[:1].clone()
+        self.size = float(self.all_expected.abs().max())
         self.number = torch.zeros(1, dtype=torch.int64, device="cuda")
         self.worst = torch.zeros((), device="cuda", dtype=torch.half)
         self.count = torch.zeros(1, dtype=torch.int64, device="cuda")
 
-    def _right(self, lengths: Any, table: Any) -> Any:
+    def _expected(self, lengths: Any, table: Any) -> Any:
         """Return the attention of a set in float64."""
         import torch
 
@@ -68,27 +70,27 @@ class _Soak:
         return torch.einsum("bhqk,bkhd->bqhd", scores.softmax(-1), v)
 
     def attend(self) -> Any:
-        """Run the operator on the current set."""
+        """Run the operator on the selected set."""
         return torch_ops.attention_with_kvcache(self.q, self.k, self.v, self.table, self.lengths)
 
     def step(self) -> None:
-        """Take the next set, run, and update the largest error and the count; NaN is kept."""
+        """Select the next set, run, and keep the largest error and the count; a NaN stays."""
         import torch
 
         torch.index_select(self.all_sets, 0, self.number, out=self.set)
-        torch.index_select(self.all_right, 0, self.number, out=self.right)
+        torch.index_select(self.all_expected, 0, self.number, out=self.right)
         error = (self.attend() - self.right[0]).abs().amax()
         torch.maximum(self.worst, error, out=self.worst)
         self.count.add_(1)
         torch.remainder(self.count, SETS, out=self.number)
 
     def largest_error(self) -> float:
-        """Return the largest error relative to the largest element; NaN if any occurred."""
+        """Return the largest error of an element, relative to the largest element; NaN if one occurred."""
         return float(self.worst) / self.size
 
 
 def _refused(soak: _Soak) -> str:
-    """Return the error code for building another plan during capture."""
+    """Return the error code of a plan of another head dim that is refused during a capture."""
     import torch
 
     x = torch.zeros(2, 64, 2, 2 * HEAD_DIM, device="cuda", dtype=torch.half).transpose(1, 2)
@@ -119,7 +121,7 @@ ACCEPTED = (
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the number of replays and the time limit: a million take about 35 s."""
+    """Add the number of replays and the time limit: a million replays need some 35 s."""
     parser.add_argument("--replays", type=int, default=1_000_000)
     parser.add_argument("--limit", type=float, default=600.0, help="seconds after which it stops")
 

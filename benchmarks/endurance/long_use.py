@@ -1,8 +1,8 @@
-"""Memory kept per verdict, by the package and by a C loop with the same cuDNN calls.
+"""Memory that a process keeps per verdict: the package compared with a C loop that makes the same cuDNN calls.
 
-The calls of one verdict of each graph are recorded (functions, values, which descriptor is which), written out as a C
-program, compiled with gcc and replayed in a process of its own that has loaded the same libraries and runs no Python in
-its loop. What that loop keeps is cuDNN's; what the package keeps beyond it is ours.
+The calls of one verdict of each graph are recorded (functions, values, descriptors), written as a C program, compiled
+with gcc and replayed in a separate process that has loaded the same libraries and runs no Python in its loop. The
+memory that this loop keeps is cuDNN's; the package's growth beyond it is ours.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CHECKPOINTS = 20
 
 
 def graphs(build: bool) -> list[Graph]:
-    """Return the graphs judged in turn: without builds a supported and a refused one."""
+    """Return the graphs that are judged in turn: without builds, a supported one and a refused one."""
     if not build:
         return [sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, implementation="unified"), two_matmuls()]
     g = GraphBuilder("matmul", io_type=DataType.HALF)
@@ -47,7 +47,7 @@ def graphs(build: bool) -> list[Graph]:
 
 
 def watch(rounds: int, warm: int, run: Callable[[int], None]) -> dict[str, Any]:
-    """Run `rounds` rounds, `run` several at a time, and return the memory in use after warm-up and later."""
+    """Make `rounds` rounds in steps by `run`, and return memory in use after the warm-up and after each step."""
     run(warm)
     began = time.perf_counter()
     points = [{"rounds": warm, **in_use()}]
@@ -69,12 +69,12 @@ def watch(rounds: int, warm: int, run: Callable[[int], None]) -> dict[str, Any]:
 
 
 def of_package(rounds: int, warm: int, build: bool) -> dict[str, Any]:
-    """Watch verdicts of the package."""
-    asked = graphs(build)
+    """Measure memory over verdicts of the package."""
+    judged = graphs(build)
 
     def run(count: int) -> None:
         for number in range(count):
-            explain(asked[number % len(asked)], TARGET, build=build)
+            explain(judged[number % len(judged)], TARGET, build=build)
 
     return watch(rounds, warm, run)
 
@@ -89,12 +89,12 @@ void replay(int64_t rounds) {{ for (int64_t i = 0; i < rounds; i++) blocks[i % {
 """
 
 
-def recorded(build: bool) -> tuple[str, dict[str, int]]:
-    """Return a C program with the calls of a verdict of each graph, and the numbers of calls."""
+def record_calls(build: bool) -> tuple[str, dict[str, int]]:
+    """Return the C program that makes the calls of a verdict of each graph, and the number of calls of each."""
     blocks, counts = [], {}
     with recording() as recorder:
         for graph in graphs(build):
-            explain(graph, TARGET, build=build)  # what a process asks once only is not recorded
+            explain(graph, TARGET, build=build)  # queries that a process makes only once are not recorded
             gc.collect()
             recorder.lines = []
             explain(graph, TARGET, build=build)
@@ -108,7 +108,7 @@ def recorded(build: bool) -> tuple[str, dict[str, int]]:
 
 
 def of_calls(rounds: int, warm: int, build: bool) -> dict[str, Any]:
-    """Watch the same calls made by C, recorded in an earlier process."""
+    """Measure memory over the same calls made by C: another process recorded them, this one only loads libraries."""
     with tempfile.TemporaryDirectory() as folder:
         recorded_file = Path(folder, "recorded.c")
         counts = json.loads(_child("--record", str(recorded_file), *(["--build"] if build else [])))
@@ -127,7 +127,7 @@ def _child(*arguments: str) -> str:
 
 
 def compare(rounds: int, warm: int, build: bool) -> dict[str, Any]:
-    """Return both loops, each in a separate process, and what the package keeps beyond cuDNN."""
+    """Run both loops, each in a separate process, and return their growth and the package's growth beyond cuDNN's."""
     options = [str(rounds), str(warm), *(["--build"] if build else [])]
     package, calls = (json.loads(_child("--watch", who, *options)) for who in ("package", "calls"))
     ours = {key: round(value - calls["growth_per_round"][key], 4) for key, value in package["growth_per_round"].items()}
@@ -142,7 +142,7 @@ def compare(rounds: int, warm: int, build: bool) -> dict[str, Any]:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the number of verdicts, and those of child processes."""
+    """Add the number of verdicts, and options for child processes only."""
     parser.add_argument("--explains", type=int, default=0, help="verdicts without builds")
     parser.add_argument("--builds", type=int, default=0, help="verdicts with builds")
     parser.add_argument("--watch", nargs=3, help=argparse.SUPPRESS)
@@ -151,9 +151,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Measure and write; in an existing file, parts not measured now are kept."""
+    """Measure and write; in an existing file, the part that was not measured stays."""
     if options.record:
-        text, counts = recorded(options.build)
+        text, counts = record_calls(options.build)
         options.record.write_text(text, encoding="utf-8")
         print(json.dumps(counts))
         return

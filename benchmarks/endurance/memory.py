@@ -31,9 +31,9 @@ def resident_bytes() -> int:
 
 
 def in_use() -> dict[str, int]:
-    """Return the resources in use: resident memory, malloc's bytes, Python's blocks, files, threads.
+    """Return the resources in use: memory in RAM, bytes given out by malloc, Python's blocks, files, threads.
 
-    Garbage is collected and free memory given back to the system before. It needs glibc 2.33 or later.
+    First, garbage is collected and free memory returned to the system. It needs glibc 2.33 or later.
     """
     gc.collect()
     _libc().malloc_trim(0)

@@ -1,4 +1,4 @@
-"""A million rounds of create, set, finalize, get, destroy, with the memory before, during and after."""
+"""A million rounds of create, set, finalize, get, destroy: memory before, during and after."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def tensor(uid: int) -> Descriptor:
 
 
 def one_round(number: int) -> None:
-    """Make a tensor, read it and drop it; every tenth round a whole operation with its tensors."""
+    """Make a tensor, read it and destroy it; every tenth round a whole operation with its children."""
     x = tensor(1)
     assert x.get(Attr.TENSOR_UNIQUE_ID) == 1
     if number % 10 == 0:
@@ -55,7 +55,7 @@ def measure(rounds: int) -> dict[str, object]:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the option for the number of rounds."""
+    """Add the number of rounds."""
     parser.add_argument("--rounds", type=int, default=1_000_000)
 
 

@@ -1,6 +1,6 @@
-"""Ten million calls of one executable from eight threads on separate streams; needs a GPU and torch.
+"""Ten million calls of one executable from eight threads with own streams and changing buffers; needs a GPU, torch.
 
-What must be seen: host and device memory flat, right results at the end, no deadlock.
+Expected: flat host and device memory, right results at the end, no deadlock.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from .memory import resident_bytes
 __all__ = ["add_options", "run"]
 
 THREADS = 8
-SETS = 400  # sets of buffers a thread takes in turn, more than variant packs are kept
-SYNCHRONIZE_EVERY = 2000  # calls; streams would queue without bound otherwise
+SETS = 400  # sets of buffers per thread, used in turn, more than the number of cached variant packs
+SYNCHRONIZE_EVERY = 2000  # calls between synchronizations; streams would queue without bound otherwise
 
 
 class Worker(threading.Thread):
@@ -37,7 +37,7 @@ class Worker(threading.Thread):
 
         super().__init__()
         self.executable, self.calls, self.done = executable, calls, 0
-        self.fault: BaseException | None = None
+        self.failure: BaseException | None = None
         self.error = 0.0
         self.stream = torch.cuda.Stream()
         generator = torch.Generator("cuda").manual_seed(seed)
@@ -46,14 +46,14 @@ class Worker(threading.Thread):
         self.outputs = torch.full((SETS, *dims), torch.nan, device="cuda", dtype=torch.half)
 
     def run(self) -> None:
-        """Make the calls, and record errors."""
+        """Make the calls, and keep an exception."""
         import torch
 
         try:
             with torch.cuda.stream(self.stream):
                 self._work()
         except BaseException as error:
-            self.fault = error
+            self.failure = error
 
     def _work(self) -> None:
         import torch
@@ -74,13 +74,13 @@ class Worker(threading.Thread):
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the number of calls and the time limit."""
+    """Add the number of calls and the time limit."""
     parser.add_argument("--calls", type=int, default=10_000_000)
     parser.add_argument("--limit", type=float, default=600.0, help="seconds after which it counts as a deadlock")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Run, watch memory and write; exit with 1 if a call failed or a thread still runs."""
+    """Run, record memory, write; the process ends here, with 1 if a call failed or a thread still runs."""
     torch = load_torch()
     graph = sdpa_forward(SMALL)
     executable = Executable(build_plan(OperationGraph(graph, open_target()).heuristics().configs[0]))
@@ -98,12 +98,12 @@ def run(options: argparse.Namespace) -> None:
             "kib": resident_bytes() // 1024,
             "gpu_kib": (total - free) // 1024,
         }
-        if all(worker.done < worker.calls for worker in workers):  # comparing results afterwards takes memory
+        if all(worker.done < worker.calls for worker in workers):  # the final comparison allocates memory
             samples.append(sample)
     seconds = time.perf_counter() - start
     calls = sum(worker.done for worker in workers)
     later = [sample for sample in samples if sample["calls"] > calls // 10] or samples[-1:]
-    faults = [repr(worker.fault) for worker in workers if worker.fault is not None]
+    failures = [repr(worker.failure) for worker in workers if worker.failure is not None]
     record = {
         **start_record("ten-million-calls"),
         "gpu": torch.cuda.get_device_name(),
@@ -112,7 +112,7 @@ def run(options: argparse.Namespace) -> None:
         "buffer_sets_per_thread": SETS,
         "seconds": round(seconds, 1),
         "still_running": sum(worker.is_alive() for worker in workers),
-        "faults": faults,
+        "faults": failures,
         "largest_relative_error": max(worker.error for worker in workers),
         "host_growth_kib_after_first_tenth": later[-1]["kib"] - later[0]["kib"],
         "gpu_growth_kib_after_first_tenth": later[-1]["gpu_kib"] - later[0]["gpu_kib"],
@@ -120,4 +120,4 @@ def run(options: argparse.Namespace) -> None:
     }
     write_record(record, options.output)
     print({key: value for key, value in record.items() if key != "samples"}, flush=True)
-    os._exit(1 if faults or record["still_running"] else 0)  # a thread that hangs would keep the process
+    os._exit(1 if failures or record["still_running"] else 0)  # a hanging thread would keep the process alive

@@ -1,4 +1,4 @@
-"""Attention implementations for a model: ours, torch's backends, cudnn-frontend's graphs."""
+"""Providers of attention for a model: ours, torch's backends, cudnn-frontend's graphs; each called as by a model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BF16 = DataType.BFLOAT16
 
 
 class NotOffered(Exception):
-    """The implementation does not offer this attention."""
+    """A provider has no such attention, or not for this problem."""
 
 
 class Cache:
@@ -39,7 +39,7 @@ class Cache:
     table
         int32 [sequences, pages of a sequence]; in order where `shuffled` is False, so that the memory is also dense.
     lengths
-        int32 [sequences]: tokens that are there.
+        int32 [sequences]: number of stored tokens.
     """
 
     def __init__(
@@ -70,12 +70,12 @@ class Cache:
         return memory.unflatten(0, (-1, self.page))
 
     def dense(self, memory: torch.Tensor) -> torch.Tensor:
-        """Return it as [sequences, most, h, d], if the pages are in order."""
+        """Return the memory of a layer as [sequences, most, h, d], its layout if the pages are in order."""
         return memory.unflatten(0, (self.sequences, self.most))
 
 
 class Attention:
-    """The interface of an implementation; missing features raise :class:`NotOffered`."""
+    """Interface that a model needs from a provider; an attention it does not offer raises :class:`NotOffered`."""
 
     name = ""
     page = 64
@@ -95,7 +95,7 @@ class Attention:
 
 
 class Plain(Attention):
-    """torch's default, one sequence after the other; also without a GPU."""
+    """Torch's default attention, one sequence after the other; also without a GPU."""
 
     name = "torch plain"
 
@@ -137,10 +137,10 @@ class Ours(Attention):
 
 
 class TorchFlash(Attention):
-    """torch's FlashAttention; packed by ``torch.nn.attention.varlen`` where available."""
+    """FlashAttention of torch; packed tokens by ``torch.nn.attention.varlen``, if this torch has it."""
 
     name = "torch flash"
-    page = 256  # FlashAttention-2 takes no smaller ones
+    page = 256  # FlashAttention-2 does not support smaller ones
     shuffled = False
 
     def packed(self, q: Any, k: Any, v: Any, cu: Any, longest: int) -> Any:
@@ -153,7 +153,7 @@ class TorchFlash(Attention):
         return _by_backend("FLASH_ATTENTION", q, k, v, is_causal=True)
 
     def cached(self, q: Any, layer: int, cache: Cache) -> Any:
-        """Read the cache in place: sequences at equal distances, with their current lengths."""
+        """Read the cache in place: sequences at equal distances, each with its own length."""
         ends = torch.arange(cache.sequences + 1, device=q.device, dtype=torch.int32)
         o, *_ = torch.ops.aten._flash_attention_forward(
             q,
@@ -172,11 +172,11 @@ class TorchFlash(Attention):
 
 
 class TorchCudnn(Attention):
-    """cuDNN as torch calls it, without packed tokens: sequences are padded to the longest."""
+    """cuDNN called by torch: it has no attention of packed tokens, so sequences are padded to the longest for it."""
 
     name = "torch cudnn"
     shuffled = False
-    _places: tuple[Any, Any] = (None, None)  # of the tokens of a batch, which all layers share
+    _places: tuple[Any, Any] = (None, None)  # of the tokens of a batch, shared by all layers
 
     def packed(self, q: Any, k: Any, v: Any, cu: Any, longest: int) -> Any:
         if self._places[0] is not cu:
@@ -192,14 +192,14 @@ class TorchCudnn(Attention):
         return _by_backend("CUDNN_ATTENTION", q, k, v, is_causal=True)
 
     def cached(self, q: Any, layer: int, cache: Cache) -> Any:
-        """Use the whole cache with a mask of valid tokens."""
+        """Read the whole cache, with a mask of the stored tokens."""
         k, v = (cache.dense(memory[layer]) for memory in (cache.k, cache.v))
         there = torch.arange(cache.most, device=q.device) < cache.lengths[:, None]
         return _by_backend("CUDNN_ATTENTION", q.unsqueeze(1), k, v, attn_mask=there[:, None, None]).squeeze(1)
 
 
 class TorchNested(Attention):
-    """cuDNN as torch calls it for nested tensors."""
+    """cuDNN called by torch for nested tensors."""
 
     name = "torch cudnn, nested"
     shuffled = False
@@ -228,9 +228,9 @@ def _backend(name: str) -> AbstractContextManager[None]:
 
 
 class CudnnFrontend(Attention):
-    """cudnn-frontend as an autograd program calls it: a graph for each shape of dense tensors.
+    """cudnn-frontend, called as a program would from autograd: one graph for each shape of dense tensors.
 
-    Of packed tokens a graph for bounds, which are powers of two: lengths and offsets are data there.
+    For packed tokens, one graph per bound, a power of two: lengths and offsets are data.
     """
 
     name = "cudnn-frontend"
@@ -242,7 +242,7 @@ class CudnnFrontend(Attention):
             raise NotOffered(said)
         self._frontend = frontend
         self._made: dict[Any, Any] = {}
-        self._numbers: tuple[Any, dict[str, Any]] = None, {}  # of a batch, which all layers share
+        self._numbers: tuple[Any, dict[str, Any]] = None, {}  # of a batch, shared by all layers
 
     def packed(self, q: Any, k: Any, v: Any, cu: Any, longest: int) -> Any:
         tokens, h, d = q.shape
@@ -362,11 +362,11 @@ MAKERS: dict[str, Callable[[], Attention]] = {
 
 
 def make_attention(name: str) -> Attention:
-    """Return the implementation with a name.
+    """Return the provider with a name.
 
     Raises
     ------
     NotOffered
-        It is not here.
+        It is not available.
     """
     return MAKERS[name]()

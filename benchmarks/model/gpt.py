@@ -1,6 +1,6 @@
-"""A small GPT on packed tokens, and batches of random lengths to train and serve it.
+"""A small GPT over packed tokens, and batches of random lengths to train and serve it with.
 
-Attention is a function the caller gives: the model knows nothing of how sequences are among its tokens.
+Attention is a function from the caller: the model does not know how tokens form sequences.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Attend = Callable[[int, Any, Any, Any], Any]  # layer, q, k, v [n, h, d] to o [n
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes of a model."""
+    """Sizes of a model."""
 
     layers: int = 8
     heads: int = 12
@@ -43,7 +43,7 @@ class _Block(nn.Module):  # type: ignore[misc]  # torch may be absent where type
         self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
         self.qkv, self.out = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
         self.up, self.down = nn.Linear(width, 4 * width, bias=False), nn.Linear(4 * width, width, bias=False)
-        for last in (self.out, self.down):  # so that the sum over layers keeps its size
+        for last in (self.out, self.down):  # keeps the size of the sum over layers constant
             nn.init.normal_(last.weight, std=0.02 / math.sqrt(2 * sizes.layers))
 
     def forward(self, x: torch.Tensor, attend: Attend) -> torch.Tensor:
@@ -55,7 +55,7 @@ class _Block(nn.Module):  # type: ignore[misc]  # torch may be absent where type
 
 
 class Gpt(nn.Module):  # type: ignore[misc]
-    """A bfloat16 decoder with weights determined by the seed."""
+    """A decoder in bfloat16: the same seed gives the same weights."""
 
     def __init__(self, sizes: Sizes, seed: int = 0, device: str = "cuda", *, is_contiguous: bool = False) -> None:
         super().__init__()
@@ -86,9 +86,9 @@ def loss_of(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Batch:
-    """Training sequences: tokens, targets and positions [n], and the boundaries of sequences.
+    """Sequences to train on: tokens, targets and positions [n], and the layout of the sequences.
 
-    Packed: `cu` int32 [sequences + 1] says where each begins. Padded: `cu` is None, `sequences` rows of `longest`.
+    Packed: `cu` int32 [sequences + 1] has the start of each. Padded: `cu` is None, `sequences` rows of `longest`.
     """
 
     tokens: torch.Tensor
@@ -101,7 +101,7 @@ class Batch:
 
 
 def _text(length: int, vocabulary: int, generator: torch.Generator) -> torch.Tensor:
-    """Return tokens that mostly follow from the previous one, so that there is something to learn."""
+    """Return tokens that mostly follow from the previous one, so that the model can learn."""
     noise = torch.randint(vocabulary, (length + 1,), generator=generator).tolist()
     kept = (torch.rand(length + 1, generator=generator) < 0.85).tolist()
     text = noise[:1]
@@ -141,9 +141,9 @@ def packed_batches(count: int, tokens: int, most: int, sizes: Sizes, seed: int, 
 
 
 def padded_batches(count: int, sequences: int, most: int, sizes: Sizes, seed: int, device: str = "cuda") -> list[Batch]:
-    """Return batches of sequences of 16 to `most` tokens, padded to the longest of each batch.
+    """Return batches of `count` sequences of 16 to `most` tokens, padded to the longest of each batch.
 
-    No two batches have one length, as far as there are as many lengths.
+    Each batch has a different longest length, as far as there are enough lengths.
     """
     generator = torch.Generator().manual_seed(seed)
     batches: list[Batch] = []

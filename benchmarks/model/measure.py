@@ -1,4 +1,4 @@
-"""Cost of a model's training and serving with one implementation in one process, from the first step on."""
+"""One provider of attention in one process: cost of training and serving a model from the first step on."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ WAYS = ("packed", "padded")  # to train; packed sequences are served as well
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is measured: the same steps on the same batches for all implementations.
+    """Amount of work: the same steps on the same batches for every provider.
 
-    The first epoch has a length of its own in each step. One that takes longer than `limit_s` is ended, so that a
-    machine that hangs is not waited for: what such a maker learnt is compared no further.
+    The first epoch has a different length in each step. An epoch that takes longer than `limit_s` is ended, so that a
+    hanging machine does not block the run; the provider's losses after that point are not compared.
     """
 
     sizes: Sizes = field(default_factory=Sizes)
@@ -40,17 +40,17 @@ class Effort:
     decoded: int = 64
     later: int = 24  # steps of the later epochs
     limit_s: float = 40.0  # of an epoch
-    is_contiguous: bool = False  # q, k and v are copied out of the one tensor they are made in
+    is_contiguous: bool = False  # q, k and v are copied out of the one tensor that holds them
 
 
 WHOLE = Effort()
 LITTLE = Effort(Sizes(2, 2, 16, 64, 256), 3, 128, 2, 64, 48, 3, 24, 3, 3)
-COMPARED = 4  # batches whose losses and gradients are compared at the same weights
-SHARE = 16  # of the GPU's memory each process has its part before: ten of them wait for their turns
+COMPARED = 4  # batches with losses and gradients compared at the same weights
+SHARE = 16  # fraction of the GPU's memory reserved by each process at the start: ten of them wait for their turns
 
 
 class Clock:
-    """Milliseconds between synchronized points."""
+    """Clock in milliseconds that waits for all work before and during a measurement."""
 
     def __init__(self, device: str) -> None:
         self._wait: Callable[[], None] = torch.cuda.synchronize if device == "cuda" else lambda: None
@@ -65,7 +65,7 @@ class Clock:
 
 
 class Trained:
-    """A model and its optimizer with the same initial weights for all implementations, and its batches."""
+    """A model and its optimizer, with the same initial weights for every provider, and the batches of its epochs."""
 
     def __init__(self, effort: Effort, attention: Attention, way: str, device: str) -> None:
         self.effort, self.attention, self.device = effort, attention, device
@@ -87,7 +87,7 @@ class Trained:
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=3e-4, fused=self.device == "cuda")
 
     def warm_up(self) -> None:
-        """Run steps without attention first, and allocate memory for all."""
+        """Make steps without attention, because its first use is measured; allocate memory for all steps."""
         for batch in self.warm:
             self.step(batch, _no_attention)
         self.reset()
@@ -97,7 +97,7 @@ class Trained:
             torch.cuda.reset_peak_memory_stats()
 
     def attend(self, batch: Batch) -> Callable[..., Any]:
-        """Return a batch's attention as called by the model."""
+        """Return the attention of a batch in the model's form."""
         if batch.cu is not None:
             cu = batch.cu
             return lambda _layer, q, k, v: self.attention.packed(q, k, v, cu, batch.longest)
@@ -118,9 +118,9 @@ class Trained:
         return loss
 
     def epoch(self, batches: list[Batch]) -> dict[str, Any]:
-        """Train on batches in order; return each step's time.
+        """Train on batches, one after the other; return the time of each step.
 
-        Of a step it is reported when all of it was done, when the host had queued it, and the time between two events.
+        Per step: the time until all of it was done, until the host had queued it, and the time between two events.
         """
         steps: list[float] = []
         host: list[float] = []
@@ -160,9 +160,9 @@ class Trained:
         return found | ({"cuda_ms": round(statistics.median(cuda), 3)} if cuda else {})
 
     def compared(self) -> dict[str, Any]:
-        """Return losses and gradients of the first batches with the initial weights, to compare rounding only.
+        """Return losses and gradients of the first batches at the initial weights, which differ by rounding alone.
 
-        Of the gradients the norm for the weights of each layer that q, k and v are made with.
+        For the gradients, the norm for the weights of each layer that produce q, k and v.
         """
         self.reset()
         losses, norms = [], []
@@ -178,7 +178,7 @@ def _no_attention(_layer: int, _q: Any, _k: Any, v: Any) -> Any:
 
 
 def train(made: Trained) -> dict[str, Any]:
-    """Return the cost of training: new lengths, other new lengths, and the first lengths again."""
+    """Return the cost of training: lengths seen for the first time, new lengths again, and the first ones again."""
     found = {"first epoch": made.epoch(made.first)}
     found["new lengths"] = made.epoch(made.other)
     met = made.first[: min(made.effort.later, found["first epoch"]["steps"])]
@@ -187,7 +187,7 @@ def train(made: Trained) -> dict[str, Any]:
 
 
 class Served:
-    """A model that answers requests, with a cache of read tokens."""
+    """A model that answers requests, with a cache of the tokens it has read."""
 
     def __init__(self, effort: Effort, attention: Attention, model: Gpt, device: str) -> None:
         self.effort, self.attention, self.model, self.device = effort, attention, model, device
@@ -260,7 +260,7 @@ class Served:
         }
 
     def captured(self) -> dict[str, Any]:
-        """Serve with a CUDA graph of one step, replayed with changing lengths and tokens."""
+        """Serve by a CUDA graph of one step, replayed while tokens and lengths change."""
         at = self.effort.decoded
         given = self.tails[at].clone()
         stream = torch.cuda.Stream()
@@ -294,9 +294,9 @@ class Served:
 
 
 def measure(name: str, way: str, effort: Effort, device: str, ready: Callable[[], None]) -> dict[str, Any]:
-    """Measure one of :data:`WAYS` of an implementation; missing features are reported with the reason.
+    """Return the cost of a provider's attention in one of :data:`WAYS`; a part it does not offer has a reason instead.
 
-    `ready` is called when the clock is about to start: nothing of attention has been used.
+    `ready` is called just before the clock starts: attention has not been used until then.
     """
     if device == "cuda":
         torch.zeros(1, device=device)
@@ -311,13 +311,13 @@ def measure(name: str, way: str, effort: Effort, device: str, ready: Callable[[]
         if device == "cuda":
             torch.cuda.synchronize()
     ready()
-    trained = _told(train, made)
+    trained = _figures_or_reason(train, made)
     if "not measured" in trained:
         return {way: trained}
     if device == "cuda":
         trained["gpu_memory_bytes"] = torch.cuda.max_memory_allocated()
     served = _serve(effort, made.attention, made.model, device) if way == "packed" else {}
-    return {way: trained | {"same weights": _told(made.compared)}} | served
+    return {way: trained | {"same weights": _figures_or_reason(made.compared)}} | served
 
 
 def _serve(effort: Effort, attention: Attention, model: Gpt, device: str) -> dict[str, Any]:
@@ -328,14 +328,14 @@ def _serve(effort: Effort, attention: Attention, model: Gpt, device: str) -> dic
         if device == "cuda":
             ways["serving, captured"] = served.captured
         for way, run in ways.items():
-            found[way] = _told(run)
+            found[way] = _figures_or_reason(run)
             if "not measured" in found[way]:
-                break  # what the GPU is left in is not known
+                break  # the state of the GPU is not known
     return found
 
 
-def _told(run: Callable[..., dict[str, Any]], *given: Any) -> dict[str, Any]:
-    """Return figures, or the reason for missing ones."""
+def _figures_or_reason(run: Callable[..., dict[str, Any]], *given: Any) -> dict[str, Any]:
+    """Return figures, or the reason why there are none."""
     try:
         return run(*given)
     except (NotOffered, RuntimeError, TypeError, AssertionError, CudnnBackendError) as error:

@@ -1,10 +1,10 @@
 """Compare a small GPT with our attention and others', trained on random lengths and served from pages.
 
-Each maker of attention runs in a process of its own, one after the other, from the first use of its library on; before,
-the process has done all else a step does. Told are the time to the first step, of the first epoch (every batch of
-another length), of steps on lengths seen for the first time and again, tokens per second, and serving: prefill, and
-decoding with and without a CUDA graph. All train the same numbers on the same text: their losses are compared, and at
-the weights they begin with losses and gradients, which differ by rounding alone.
+Each provider of attention runs in its own process, one after the other, from the first use of its library on; before,
+the process has done all other parts of a step. The report has the time to the first step, of the first epoch (every
+batch of another length), of steps on new and on known lengths, tokens per second, and serving: prefill, and
+decoding with and without a CUDA graph. All train the same weights on the same text: their losses are compared, and at
+the initial weights also losses and gradients, which differ by rounding alone.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from ..tables import draw_bars
 __all__ = ["ACCEPTED", "add_options", "draw_model", "model_table", "run"]
 
 WAYS = ("packed", "padded")
-# Makers, in the order they are measured, and the ways they train; the last ones only where they are requested.
+# Providers in the order of measurement, and the modes of training; the last ones only if they are requested.
 MAKERS: dict[str, tuple[str, ...]] = {
     "torch flash": WAYS,
     "ours, adaptive": WAYS,
     "torch cudnn": WAYS,
-    "ours, any": ("padded",),  # of packed tokens there is one plan anyway
+    "ours, any": ("padded",),  # for packed tokens there is one plan anyway
     "cudnn-frontend": WAYS,
     "ours, exact": WAYS,
     "torch plain": WAYS,
@@ -54,102 +54,106 @@ LEFT_OUT = {"torch cudnn, nested": "it ends the CUDA context with an illegal mem
 EPOCHS = ("first epoch", "new lengths", "known lengths")
 OURS, FLASH, CUDNN = "ours, adaptive", "torch flash", "torch cudnn"
 READY = "ready"
-FIRST_STEPS = 5  # whose losses are compared one by one
-TURN_S = 150.0  # of a process: what takes longer is ended
+FIRST_STEPS = 5  # steps with losses compared one by one
+TURN_S = 150.0  # time limit of a process
 START_S = 60.0  # until all processes are ready
 Figures = Mapping[str, Any]
 
 
-# what is accepted
+# acceptance
 
 
-def _held(record: Figures, maker: str, *path: str) -> Any:
-    """Return a figure of an implementation, None where it was not measured."""
-    found: Any = record["makers"].get(maker)
+def _figure(record: Figures, provider: str, *path: str) -> Any:
+    """Return a figure of a provider, None if it was not measured."""
+    found: Any = record["makers"].get(provider)
     for key in path:
         found = found.get(key) if isinstance(found, Mapping) else None
     return found
 
 
-def _ratio(record: Figures, maker: str, other: str, path: tuple[str, ...]) -> float | None:
-    mine, theirs = _held(record, maker, *path), _held(record, other, *path)
+def _ratio(record: Figures, provider: str, other: str, path: tuple[str, ...]) -> float | None:
+    mine, theirs = _figure(record, provider, *path), _figure(record, other, *path)
     return None if mine is None or theirs is None else float(mine / theirs)
 
 
 def _first_epochs(record: Figures, way: str) -> float | None:
-    """Return our first epoch relative to torch's cuDNN, with new lengths; an upper bound if that was stopped."""
-    mine, theirs = (_held(record, maker, way, EPOCHS[0]) for maker in (OURS, CUDNN))
+    """Return the ratio of our first epoch (all lengths new) to torch's cuDNN's; an upper bound if theirs was ended."""
+    mine, theirs = (_figure(record, provider, way, EPOCHS[0]) for provider in (OURS, CUDNN))
     if mine is None or theirs is None or mine["steps"] < theirs["steps"]:
         return None
     return float(mine["seconds"] / theirs["seconds"])
 
 
-def _apart(record: Figures, way: str) -> float | None:
-    """Return how far losses are apart from those of torch's flash at most, relatively, over all makers.
+def _loss_difference(record: Figures, way: str) -> float | None:
+    """Return the largest relative difference of losses to those of torch's flash, over all providers.
 
-    Those of the first steps, and the means of the last epoch: in between training makes much of little, and two runs
-    of one maker are apart as far.
+    Compared are the first steps, and the means of the last epoch: in between, training amplifies small differences, and
+    two runs of one provider differ as much.
     """
-    return _most_apart((_learnt(record, maker, way), _learnt(record, FLASH, way)) for maker in _others(record))
+    return _largest_difference(
+        (_compared_losses(record, provider, way), _compared_losses(record, FLASH, way)) for provider in _others(record)
+    )
 
 
 def _others(record: Figures) -> list[str]:
-    return [maker for maker in record["makers"] if maker != FLASH]
+    return [provider for provider in record["makers"] if provider != FLASH]
 
 
-def _most_apart(found: Iterable[tuple[Sequence[float] | None, Sequence[float] | None]]) -> float | None:
-    """Return how far numbers are apart from their base at most, relatively: infinitely where one is none."""
+def _largest_difference(found: Iterable[tuple[Sequence[float] | None, Sequence[float] | None]]) -> float | None:
+    """Return the largest relative difference of numbers to their base: infinite if one is NaN."""
     pairs = [pair for mine, base in found if mine and base for pair in zip(mine, base, strict=False)]
     apart = [abs(one / two - 1) for one, two in pairs]
     return max((x if math.isfinite(x) else math.inf for x in apart), default=None)
 
 
-def _learnt(record: Figures, maker: str, way: str) -> list[float] | None:
-    """Return the losses that are compared; a maker that did not end its epochs has those of the first steps alone."""
-    first, last = (_held(record, maker, way, epoch, "losses") for epoch in (EPOCHS[0], EPOCHS[-1]))
+def _compared_losses(record: Figures, provider: str, way: str) -> list[float] | None:
+    """Return the losses to compare; a provider that did not finish its epochs has only those of the first steps."""
+    first, last = (_figure(record, provider, way, epoch, "losses") for epoch in (EPOCHS[0], EPOCHS[-1]))
     if first is None or last is None:
         return None
-    whole = _steps(record, maker, way) == _steps(record, FLASH, way)
+    whole = _steps(record, provider, way) == _steps(record, FLASH, way)
     return [*first[:FIRST_STEPS], *([statistics.mean(last)] if whole else [])]
 
 
-def _steps(record: Figures, maker: str, way: str) -> list[Any]:
-    """Return how long a maker trained: other weights have other losses."""
-    return [_held(record, maker, way, epoch, "steps") for epoch in EPOCHS]
+def _steps(record: Figures, provider: str, way: str) -> list[Any]:
+    """Return how long a provider trained: other weights have other losses."""
+    return [_figure(record, provider, way, epoch, "steps") for epoch in EPOCHS]
 
 
-def _rounded_apart(record: Figures, way: str, what: str) -> float | None:
-    """Return how far losses, or gradients, at the same weights are apart from those of torch's flash at most."""
+def _rounding_difference(record: Figures, way: str, what: str) -> float | None:
+    """Return the largest relative difference of losses, or gradients, at the same weights to those of torch's flash."""
 
-    def of(maker: str) -> list[float]:
-        found = _held(record, maker, way, "same weights", what) or []
+    def of(provider: str) -> list[float]:
+        found = _figure(record, provider, way, "same weights", what) or []
         return [x for batch in found for x in batch] if what == "gradients" else found
 
-    return _most_apart((of(maker), of(FLASH)) for maker in _others(record))
+    return _largest_difference((of(provider), of(FLASH)) for provider in _others(record))
 
 
-def _served_apart(record: Figures, way: str) -> float | None:
-    def of(maker: str) -> list[float]:
-        loss = _held(record, maker, way, "loss")
-        whole = _steps(record, maker, "packed") == _steps(record, FLASH, "packed")
+def _serving_difference(record: Figures, way: str) -> float | None:
+    def of(provider: str) -> list[float]:
+        loss = _figure(record, provider, way, "loss")
+        whole = _steps(record, provider, "packed") == _steps(record, FLASH, "packed")
         return [loss] if whole and loss is not None else []
 
-    return _most_apart((of(maker), of(FLASH)) for maker in _others(record))
+    return _largest_difference((of(provider), of(FLASH)) for provider in _others(record))
 
 
 def _accepted() -> Iterator[Accepted]:
     for way in WAYS:
         path = way, "new lengths", "step_ms"
         yield Accepted(
-            f"{way}: a step on new lengths, {OURS} / {FLASH}", 1.0, partial(_ratio, maker=OURS, other=FLASH, path=path)
+            f"{way}: a step on new lengths, {OURS} / {FLASH}",
+            1.0,
+            partial(_ratio, provider=OURS, other=FLASH, path=path),
         )
         yield Accepted(f"{way}: first epoch, {OURS} / {CUDNN}", 0.3, partial(_first_epochs, way=way))
-        yield Accepted(f"{way}: losses apart from those of {FLASH}", 0.01, partial(_apart, way=way))
+        yield Accepted(f"{way}: losses apart from those of {FLASH}", 0.01, partial(_loss_difference, way=way))
         for what, limit in (("losses", 1e-3), ("gradients", 0.01)):
-            figure = partial(_rounded_apart, way=way, what=what)
+            figure = partial(_rounding_difference, way=way, what=what)
             yield Accepted(f"{way}: {what} at the same weights, apart from those of {FLASH}", limit, figure)
     for way in ("serving", "serving, captured"):
-        yield Accepted(f"{way}: losses apart from those of {FLASH}", 0.01, partial(_served_apart, way=way))
+        yield Accepted(f"{way}: losses apart from those of {FLASH}", 0.01, partial(_serving_difference, way=way))
 
 
 ACCEPTED = tuple(_accepted())
@@ -159,34 +163,34 @@ ACCEPTED = tuple(_accepted())
 
 
 def model_table(record: Figures) -> Table:
-    """Return the table of all makers."""
+    """Return the table of all providers."""
     table = WordTable(
         title=f"A GPT of {record['parameters']} parameters: training and serving, milliseconds (tokens/s)"
     )
     table.add_column("")
     for name in record["makers"]:
         table.add_column(name, justify="right")
-    rows = [(way, epoch, what) for way in WAYS for epoch in EPOCHS for what in _told(epoch)]
+    rows = [(way, epoch, what) for way in WAYS for epoch in EPOCHS for what in _shown_figures(epoch)]
     for way, epoch, what in rows:
-        cells = [_cell(record, maker, way, epoch, what) for maker in record["makers"]]
+        cells = [_cell(record, provider, way, epoch, what) for provider in record["makers"]]
         table.add_row(f"{way}, {epoch}: {what}", *cells)
     for way in ("serving", "serving, captured"):
         for what in ("prefill_ms", "first_decode_ms", "decode_ms")[2 * (way != "serving") :]:
             cells = []
-            for maker in record["makers"]:
-                value, rate = _held(record, maker, way, what), _held(record, maker, way, "tokens_per_second")
+            for provider in record["makers"]:
+                value, rate = _figure(record, provider, way, what), _figure(record, provider, way, "tokens_per_second")
                 shown = f" ({rate:,})" if what == "decode_ms" and rate else ""
                 cells.append("" if value is None else f"{value:.2f}{shown}")
             table.add_row(f"{way}: {what.removesuffix('_ms').replace('_', ' ')}", *cells)
     return table
 
 
-def _told(epoch: str) -> tuple[str, ...]:
+def _shown_figures(epoch: str) -> tuple[str, ...]:
     return ("first step", "whole", "step", "host") if epoch == "first epoch" else ("step", "host")
 
 
-def _cell(record: Figures, maker: str, way: str, epoch: str, what: str) -> str:
-    found = _held(record, maker, way, epoch)
+def _cell(record: Figures, provider: str, way: str, epoch: str, what: str) -> str:
+    found = _figure(record, provider, way, epoch)
     if found is None:
         return ""
     if what == "whole":
@@ -196,7 +200,7 @@ def _cell(record: Figures, maker: str, way: str, epoch: str, what: str) -> str:
 
 
 def draw_model(record: Figures, path: Path) -> None:
-    """Write a picture: tokens per second of each way to train and serve."""
+    """Draw tokens per second for each mode of training and serving."""
     groups = {}
     for way in WAYS:
         for epoch in EPOCHS:
@@ -207,15 +211,15 @@ def draw_model(record: Figures, path: Path) -> None:
 
 
 def _rates(record: Figures, *path: str) -> dict[str, float]:
-    found = {maker: _held(record, maker, *path, "tokens_per_second") for maker in record["makers"]}
-    return {maker: rate for maker, rate in found.items() if rate}
+    found = {provider: _figure(record, provider, *path, "tokens_per_second") for provider in record["makers"]}
+    return {provider: rate for provider, rate in found.items() if rate}
 
 
 # processes
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add which makers, how much, and what only a child process is given."""
+    """Add the providers, the amount of work, and options for child processes only."""
     parser.add_argument("--makers", nargs="+", choices=MAKERS, default=list(MAKERS)[:5])
     parser.add_argument("--limit", type=float, default=600.0, help="seconds after which no other process has its turn")
     parser.add_argument("--plot", type=Path, help="draw tokens per second into this file")
@@ -228,7 +232,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _child(options: argparse.Namespace) -> None:
-    """Measure one part of one implementation when the parent requests it, and print a line of JSON."""
+    """Measure one mode of one provider when the parent gives the signal, and print a line of JSON."""
     from .measure import LITTLE, WHOLE, measure
 
     def ready() -> None:
@@ -236,26 +240,26 @@ def _child(options: argparse.Namespace) -> None:
         sys.stdin.readline()
 
     effort = replace(LITTLE if options.little else WHOLE, is_contiguous=options.contiguous)
-    maker, way = options.child
-    print(json.dumps(measure(maker, way, effort, options.device, ready)), flush=True)
+    provider, way = options.child
+    print(json.dumps(measure(provider, way, effort, options.device, ready)), flush=True)
 
 
 class _Process:
-    """A process for one part of one implementation, which waits for its turn; its plan folder is empty.
+    """A process for one mode of one provider, which waits for its turn; its plans are kept in its own empty folder.
 
-    What a kernel does to a GPU's context then costs no other way its figures.
+    The effect of a kernel on the GPU's context then changes no other figures.
     """
 
-    def __init__(self, maker: str, way: str, options: argparse.Namespace, folder: Path) -> None:
+    def __init__(self, provider: str, way: str, options: argparse.Namespace, folder: Path) -> None:
         self.way, self._last, self._is_late = way, "", False
-        plans = folder / f"{maker} {way}".replace(" ", "-").replace(",", "")
+        plans = folder / f"{provider} {way}".replace(" ", "-").replace(",", "")
         plans.mkdir(mode=0o700)
         self._errors = plans.with_suffix(".txt")
-        given = ["model", "--child", maker, way, "--device", options.device, *(["--little"] * options.little)]
+        given = ["model", "--child", provider, way, "--device", options.device, *(["--little"] * options.little)]
         with self._errors.open("w") as errors:
             self.process = subprocess.Popen(
                 call_command("benchmarks.__main__:main", *given, *["--contiguous"] * options.contiguous),
-                # Threads of several processes would only wait for each other: what they compute is on the GPU.
+                # Threads of several processes would only wait for each other: the work is on the GPU.
                 env=child_environment(CUDNN_BACKEND_PLAN_CACHE=str(plans), OMP_NUM_THREADS="1"),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -264,7 +268,7 @@ class _Process:
             )
 
     def wait(self, limit_s: float) -> None:
-        """Wait until it is ready; end it after a time limit."""
+        """Wait until it is ready; end it after the time limit."""
         self._last = self._read_until(READY, limit_s)
 
     def result(self, limit_s: float) -> dict[str, Any]:
@@ -277,7 +281,7 @@ class _Process:
             self._last = self._read_until("{", limit_s)
         elif self._last == READY:
             return {self.way: {"not measured": "there was no time left"}}
-        if self._last.startswith("{"):  # nothing is left to do but to give memory back, which takes seconds
+        if self._last.startswith("{"):  # only memory is left to free, which takes seconds
             self.process.kill()
         code = self.process.wait()
         if self._is_late:
@@ -289,7 +293,7 @@ class _Process:
         return found
 
     def _read_until(self, begin: str, limit_s: float) -> str:
-        """Return the line with this prefix, or the last one of an ended process."""
+        """Return the line with this beginning, or the last line of an ended process."""
         answers = self.process.stdout
         assert answers is not None
 
@@ -309,42 +313,42 @@ class _Process:
 
 
 def _read_libraries(makers: Sequence[str]) -> None:
-    """Run both passes of all implementations once, so that the first one does not wait for the disk."""
+    """Run both passes of all providers here, so that the first process does not wait longer for the disk."""
     import torch
 
     from .attentions import NotOffered, make_attention
 
-    for maker in makers:
+    for provider in makers:
         q, k, v = torch.zeros(3, 2, 64, 2, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
         with suppress(NotOffered, RuntimeError):
-            make_attention(maker).padded(q, k, v).sum().backward()
+            make_attention(provider).padded(q, k, v).sum().backward()
 
 
 def run_makers(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the figures of every part of every implementation.
+    """Yield the figures of every mode of every provider.
 
     All processes are started at once, and run one after the other when all are ready.
     """
     names: Sequence[str] = options.makers
     begin = time.perf_counter()
     with tempfile.TemporaryDirectory() as name:
-        turns = [(maker, way) for maker in names for way in MAKERS[maker]]
-        started = [(maker, _Process(maker, way, options, Path(name))) for maker, way in turns]
+        turns = [(provider, way) for provider in names for way in MAKERS[provider]]
+        started = [(provider, _Process(provider, way, options, Path(name))) for provider, way in turns]
         try:
             if options.device == "cuda":
-                load_operators()  # their compiled step is built once for a machine, by no maker's first step
+                load_operators()  # their compiled step is built once per machine, outside every measured first step
                 _read_libraries(names)
             loaded = time.perf_counter() - begin
             for _, process in started:
                 process.wait(max(10.0, START_S - (time.perf_counter() - begin)))
             ready = time.perf_counter() - begin
             print(f"operators loaded after {loaded:.1f} s, all processes ready after {ready:.1f} s", flush=True)
-            for maker, process in started:
+            for provider, process in started:
                 turn = time.perf_counter()
                 figures = process.result(min(TURN_S, options.limit - (turn - begin)))
                 figures[process.way]["turn_s"] = round(time.perf_counter() - turn, 1)
-                print(f"{maker}, {process.way}: {figures[process.way]['turn_s']} s", flush=True)
-                yield maker, figures
+                print(f"{provider}, {process.way}: {figures[process.way]['turn_s']} s", flush=True)
+                yield provider, figures
         finally:
             for _, process in started:
                 process.process.kill()
@@ -371,20 +375,20 @@ def run(options: argparse.Namespace) -> None:
         "torch": torch.__version__,
         "parameters": parameters,
         "effort": {name: value for name, value in vars(effort).items() if name != "sizes"} | vars(effort.sizes),
-        "makers": {maker: {} for maker in options.makers},
-        "left_out": {maker: why for maker, why in LEFT_OUT.items() if maker not in options.makers},
+        "makers": {provider: {} for provider in options.makers},
+        "left_out": {provider: why for provider, why in LEFT_OUT.items() if provider not in options.makers},
     }
-    for maker, figures in run_makers(options):
-        record["makers"][maker] |= figures
-        write_record(record, options.output)  # what is known stays, should a later one not end
+    for provider, figures in run_makers(options):
+        record["makers"][provider] |= figures
+        write_record(record, options.output)  # keep the known figures in case a later process does not end
     record["seconds"] = round(time.perf_counter() - begin, 1)
     record["accepted"] = judge(record, ACCEPTED)
-    for maker, ways in record["makers"].items():
+    for provider, ways in record["makers"].items():
         for way, found in ways.items():
             if isinstance(found, Mapping) and "not measured" in found:
-                print(f"not measured: {maker}, {way}: {found['not measured']}")
-    for maker, why in record["left_out"].items():
-        print(f"left out: {maker}: {why}")
+                print(f"not measured: {provider}, {way}: {found['not measured']}")
+    for provider, why in record["left_out"].items():
+        print(f"left out: {provider}: {why}")
     console = open_console()
     console.print(model_table(record))
     for line in verdict_lines(record):

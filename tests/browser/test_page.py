@@ -1,4 +1,4 @@
-"""Test the HTML page in Chromium: sizes, colours, keyboard, filter, no requests. Pictures stay in tmp_path."""
+"""The HTML page in a real Chromium: sizes, colours, keyboard, filter, no errors. Pictures are left in tmp_path."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cudnn_backend_py.diagnose.report.html import matrix_html, render_page, verd
 from tests.support.chromium import Browser, Page
 from tests.support.reporting import HOSTILE, report, small_matrix
 
-# Marks every element that keys should reach, and says how many there are.
+# Marks every element that the keyboard should reach, and returns their number.
 MARK = """(() => {
   const wanted = [...document.querySelectorAll("a[href], button, summary, input, select, [tabindex]")]
     .filter((item) => item.tabIndex >= 0 && item.checkVisibility({ visibilityProperty: true }));
@@ -43,11 +43,11 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def page(browser: Browser, file: Path) -> Iterator[Page]:
     opened = browser.open(file)
     yield opened
-    assert opened.faults() == []
+    assert opened.errors() == []
 
 
 def contrast(page: Page, selector: str) -> float:
-    """Return the WCAG contrast of the first element's text and its own background."""
+    """Return the WCAG contrast between the first element's text and its background."""
     return float(
         page.run_query(
             f"""(() => {{
@@ -66,7 +66,7 @@ def contrast(page: Page, selector: str) -> float:
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 400])
-def test_page_fits_and_is_silent(browser: Browser, file: Path, tmp_path: Path, width: int, dark: bool) -> None:
+def test_page_fits_and_reports_no_errors(browser: Browser, file: Path, tmp_path: Path, width: int, dark: bool) -> None:
     page = browser.open(file, width=width, dark=dark)
     assert page.run_query(WIDTHS) == [width, width]
     picture = tmp_path / f"page-{width}-{'dark' if dark else 'light'}.png"
@@ -85,7 +85,7 @@ def test_page_fits_and_is_silent(browser: Browser, file: Path, tmp_path: Path, w
     ):
         assert contrast(page, selector) >= 4.5, selector
     assert contrast(page, "body") >= 7
-    assert page.faults() == []
+    assert page.errors() == []
 
 
 def test_colours_follow_the_system(browser: Browser, file: Path) -> None:
@@ -108,7 +108,7 @@ def test_keys_reach_everything(browser: Browser, file: Path, width: int) -> None
         outline = page.run_query("getComputedStyle(document.activeElement).outlineStyle")
         assert outline == "solid", page.run_query("document.activeElement.outerHTML.slice(0, 200)")
     assert reached == {str(index) for index in range(count)}
-    assert page.faults() == []
+    assert page.errors() == []
 
 
 def test_first_tab_skips_to_the_verdicts(page: Page) -> None:
@@ -135,7 +135,7 @@ def test_unfold_all_opens_one_graph(page: Page) -> None:
     assert page.run_query("document.querySelector('.unfold').textContent") == "Fold all"
 
 
-def test_text_filter(page: Page) -> None:
+def test_text_filter_hides_other_rows(page: Page) -> None:
     assert (page.run_query(COUNT), page.run_query(SHOWN)) == ("45 of 45", 44)
     page.run_query("document.querySelector('[name=text]').focus()")
     page.write("HEAD DIM 20")
@@ -150,7 +150,7 @@ def test_text_filter(page: Page) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "count"), [("graph", HOSTILE, 15), ("target", "sm89", 15), ("version", "9.25.0", 9)]
 )
-def test_choices(page: Page, name: str, value: str, count: int) -> None:
+def test_choices_filter_the_grid(page: Page, name: str, value: str, count: int) -> None:
     options = f"[...document.querySelector('[name={name}]').options]"
     texts = page.run_query(f"{options}.map((option) => option.text)")
     assert len(texts) > 3
@@ -239,4 +239,4 @@ def test_fragments_fit_a_notebook(browser: Browser, tmp_path: Path) -> None:
     assert page.run_query(WIDTHS) == [400, 400]
     assert page.run_query("document.querySelectorAll('body > .cbp').length") == 5
     assert page.run_query("getComputedStyle(document.getElementById('after')).color") == "rgb(0, 0, 0)"
-    assert page.faults() == []
+    assert page.errors() == []

@@ -1,4 +1,4 @@
-"""Graphs from public threads that cuDNN refused or crashed on, with what remedied them.
+"""Graphs of real users that cuDNN refused or crashed on, each from a public thread, with their remedies.
 
 A file holds the cases of one kind of source: ``cudnn_threads`` those of cuDNN's frontend and of NVIDIA's forum,
 ``framework_threads`` those of the frameworks that call cuDNN.

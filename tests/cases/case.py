@@ -1,4 +1,4 @@
-"""The form of a case: its thread, the question, the cause, and the remedy."""
+"""The fields of a case: its thread, the graph and target, the cause and the remedy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cudnn_backend_py import Graph
 
 __all__ = ["CHANGES", "NEWEST", "Case", "Change", "Complaint", "Speaker"]
 
-NEWEST = "9.28.0"  # as a cure: the version that a case without one is asked of
+NEWEST = "9.28.0"  # as a remedy: the version that judges a case without one
 
 Complaint = Literal["not supported", "crash", "supported", "refused by us"]
 
@@ -49,24 +49,24 @@ class Case:
     Attributes
     ----------
     name, source, title
-        A short name, the thread's URL, and the user's complaint in our words.
+        A short name, the thread's URL, and the user's complaint as we put it.
     graph, target, version
-        What was asked: a builder of the graph, a described target (``l40s``, ``sm80``), an installed cuDNN such as
-        "9.19.0" (None: the newest). The complaint still shows there.
+        The query: a builder of the graph, a described target (``l40s``, ``sm80``), an installed cuDNN such as
+        "9.19.0" (None: the newest). The complaint still appears with them.
     complaint
         The outcome. "crash": the process ends. "refused by us": the builder raises GraphError.
     cause, cause_words
-        What is wrong, and words a headline that has found it must contain, in any case.
+        The cause, and words (case-insensitive) that a headline must contain if it names the cause.
     says
-        Part of cuDNN's innermost reason, as it says it; of our error if we refuse; the signal's name of a crash.
+        Part of cuDNN's innermost reason, verbatim; of our error if we refuse; the signal's name of a crash.
     said_in
-        Where `says` is found, if not there: in a reason further out, or in our headline where cuDNN says nothing.
-    cure, cures
-        What helps, and the kinds of change that do.
+        Where `says` is found, if not there: in an outer reason, or in our headline if cuDNN gives no reason.
+    remedy, remedies
+        The remedy as text, and the kinds of change that are remedies.
     fixed, fixed_target, fixed_version
-        The cure applied: graph (None: the same graph), target and version (None: the same). Supported.
+        The remedy applied: graph (None: the same graph), target and version (None: the same). Supported.
     build
-        Whether the complaint shows only when a plan is built.
+        Whether the complaint appears only when a plan is built.
     """
 
     name: str
@@ -80,8 +80,8 @@ class Case:
     cause_words: tuple[str, ...]
     says: str
     said_in: Speaker = "innermost reason"
-    cure: str
-    cures: tuple[Change, ...]
+    remedy: str
+    remedies: tuple[Change, ...]
     fixed: Callable[[], Graph] | None = None
     fixed_target: str | None = None
     fixed_version: str | None = None

@@ -1,7 +1,7 @@
 """Cases from threads of cudnn-frontend and NVIDIA's forum.
 
-What a thread leaves open (often the channels or the batch) is chosen here, so that the complaint shows; a comment says
-so where it matters.
+Details that a thread leaves open (often the channels or the batch) are chosen so that the complaint appears; a comment
+notes this where it matters.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def _unary(mode: P, dims: Dims, strides: Dims, result_strides: Dims) -> Graph:
 
 
 def _slice(layout: Strides) -> Graph:
-    """Return the thread's slice: 0 added to a view into a larger tensor."""
+    """Return the slice of a thread: 0 added to a view into a larger tensor."""
     g = GraphBuilder("slice", io_type=FLOAT)
     x = g.tensor("x", (1, 4, 32, 32), strides=layout((1, 8, 32, 32)))
     y = g.tensor("y", (1, 4, 32, 32), strides=layout((1, 4, 32, 32)))
@@ -225,7 +225,7 @@ def _quantize_alone() -> Graph:
 
 
 def _mx_matmul(*, quantize_inputs: bool = False, quantize_result: bool = False) -> Graph:
-    """Return dequantize, a 128 x 128 matmul, and optional quantization at either end."""
+    """Return dequantize, matmul of 128 x 128, and optionally a quantize at either end."""
     g = GraphBuilder("mx_matmul", io_type=BF16)
     size = (1, 128, 128)
     wide = []
@@ -322,8 +322,8 @@ CASES: list[Case] = [
         cause="the only engine keeps tiles in more shared memory than a block of this GPU has",
         cause_words=("shared memory",),
         says="Kernel request for shared memory is exceeding the shared memory in the GPU",
-        cure="run it on an A100, whose blocks have 163 KiB",
-        cures=("target",),
+        remedy="run it on an A100, where blocks have 163 KiB",
+        remedies=("target",),
         fixed_target="sm80",
     ),
     Case(
@@ -335,8 +335,8 @@ CASES: list[Case] = [
         cause="x, w and the result are NCHW, the engines that fuse pointwise operations need NHWC",
         cause_words=("NHWC",),
         says="Epilogue tensors must be row major or N(D)HWC layout.",
-        cure="strides with the channels innermost",
-        cures=("layout",),
+        remedy="strides with the channels innermost",
+        remedies=("layout",),
         fixed=partial(_fp8_conv, layout=channels_last, then=_descale),
     ),
     Case(
@@ -348,8 +348,8 @@ CASES: list[Case] = [
         cause="x, w and the result are NCHW, the fused engines need NHWC",
         cause_words=("NHWC",),
         says="Epilogue tensors must be row major or N(D)HWC layout.",
-        cure="strides with the channels innermost",
-        cures=("layout",),
+        remedy="strides with the channels innermost",
+        remedies=("layout",),
         fixed=partial(_conv_relu, layout=channels_last),
     ),
     Case(
@@ -361,8 +361,8 @@ CASES: list[Case] = [
         cause="the strides of w are neither NCHW nor NHWC: its elements overlap",
         cause_words=("stride",),
         says="wDesc.getNumElementsWithStride() != wDesc.getNumElementsWithoutStride()",
-        cure="NHWC strides for the filter as well",
-        cures=("layout",),
+        remedy="NHWC strides for the filter as well",
+        remedies=("layout",),
         fixed=_conv_bias,
     ),
     Case(
@@ -374,8 +374,8 @@ CASES: list[Case] = [
         cause="192 for q, k and v: above 128, the backward pass takes 192 with 128 for v, or 256 for all",
         cause_words=("192", "128"),
         says="Embedding dim per head for q and k is not less than equal to 128",
-        cure="all padded to 256",
-        cures=("pad_head_dim",),
+        remedy="all padded to 256",
+        remedies=("pad_head_dim",),
         fixed=_backward(256, batch=32, heads=64, kv_heads=16, seq=1024),
     ),
     Case(
@@ -387,8 +387,8 @@ CASES: list[Case] = [
         cause="the backward pass takes head dims up to 128 on this GPU, and this one is 256",
         cause_words=("256", "128"),
         says="Embedding dim per head for q and k is not less than equal to 128",
-        cure="a Hopper GPU",
-        cures=("target",),
+        remedy="a Hopper GPU",
+        remedies=("target",),
         fixed_target="h100",
     ),
     Case(
@@ -401,8 +401,8 @@ CASES: list[Case] = [
         cause="this cuDNN's backward pass takes head dims up to 128 on Blackwell, and this one is 256",
         cause_words=("256", "128"),
         says="Embedding dim per head for q and k is not less than equal to 128",
-        cure="cuDNN 9.23 or newer",
-        cures=("version",),
+        remedy="cuDNN 9.23 or newer",
+        remedies=("version",),
         fixed_version=NEWEST,
     ),
     Case(
@@ -414,8 +414,8 @@ CASES: list[Case] = [
         cause="the head dim is 512, beyond what any engine's backward pass takes",
         cause_words=("512",),
         says="Embedding dim per head for q and k is not less than equal to 128",
-        cure="none with cuDNN's engines",
-        cures=(),
+        remedy="none with cuDNN's engines",
+        remedies=(),
     ),
     Case(
         name="attention on turing",
@@ -426,8 +426,8 @@ CASES: list[Case] = [
         cause="the attention engines need sm80 (Ampere) or newer, and this GPU is sm75",
         cause_words=("Ampere",),
         says="only Ampere or above is supported for this engine",
-        cure="a newer GPU, such as an L4",
-        cures=("target",),
+        remedy="a newer GPU, such as an L4",
+        remedies=("target",),
         fixed_target="l4",
     ),
     Case(
@@ -440,8 +440,8 @@ CASES: list[Case] = [
         cause="batch, heads and queries are all 1, which ends the heuristics of cuDNN 9.26 and newer",
         cause_words=("heads", "1"),
         says="SIGSEGV",
-        cure="two heads, two queries (one padded), or cuDNN 9.25",
-        cures=("pad_sequence", "heads", "version"),
+        remedy="two heads, two queries (one padded), or cuDNN 9.25",
+        remedies=("pad_sequence", "heads", "version"),
         fixed=partial(_backward_one_query, 1, 2),
     ),
     Case(
@@ -453,8 +453,8 @@ CASES: list[Case] = [
         cause="y is column-major and x is row-major: a pointwise operation does not change the layout",
         cause_words=("y", "row"),
         says='get_matrix_layout(*port) != "RowMajor"',
-        cure="the same strides for both",
-        cures=("layout",),
+        remedy="the same strides for both",
+        remedies=("layout",),
         fixed=partial(_small, (6, 3, 1)),
     ),
     Case(
@@ -466,8 +466,8 @@ CASES: list[Case] = [
         cause="x and y are NCHW, the engine for pointwise operations needs NHWC for four dims",
         cause_words=("NHWC",),
         says="!is_supported",
-        cure="strides with the channels innermost",
-        cures=("layout",),
+        remedy="strides with the channels innermost",
+        remedies=("layout",),
         fixed=partial(_sigmoid, channels_last((1, 3, 32, 32)), channels_last((1, 3, 32, 32))),
     ),
     Case(
@@ -479,8 +479,8 @@ CASES: list[Case] = [
         cause="x and y are NCHW, the engine for pointwise operations needs NHWC for four dims",
         cause_words=("NHWC",),
         says="!is_supported",
-        cure="strides with the channels innermost",
-        cures=("layout",),
+        remedy="strides with the channels innermost",
+        remedies=("layout",),
         fixed=partial(_slice, channels_last),
     ),
     Case(
@@ -492,12 +492,12 @@ CASES: list[Case] = [
         cause="35 channels are no multiple of the 8 halves that the engine loads at a time",
         cause_words=("35", "8"),
         says="tunable_params.c % tunable_params.elements_per_ldg != 0",
-        cure="40 channels",
-        cures=("pad_channels",),
+        remedy="40 channels",
+        remedies=("pad_channels",),
         fixed=partial(_batch_norm, (160, 40, 48, 24)),
     ),
     Case(
-        name="batch norm backward c4",  # the thread tells that all dims are equal, not how many there are
+        name="batch norm backward c4",  # the thread states that all dims are equal, but not how many there are
         source=f"{THREADS}/issues/122",
         title="the backward pass of batch norm across GPUs is not supported when all dims are small and equal",
         graph=partial(_batch_norm_backward, (4, 4, 4, 4)),
@@ -505,8 +505,8 @@ CASES: list[Case] = [
         cause="4 channels are no multiple of the 8 halves that the engine loads at a time",
         cause_words=("4", "8"),
         says="tunable_params.c % tunable_params.elements_per_ldg != 0",
-        cure="8 channels",
-        cures=("pad_channels",),
+        remedy="8 channels",
+        remedies=("pad_channels",),
         fixed=partial(_batch_norm_backward, (8, 8, 8, 8)),
     ),
     Case(
@@ -518,8 +518,8 @@ CASES: list[Case] = [
         cause="the norm engines take no pointwise operation before or after a layer norm",
         cause_words=("norm", "pointwise"),
         says="matcher->hasProloguePwNodes() || matcher->hasEpiloguePwNodes()",
-        cure="the layer norm alone, the product in a graph of its own",
-        cures=("split", "drop_operation"),
+        remedy="the layer norm alone, the product in a graph of its own",
+        remedies=("split", "drop_operation"),
         fixed=partial(_layer_norm, False),
     ),
     Case(
@@ -531,8 +531,8 @@ CASES: list[Case] = [
         cause="there is no matmul: quantization in blocks is only fused to one",
         cause_words=("matmul", "quantize"),
         says="(mmaNodeCount == 0) && !is_pointwise_fusion && (resampleNodeCount == 0)",
-        cure="quantize in the graph of the matmul that makes the values",
-        cures=(),
+        remedy="quantize in the graph of the matmul that makes the values",
+        remedies=(),
         fixed=partial(_mx_matmul, quantize_result=True),
     ),
     Case(
@@ -544,8 +544,8 @@ CASES: list[Case] = [
         cause="what the dequantize operations read must be an input of the graph, and it is made in it",
         cause_words=("dequantize",),
         says="Block scale dequantize nodes for A and B must occur before the matmul and be entrance nodes",
-        cure="quantize first, outside this graph",
-        cures=("split", "drop_operation"),
+        remedy="quantize first, outside this graph",
+        remedies=("split", "drop_operation"),
         fixed=_mx_matmul,
     ),
     Case(
@@ -557,12 +557,12 @@ CASES: list[Case] = [
         cause="no convolution engine takes FP4",
         cause_words=("FP4",),
         says="core_engine.getStatus()",
-        cure="FP8",
-        cures=("data_type",),
+        remedy="FP8",
+        remedies=("data_type",),
         fixed=partial(_narrow_conv, data_type=FP8),
     ),
     Case(
-        name="float matmul before ampere",  # the thread asks for a V100
+        name="float matmul before ampere",  # the thread uses a V100
         source=f"{THREADS}/issues/39",
         title="a float matmul has no engine on a GPU older than Ampere",
         graph=partial(_matmul, FLOAT),
@@ -570,11 +570,11 @@ CASES: list[Case] = [
         version="9.19.0",
         cause="this GPU's engine multiplies tiles of 16-bit elements, and a and b are 32-bit",
         cause_words=("FLOAT",),
-        # Which configs mode A proposes differs between machines, and what it says of them; this is of mode FALLBACK.
+        # The configs of mode A and their reasons differ between machines; this is from mode FALLBACK.
         says="is_cutlass_sm8x() && (this->getDeviceProp()->deviceVer < 800)",
         said_in="any reason",
-        cure="half precision, or an Ampere GPU",
-        cures=("data_type", "target"),
+        remedy="half precision, or an Ampere GPU",
+        remedies=("data_type", "target"),
         fixed=partial(_matmul, HALF),
     ),
     Case(
@@ -587,12 +587,12 @@ CASES: list[Case] = [
         cause="no matmul engine takes double",
         cause_words=("double",),
         says="!is_input_compute_type_match",
-        cure="half precision",
-        cures=("data_type",),
+        remedy="half precision",
+        remedies=("data_type",),
         fixed=partial(_matmul, HALF),
     ),
     Case(
-        name="dgrad relu",  # the thread does not tell the layout
+        name="dgrad relu",  # the thread does not state the layout
         source=f"{THREADS}/issues/40",
         title="the data gradient of a convolution with an activation after it has no engine on Turing",
         graph=partial(_dgrad_relu, layout=nchw),
@@ -600,8 +600,8 @@ CASES: list[Case] = [
         cause="dy, w and the result are NCHW, the fused engines need NHWC",
         cause_words=("NHWC",),
         says="FORT conv dgrad: all tensors (dx, w, dy) must be in NHWC layout.",
-        cure="strides with the channels innermost",
-        cures=("layout",),
+        remedy="strides with the channels innermost",
+        remedies=("layout",),
         fixed=partial(_dgrad_relu, layout=channels_last),
     ),
     Case(
@@ -611,16 +611,16 @@ CASES: list[Case] = [
         graph=_softmax_log2,
         target="sm100",
         version="9.24.0",
-        cause="the softmax asks for stats in base 2, an attribute this cuDNN does not know yet",
+        cause="the softmax computes stats in base 2, an attribute this cuDNN does not know yet",
         cause_words=("STATS_LOG2", "9.27"),
         says="CUDNN_ATTR_OPERATION_SOFTMAX_STATS_LOG2",
         said_in="our headline",
-        cure="leave the attribute out, or cuDNN 9.27",
-        cures=("version",),
+        remedy="leave the attribute out, or cuDNN 9.27",
+        remedies=("version",),
         fixed_version=NEWEST,
     ),
     Case(
-        name="convolution bias nchw 9.14",  # the thread does not tell the dims
+        name="convolution bias nchw 9.14",  # the thread does not state the dims
         source=f"{FORUM}/cudnn-bug-report-backend-graph-api-conv-bias-fusion-returns-not-supported/347562",
         title="convolution and bias joined by a virtual tensor, float and NCHW, are not supported on an RTX 4080",
         graph=partial(_stem, layout=nchw),
@@ -629,8 +629,8 @@ CASES: list[Case] = [
         cause="x, w and the result are NCHW, the fused engines need NHWC",
         cause_words=("NHWC",),
         says="Epilogue tensors must be row major or N(D)HWC layout.",
-        cure="strides with the channels innermost",
-        cures=("layout",),
+        remedy="strides with the channels innermost",
+        remedies=("layout",),
         fixed=partial(_stem, layout=channels_last),
     ),
     Case(
@@ -643,12 +643,12 @@ CASES: list[Case] = [
         cause="this cuDNN's engines take two matmuls in a graph, and there are three",
         cause_words=("matmul",),
         says="mmaNodeCount > 2",
-        cure="cuDNN 9.19, or the last matmul in a graph of its own",
-        cures=("version", "split"),
+        remedy="cuDNN 9.19, or the last matmul in a graph of its own",
+        remedies=("version", "split"),
         fixed_version="9.19.0",
     ),
     Case(
-        name="mxfp8 d512",  # the thread's is one operation, which takes no scales by block here
+        name="mxfp8 d512",  # the thread's graph is one operation, which does not accept scales by block here
         source=f"{THREADS}/pull/897",
         title="MXFP8 attention with head dim 512 passes the support check, and its plan cannot be built",
         graph=partial(_mx_head_512, mx=True),
@@ -656,8 +656,8 @@ CASES: list[Case] = [
         cause="the engine does not check its head dim for MXFP8, and its kernel does not compile for 512",
         cause_words=("512",),
         says="Encountered runtime kernel compilation failure",
-        cure="FP8 with one scale for each tensor",
-        cures=("data_type",),
+        remedy="FP8 with one scale for each tensor",
+        remedies=("data_type",),
         fixed=_mx_head_512,
         build=True,
     ),
@@ -670,8 +670,8 @@ CASES: list[Case] = [
         cause="q has a batch of 17, the offsets' count: 16 sequences have 17 offsets, and q's batch stays 16",
         cause_words=("17",),
         says="ragged dim should match dim value + 1 of original tensor",
-        cure="a batch of 16 for q and o",
-        cures=(),
+        remedy="a batch of 16 for q and o",
+        remedies=(),
         fixed=partial(_paged, 16),
     ),
 ]

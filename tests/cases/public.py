@@ -1,8 +1,8 @@
-"""Public statements about graphs and environments: the question, the truth, and claims an answer must not make.
+"""Public statements about graphs and environments: the query, the truth, and claims that an answer must not make.
 
-Each was collected from its source before anything was changed for it, and drawn into one of two halves: ``work`` may be
-looked into, ``sealed`` is only counted. Words are needed in any case; ``a|b`` is either. ``truth`` is ``refused``,
-``accepted and wrong`` or ``supported``, as the source and the graph say.
+Each was collected from its source before anything was changed for it, and assigned at random to one of two halves:
+``work`` may be examined, ``sealed`` is only counted. Words are required in any case; ``a|b`` is either. ``truth`` is
+``refused``, ``accepted and wrong`` or ``supported``, according to the source and the graph.
 """
 
 from __future__ import annotations

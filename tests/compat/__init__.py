@@ -1,13 +1,13 @@
 """Compatibility of ``cudnn_backend_py.frontend``: cudnn-frontend's own tests, run with either module as ``cudnn``.
 
-The tests are cudnn-frontend's; they are fetched at a stated commit and never committed here::
+The tests are cudnn-frontend's; they are fetched at a fixed commit and never committed here::
 
     git clone https://github.com/NVIDIA/cudnn-frontend /tmp/cudnn-frontend
     git -C /tmp/cudnn-frontend checkout c4a97621eca52fa0c3a1862a411a16be580b25c6  # 1.24.0
 
 Tests of the time of 1.32 are in folders (``core/graph``, ``norm/graph``). 1.32's own commit is not public as a whole;
 those that were run are each of the commit that begins so, with the ``conftest.py`` and ``test_utils.py`` of 3929da2e,
-since the later one asks CUDA for a GPU before any test::
+since the later one queries CUDA for a GPU before any test::
 
     core/test_enum_compatibility b808ebf7      core/graph/test_api_signature_parity 0e2d6748
     core/graph/test_execute_overload 51a3de73  core/graph/test_execute_workspace 55649e59
@@ -48,7 +48,7 @@ Those of attention, in ``sdpa/graph``, with the modules they import, in ``sdpa``
     mxfp8_quant 83ddf536     blocked, fp8_ref and mxfp8_ref of 1.24, the last two with an argument ``stats=None``
 
 ``suites/conftest.py`` is not public: a fixture ``env_info``, a dict of ``gpu_arch``, ``gpu_info`` and ``cudnn_ver``.
-This fp16 asks no implementation of the backward pass, whatever the ids of test_sdpa_custom_features say, and two ids of
+This fp16 requests no implementation of the backward pass, despite the ids of test_sdpa_custom_features, and two ids of
 bprop name an argument that came after 1.32, as does each backward pass of the fp16 of 01a727ea. Run the suites with
 ``--fast --sample 64``, test_mhas_v2 with ``--fast --sample 8``, and those of its tests that draw nothing (``--files``
 takes ``FILE::TEST``) without; its test_sdpa_thd_output_stride_int64 needs a helper of cudnn-frontend's own kernels.
@@ -87,11 +87,11 @@ Every test is seeded by its id, so that both runs see the same problems. One JSO
     {"id", "file", "outcome", "reason", "stage", "executes", "graphs", "errors": [{"call", "type", "kind", "text"}],
      "errors_in_all", "seconds"}
 
-A machine whose cuDNN comes without NVRTC needs the folder of ``libnvrtc`` on ``LD_LIBRARY_PATH``; without it cuDNN
+A machine with a cuDNN without NVRTC needs the folder of ``libnvrtc`` on ``LD_LIBRARY_PATH``; without it cuDNN
 supports next to nothing, for either module.
 
 ``outcome`` is passed, skipped, failed, crashed (the process died) or "not run" (the time limit of the file); ``stage``
-the last step in a graph's life that was entered; ``graphs`` what ``inspect`` reports of the first four graphs that were
-executed: nodes, ports, parameters, dims, strides, types and uids have to be the same; ``errors`` every exception that
-came out of a call of ``cudnn``, also where the test caught it; ``kind`` the base classes by which it can be caught.
+the last step in a graph's life that was entered; ``graphs`` the output of ``inspect`` for the first four graphs that
+were executed: nodes, ports, parameters, dims, strides, types and uids have to be the same; ``errors`` every exception
+that a call of ``cudnn`` raised, even if the test caught it; ``kind`` the base classes by which it can be caught.
 """

@@ -1,4 +1,4 @@
-"""``python -m tests.compat run`` and ``compare``; see the package's docstring."""
+"""Command line of the compatibility runs: ``python -m tests.compat``; the package's docstring explains the commands."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def main() -> None:
 @click.option("--limit", "limit_s", default=3600.0, show_default=True, help="Seconds for one pytest.")
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="The JSON lines.")
 def run(files: tuple[str, ...], exclude: tuple[str, ...], tests: Path, path: Path | None, **options: object) -> None:
-    """Run the test files, large ones in separate pytest processes, and write one JSON line per test."""
-    there = tuple(name for name in FILES if (tests / name).exists())  # newer versions have moved or left out some
+    """Run the test files, each large one in its own pytest, and write one JSON line for each test."""
+    there = tuple(name for name in FILES if (tests / name).exists())  # newer versions have moved or removed some
     chosen = tuple(name for name in files or there if name not in exclude)
     plan = Plan(files=chosen, tests=tests.resolve(), path=path and path.resolve(), **options)  # type: ignore[arg-type]
     run_files(plan, Console())
@@ -72,7 +72,7 @@ def run(files: tuple[str, ...], exclude: tuple[str, ...], tests: Path, path: Pat
 def compare(
     theirs: Path, ours: Path, out: Path | None, exceptions: bool, files: tuple[str, ...], in_time: bool
 ) -> None:
-    """Print where OURS is worse than THEIRS; exit status 1 if anywhere."""
+    """Print the tests in which OURS is worse than THEIRS; exit with 1 if there are any."""
     runs = [read_run(path) for path in (theirs, ours)]
     if files:
         runs = [(about, {key: row for key, row in rows.items() if row["file"] in files}) for about, rows in runs]
@@ -88,7 +88,7 @@ def compare(
 
 
 def _lacked(row: Mapping[str, Any]) -> bool:
-    """Return whether a test ran out of time, or out of GPU memory used by others."""
+    """Return whether a test lacked time, or GPU memory that others had used."""
     memory = ("torch.OutOfMemoryError", "torch.cuda.OutOfMemoryError", "Insufficient GPU memory")
     return row["outcome"] == "not run" or str(row["reason"]).startswith(memory)
 
@@ -116,7 +116,7 @@ def notebooks(
     jobs: int,
     out: Path,
 ) -> None:
-    """Run every notebook of FOLDER unchanged, and record where each one ended."""
+    """Run every notebook of FOLDER unchanged, and write where each one ended."""
     if target and module == "cudnn":
         raise click.UsageError("cudnn-frontend runs on the GPU of this machine only: --target is of our module")
     environment = environment_of(cudnn, path and path.resolve())
@@ -131,7 +131,7 @@ def notebooks(
 @main.command()
 @click.option("--path", type=click.Path(path_type=Path, exists=True), required=True, help="The folder of cudnn.")
 def facts(path: Path) -> None:
-    """Read cudnn-frontend's public surface and store it; needs a cuDNN that its loader finds."""
+    """Read cudnn-frontend's public surface, and store it; needs a cuDNN that its loader finds."""
     sys.path.insert(0, str(path))
     FACTS.write_text(json.dumps(read_surface(import_module("cudnn")), indent=1) + "\n", encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""Compare two runs of the same tests, and find where ours is worse."""
+"""Comparison of two runs of the same tests: where is ours worse?"""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ Run = tuple[dict[str, Any], dict[str, Row]]
 OUTCOMES = ("passed", "skipped", "failed", "crashed", "not run")
 MOST_IDS = 50
 REACHED = "reached execute"
-_GIVEN = ("cudnn", "device")  # what runs that say something of each other have in common
+_GIVEN = ("cudnn", "device")  # facts that comparable runs have in common
 
 
 def read_run(path: Path) -> Run:
-    """Return the run's description and its rows by id; of two rows with one id the later counts.
+    """Return the facts of the run, and its rows by id; of two rows of one id the later counts.
 
-    The files of several runs may stand one after the other in one; ``sampled`` then says which test files were,
-    ``fast``, where not all were the same, which ones, and ``our commit`` all that there are.
+    The files of several runs may be concatenated in one; ``sampled`` then has the sampled test files,
+    ``fast``, if they differ, the files with it, and ``our commit`` all commits.
 
     Raises
     ------
     click.UsageError
-        Where the runs are of several modules, cuDNN versions or GPUs.
+        If the runs are of several modules, cuDNN versions or GPUs.
     """
     about: dict[str, Any] = {}
     rows: dict[str, Row] = {}
@@ -81,7 +81,7 @@ def _kinds(row: Row) -> list[str]:
 
 
 def differences(theirs: Row, ours: Row | None, exceptions: bool = True) -> list[str]:
-    """Return how ours is worse in one test; empty if it is not."""
+    """Return the ways in which ours is worse for one test; the aim is an empty list."""
     if ours is None:
         return ["not in our run"]
     found = []
@@ -106,7 +106,7 @@ def differences(theirs: Row, ours: Row | None, exceptions: bool = True) -> list[
 
 
 def first_difference(theirs: Any, ours: Any, place: str = "") -> str:
-    """Return the first difference between two JSON values; empty if there is none or one is missing."""
+    """Return the first difference of two JSON values; nothing if they are equal, or if one is missing."""
     if theirs is None or ours is None or theirs == ours:
         return ""
     if isinstance(theirs, Mapping) and isinstance(ours, Mapping) and theirs.keys() == ours.keys():
@@ -139,7 +139,7 @@ def _has_graphs(row: Row | None) -> bool:
 
 
 def _purpose(test: str) -> str | None:
-    """Return the reason for a deliberate difference in a test, None without one."""
+    """Return why ours differs on purpose in a test, None if it does not."""
     file, _, name = test.partition("::")
     return next((why for (of, part), why in ON_PURPOSE.items() if of == file and part in name), None)
 
@@ -152,19 +152,19 @@ def _brief(row: Row | None) -> dict[str, Any] | None:
 
 
 def compare(theirs: Run, ours: Run, exceptions: bool = True) -> dict[str, Any]:
-    """Return the comparison as plain data: counts of both runs per file, and the ids where ours is worse.
+    """Return the comparison as plain data: for each file the counts of both runs and the ids with ours worse.
 
     Parameters
     ----------
     theirs, ours
-        What :func:`read_run` returns.
+        Results of :func:`read_run`.
     exceptions
-        Whether the kinds of the exceptions that came out of ``cudnn`` calls have to be the same, in order.
+        Whether the kinds of the exceptions raised by ``cudnn`` calls have to be the same, in order.
 
     Raises
     ------
     click.UsageError
-        Where cuDNN, GPU, torch, marker or seed of the two are not the same.
+        If cuDNN, GPU, torch, marker or seed of the two differ.
     """
     _check_alike(theirs[0], ours[0], (*_GIVEN, "torch", "mark", "seed"), "theirs and ours")
     files: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Run cudnn-frontend's sample notebooks unchanged with either module, and record where each one ends."""
+"""Runs of cudnn-frontend's sample notebooks, unchanged, with either module: where each one ends."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _OF_A_KERNEL = re.compile(r"(cudnn\.[a-z_.]+) is a kernel of cudnn-frontend's ow
 def run_notebooks(
     folder: Path, module: str, environment: Mapping[str, str], *, target: str | None, limit_s: float, jobs: int
 ) -> dict[str, dict[str, Any]]:
-    """Run every notebook of a folder in a separate process; return where each ended and its warnings.
+    """Run every notebook of a folder in its own process; return, for each, where it ended and its warnings.
 
     ``module`` is "frontend" (ours) or "cudnn" (found through the environment's ``PYTHONPATH``). A notebook "ran to its
     end", "reached execute" (with a ``target``), was "refused by name", or "failed" with the last line that it wrote.
@@ -68,7 +68,7 @@ def _end(status: int, errors: str) -> str:
 
 
 def read_about(module: str, environment: Mapping[str, str], target: str | None) -> dict[str, Any]:
-    """Return the versions, and the real or described GPU."""
+    """Return the facts of a run: versions, and the GPU or the described one."""
     name = "cudnn_backend_py.frontend" if module == "frontend" else module
     command = [sys.executable, "-c", _ABOUT, name, *([f"described {target}"] if target else [])]
     done = subprocess.run(command, env=dict(environment), stdout=subprocess.PIPE, text=True, check=True)

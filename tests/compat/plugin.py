@@ -1,6 +1,6 @@
-"""The pytest plugin of compatibility runs: selects the module ``cudnn`` and the GPU, writes a JSON line per test.
+"""Pytest plugin of the runs: chooses the module ``cudnn``, provides the described GPU, writes one JSON line per test.
 
-``python -m tests.compat run`` gives its options through ``PYTEST_ADDOPTS``, so that a pytest which a test starts has
+``python -m tests.compat run`` passes its options through ``PYTEST_ADDOPTS``, so that a pytest started by a test has
 them too; such an inner pytest writes no lines.
 """
 
@@ -30,7 +30,7 @@ GRAPH_ARGUMENTS = (
     "kernel_cache", "device_property", "is_dynamic_shape_enabled", "is_override_shape_enabled",
 )  # fmt: skip
 
-#: What is cudnn-frontend's own, and is imported at the top of files which have tests of backend graphs, too.
+#: Modules of cudnn-frontend only, which files with tests of backend graphs import at their top.
 OWN = {
     "_device": ("_primary_context", "ensure_current_context"),
     "engines": ("BaseEngine",),
@@ -57,21 +57,21 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     options = early_config.known_args_namespace
     if options.compat_module == "frontend":
         importlib.import_module("cudnn_backend_py.frontend").install()
-        _stand_in()
+        _install_placeholders()
     instead = None
     if options.compat_target:
         instead = _do_nothing
-        _pretend(options.compat_target)
+        _describe_gpu(options.compat_target)
     cudnn = importlib.import_module("cudnn")
     if options.compat_target:
-        _pretend_in_cudnn(cudnn, options.compat_target)
+        _describe_gpu_to_cudnn(cudnn, options.compat_target)
         if options.compat_fast:
             _build_no_plans(cudnn.pygraph)
     early_config.stash[_sweep] = Sweep(Recorder(cudnn, instead), deviceless=instead is not None)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the hooks of the run."""
+    """Register the hooks."""
     sweep = config.stash[_sweep]
     sweep.out = None if INNER in os.environ else config.getoption("--compat-out")
     sweep.sample, sweep.part = config.getoption("--compat-sample"), config.getoption("--compat-part")
@@ -116,7 +116,7 @@ class Sweep:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_handlecrashitem(self, crashitem: str) -> None:
-        """Write the line of a test whose worker died; pytest-xdist calls this in the controlling process."""
+        """Write the line of a test after a crash of its worker; pytest-xdist calls it in the controlling process."""
         if self.out:
             _append(self.out, missing_row(crashitem, crashitem.partition("::")[0], "the process died", "crashed"))
 
@@ -184,7 +184,7 @@ def _hash(text: str) -> int:
 
 
 def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
-    """Return why a test was skipped or failed in one line."""
+    """Return the reason of a skip or a failure, in one line."""
     if isinstance(report.longrepr, tuple):
         text = report.longrepr[2].removeprefix("Skipped: ")
     else:
@@ -195,7 +195,7 @@ def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
 
 
 def _about(config: pytest.Config) -> dict[str, Any]:
-    """Return the versions, and the real or described GPU."""
+    """Return the facts of a run: the versions, and the GPU or the described one."""
     cudnn, torch = sys.modules["cudnn"], sys.modules.get("torch")
     target = config.getoption("--compat-target")
     return {
@@ -212,7 +212,7 @@ def _gpu_name(torch: Any) -> str:
 
 
 def _append(path: str, line: dict[str, Any]) -> None:
-    """Append one line at once, as the workers of a run share the file."""
+    """Append one line at once, because the workers of one run share the file."""
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
         os.write(file, (json.dumps(line) + "\n").encode())
@@ -220,11 +220,11 @@ def _append(path: str, line: dict[str, Any]) -> None:
         os.close(file)
 
 
-# What is not in ours
+# Names that ours does not have
 
 
-def _stand_in() -> None:
-    """Allow files that import names in ``OWN`` to be imported; the names are refused on use."""
+def _install_placeholders() -> None:
+    """Allow imports of names of ``OWN`` at the top of a file: their use is refused."""
     from cudnn_backend_py.frontend.errors import kernel_not_offered
 
     def refuse(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -240,10 +240,10 @@ def _stand_in() -> None:
     device.device_count = lambda: sys.modules["torch"].cuda.device_count()
 
 
-# The pretended GPU
+# The described GPU
 
 
-def _pretend(target: str) -> None:
+def _describe_gpu(target: str) -> None:
     from cudnn_backend_py.frontend import described_torch
     from cudnn_backend_py.native import load_driver
     from cudnn_backend_py.target import find_profile
@@ -252,8 +252,8 @@ def _pretend(target: str) -> None:
     described_torch.install(find_profile(target).properties, lambda: sys.modules["cudnn"].backend_version())
 
 
-def _pretend_in_cudnn(cudnn: Any, target: str) -> None:
-    """Give every graph the described device and handles without a GPU."""
+def _describe_gpu_to_cudnn(cudnn: Any, target: str) -> None:
+    """Give every graph the described device, and dummy handles."""
     from cudnn_backend_py.target import find_profile
 
     profile = find_profile(target)
@@ -266,7 +266,7 @@ def _pretend_in_cudnn(cudnn: Any, target: str) -> None:
     cudnn.destroy_handle = cudnn.set_stream = lambda *args, **kwargs: None
     cudnn.get_stream = lambda *args, **kwargs: 0
     if ours:
-        importlib.import_module("cudnn.wrapper").get_default_handle = lambda: 1  # else it says that nothing can run
+        importlib.import_module("cudnn.wrapper").get_default_handle = lambda: 1  # else it reports that nothing can run
     make, load = cudnn.pygraph.__init__, cudnn.pygraph.deserialize
 
     def described(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -291,7 +291,7 @@ def _handle_of(target: str) -> Any:
 
 
 def _build_no_plans(graph: Any) -> None:
-    """Skip the compilation of kernels, the most expensive part: plans are judged but not built."""
+    """Skip the compilation of kernels, the largest cost: plans are judged, not built."""
 
     def build(self: Any, *modes: Any) -> None:
         self.validate()

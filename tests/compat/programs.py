@@ -1,6 +1,6 @@
-"""One small program per operation that either module can run, to compare the names of its parts.
+"""Small programs for each operation of a graph, which either module can run, to compare the names of their parts.
 
-``answers`` are facts of the module that runs them. Those of cudnn-frontend 1.32 are kept in ``surface-1.32.0.json``.
+``answers`` are facts of the module that runs them. Those of cudnn-frontend 1.32 are stored in ``surface-1.32.0.json``.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ Q = (2, 4, 64, 64)
 
 
 class Maker:
-    """A graph of one module, and short names for its tensors."""
+    """A graph of one module, and short functions for its tensors."""
 
     def __init__(self, cudnn: ModuleType, **options: Any) -> None:
         self.cudnn = cudnn
@@ -231,7 +231,7 @@ def _dequantize(m: Maker) -> Any:
     return m.g.block_scale_dequantize(m.t(1, 128, 128, kind="FP8_E4M3"), m.t(1, 128, 4, kind="FP8_E8M0"), [1, 32])
 
 
-#: By a name of its own: the program.
+#: The programs by name.
 PROGRAMS: dict[str, Make] = {
     **{name: lambda m, name=name: getattr(m.g, name)(m.t(2, 8, 16)) for name in UNARY},  # type: ignore[misc]
     **{name: lambda m, name=name: getattr(m.g, name)(m.t(2, 8, 16), m.t(2, 8, 16)) for name in BINARY},  # type: ignore[misc]
@@ -279,7 +279,7 @@ PROGRAMS: dict[str, Make] = {
 
 
 def answers(cudnn: ModuleType) -> dict[str, Any]:
-    """Return each program's nodes as shown by ``inspect``, and the names of all tensors in order."""
+    """Return, for each program, the nodes as shown by ``inspect``, and the names of all tensors, in order."""
     return {name: answer(Maker(cudnn), make) for name, make in PROGRAMS.items()}
 
 
@@ -295,7 +295,7 @@ def answer(maker: Maker, make: Make) -> dict[str, Any]:
 
 
 def keys_of_nodes(cudnn: ModuleType) -> dict[str, list[str]]:
-    """Return the JSON keys of each kind of node in these programs."""
+    """Return, for each kind of node in these programs, its fields in the JSON of a graph."""
     found = {}
     for make in PROGRAMS.values():
         maker = Maker(cudnn, device_property=cudnn.create_device_properties(find_profile("h100").json()))
@@ -308,7 +308,7 @@ def keys_of_nodes(cudnn: ModuleType) -> dict[str, list[str]]:
 
 
 def _lowered(graph: Any) -> Any:
-    """Return the graph object that has the text: in cudnn-frontend the C++ graph."""
+    """Return the object with a graph's text: in cudnn-frontend the C++ graph."""
     if hasattr(graph, "_lower_to_cpp") and graph._lowered_graph is None:
         graph._lowered_graph = graph._lower_to_cpp()
         graph._lowered_graph.validate()

@@ -1,4 +1,4 @@
-"""Record what a test does with the module ``cudnn``: stages, executions, exceptions."""
+"""Recorder of a test's use of the module ``cudnn``: stages of the calls, executes, and raised exceptions."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ MOST_GRAPHS = 4
 
 
 class Recorder:
-    """Wraps the classes of a ``cudnn`` module and records events since :meth:`start`.
+    """Wraps the classes of one ``cudnn`` module and records events since :meth:`start`.
 
     Parameters
     ----------
     cudnn
         The module under test.
     instead_of_execute
-        Called in place of every execute of a graph, None to execute.
+        Called instead of every execute of a graph; None to execute.
     """
 
     def __init__(self, cudnn: ModuleType, instead_of_execute: Callable[[], None] | None = None) -> None:
@@ -45,7 +45,7 @@ class Recorder:
         self._wrap(getattr(getattr(cudnn, "graph_types", None), "Tensor", None))
         lowered = getattr(getattr(cudnn, "_pybind_module", None), "backend_graph", None)
         names = () if lowered is None else tuple(vars(lowered).keys() - set(dir(cudnn.pygraph)))
-        self._wrap_some(lowered, names)  # the calls that cudnn-frontend hands on to its compiled graph
+        self._wrap_some(lowered, names)  # calls that cudnn-frontend forwards to its compiled graph
         self._wrap_some(getattr(cudnn, "Graph", None), ("__init__", "__enter__", "__exit__", "__call__"))
         for name in FUNCTIONS:
             if hasattr(cudnn, name):
@@ -142,7 +142,7 @@ class Recorder:
             )
 
     def kind(self, error: BaseException) -> str:
-        """Return the ``except`` clauses that catch the error: names of base classes joined by ``+``."""
+        """Return the base classes of the error, joined by ``+``, by which ``except`` clauses catch it."""
         unsupported = getattr(self.cudnn, "cudnnGraphNotSupportedError", None)
         kinds = ["cudnnGraphNotSupportedError"] if unsupported and isinstance(error, unsupported) else []
         kinds += [base.__name__ for base in BASES if isinstance(error, base)]
@@ -152,7 +152,7 @@ class Recorder:
 
 
 def _picture(graph: Any) -> Any:
-    """Return a graph's nodes with ports and parameters, and its tensors, as plain data."""
+    """Return a graph's description of itself, as plain data: its nodes with ports and parameters, its tensors."""
     return _plain(graph.inspect()) if hasattr(graph, "inspect") else None
 
 
@@ -166,6 +166,6 @@ def _plain(value: Any) -> Any:
         return value
     if isinstance(value, int) and text.lstrip("-").isdigit():  # an enum of a program, too; enums of cudnn have names
         return int(value)
-    if text.startswith("torch."):  # cudnn-frontend shows a type as it was given
+    if text.startswith("torch."):  # cudnn-frontend shows a type in its given form
         return str(to_data_type(text))
     return text if isinstance(value, str) or hasattr(value, "name") else type(value).__name__

@@ -1,4 +1,4 @@
-"""Run cudnn-frontend's test files in separate pytest processes, large ones one by one, and collect the lines."""
+"""Runs cudnn-frontend's test files in separate pytests, the large ones one by one, and collects the lines."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The settings of a run.
+    """Test files and options of a run.
 
-    ``module`` is "frontend" (ours) or "cudnn" (found through ``path``); ``cudnn`` a version in this package's cache, or
-    the folder of a libcudnn; ``target`` a described GPU, None for the one that is here.
+    ``module`` is "frontend" (ours) or "cudnn" (found through ``path``); ``cudnn`` a version in the version store, or
+    the folder of a libcudnn; ``target`` a described GPU, None for the one of this machine.
     """
 
     module: str
@@ -131,7 +131,7 @@ def _part(plan: Plan) -> Path:
 
 
 def _run_group(plan: Plan, files: Sequence[str], environment: Mapping[str, str]) -> str:
-    """Run some files in one pytest and return how it ended."""
+    """Run some files in one pytest and return its exit code."""
     part = _part(plan)
     part.parent.mkdir(parents=True, exist_ok=True)
     for suffix in ("", ".collected", ".about"):
@@ -165,7 +165,7 @@ def _run_group(plan: Plan, files: Sequence[str], environment: Mapping[str, str])
 
 
 def _gather(plan: Plan, files: Sequence[str], ending: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Return the rows of some files, including those the plugin could not write, and the run's description."""
+    """Return the rows of some files, including those that the plugin could not write, and the facts of the run."""
     part = _part(plan)
     rows: dict[str, dict[str, Any]] = {}
     if part.exists():
@@ -189,6 +189,6 @@ def _gather(plan: Plan, files: Sequence[str], ending: str) -> tuple[list[dict[st
 
 
 def missing_row(test: str, file: str, reason: str, outcome: str = "not run") -> dict[str, Any]:
-    """Return the row of a test that left none."""
+    """Return the row of a test without a result."""
     row = {"id": test, "file": file, "outcome": outcome, "reason": reason, "stage": "", "executes": 0, "graphs": []}
     return {**row, "errors": [], "errors_in_all": 0, "seconds": 0.0}

@@ -1,4 +1,4 @@
-"""The files in cudnn-frontend's ``test/python`` that are about backend graphs."""
+"""The files of cudnn-frontend's ``test/python`` with tests of backend graphs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ __all__ = ["FILES", "LARGE", "ON_PURPOSE"]
 # The quick ones first. Left out: test_apply_rope, test_cudnn_sdpa_op, test_moe_grouped_matmul_op, test_sm90_*,
 # test_sm100_*, fe_api/ (Python kernels, not backend graphs) and test_utils (a helper).
 #
-# From 1.32 on they are in folders. Left out there: cutedsl/, frost/, jax/ and torch/ (kernels that are not the
-# backend's), core/test_dispatch (each test has an engine in Python, their table or ranking, or an object in the place
+# From 1.32 on they are in folders. Left out there: cutedsl/, frost/, jax/ and torch/ (kernels outside the
+# backend), core/test_dispatch (each test has an engine in Python, their table or ranking, or an object instead
 # of the compiled graph), core/test_decline_types (which exceptions of such an engine count as its refusal),
 # core/test_import_boundaries and test_package_data (files of a package), norm/graph/test_frost_* and
 # test_sm100_rms_norm_silu_graph_api (kernels: each graph of the latter requests heur_mode.OPENSOURCE alone).
@@ -93,7 +93,7 @@ FILES = (
     "sdpa/graph/test_mhas_v2.py",
 )
 
-# Each of these gets a pytest of its own; the others share one, since starting costs more than their tests.
+# Each of these gets its own pytest; the others share one, because starting costs more than their tests.
 LARGE = (
     "conv/graph/test_conv_large_tensor_fuzzer.py",
     "conv/graph/test_conv_fuzzer.py",
@@ -117,7 +117,7 @@ _COMPILED = "a class of cudnn-frontend's compiled part, which is not here"
 _KERNEL = "a kernel of cudnn-frontend's own"
 _BOTH = "an engine that the program named and cuDNN refuses is a RuntimeError, too, as it was before 1.32"
 _OPERANDS = "the private pack of buffers that cudnn-frontend's Python and compiled parts share"
-#: Tests by their file and a part of their name in which ours differs because it means to, and why; counted apart.
+#: Tests by file and part of the name in which ours differs on purpose, and the reason; counted separately.
 ON_PURPOSE = {
     ("conv/graph/test_conv_bias.py", "test_conv_relu_execution_plan_creation"): _BOTH,
     (_NATIVE, "test_with_context"): f"{_AT_ONCE}: types as texts",

@@ -1,7 +1,7 @@
 """The public surface of cudnn-frontend's Python module as facts, and the differences of ours.
 
-``python -m tests.compat facts`` asks the real module for its names, parameters, defaults, the values of its enums and
-the names of a graph's parts, and keeps them in ``surface-1.32.0.json``. ``make regen`` compares ours with them in
+``python -m tests.compat facts`` reads the names, parameters, defaults, enum values of the real module and
+the names of a graph's parts, and stores them in ``surface-1.32.0.json``. ``make regen`` compares ours with them in
 ``docs/frontend-names.md``.
 """
 
@@ -21,14 +21,14 @@ from .programs import answers, keys_of_nodes
 __all__ = ["FACTS", "Difference", "differences", "read_facts", "read_surface", "render"]
 
 FACTS = Path(__file__).with_name("surface-1.32.0.json")
-Signature = list[list[str | None]]  # name and default of each parameter, None: it must be given
+Signature = list[list[str | None]]  # name and default of each parameter, None: it is required
 CLASSES = ("pygraph", "Tensor", "tensor", "Node", "Handle", "DeviceInfo", "GraphContext", "Graph", "kernel_cache",
            "device_properties", "knob")  # fmt: skip
 HIDDEN = {"device_properties": "device_properties", "kernel_cache": "kernel_cache", "knob": "knob"}
 MODULES = ("collect_env", "datatypes", "engines", "experimental", "experimental.ops", "graph_types", "nodes", "ops",
            "torch", "wrapper", "yarn")  # fmt: skip
 KERNELS = "a kernel of cudnn-frontend's own, not of cuDNN's backend"
-#: Why a name or a parameter is another one here: by ``class.member``, ``class.member(parameter)``, or a name.
+#: Why a name or a parameter is different here: by ``class.member``, ``class.member(parameter)``, or a name.
 REASONS = {
     "engines": "cuDNN's engines are listed; those of cudnn-frontend's own kernels are not",
     "torch": "attention of torch through cudnn-frontend's own kernels; `cudnn_backend_py.torch_ops` is ours",
@@ -44,7 +44,7 @@ KERNEL_OPERATIONS = re.compile(r"(gdn|gdn2|gdp|kda|mamba2)(_summary)?(_bwd)?")
 
 
 def _reason(key: str) -> str:
-    """Return the reason for a different name, by the name itself or its group."""
+    """Return why a name is different here: by its full name, or by a reason for a group."""
     if key.endswith(("(kwargs)", "(graph_kwargs)")) and key not in REASONS:
         return "unknown keywords are refused"
     return REASONS.get(key) or REASONS.get(key.partition("(")[0] if "(" in key else "", "")
@@ -97,7 +97,7 @@ def _members(owner: type) -> Iterator[tuple[str, Any]]:
 
 
 def _signature(function: Any, name: str) -> Signature:
-    """Return the parameters of a function; for a C++ one from its help text."""
+    """Return the parameters of a function; for one in C++, those in its help text."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except ValueError:
@@ -120,7 +120,7 @@ def _text(default: Any) -> str:
 
 
 def _written_signature(text: str, name: str) -> Signature:
-    """Return the parameters of all overloads in a help text, without duplicates."""
+    """Return the parameters of all overloads in a help text, each once."""
     found: dict[str, str | None] = {}
     for line in text.splitlines():
         start = re.match(rf"\s*(\d+\. )?{name}\(", line)
@@ -148,7 +148,7 @@ def _parts(text: str) -> list[str]:
 
 
 def _operations(cudnn: ModuleType, backend: Any) -> dict[str, Signature]:
-    """Return the parameters of operations that the Python class accepts generically and passes on."""
+    """Return the parameters of the operations, which the Python class accepts as any keywords and forwards."""
     import cudnn._pygraph as made  # type: ignore[import-not-found]
 
     found: dict[str, Signature] = {}
@@ -185,12 +185,12 @@ def read_facts() -> dict[str, Any]:
     return facts
 
 
-# Ours against them
+# Comparison with ours
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One missing or different thing; ``reason`` is empty where there is none."""
+    """A name or parameter that is missing or different here; ``reason`` is empty if none is recorded."""
 
     area: str
     name: str
@@ -199,7 +199,7 @@ class Difference:
 
 
 def differences(facts: Mapping[str, Any], ours: ModuleType) -> list[Difference]:
-    """Return how our module differs from the facts, without cudnn-frontend's own kernels."""
+    """Return the differences between our module and the facts, without cudnn-frontend's own kernels."""
     found = [
         Difference("module", name, "missing", REASONS.get(name, "")) for name in facts["names"] if not _has(ours, name)
     ]
@@ -232,7 +232,7 @@ def _signature_differences(name: str, parameters: Signature | None, ours: Module
     owner, _, member = name.partition(".")
     target = _find(ours, owner, member)
     if owner == "pygraph" and KERNEL_OPERATIONS.fullmatch(member):
-        return  # there, and refused by name
+        return  # exists, and is refused by name
     if target is _ABSENT:
         why = KERNELS if owner == "pygraph" and KERNEL_OPERATIONS.fullmatch(member) else _reason(name)
         yield Difference(owner, member or owner, "missing", why)
@@ -273,7 +273,7 @@ def _find(ours: ModuleType, owner: str, member: str) -> Any:
 def _our_parameters(target: Any) -> dict[str, str | None]:
     from cudnn_backend_py.frontend.ops.linear import WINDOW_PARAMETERS
 
-    made = isinstance(target, type) and "__init__" in vars(target)  # a number is made by __new__
+    made = isinstance(target, type) and "__init__" in vars(target)  # a number is created by __new__
     function = target.__init__ if made else target
     mine = {str(name): default for name, default in _signature(function, "")}
     operation = getattr(target, "operation", None)
@@ -288,7 +288,7 @@ _NOTHING = {"None", "data_type.NOT_SET", "norm_forward_phase.NOT_SET", "tensor_r
 
 
 def _equal(theirs: str | None, mine: str | None) -> bool:
-    """Return whether two defaults are equivalent; a default of ours for a required argument is no difference."""
+    """Return whether two defaults are equivalent; a default of ours for their required parameter is no difference."""
     return theirs is None or theirs == mine or {theirs, mine} <= _NOTHING or theirs == "..."
 
 

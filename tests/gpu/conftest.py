@@ -1,4 +1,4 @@
-"""Shared hooks of the tests on a GPU."""
+"""Hooks of the tests on a GPU."""
 
 import os
 from collections.abc import Generator
@@ -7,12 +7,12 @@ import pytest
 
 from cudnn_backend_py.errors import NotSupported
 
-# torch.compile's pool of processes can outlive a test process's end by five minutes, waited for all that time.
+# torch.compile's pool of processes can outlive a test process by five minutes, which would wait for it.
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 
 def _skipping_refusals() -> Generator[None, object, object]:
-    """Run a test or its fixtures; a refusal by cuDNN skips it where its expectation was not measured."""
+    """Run a test or its fixtures; skip it if cuDNN refuses on a GPU without measured expectations."""
     try:
         return (yield)
     except NotSupported as error:
@@ -24,11 +24,11 @@ def _skipping_refusals() -> Generator[None, object, object]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup() -> Generator[None, object, object]:
-    """Skip a test with a fixture that cuDNN refuses on this architecture."""
+    """Skip a test if cuDNN refuses its fixture on this architecture."""
     return (yield from _skipping_refusals())
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call() -> Generator[None, object, object]:
-    """Skip a test that cuDNN refuses on this architecture."""
+    """Skip a test if cuDNN refuses it on this architecture."""
     return (yield from _skipping_refusals())

@@ -1,4 +1,4 @@
-"""The examples of operations must run on this GPU and agree with the interpreter, or name the required cuDNN."""
+"""The examples of operations run on this GPU and agree with the interpreter, or report which cuDNN they need."""
 
 from __future__ import annotations
 

@@ -32,9 +32,9 @@ def _masked_before_stats() -> Graph:
     return Graph(tuple(ops), graph.name)
 
 
-def _bounded(*, bounds: bool = True, apart: bool = True) -> Graph:
-    """Return a ragged backward pass with Q a slice of packed QKV, and dQ with its own or Q's layout."""
-    token = 3 * 2 * 64  # from one token to the next, in elements
+def _ragged_backward(*, bounds: bool = True, apart: bool = True) -> Graph:
+    """Return a ragged backward pass: Q a slice of packed Q, K and V, its gradient a separate tensor or a slice."""
+    token = 3 * 2 * 64  # distance between tokens, in elements
     layout = {"q": (128 * token, 64, token, 1), **({"dq": "bshd"} if apart else {})}
     totals = {"max_total_seq_q": 256, "max_total_seq_kv": 256} if bounds else {}
     graph = backward(ragged=True, ragged_stats=True, layout=layout, **totals)
@@ -50,8 +50,8 @@ def _bounded(*, bounds: bool = True, apart: bool = True) -> Graph:
 _DBIAS: dict[str, Any] = {"bias": (1, 2, 128, 128), "dbias": True}
 
 
-def _factored(value: float | None) -> Graph:
-    """Return a backward pass with row sums multiplied by a number, or unscaled."""
+def _scaled_row_sums(value: float | None) -> Graph:
+    """Return a backward pass that multiplies its row sums by a number, or, for None, does not."""
     graph = composite_backward(Attention(**BASE), None)
     sums = find_row_sums(graph)
     assert sums is not None
@@ -71,22 +71,22 @@ ATTENTION_BACKWARD: dict[str, Examples] = {
     "bounded-total-ampere-kernels": Examples(
         reproductions={"": Reproduction(True, {"ragged": True, "max_total_seq_q": 256, "max_total_seq_kv": 256})},
         unlike=Reproduction(True, {"ragged": True}),
-        cure=Reproduction(True, {"ragged": True}),
+        fixed=Reproduction(True, {"ragged": True}),
     ),
     "backward-in-cuda-graphs": Examples(
         reproductions={"": Reproduction(True, {"seq_kv": 200})},
         unlike=Reproduction(True, {"seq_kv": 200, "padding": True}),
-        cure=Reproduction(True, {"seq_kv": 200, "padding": True}),
+        fixed=Reproduction(True, {"seq_kv": 200, "padding": True}),
     ),
     "backward-key-tail": Examples(
         reproductions={"": Reproduction(True, {"seq_kv": 192})},
         unlike=Reproduction(True, {"seq_kv": 192, "causal": True}),
-        cure=Reproduction(True, {"seq_kv": 192, "padding": True}),
+        fixed=Reproduction(True, {"seq_kv": 192, "padding": True}),
     ),
     "backward-one-query": Examples(
         reproductions={"": Reproduction(True, {"seq_q": 1, "seq_kv": 128})},
         unlike=Reproduction(True, {"seq_q": 1, "seq_kv": 128, "padding": True}),
-        cure=Reproduction(True, {"seq_q": 1, "seq_kv": 128, "padding": True}),
+        fixed=Reproduction(True, {"seq_q": 1, "seq_kv": 128, "padding": True}),
     ),
     "ragged-backward-gaps": Examples(
         reproductions={"": Reproduction(True, {"ragged": True})},
@@ -95,37 +95,37 @@ ATTENTION_BACKWARD: dict[str, Examples] = {
     "backward-stats-layout": Examples(
         reproductions={"": Reproduction(True, {"layout": {"stats": (256, 1, 2, 1)}})},
         unlike=Reproduction(True, {"layout": {"q": "bhsd"}}),
-        cure=Reproduction(True, {}),
+        fixed=Reproduction(True, {}),
     ),
     "backward-head-dims-of-9-11": Examples(
         reproductions={"": Reproduction(True, {"head_dim": 160, "head_dim_v": 96})},
         unlike=Reproduction(True, {"head_dim": 160, "head_dim_v": 64}),
-        cure=Reproduction(True, {"head_dim": 192, "head_dim_v": 128}),
+        fixed=Reproduction(True, {"head_dim": 192, "head_dim_v": 128}),
     ),
     "backward-large-head-dims": Examples(
         reproductions={"": Reproduction(True, {"head_dim": 256, "head_dim_v": 192})},
         unlike=Reproduction(True, {"head_dim": 192, "head_dim_v": 128}),
-        cure=Reproduction(True, {"head_dim": 256, "head_dim_v": 256}),
+        fixed=Reproduction(True, {"head_dim": 256, "head_dim_v": 256}),
     ),
     "backward-stats-layout-with-dbias": Examples(
         reproductions={"": Reproduction(True, _DBIAS | {"layout": {"stats": (256, 1, 2, 1)}})},
         unlike=Reproduction(True, {"layout": {"stats": (256, 1, 2, 1)}}),
-        cure=Reproduction(True, _DBIAS),
+        fixed=Reproduction(True, _DBIAS),
     ),
     "backward-one-key": Examples(
         reproductions={"": Reproduction(True, {"seq_kv": 1})},
         unlike=Reproduction(True, {"seq_kv": 64}),
-        cure=Reproduction(True, {"seq_kv": 64, "padding": True}),
+        fixed=Reproduction(True, {"seq_kv": 64, "padding": True}),
     ),
     "backward-head-dim-256": Examples(
         reproductions={"": Reproduction(True, {"head_dim": 256})},
         unlike=Reproduction(True, {"head_dim": 256, "deterministic": True}),
-        cure=Reproduction(True, {"head_dim": 128}),
+        fixed=Reproduction(True, {"head_dim": 128}),
     ),
     "bounded-total-apart": Examples(
-        reproductions={"": _bounded},
-        unlike=lambda: _bounded(apart=False),
-        cure=lambda: _bounded(bounds=False),
+        reproductions={"": _ragged_backward},
+        unlike=lambda: _ragged_backward(apart=False),
+        fixed=lambda: _ragged_backward(bounds=False),
     ),
     "dbias-above-2-31": Examples(
         reproductions={
@@ -136,19 +136,19 @@ ATTENTION_BACKWARD: dict[str, Examples] = {
         unlike=Reproduction(
             True, {"heads": 8, "seq_q": 8192, "head_dim": 128, "bias": (2, 1, 8192, 8192), "dbias": True}
         ),
-        cure=Reproduction(
+        fixed=Reproduction(
             True, {"heads": 8, "seq_q": 8192, "head_dim": 128, "bias": (2, 1, 8192, 8192), "dbias": True}
         ),
     ),
     "padding-before-stats": Examples(
         reproductions={"": _masked_before_stats},
         unlike=lambda: composite_backward(Attention(**BASE | {"padding": True}), (9, 8, 0)),
-        cure=lambda: composite_backward(Attention(**BASE | {"padding": True}), (9, 8, 0)),
+        fixed=lambda: composite_backward(Attention(**BASE | {"padding": True}), (9, 8, 0)),
     ),
     "backward-row-sums": Examples(
-        reproductions={"": lambda: _factored(None), "half": lambda: _factored(0.5)},
-        unlike=lambda: _factored(1.0),
-        cure=lambda: _factored(1.0),
+        reproductions={"": lambda: _scaled_row_sums(None), "half": lambda: _scaled_row_sums(0.5)},
+        unlike=lambda: _scaled_row_sums(1.0),
+        fixed=lambda: _scaled_row_sums(1.0),
     ),
     "dbias-of-shared-rows": Examples(
         reproductions={
@@ -156,6 +156,6 @@ ATTENTION_BACKWARD: dict[str, Examples] = {
             "keys": Reproduction(True, {"bias": (1, 2, 128, 1), "dbias": True}),
         },
         unlike=Reproduction(True, {"bias": (1, 1, 128, 128), "dbias": True}),
-        cure=Reproduction(True, {"bias": (1, 2, 128, 128), "dbias": True}),
+        fixed=Reproduction(True, {"bias": (1, 2, 128, 128), "dbias": True}),
     ),
 }

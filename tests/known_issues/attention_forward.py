@@ -16,7 +16,7 @@ from .example import BASE, Examples, Reproduction
 __all__ = ["ATTENTION_FORWARD"]
 
 
-def _changed(graph: Graph, name: str, **changes: Any) -> Graph:
+def _with_changed_tensor(graph: Graph, name: str, **changes: Any) -> Graph:
     """Return a graph with a tensor of its pointwise operations changed."""
     old = graph.tensor(name)
     new = dataclasses.replace(old, **changes)
@@ -32,12 +32,12 @@ _SINK: dict[str, Any] = {"sink": True, "dsink": True}
 _OVERLAPPING = {"q": (128, 64, 128, 1), "k": "bshd", "v": "bshd", "o": "bshd"}
 
 
-def _scaled_by(value: float) -> Graph:
+def _with_scale(value: float) -> Graph:
     return composite_forward(Attention(**BASE | {"scale": value, "right_bound": 0, "stats": True}), None)
 
 
-def _drawn(distribution: RngDistribution, **facts: Any) -> Graph:
-    """Return a forward pass with a dropout mask drawn from a distribution and written."""
+def _with_drawn_mask(distribution: RngDistribution, **facts: Any) -> Graph:
+    """Return a forward pass that draws its dropout mask from a distribution, and writes it."""
     graph = composite_forward(Attention(**BASE | {"dropout": 0.25, "rng_dump": True, "stats": True}), None)
     ops = []
     for op in graph.ops:
@@ -56,12 +56,12 @@ ATTENTION_FORWARD: dict[str, Examples] = {
     "window-of-9-14": Examples(
         reproductions={"": Reproduction(False, {"seq_kv": 2048, "left_bound": 64})},
         unlike=Reproduction(False, {"seq_kv": 2048, "left_bound": 64, "causal": True}),
-        cure=Reproduction(False, {"seq_kv": 2048, "left_bound": 64, "causal": True}),
+        fixed=Reproduction(False, {"seq_kv": 2048, "left_bound": 64, "causal": True}),
     ),
     "long-keys-in-cuda-graphs": Examples(
         reproductions={"": Reproduction(False, {"seq_kv": 2048}), "backward": Reproduction(True, {"seq_kv": 2048})},
         unlike=Reproduction(False, {"seq_kv": 2048, "causal": True}),
-        cure=Reproduction(False, {"seq_kv": 2048, "causal": True}),
+        fixed=Reproduction(False, {"seq_kv": 2048, "causal": True}),
     ),
     "dropout-heuristics": Examples(
         reproductions={"": Reproduction(False, {"dropout": 0.25})},
@@ -78,17 +78,17 @@ ATTENTION_FORWARD: dict[str, Examples] = {
             )
         },
         unlike=Reproduction(False, {"seq_q": 1, "seq_kv": 300, "kv_heads": 1, "stats": True, "ragged": True}),
-        cure=Reproduction(False, {"seq_q": 1, "seq_kv": 300, "kv_heads": 1, "stats": True, "ragged": True}),
+        fixed=Reproduction(False, {"seq_q": 1, "seq_kv": 300, "kv_heads": 1, "stats": True, "ragged": True}),
     ),
     "decoding-causal-groups": Examples(
         reproductions={"": Reproduction(False, {"seq_q": 1, "seq_kv": 512, "kv_heads": 1, "causal": True})},
         unlike=Reproduction(False, {"seq_q": 1, "seq_kv": 512, "kv_heads": 1}),
-        cure=Reproduction(False, {"seq_q": 1, "seq_kv": 512, "kv_heads": 1}),
+        fixed=Reproduction(False, {"seq_q": 1, "seq_kv": 512, "kv_heads": 1}),
     ),
     "sink-of-ragged-sequences": Examples(
         reproductions={"": Reproduction(True, _SINK | {"ragged": True, "ragged_stats": True, "head_dim": 96})},
         unlike=Reproduction(True, _SINK | {"ragged": True, "ragged_stats": True, "head_dim": 128}),
-        cure=Reproduction(True, _SINK | {"head_dim": 96, "padding": True}),
+        fixed=Reproduction(True, _SINK | {"head_dim": 96, "padding": True}),
     ),
     "ragged-attention-of-9-1": Examples(
         reproductions={"": Reproduction(False, {"ragged": True})},
@@ -101,12 +101,12 @@ ATTENTION_FORWARD: dict[str, Examples] = {
     "paged-tail-not-finite": Examples(
         reproductions={"": Reproduction(False, {"padding": True, "page_size": 16})},
         unlike=Reproduction(False, {"padding": True}),
-        cure=Reproduction(False, {}),
+        fixed=Reproduction(False, {}),
     ),
     "paged-attention-on-ada": Examples(
         reproductions={"": Reproduction(False, {"padding": True, "page_size": 16})},
         unlike=Reproduction(False, {"padding": True}),
-        cure=Reproduction(False, {"padding": True}),
+        fixed=Reproduction(False, {"padding": True}),
     ),
     "long-keys-hang": Examples(
         reproductions={
@@ -119,69 +119,73 @@ ATTENTION_FORWARD: dict[str, Examples] = {
     "forward-stats-layout": Examples(
         reproductions={"": Reproduction(False, {"stats": True, "layout": {"stats": (256, 1, 2, 1)}})},
         unlike=Reproduction(False, {"stats": True}),
-        cure=Reproduction(False, {"stats": True}),
+        fixed=Reproduction(False, {"stats": True}),
     ),
     "stats-not-float": Examples(
-        reproductions={"": lambda: _changed(forward(stats=True), "stats", data_type=DataType.HALF)},
+        reproductions={"": lambda: _with_changed_tensor(forward(stats=True), "stats", data_type=DataType.HALF)},
         unlike=lambda: forward(stats=True),
-        cure=lambda: forward(stats=True),
+        fixed=lambda: forward(stats=True),
     ),
     "float32-in-one-operation": Examples(
         reproductions={"": Reproduction(False, {"data_type": DataType.FLOAT}, "unified", (9, 24, 0))},
         unlike=Reproduction(False, {}, "unified", (9, 24, 0)),
-        cure=Reproduction(False, {}, "unified", (9, 24, 0)),
+        fixed=Reproduction(False, {}, "unified", (9, 24, 0)),
     ),
     "block-mask-first-block": Examples(
         reproductions={"": Reproduction(False, {"block_mask": True}, "unified", (9, 14, 0))},
         unlike=Reproduction(False, {}, "unified", (9, 14, 0)),
-        cure=Reproduction(False, {"bias": (1, 1, 128, 128)}),
+        fixed=Reproduction(False, {"bias": (1, 1, 128, 128)}),
     ),
     "eight-bit-bias": Examples(
         reproductions={
-            "": lambda: _changed(forward(bias=(1, 2, 128, 128)), "bias", data_type=DataType.INT8),
-            "float": lambda: _changed(forward(bias=(1, 2, 128, 128)), "bias", data_type=DataType.FP8_E4M3),
+            "": lambda: _with_changed_tensor(forward(bias=(1, 2, 128, 128)), "bias", data_type=DataType.INT8),
+            "float": lambda: _with_changed_tensor(forward(bias=(1, 2, 128, 128)), "bias", data_type=DataType.FP8_E4M3),
         },
         unlike=lambda: forward(bias=(1, 2, 128, 128)),
-        cure=lambda: forward(bias=(1, 2, 128, 128)),
+        fixed=lambda: forward(bias=(1, 2, 128, 128)),
     ),
     "ragged-decoding-build": Examples(
         reproductions={"": Reproduction(False, _RAGGED_DECODING, "unified", (9, 26, 0))},
         unlike=Reproduction(False, _RAGGED_DECODING | {"seq_q": 2}, "unified", (9, 26, 0)),
-        cure=Reproduction(False, _RAGGED_DECODING | {"seq_q": 2}, "unified", (9, 26, 0)),
+        fixed=Reproduction(False, _RAGGED_DECODING | {"seq_q": 2}, "unified", (9, 26, 0)),
     ),
     "ragged-offsets-of-32-bits": Examples(
         reproductions={"": Reproduction(False, {"batch": 64, "heads": 16, "seq_q": 32768, "ragged": True})},
         unlike=Reproduction(
             False, {"batch": 64, "heads": 16, "seq_q": 32768, "ragged": True, "offset_type": DataType.INT64}
         ),
-        cure=Reproduction(
+        fixed=Reproduction(
             False, {"batch": 64, "heads": 16, "seq_q": 32768, "ragged": True, "offset_type": DataType.INT64}
         ),
     ),
     "infinite-masks": Examples(
         reproductions={"": lambda: forward(causal=True)},
         unlike=lambda: composite_forward(Attention(**BASE | {"causal": True}), (9, 8, 0)),
-        cure=lambda: composite_forward(Attention(**BASE | {"causal": True}), (9, 8, 0)),
+        fixed=lambda: composite_forward(Attention(**BASE | {"causal": True}), (9, 8, 0)),
     ),
     "overlapping-sequences": Examples(
         reproductions={"": Reproduction(False, {"layout": _OVERLAPPING})},
         unlike=Reproduction(False, {"layout": "bshd"}),
-        cure=Reproduction(False, {"layout": "bshd"}),
+        fixed=Reproduction(False, {"layout": "bshd"}),
     ),
     "boolean-bias": Examples(
         reproductions={
-            "": lambda: _changed(forward(bias=(1, 2, 128, 128)), "bias", data_type=DataType.BOOLEAN),
-            "backward": lambda: _changed(backward(bias=(1, 2, 128, 128)), "bias", data_type=DataType.BOOLEAN),
+            "": lambda: _with_changed_tensor(forward(bias=(1, 2, 128, 128)), "bias", data_type=DataType.BOOLEAN),
+            "backward": lambda: _with_changed_tensor(
+                backward(bias=(1, 2, 128, 128)), "bias", data_type=DataType.BOOLEAN
+            ),
         },
         unlike=lambda: forward(bias=(1, 2, 128, 128)),
-        cure=lambda: forward(bias=(1, 2, 128, 128)),
+        fixed=lambda: forward(bias=(1, 2, 128, 128)),
     ),
     "bias-inner-stride": Examples(
         reproductions={
-            "": lambda: _changed(forward(bias=(1, 2, 128, 128)), "bias", strides=(2 * 128 * 256, 128 * 256, 256, 2))
+            "": lambda: _with_changed_tensor(
+                forward(bias=(1, 2, 128, 128)), "bias", strides=(2 * 128 * 256, 128 * 256, 256, 2)
+            )
         },
         unlike=lambda: forward(bias=(1, 2, 128, 128)),
-        cure=lambda: forward(bias=(1, 2, 128, 128)),
+        fixed=lambda: forward(bias=(1, 2, 128, 128)),
     ),
     "kernel-cache-of-attention": Examples(
         reproductions={"": Reproduction(False, {})},
@@ -192,16 +196,18 @@ ATTENTION_FORWARD: dict[str, Examples] = {
         unlike=Reproduction(False, {"ragged": True}),
     ),
     "scale-not-above-0": Examples(
-        reproductions={"": lambda: _scaled_by(-0.125), "zero": lambda: _scaled_by(0.0)},
-        unlike=lambda: _scaled_by(0.125),
-        cure=lambda: _scaled_by(0.125),
+        reproductions={"": lambda: _with_scale(-0.125), "zero": lambda: _with_scale(0.0)},
+        unlike=lambda: _with_scale(0.125),
+        fixed=lambda: _with_scale(0.125),
     ),
     "dropout-distribution": Examples(
         reproductions={
-            "": lambda: _drawn(RngDistribution.UNIFORM, uniform_dist_minimum=-2.0, uniform_dist_maximum=3.0),
-            "normal": lambda: _drawn(RngDistribution.NORMAL, normal_dist_mean=5.0, normal_dist_standard_deviation=0.1),
+            "": lambda: _with_drawn_mask(RngDistribution.UNIFORM, uniform_dist_minimum=-2.0, uniform_dist_maximum=3.0),
+            "normal": lambda: _with_drawn_mask(
+                RngDistribution.NORMAL, normal_dist_mean=5.0, normal_dist_standard_deviation=0.1
+            ),
         },
-        unlike=lambda: _drawn(RngDistribution.BERNOULLI, bernoulli_dist_probability=0.75),
-        cure=lambda: _drawn(RngDistribution.BERNOULLI, bernoulli_dist_probability=0.75),
+        unlike=lambda: _with_drawn_mask(RngDistribution.BERNOULLI, bernoulli_dist_probability=0.75),
+        fixed=lambda: _with_drawn_mask(RngDistribution.BERNOULLI, bernoulli_dist_probability=0.75),
     ),
 }

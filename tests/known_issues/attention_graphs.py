@@ -1,4 +1,4 @@
-"""Composite attention with options added to the problem shared by all examples."""
+"""Attention of many operations: options on top of the problem that all examples share."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def _volume(data_type: DataType, taps: int, *, last: bool = False) -> Graph:
 
 
 def _int8(*, relu: bool) -> Graph:
-    """Return an int8 convolution with scale, residual, bias and optional ReLU, channels last."""
+    """Return an int8 convolution with scale, residual, bias and optionally ReLU, channels last."""
     g = GraphBuilder("int8 convolution", io_type=DataType.INT8)
 
     def tensor_strides(dims: tuple[int, ...]) -> tuple[int, ...]:
@@ -62,7 +62,7 @@ def _int8(*, relu: bool) -> Graph:
 
 
 def _weight_gradient(*modes: PointwiseMode) -> Graph:
-    """Return the weight gradient of a convolution of a computed image, channels last."""
+    """Return the weight gradient of a convolution that reads an image after pointwise operations, channels last."""
     g = GraphBuilder("weight gradient")
     x, dy = (g.tensor(name, (4, 64, 16, 16), strides="channels_last") for name in ("x", "dy"))
     for mode in modes:
@@ -72,8 +72,8 @@ def _weight_gradient(*modes: PointwiseMode) -> Graph:
     return g.graph()
 
 
-def _scaled(kind: DataType) -> Graph:
-    """Return a convolution times 1000 with a given type."""
+def _scaled_convolution(kind: DataType) -> Graph:
+    """Return a convolution of a data type, multiplied by 1000."""
     g = GraphBuilder("scaled")
     x, w = (
         g.tensor(name, dims, strides="channels_last") for name, dims in (("x", (1, 32, 8, 8)), ("w", (32, 32, 1, 1)))
@@ -85,8 +85,8 @@ def _scaled(kind: DataType) -> Graph:
     return g.graph()
 
 
-def _integers(kind: DataType) -> Graph:
-    """Return a convolution of INT8 with a given result type."""
+def _int8_output(kind: DataType) -> Graph:
+    """Return an INT8 convolution with an output of a data type."""
     g = GraphBuilder("integers", io_type=DataType.INT8)
     x = g.tensor("x", (1, 32, 8, 8), strides="channels_last")
     w = g.tensor("w", (32, 32, 1, 1), strides="channels_last")
@@ -105,7 +105,7 @@ def _convolved(
     operand: tuple[int, ...] | None = None,
     **window: Any,
 ) -> Graph:
-    """Return a convolution or its gradient, with an optional scale before and an optional sum after it."""
+    """Return a convolution or one of its gradients, with an optional scale before it and an optional sum after it."""
     g = GraphBuilder("convolved", io_type=kind)
     like: dict[str, Any] = {"strides": strides}
     image = g.tensor("x", x, **like)
@@ -136,8 +136,8 @@ def _convolved(
     return g.graph()
 
 
-def _deep(kind: DataType) -> Graph:
-    """Return a 3-d float16 convolution with a given result type."""
+def _convolution_3d(kind: DataType) -> Graph:
+    """Return a convolution over three dims of float16 with an output of a data type."""
     g = GraphBuilder("deep", io_type=DataType.HALF)
     x = g.tensor("x", (2, 16, 6, 10, 10), strides="channels_last")
     w = g.tensor("w", (32, 16, 3, 3, 3), strides="channels_last")
@@ -145,28 +145,28 @@ def _deep(kind: DataType) -> Graph:
     return g.graph()
 
 
-def _gradient(**more: Any) -> Graph:
-    """Return a filter gradient in float32, by default padded by 1."""
+def _filter_gradient(**more: Any) -> Graph:
+    """Return the gradient of a filter in float32, padded by 1 by default."""
     return _convolved("filter", (1, 64, 6, 14), (8, 64, 3, 3), kind=DataType.FLOAT, padding=1, **more)
 
 
-def _split(kind: DataType) -> Graph:
-    """Return a filter gradient with sums of 96 terms, 64 of which a config of engine 47 adds first."""
+def _split_filter_gradient(kind: DataType) -> Graph:
+    """Return the gradient of a filter that sums 96 terms; a config of engine 47 sums 64 of them first."""
     return _convolved("filter", (4, 8, 10, 14), (32, 8, 3, 3), kind=kind, stride=(2, 3), padding=(2, 0))
 
 
-def _spread(operand: tuple[int, ...]) -> Graph:
-    """Return a data gradient with stride 2 and an added operand."""
+def _data_gradient_sum(operand: tuple[int, ...]) -> Graph:
+    """Return the data gradient of a convolution with a stride of 2, and an operand added to it."""
     return _convolved("data", (1, 32, 14, 14), (32, 32, 3, 3), stride=2, padding=1, operand=operand)
 
 
-def _weighted(operand: tuple[int, ...]) -> Graph:
-    """Return a filter gradient with eight channels and 16 outputs, and an added operand."""
+def _filter_gradient_sum(operand: tuple[int, ...]) -> Graph:
+    """Return the gradient of a filter of eight channels and 16 outputs, and an operand added to it."""
     return _convolved("filter", (2, 8, 7, 5), (16, 8, 3, 3), padding=1, operand=operand)
 
 
-def _normed_convolution(*behind: PointwiseMode) -> Graph:
-    """Return the sum of a convolution of a normed image and elementwise results of it."""
+def _normed_convolution(*modes: PointwiseMode) -> Graph:
+    """Return the sum of a convolution of a normed image and the same image after elementwise operations."""
     g, dims = GraphBuilder("normed", io_type=DataType.HALF), (2, 32, 8, 8)
     x = g.tensor("x", dims, strides="channels_last")
     of_image: dict[str, Any] = {"strides": channels_last(dims)}
@@ -174,7 +174,7 @@ def _normed_convolution(*behind: PointwiseMode) -> Graph:
     normed = g.pointwise(PointwiseMode.ADD, g.pointwise(PointwiseMode.MUL, x, scale, **of_image), bias, **of_image)
     image = g.pointwise(PointwiseMode.RELU_FWD, normed, data_type=DataType.HALF, **of_image)
     y = g.convolution(image, g.tensor("w", (32, 32, 1, 1), strides="channels_last"))
-    for mode in behind:
+    for mode in modes:
         y = g.pointwise(mode, y, strides=y.strides)
     g.reduction(ReduceTensorOp.ADD, y, dims=(1, 1, 1, 1), data_type=DataType.FLOAT, virtual=False, name="sum")
     return g.graph()
@@ -184,7 +184,7 @@ CONVOLUTION: dict[str, Examples] = {
     "convolution-3d-half": Examples(
         reproductions={"bfloat16": lambda: _volume(DataType.BFLOAT16, 3), "half": lambda: _volume(DataType.HALF, 3)},
         unlike=lambda: _volume(DataType.HALF, 1),
-        cure=lambda: _volume(DataType.HALF, 3, last=True),
+        fixed=lambda: _volume(DataType.HALF, 3, last=True),
     ),
     "convolution-3d-tf32": Examples(
         reproductions={"": lambda: _volume(DataType.FLOAT, 3)},
@@ -209,7 +209,7 @@ CONVOLUTION: dict[str, Examples] = {
     "convolution-int8-relu": Examples(
         reproductions={"": lambda: _int8(relu=True)},
         unlike=lambda: _int8(relu=False),
-        cure=lambda: _int8(relu=False),
+        fixed=lambda: _int8(relu=False),
     ),
     "weight-gradient-prologue": Examples(
         reproductions={
@@ -217,41 +217,41 @@ CONVOLUTION: dict[str, Examples] = {
             "relu": lambda: _weight_gradient(PointwiseMode.RELU_FWD),
         },
         unlike=lambda: _weight_gradient(PointwiseMode.MUL, PointwiseMode.ADD),
-        cure=_weight_gradient,
+        fixed=_weight_gradient,
     ),
     "weight-gradient-normed": Examples(
         reproductions={"": lambda: _weight_gradient(*_SCALE_AND_BIAS, PointwiseMode.RELU_FWD)},
         unlike=lambda: _weight_gradient(PointwiseMode.RELU_FWD),
-        cure=_weight_gradient,
+        fixed=_weight_gradient,
     ),
     "fp8-not-held": Examples(
-        reproductions={"": lambda: _scaled(DataType.FP8_E4M3)},
-        unlike=lambda: _scaled(DataType.BFLOAT16),
-        cure=lambda: _scaled(DataType.BFLOAT16),
+        reproductions={"": lambda: _scaled_convolution(DataType.FP8_E4M3)},
+        unlike=lambda: _scaled_convolution(DataType.BFLOAT16),
+        fixed=lambda: _scaled_convolution(DataType.BFLOAT16),
     ),
     "convolution-int8-into-int32": Examples(
-        reproductions={"": lambda: _integers(DataType.INT32)},
-        unlike=lambda: _integers(DataType.FLOAT),
-        cure=lambda: _integers(DataType.FLOAT),
+        reproductions={"": lambda: _int8_output(DataType.INT32)},
+        unlike=lambda: _int8_output(DataType.FLOAT),
+        fixed=lambda: _int8_output(DataType.FLOAT),
     ),
     "convolution-operand-part-of-rows": Examples(
         reproductions={
-            "": lambda: _weighted((1, 8, 1, 1)),
+            "": lambda: _filter_gradient_sum((1, 8, 1, 1)),
             "forward": lambda: _convolved("forward", (2, 8, 7, 5), (16, 8, 3, 3), padding=1, operand=(1, 1, 7, 5)),
             "data": lambda: _convolved("data", (2, 8, 7, 5), (16, 8, 3, 3), padding=1, operand=(2, 1, 1, 1)),
         },
-        unlike=lambda: _weighted((1, 8, 3, 3)),
-        cure=lambda: _weighted((1, 8, 3, 3)),
+        unlike=lambda: _filter_gradient_sum((1, 8, 3, 3)),
+        fixed=lambda: _filter_gradient_sum((1, 8, 3, 3)),
     ),
     "strided-gradient-operand-of-rows": Examples(
-        reproductions={"": lambda: _spread((1, 1, 14, 14))},
-        unlike=lambda: _spread((1, 32, 14, 14)),
-        cure=lambda: _spread((1, 32, 14, 14)),
+        reproductions={"": lambda: _data_gradient_sum((1, 1, 14, 14))},
+        unlike=lambda: _data_gradient_sum((1, 32, 14, 14)),
+        fixed=lambda: _data_gradient_sum((1, 32, 14, 14)),
     ),
     "gradient-padded-unevenly": Examples(
-        reproductions={"": lambda: _gradient(post_padding=(2, 1))},
-        unlike=_gradient,
-        cure=_gradient,
+        reproductions={"": lambda: _filter_gradient(post_padding=(2, 1))},
+        unlike=_filter_gradient,
+        fixed=_filter_gradient,
     ),
     "packed-images-unaligned": Examples(
         reproductions={
@@ -260,31 +260,31 @@ CONVOLUTION: dict[str, Examples] = {
             "many channels": lambda: _convolved("filter", (1, 64, 7, 5), (32, 64, 1, 1), strides="packed"),
         },
         unlike=lambda: _convolved("filter", (3, 8, 8, 8), (16, 8, 1, 1), strides="packed"),
-        cure=lambda: _convolved("filter", (3, 8, 10, 5), (16, 8, 1, 1)),
+        fixed=lambda: _convolved("filter", (3, 8, 10, 5), (16, 8, 1, 1)),
     ),
     "packed-images-engine-7": Examples(
         reproductions={"": lambda: _convolved("forward", (2, 16, 7, 5), (8, 16, 1, 1), strides="packed")},
         unlike=lambda: _convolved("forward", (2, 16, 7, 5), (8, 16, 1, 1)),
-        cure=lambda: _convolved("forward", (2, 16, 7, 5), (8, 16, 1, 1)),
+        fixed=lambda: _convolved("forward", (2, 16, 7, 5), (8, 16, 1, 1)),
     ),
     "packed-images-behind": Examples(
         reproductions={
             "": lambda: _convolved("forward", (1, 32, 11, 10), (32, 32, 3, 3), strides="packed", before=True, padding=1)
         },
         unlike=lambda: _convolved("forward", (1, 32, 11, 10), (32, 32, 3, 3), before=True, padding=1),
-        cure=lambda: _convolved("forward", (1, 32, 11, 10), (32, 32, 3, 3), before=True, padding=1),
+        fixed=lambda: _convolved("forward", (1, 32, 11, 10), (32, 32, 3, 3), before=True, padding=1),
     ),
     "convolution-minus-infinity": Examples(
-        reproductions={"": lambda: _deep(DataType.HALF)},
+        reproductions={"": lambda: _convolution_3d(DataType.HALF)},
         unlike=lambda: _convolved("data", (2, 16, 6, 10), (32, 16, 3, 3), padding=1),
-        cure=lambda: _deep(DataType.FLOAT),
+        fixed=lambda: _convolution_3d(DataType.FLOAT),
     ),
     "filter-gradient-between": Examples(
         reproductions={
             "": lambda: _convolved("filter", (1, 16, 6, 6), (8, 16, 3, 3), padding=1, before=True, operand=(1, 1, 1, 1))
         },
         unlike=lambda: _convolved("filter", (1, 16, 6, 6), (8, 16, 3, 3), padding=1, operand=(1, 1, 1, 1)),
-        cure=lambda: _convolved("filter", (1, 16, 6, 6), (8, 16, 3, 3), padding=1, operand=(1, 1, 1, 1)),
+        fixed=lambda: _convolved("filter", (1, 16, 6, 6), (8, 16, 3, 3), padding=1, operand=(1, 1, 1, 1)),
     ),
     "filter-gradient-transformed": Examples(
         reproductions={
@@ -293,16 +293,16 @@ CONVOLUTION: dict[str, Examples] = {
             )
         },
         unlike=lambda: _convolved("filter", (3, 8, 9, 7), (8, 8, 1, 1), kind=DataType.FLOAT, strides="packed"),
-        cure=lambda: _convolved("filter", (3, 8, 9, 7), (8, 8, 1, 1), kind=DataType.FLOAT),
+        fixed=lambda: _convolved("filter", (3, 8, 9, 7), (8, 8, 1, 1), kind=DataType.FLOAT),
     ),
     "filter-gradient-split": Examples(
-        reproductions={"": lambda: _split(DataType.BFLOAT16)},
-        unlike=lambda: _split(DataType.FLOAT),
-        cure=lambda: _split(DataType.FLOAT),
+        reproductions={"": lambda: _split_filter_gradient(DataType.BFLOAT16)},
+        unlike=lambda: _split_filter_gradient(DataType.FLOAT),
+        fixed=lambda: _split_filter_gradient(DataType.FLOAT),
     ),
     "normed-convolution-reduced": Examples(
         reproductions={"": lambda: _normed_convolution(PointwiseMode.RELU_FWD)},
         unlike=_normed_convolution,
-        cure=_normed_convolution,
+        fixed=_normed_convolution,
     ),
 }

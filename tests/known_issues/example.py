@@ -1,4 +1,4 @@
-"""`Examples`: graphs that show a known issue, graphs without it, and how they are built."""
+"""`Examples`: graphs that have one known issue, graphs that do not, and the functions that build them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from cudnn_backend_py.system.version import VersionTuple
 
 __all__ = ["BASE", "Examples", "MakesGraph", "Reproduction", "graph_of"]
 
-BASE: dict[str, Any] = {"batch": 2, "heads": 2, "seq_q": 128, "head_dim": 64}  # what a reproduction does not say
+BASE: dict[str, Any] = {"batch": 2, "heads": 2, "seq_q": 128, "head_dim": 64}  # defaults of a reproduction
 
 
 class Reproduction(NamedTuple):
-    """Attention that shows an issue: options added to ``BASE``, and arguments of its builder."""
+    """Attention that has an issue: options on top of ``BASE``, and the arguments of the function that builds it."""
 
     backward: bool
     options: Mapping[str, Any]
@@ -34,20 +34,20 @@ class Examples:
     Parameters
     ----------
     reproductions
-        Graphs that have it, by a name that reports several apart; the first is usually called "".
+        Graphs that have the issue, by name; the first is usually called "".
     unlike
-        A graph that does not have it, as similar as possible. Rows that builders refuse need none.
-    remedy
+        A graph that does not have it, as similar as possible. Rows that builders refuse have none.
+    fixed
         The graph after the change that `fix` of the row describes, if there is one.
     """
 
     reproductions: Mapping[str, Reproduction | MakesGraph]
     unlike: Reproduction | MakesGraph | None = None
-    cure: Reproduction | MakesGraph | None = None
+    fixed: Reproduction | MakesGraph | None = None
 
 
 def graph_of(made: Reproduction | MakesGraph | None, version: VersionTuple | None = None) -> Graph:
-    """Return the graph of an example, in a version's form unless the example fixes it."""
+    """Return the graph of an example, in the form for `version` if the example does not name one."""
     assert made is not None
     if not isinstance(made, Reproduction):
         return made()

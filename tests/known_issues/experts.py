@@ -40,7 +40,7 @@ def _gathered(index_type: DataType) -> Graph:
 
 
 def _experts(*, matmul: bool = False) -> Graph:
-    """Return a matmul of four experts, optionally followed by another."""
+    """Return a matmul of four experts, and optionally a second one on its result."""
     g = GraphBuilder("experts", io_type=DataType.HALF)
     weight = g.tensor("weight", (4, 64, 64), strides=column_major((4, 64, 64)))
     first = g.tensor("first", (4, 1, 1), DataType.INT32)
@@ -54,7 +54,7 @@ def _experts(*, matmul: bool = False) -> Graph:
 def _routed(
     operand: tuple[int, ...] | None = None, mode: MoeGroupedMatmulMode = MoeGroupedMatmulMode.NONE, rows: int = 64
 ) -> Graph:
-    """Return a matmul of two experts with an optional added operand."""
+    """Return a matmul of two experts, and optionally an operand added to it."""
     g = GraphBuilder("routed", io_type=DataType.HALF)
     more: dict[str, Any] = {}
     if mode is MoeGroupedMatmulMode.SCATTER:
@@ -74,7 +74,7 @@ EXPERTS: dict[str, Examples] = {
     "moe-gather-32-bits": Examples(
         reproductions={"": lambda: _gathered(DataType.INT32)},
         unlike=lambda: _gathered(DataType.INT64),
-        cure=lambda: _gathered(DataType.INT64),
+        fixed=lambda: _gathered(DataType.INT64),
     ),
     "moe-matmul-fp8": Examples(
         reproductions={"": lambda: _experts_of(DataType.FP8_E4M3)},
@@ -83,16 +83,16 @@ EXPERTS: dict[str, Examples] = {
     "experts-and-matmul": Examples(
         reproductions={"": lambda: _experts(matmul=True)},
         unlike=_experts,
-        cure=_experts,
+        fixed=_experts,
     ),
     "experts-operand": Examples(
         reproductions={"": lambda: _routed((1, 64, 32))},
         unlike=_routed,
-        cure=_routed,
+        fixed=_routed,
     ),
     "experts-scatter": Examples(
         reproductions={"": lambda: _routed(mode=MoeGroupedMatmulMode.SCATTER)},
         unlike=_routed,
-        cure=_routed,
+        fixed=_routed,
     ),
 }

@@ -16,7 +16,7 @@ __all__ = ["MATMUL"]
 
 
 def _batch_product(data_type: DataType, *, rows: int = 128, gap: int = 0, relu: bool = False) -> Graph:
-    """Return a batch of matmuls with a gap after each row of the first operand, and an optional ReLU."""
+    """Return a batch of matmuls, with a gap after each row of the first operand, and optionally a ReLU."""
     g = GraphBuilder("product", io_type=data_type)
     inner, columns = 256, 128
     a = g.tensor("a", (4, rows, inner), strides=(rows * (inner + gap), inner + gap, 1))
@@ -30,7 +30,7 @@ def _batch_product(data_type: DataType, *, rows: int = 128, gap: int = 0, relu: 
 
 
 def _float_product(*batch: int) -> Graph:
-    """Return a matmul of float32 matrices with given leading dims."""
+    """Return a matmul of float32 matrices with the given batch dims."""
     g = GraphBuilder("float32 product", io_type=DataType.FLOAT)
     g.matmul(g.tensor("a", (*batch, 64, 32)), g.tensor("b", (*batch, 32, 48)), name="y", virtual=False)
     return g.graph()
@@ -74,8 +74,8 @@ def _block_scaled(*, factor: bool) -> Graph:
     return g.graph()
 
 
-def _leaky(**numbers: float) -> Graph:
-    """Return a matmul and a ReLU, optionally with a clip or a slope."""
+def _with_relu(**numbers: float) -> Graph:
+    """Return a matmul and a ReLU, with a clip, with a slope, or with neither."""
     g = GraphBuilder("leaky", io_type=DataType.BFLOAT16)
     z = g.matmul(g.tensor("a", (2, 16, 128)), g.tensor("b", (2, 128, 8)))
     g.pointwise(PointwiseMode.RELU_FWD, z, name="y", virtual=False, parameters=numbers)
@@ -85,7 +85,7 @@ def _leaky(**numbers: float) -> Graph:
 def _product(
     kind: DataType, result: DataType, *, gelu: bool = False, rows: int = 16, strides: tuple[int, int, int] | None = None
 ) -> Graph:
-    """Return a matmul with a given result type and an optional GELU."""
+    """Return a matmul with an output of a data type, optionally with a GELU."""
     g, b = GraphBuilder("product", io_type=kind), (2, 128, 8)
     left, right = g.tensor("a", (2, rows, 128)), g.tensor("b", b, strides=strides or packed_strides(b))
     if gelu:
@@ -95,8 +95,8 @@ def _product(
     return g.graph()
 
 
-def _squared(*, copied: bool) -> Graph:
-    """Return the maximum of a column and the square of a matmul, optionally through a copy of one factor."""
+def _squared_product(*, copied: bool) -> Graph:
+    """Return the maximum of a column and the square of a matmul, which optionally reads a copy of one factor."""
     g = GraphBuilder("squared", io_type=DataType.BFLOAT16)
     z = g.matmul(g.tensor("a", (4, 64, 16)), g.tensor("b", (4, 16, 32)))
     square = g.pointwise(PointwiseMode.MUL, g.pointwise(PointwiseMode.IDENTITY, z) if copied else z, z)
@@ -104,17 +104,17 @@ def _squared(*, copied: bool) -> Graph:
     return g.graph()
 
 
-def _vector_product(*, rows: int = 1, select: bool = True, behind: int = 0) -> Graph:
-    """Return a product of a few rows and a matrix, a masked selection, and ReLUs after it."""
+def _vector_product(*, rows: int = 1, select: bool = True, relus: int = 0) -> Graph:
+    """Return the product of a few rows and a matrix, a selection from it and another by a mask, and ReLUs after it."""
     g, whole = GraphBuilder("product", io_type=DataType.HALF), (1, rows, 32)
     c = g.matmul(g.tensor("a", (1, rows, 64)), g.tensor("b", (1, 64, 32), strides=column_major((1, 64, 32))))
     if select:
         c = g.pointwise(
-            PointwiseMode.BINARY_SELECT, c, g.tensor("other", whole), t=g.tensor("t", whole), virtual=behind > 0
+            PointwiseMode.BINARY_SELECT, c, g.tensor("other", whole), t=g.tensor("t", whole), virtual=relus > 0
         )
     else:
-        c = g.pointwise(PointwiseMode.IDENTITY, c, virtual=behind > 0)
-    for left in reversed(range(behind)):
+        c = g.pointwise(PointwiseMode.IDENTITY, c, virtual=relus > 0)
+    for left in reversed(range(relus)):
         c = g.pointwise(PointwiseMode.RELU_FWD, c, virtual=left > 0)
     return g.graph()
 
@@ -123,7 +123,7 @@ MATMUL: dict[str, Examples] = {
     "float32-matmul-dims": Examples(
         reproductions={"": _float_product, "batches": lambda: _float_product(2, 1, 2)},
         unlike=lambda: _float_product(1),
-        cure=lambda: _float_product(4),
+        fixed=lambda: _float_product(4),
     ),
     "matmul-on-two-gpus": Examples(
         reproductions={"": lambda: _batch_product(DataType.HALF)},
@@ -132,7 +132,7 @@ MATMUL: dict[str, Examples] = {
     "matmul-with-gaps": Examples(
         reproductions={"": lambda: _batch_product(DataType.HALF, gap=8, relu=True)},
         unlike=lambda: _batch_product(DataType.HALF, gap=8),
-        cure=lambda: _batch_product(DataType.HALF, relu=True),
+        fixed=lambda: _batch_product(DataType.HALF, relu=True),
     ),
     "fp8-matmul-of-few-rows": Examples(
         reproductions={"": lambda: _batch_product(DataType.FP8_E4M3, rows=16)},
@@ -141,7 +141,7 @@ MATMUL: dict[str, Examples] = {
     "block-scaled-matmul-factor": Examples(
         reproductions={"": lambda: _block_scaled(factor=True)},
         unlike=lambda: _block_scaled(factor=False),
-        cure=lambda: _block_scaled(factor=False),
+        fixed=lambda: _block_scaled(factor=False),
     ),
     "block-scaled-matmul-threads": Examples(
         reproductions={"": lambda: _block_scaled(factor=False)},
@@ -154,7 +154,7 @@ MATMUL: dict[str, Examples] = {
     "matmul-of-float32-in-tf32": Examples(
         reproductions={"": lambda: _product(DataType.FLOAT, DataType.FLOAT)},
         unlike=lambda: _product(DataType.HALF, DataType.FLOAT),
-        cure=lambda: _product(DataType.HALF, DataType.FLOAT),
+        fixed=lambda: _product(DataType.HALF, DataType.FLOAT),
     ),
     "matmul-of-float32-into-half": Examples(
         reproductions={
@@ -162,40 +162,40 @@ MATMUL: dict[str, Examples] = {
             "bfloat16": lambda: _product(DataType.FLOAT, DataType.BFLOAT16),
         },
         unlike=lambda: _product(DataType.HALF, DataType.HALF),
-        cure=lambda: _product(DataType.HALF, DataType.HALF),
+        fixed=lambda: _product(DataType.HALF, DataType.HALF),
     ),
     "matmul-gelu-by-tanh": Examples(
         reproductions={"": lambda: _product(DataType.HALF, DataType.HALF, gelu=True)},
         unlike=lambda: _product(DataType.HALF, DataType.HALF),
-        cure=lambda: _product(DataType.HALF, DataType.HALF),
+        fixed=lambda: _product(DataType.HALF, DataType.HALF),
     ),
     "matmul-relu-without-slope": Examples(
         reproductions={
-            "": lambda: _leaky(relu_lower_clip_slope=0.1),
-            "upper": lambda: _leaky(relu_upper_clip=0.5),
-            "lower": lambda: _leaky(relu_lower_clip=0.25),
+            "": lambda: _with_relu(relu_lower_clip_slope=0.1),
+            "upper": lambda: _with_relu(relu_upper_clip=0.5),
+            "lower": lambda: _with_relu(relu_lower_clip=0.25),
         },
-        unlike=_leaky,
-        cure=_leaky,
+        unlike=_with_relu,
+        fixed=_with_relu,
     ),
     "matmul-beside-its-copy": Examples(
-        reproductions={"": lambda: _squared(copied=True)},
-        unlike=lambda: _squared(copied=False),
-        cure=lambda: _squared(copied=False),
+        reproductions={"": lambda: _squared_product(copied=True)},
+        unlike=lambda: _squared_product(copied=False),
+        fixed=lambda: _squared_product(copied=False),
     ),
     "matmul-of-one-row-with-gaps": Examples(
         reproductions={"": lambda: _product(DataType.HALF, DataType.HALF, rows=1, strides=(1280, 1, 160))},
         unlike=lambda: _product(DataType.HALF, DataType.HALF, rows=2, strides=(1280, 1, 160)),
-        cure=lambda: _product(DataType.HALF, DataType.HALF, rows=1, strides=(1024, 1, 128)),
+        fixed=lambda: _product(DataType.HALF, DataType.HALF, rows=1, strides=(1024, 1, 128)),
     ),
     "vector-product-select": Examples(
         reproductions={"": _vector_product},
         unlike=lambda: _vector_product(rows=2),
-        cure=lambda: _vector_product(select=False),
+        fixed=lambda: _vector_product(select=False),
     ),
     "vector-product-select-among-many": Examples(
-        reproductions={"": lambda: _vector_product(behind=4)},
-        unlike=lambda: _vector_product(select=False, behind=4),
-        cure=lambda: _vector_product(select=False, behind=4),
+        reproductions={"": lambda: _vector_product(relus=4)},
+        unlike=lambda: _vector_product(select=False, relus=4),
+        fixed=lambda: _vector_product(select=False, relus=4),
     ),
 }

@@ -44,8 +44,8 @@ def _norm(*, quantized: bool) -> Graph:
     return g.graph()
 
 
-def _added_to_batch_norm(operand: tuple[int, ...], kind: DataType = DataType.HALF) -> Graph:
-    """Return a ReLU of a training batch norm plus a float16 operand."""
+def _batch_norm_sum(operand: tuple[int, ...], kind: DataType = DataType.HALF) -> Graph:
+    """Return a ReLU of the sum of a batch norm in training, of images of a data type, and an operand of float16."""
     g, per = GraphBuilder("added", io_type=kind), (1, 32, 1, 1)
     x = g.tensor("x", (4, 32, 4, 5), strides="channels_last")
     scale, bias = (g.tensor(name, per, DataType.FLOAT, strides="channels_last") for name in ("scale", "bias"))
@@ -56,7 +56,7 @@ def _added_to_batch_norm(operand: tuple[int, ...], kind: DataType = DataType.HAL
     return g.graph()
 
 
-def _normed(mode: PointwiseMode) -> Graph:
+def _layer_norm_and_operation(mode: PointwiseMode) -> Graph:
     """Return a layer norm, and an elementwise operation on it and a tensor in memory."""
     g = GraphBuilder("normed", io_type=DataType.FLOAT)
     dims, per = (32, 32, 1, 1), (1, 32, 1, 1)
@@ -69,8 +69,8 @@ def _normed(mode: PointwiseMode) -> Graph:
     return g.graph()
 
 
-def _shifted(operand: tuple[int, ...] | None) -> Graph:
-    """Return a layer norm followed by a sum with an operand or a ReLU."""
+def _layer_norm_and_sum(operand: tuple[int, ...] | None) -> Graph:
+    """Return a layer norm, and a sum with an operand or a ReLU after it."""
     g = GraphBuilder("shifted", io_type=DataType.FLOAT)
     dims, per = (16, 64, 1, 1), (1, 64, 1, 1)
     y = g.norm_forward(NormMode.LAYER_NORM, g.tensor("x", dims), g.tensor("scale", per), g.tensor("bias", per)).y
@@ -81,7 +81,7 @@ def _shifted(operand: tuple[int, ...] | None) -> Graph:
     return g.graph()
 
 
-def _doubled(*, twice: bool) -> Graph:
+def _layer_norm_doubled(*, twice: bool) -> Graph:
     """Return a layer norm, and its sum with itself or another tensor."""
     g = GraphBuilder("doubled", io_type=DataType.FLOAT)
     dims, per = (16, 64, 1, 1), (1, 64, 1, 1)
@@ -94,29 +94,32 @@ NORM: dict[str, Examples] = {
     "norm-block-scaled": Examples(
         reproductions={"": lambda: _norm(quantized=True)},
         unlike=lambda: _norm(quantized=False),
-        cure=lambda: _norm(quantized=False),
+        fixed=lambda: _norm(quantized=False),
     ),
     "batch-norm-operand": Examples(
         reproductions={
-            "": lambda: _added_to_batch_norm((1, 32, 1, 1)),
-            "type": lambda: _added_to_batch_norm((4, 32, 4, 5), DataType.FLOAT),
+            "": lambda: _batch_norm_sum((1, 32, 1, 1)),
+            "type": lambda: _batch_norm_sum((4, 32, 4, 5), DataType.FLOAT),
         },
-        unlike=lambda: _added_to_batch_norm((4, 32, 4, 5)),
-        cure=lambda: _added_to_batch_norm((4, 32, 4, 5)),
+        unlike=lambda: _batch_norm_sum((4, 32, 4, 5)),
+        fixed=lambda: _batch_norm_sum((4, 32, 4, 5)),
     ),
     "norm-activation-gradient": Examples(
-        reproductions={"": lambda: _normed(PointwiseMode.RELU_BWD)},
-        unlike=lambda: _normed(PointwiseMode.MUL),
-        cure=lambda: _normed(PointwiseMode.MUL),
+        reproductions={"": lambda: _layer_norm_and_operation(PointwiseMode.RELU_BWD)},
+        unlike=lambda: _layer_norm_and_operation(PointwiseMode.MUL),
+        fixed=lambda: _layer_norm_and_operation(PointwiseMode.MUL),
     ),
     "norm-operand-twice": Examples(
-        reproductions={"": lambda: _doubled(twice=True)},
-        unlike=lambda: _doubled(twice=False),
-        cure=lambda: _doubled(twice=False),
+        reproductions={"": lambda: _layer_norm_doubled(twice=True)},
+        unlike=lambda: _layer_norm_doubled(twice=False),
+        fixed=lambda: _layer_norm_doubled(twice=False),
     ),
     "norm-operands-in-turn": Examples(
-        reproductions={"": lambda: _shifted((1, 64, 1, 1)), "before": lambda: _shifted((16, 64, 1, 1))},
-        unlike=lambda: _shifted(None),
-        cure=lambda: _shifted(None),
+        reproductions={
+            "": lambda: _layer_norm_and_sum((1, 64, 1, 1)),
+            "before": lambda: _layer_norm_and_sum((16, 64, 1, 1)),
+        },
+        unlike=lambda: _layer_norm_and_sum(None),
+        fixed=lambda: _layer_norm_and_sum(None),
     ),
 }

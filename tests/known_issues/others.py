@@ -14,7 +14,7 @@ __all__ = ["OTHERS"]
 
 
 def _signal(*, wanted: bool) -> Graph:
-    """Return a matmul with or without a signal after it."""
+    """Return a matmul, optionally with a signal at its end."""
     g = GraphBuilder("signal")
     result: dict[str, Any] = {"data_type": DataType.HALF, "virtual": wanted}
     c = g.matmul(g.tensor("a", (1, 128, 64)), g.tensor("b", (1, 64, 128)), **result)
@@ -24,14 +24,16 @@ def _signal(*, wanted: bool) -> Graph:
     return g.graph()
 
 
-def _joined(*, behind: bool) -> Graph:
-    """Return a convolution concatenated with an existing tensor."""
+def _concatenated(*, existing_first: bool) -> Graph:
+    """Return a convolution with its result concatenated in place with an existing tensor."""
     g = GraphBuilder("joined")
     x = g.tensor("x", (1, 32, 8, 8), strides="channels_last")
     w = g.tensor("w", (32, 32, 1, 1), strides="channels_last")
     y = g.convolution(x, w, data_type=DataType.HALF)
     z = g.tensor("z", (1, 32, 8, 8), strides="channels_last")
-    g.concatenate([z, y] if behind else [y, z], 1, in_place_index=0 if behind else 1, name="whole", virtual=False)
+    g.concatenate(
+        [z, y] if existing_first else [y, z], 1, in_place_index=0 if existing_first else 1, name="whole", virtual=False
+    )
     return g.graph()
 
 
@@ -39,11 +41,11 @@ OTHERS: dict[str, Examples] = {
     "signal": Examples(
         reproductions={"": lambda: _signal(wanted=True)},
         unlike=lambda: _signal(wanted=False),
-        cure=lambda: _signal(wanted=False),
+        fixed=lambda: _signal(wanted=False),
     ),
     "concatenation-behind": Examples(
-        reproductions={"": lambda: _joined(behind=True)},
-        unlike=lambda: _joined(behind=False),
-        cure=lambda: _joined(behind=False),
+        reproductions={"": lambda: _concatenated(existing_first=True)},
+        unlike=lambda: _concatenated(existing_first=False),
+        fixed=lambda: _concatenated(existing_first=False),
     ),
 }

@@ -24,7 +24,7 @@ def _upsampling(data_type: DataType) -> Graph:
 
 
 def _pool(kind: DataType, *, before: bool = False) -> Graph:
-    """Return a pooling, optionally of a ReLU's result."""
+    """Return a pooling of an image, optionally after a ReLU."""
     g = GraphBuilder("pool", io_type=kind)
     x = g.tensor("x", (2, 64, 7, 13), strides="channels_last")
     if before:
@@ -34,7 +34,7 @@ def _pool(kind: DataType, *, before: bool = False) -> Graph:
 
 
 def _pool_gradient(sizes: tuple[int, ...]) -> Graph:
-    """Return the gradient of average pooling with windows of three and stride 2."""
+    """Return the gradient of an average pool with windows of three and a stride of two."""
     g = GraphBuilder("pool", io_type=DataType.FLOAT)
     dy = g.tensor("dy", (2, 32, *((size - 3) // 2 + 1 for size in sizes)), strides="channels_last")
     dims = (2, 32, *sizes)
@@ -55,8 +55,8 @@ def _pooled(
     return g.graph()
 
 
-def _spread_back(sizes: tuple[int, ...], fewer: tuple[int, ...], **sides: Any) -> Graph:
-    """Return the gradient of average pooling that counts padding, with windows of three and stride 2, row-major."""
+def _pool_gradient_with_padding(sizes: tuple[int, ...], fewer: tuple[int, ...], **sides: Any) -> Graph:
+    """Return the gradient of a row-major average pool, windows of three, stride of two, padding counted."""
     g, dims, less = GraphBuilder("spread back", io_type=DataType.HALF), (2, 32, *sizes), (2, 32, *fewer)
     x, y, dy = (g.tensor(name, held, strides="packed") for name, held in (("x", dims), ("y", less), ("dy", less)))
     mode = ResampleMode.AVGPOOL_INCLUDE_PADDING
@@ -72,8 +72,8 @@ def _upsampled(sizes: tuple[int, ...]) -> Graph:
     return g.graph()
 
 
-def _unpooled(*given: str, sizes: tuple[int, ...] = (7, 13)) -> Graph:
-    """Return the gradient of max pooling from its index, or from image and result; dims of 1 are not pooled."""
+def _max_pool_gradient(*given: str, sizes: tuple[int, ...] = (7, 13)) -> Graph:
+    """Return the gradient of a max pool from its index, or from its image and its result; a dim of 1 is not pooled."""
     g, dims = GraphBuilder("unpooled", io_type=DataType.HALF), (2, 32, *sizes)
     window, stride = (tuple(most if size > 1 else 1 for size in sizes) for most in (3, 2))
     less = (2, 32, *((size - 1) // 2 or 1 for size in sizes))
@@ -91,59 +91,61 @@ RESAMPLING: dict[str, Examples] = {
             "bfloat16": lambda: _upsampling(DataType.BFLOAT16),
         },
         unlike=lambda: _upsampling(DataType.FLOAT),
-        cure=lambda: _upsampling(DataType.FLOAT),
+        fixed=lambda: _upsampling(DataType.FLOAT),
     ),
     "pooling-of-bfloat16": Examples(
         reproductions={"": lambda: _pool(DataType.BFLOAT16)},
         unlike=lambda: _pool(DataType.HALF),
-        cure=lambda: _pool(DataType.HALF),
+        fixed=lambda: _pool(DataType.HALF),
     ),
     "pooling-behind-elementwise": Examples(
         reproductions={"": lambda: _pool(DataType.HALF, before=True)},
         unlike=lambda: _pool(DataType.HALF),
-        cure=lambda: _pool(DataType.HALF),
+        fixed=lambda: _pool(DataType.HALF),
     ),
     "pooling-gradient-over-one-dim": Examples(
         reproductions={"": lambda: _pool_gradient((15,))},
         unlike=lambda: _pool_gradient((7, 15)),
-        cure=lambda: _pool_gradient((7, 15)),
+        fixed=lambda: _pool_gradient((7, 15)),
     ),
     "pooling-over-one-dim": Examples(
         reproductions={"": lambda: _pooled((13,), stride=2)},
         unlike=lambda: _pooled((1, 13), (1, 3), stride=(1, 2)),
-        cure=lambda: _pooled((1, 13), (1, 3), stride=(1, 2)),
+        fixed=lambda: _pooled((1, 13), (1, 3), stride=(1, 2)),
     ),
     "bilinear-three-dims": Examples(
         reproductions={"": lambda: _upsampled((5, 6, 7))},
         unlike=lambda: _upsampled((5, 6)),
-        cure=lambda: _upsampled((5, 6)),
+        fixed=lambda: _upsampled((5, 6)),
     ),
     "bilinear-one-dim": Examples(
         reproductions={"": lambda: _upsampled((5,))},
         unlike=lambda: _upsampled((1, 5)),
-        cure=lambda: _upsampled((5, 6)),
+        fixed=lambda: _upsampled((5, 6)),
     ),
     "max-pool-gradient-of-both": Examples(
-        reproductions={"": lambda: _unpooled("x", "y")},
-        unlike=lambda: _unpooled("idx"),
-        cure=lambda: _unpooled("idx"),
+        reproductions={"": lambda: _max_pool_gradient("x", "y")},
+        unlike=lambda: _max_pool_gradient("idx"),
+        fixed=lambda: _max_pool_gradient("idx"),
     ),
     "max-pool-gradient-one-dim": Examples(
-        reproductions={"": lambda: _unpooled("idx", sizes=(13,))},
-        unlike=lambda: _unpooled("idx", sizes=(1, 13)),
-        cure=lambda: _unpooled("idx", sizes=(1, 13)),
+        reproductions={"": lambda: _max_pool_gradient("idx", sizes=(13,))},
+        unlike=lambda: _max_pool_gradient("idx", sizes=(1, 13)),
+        fixed=lambda: _max_pool_gradient("idx", sizes=(1, 13)),
     ),
     "average-pool-padded-behind": Examples(
         reproductions={
             "": lambda: _pooled(
                 (6, 6), mode=ResampleMode.AVGPOOL_INCLUDE_PADDING, strides="packed", stride=2, padding=0, post_padding=1
             ),
-            "gradient": lambda: _spread_back((9, 4), (5, 3), padding=1, post_padding=2),
-            "gradient, three dims": lambda: _spread_back((7, 4, 4), (3, 1, 2), padding=0, post_padding=(1, 0, 2)),
+            "gradient": lambda: _pool_gradient_with_padding((9, 4), (5, 3), padding=1, post_padding=2),
+            "gradient, three dims": lambda: _pool_gradient_with_padding(
+                (7, 4, 4), (3, 1, 2), padding=0, post_padding=(1, 0, 2)
+            ),
         },
         unlike=lambda: _pooled(
             (6, 6), mode=ResampleMode.AVGPOOL_INCLUDE_PADDING, strides="packed", stride=2, padding=1, post_padding=0
         ),
-        cure=lambda: _pooled((6, 6), mode=ResampleMode.AVGPOOL_INCLUDE_PADDING, stride=2, padding=0, post_padding=1),
+        fixed=lambda: _pooled((6, 6), mode=ResampleMode.AVGPOOL_INCLUDE_PADDING, stride=2, padding=0, post_padding=1),
     ),
 }

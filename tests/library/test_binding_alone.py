@@ -1,4 +1,4 @@
-"""The binding, copied to an empty folder with nothing above it and NumPy as its only dependency, drives cuDNN."""
+"""The binding, copied to an empty folder with NumPy as its only dependency, works with cuDNN."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tests.pure.test_layering import LAYERS, PACKAGE
 from tests.support.child import run_python
 
-# Nothing but the standard library, NumPy and the copy can be imported.
+# Only the standard library, NumPy and the copy can be imported.
 ALONE = """
 import json, sys
 
@@ -69,7 +69,7 @@ print(json.dumps([found, sorted(name for name in others if name in ("numpy", "cu
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make a folder with only the binding's rooms, including its compiled C parts."""
+    """Return a folder with the modules of the binding, including its compiled C, and no others."""
     home = tmp_path_factory.mktemp("alone")
     (home / PACKAGE.name).mkdir()
     for room in (*LAYERS[0], "__init__.py"):

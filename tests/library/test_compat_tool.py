@@ -1,4 +1,4 @@
-"""Tests of the tool that runs cudnn-frontend's tests: its plugin's output and its comparison."""
+"""The runs of cudnn-frontend's tests: output of the plugin, and the comparison's rules for worse."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def row(test: str = "test_a.py::test", outcome: str = "skipped", executes: int =
         (row("t", "skipped", 0, "ValueError"), row("t", "skipped", 0), ["exceptions differ"]),
     ],
 )
-def test_where_ours_is_worse(theirs: dict[str, Any], ours: dict[str, Any] | None, ways: list[str]) -> None:
+def test_worse_results_of_ours_are_listed(theirs: dict[str, Any], ours: dict[str, Any] | None, ways: list[str]) -> None:
     assert differences(theirs, ours) == ways
 
 
-def test_what_differs_on_purpose_is_counted_apart_with_its_reason() -> None:
+def test_intended_differences_are_counted_separately_with_the_reason() -> None:
     (file, part), why = next(iter(ON_PURPOSE.items()))
     test = f"{file}::TestIt::{part}[1]"
     theirs, ours = row(test, "passed", 0), row(test, "failed", 0)
@@ -68,7 +68,7 @@ def test_exceptions_need_not_be_compared() -> None:
     assert differences(row("t", "skipped", 0, "ValueError"), row("t", "skipped", 0), exceptions=False) == []
 
 
-def test_the_comparison_counts_by_file_and_lists_no_more_ids_than_it_states() -> None:
+def test_the_comparison_counts_by_file_and_lists_a_limited_number_of_ids() -> None:
     theirs = {key: row(key) for key in [f"test_a.py::test[{n}]" for n in range(MOST_IDS + 10)]}
     theirs["test_b.py::test"] = row("test_b.py::test", "passed")
     ours = {key: {**one, "executes": 0} if one["file"] == "test_a.py" else one for key, one in theirs.items()}
@@ -81,7 +81,7 @@ def test_the_comparison_counts_by_file_and_lists_no_more_ids_than_it_states() ->
 
 
 @pytest.mark.parametrize(("executes", "status"), [(1, 0), (0, 1)])
-def test_the_command_fails_where_ours_is_worse(tmp_path: Path, executes: int, status: int) -> None:
+def test_the_command_fails_if_ours_is_worse(tmp_path: Path, executes: int, status: int) -> None:
     about = {"run": {"module": "cudnn", "cudnn": "9.19.0"}}
     for name, one in (("theirs", row()), ("ours", row(executes=executes))):
         (tmp_path / name).write_text(f"{json.dumps(about)}\n{json.dumps(one)}\n")
@@ -113,7 +113,7 @@ class Handing:
         return getattr(Compiled(), name)
 
 
-def test_exceptions_of_calls_that_a_graph_hands_on_are_noted() -> None:
+def test_exceptions_of_forwarded_calls_are_recorded() -> None:
     module: Any = SimpleNamespace(pygraph=Handing, _pybind_module=SimpleNamespace(backend_graph=Compiled))
     recorder = Recorder(module)
     with pytest.raises(RuntimeError, match="no engine 3"):
@@ -139,7 +139,7 @@ def test_graphs_that_are_executed_are_the_same(theirs: Any, ours: Any, ways: lis
     assert differences({**row(), "graphs": theirs}, {**row(), "graphs": ours}) == ways
 
 
-def test_the_comparison_reports_where_graphs_differ() -> None:
+def test_the_comparison_names_differences_of_graphs() -> None:
     left, right = ({"test_a.py::test": {**row(), "graphs": [shown]}} for shown in (SHOWN, OTHER))
     data = compare(({}, left), ({}, right))
     assert data["total"]["graphs compared"] == 1
@@ -161,7 +161,7 @@ def test_runs_one_after_the_other_in_a_file_are_one(tmp_path: Path, parts: list[
     assert len(rows) == len(parts)
 
 
-def test_a_file_of_runs_reports_which_built_no_plans(tmp_path: Path) -> None:
+def test_a_file_of_runs_names_those_without_plans(tmp_path: Path) -> None:
     lines: list[object] = []
     for name, fast in (("test_a.py", False), ("test_b.py", True)):
         lines += [{"run": {"module": "cudnn", "fast": fast}}, {**row(f"{name}::test"), "file": name}]
@@ -227,13 +227,13 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.read_text().splitlines()]
 
 
-def test_the_first_line_reports_what_ran(swept: list[dict[str, Any]]) -> None:
+def test_the_first_line_describes_the_run(swept: list[dict[str, Any]]) -> None:
     about = swept[0]["run"]
     assert (about["module"], about["sample"], about["device"]) == ("frontend", 1, "no GPU")
     assert about["cudnn"].startswith("9.")
 
 
-def test_every_test_has_one_line_even_one_that_kills_its_process(swept: list[dict[str, Any]]) -> None:
+def test_every_test_has_one_line_even_one_that_crashes_its_process(swept: list[dict[str, Any]]) -> None:
     rows = {line["id"].partition("::")[2]: line for line in swept[1:]}
     assert {name: line["outcome"] for name, line in rows.items()} == {
         "test_plans": "passed",
@@ -248,7 +248,7 @@ def test_every_test_has_one_line_even_one_that_kills_its_process(swept: list[dic
     assert rows["test_fails"]["reason"].startswith("AssertionError: drew 0.")
 
 
-def test_the_line_has_the_last_stage_and_what_a_test_caught(swept: list[dict[str, Any]]) -> None:
+def test_the_line_has_the_last_stage_and_caught_exceptions(swept: list[dict[str, Any]]) -> None:
     rows = {line["id"].partition("::")[2]: line for line in swept[1:]}
     assert (rows["test_plans"]["stage"], rows["test_plans"]["errors"]) == ("build_operation_graph", [])
     caught = rows["test_swallows"]["errors"]

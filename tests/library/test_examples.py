@@ -1,4 +1,4 @@
-"""Every example runs as a script, up to the verdict where there is no GPU."""
+"""Every example runs as a script, up to the verdict if there is no GPU."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import pytest
 
 from cudnn_backend_py import library
-from examples.attention_known_issues import REPRODUCTIONS, hazard_of
+from examples.attention_known_issues import REPRODUCTIONS, issue_of
 from tests.support.child import ROOT, older_cudnn, run_python
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
@@ -49,7 +49,7 @@ RUNS = [
     (("rope_attention.py",), OLDER, 0, "not supported: CUDNN_BACKEND_OPERATION_ROPE_FWD_DESCRIPTOR needs cuDNN 9.24.0"),
 ]
 
-# What `cudnn-backend explain` says of the examples of operations: architecture, exit code, words.
+# Output of `cudnn-backend explain` for the examples of operations: architecture, exit code, text.
 EXPLAINED = [
     ("conv_bias_relu.py", "h100", 0, "SUPPORTED: graph 'conv_bias_relu'"),
     ("layer_norm.py", "h100", 0, "SUPPORTED: graph 'layer_norm'"),
@@ -57,7 +57,7 @@ EXPLAINED = [
     ("batch_norm.py", "h100", 0, "SUPPORTED: graph 'batch_norm'"),
     ("residual_block.py", "h100", 0, "SUPPORTED: graph 'residual_block'"),
     ("quantized_matmul.py", "h100", 0, "SUPPORTED: graph 'quantized_matmul'"),
-    ("quantized_matmul.py", "a100", 2, "COULD NOT BE JUDGED: graph 'quantized_matmul'"),  # an engine asks the device
+    ("quantized_matmul.py", "a100", 2, "COULD NOT BE JUDGED: graph 'quantized_matmul'"),  # an engine queries the device
     ("moe_layer.py", "h100", 0, "SUPPORTED: graph 'moe_up'"),
     ("moe_layer.py", "b200", 0, "SUPPORTED: graph 'moe_up'"),
     ("rope_attention.py", "h100", 0, "SUPPORTED: graph 'rope_attention'"),
@@ -100,7 +100,7 @@ def test_every_example_is_run() -> None:
     assert scripts == {script for (script, *_), *_ in RUNS}
 
 
-# Known issues: cuDNN takes the graphs
+# Known issues: cuDNN accepts the graphs
 
 JUDGE = """
 import json, sys
@@ -120,29 +120,29 @@ ENDS_THE_PROCESS = {  # by signal
 }
 
 
-def applicable_reproductions(version: tuple[int, int, int]) -> set[str]:
+def reproductions_of(version: tuple[int, int, int]) -> set[str]:
     """Return the reproductions of known issues of this version with operations that it supports."""
     return {
         name
         for name, made in REPRODUCTIONS.items()
-        if hazard_of(name).since <= version < (hazard_of(name).until or (99, 0, 0))
+        if issue_of(name).since <= version < (issue_of(name).until or (99, 0, 0))
         and (made.version is None or made.version <= version)
     }
 
 
-def test_every_known_issue_concerns_a_version_available() -> None:
-    assert applicable_reproductions(V9_19) | applicable_reproductions(library().version) == set(REPRODUCTIONS)
+def test_every_known_issue_belongs_to_an_available_version() -> None:
+    assert reproductions_of(V9_19) | reproductions_of(library().version) == set(REPRODUCTIONS)
 
 
 @pytest.mark.parametrize("older", [OLDER, NEWEST], ids=["9.19.0", "newest"])
-def test_cudnn_accepts_the_known_issues(older: bool) -> None:
-    """On other architectures they would be refusals, which are harmless."""
-    names = sorted(applicable_reproductions(V9_19 if older else library().version) - set(ENDS_THE_PROCESS))
-    for step, asked in (("check", names), ("build", COMPILED)):
-        done = run_python(["-c", JUDGE, step, *asked], environment=environment(older), check=True)
+def test_cudnn_accepts_the_reproductions(older: bool) -> None:
+    """On sm_90; otherwise they would be harmless refusals."""
+    names = sorted(reproductions_of(V9_19 if older else library().version) - set(ENDS_THE_PROCESS))
+    for step, selected in (("check", names), ("build", COMPILED)):
+        done = run_python(["-c", JUDGE, step, *selected], environment=environment(older), check=True)
         version, verdicts = json.loads(done.stdout)
         assert (version == "9.19.0") is older
-        assert verdicts == dict.fromkeys(asked, "supported")
+        assert verdicts == dict.fromkeys(selected, "supported")
 
 
 @pytest.mark.parametrize(
@@ -151,11 +151,11 @@ def test_cudnn_accepts_the_known_issues(older: bool) -> None:
         (name, older)
         for name in ENDS_THE_PROCESS
         for older in (OLDER, NEWEST)
-        if not older or name in applicable_reproductions(V9_19)
+        if not older or name in reproductions_of(V9_19)
     ],
 )
-def test_some_known_issues_end_the_process_when_a_plan_is_built(name: str, older: bool) -> None:
-    """9.19 already does so at the support check."""
+def test_some_known_issues_crash_when_a_plan_is_built(name: str, older: bool) -> None:
+    """9.19 crashes already at the support check."""
     done = run_python(["-c", JUDGE, "check" if older else "build", name], environment=environment(older))
     assert done.ending == ENDS_THE_PROCESS[name], done.stdout
     assert done.ending == "SIGSEGV" or "format_error" in done.stderr

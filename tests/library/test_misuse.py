@@ -1,4 +1,4 @@
-"""Bad input, one per row: our exception, its code, a headline with the value found, and a surviving process."""
+"""Bad input, one row each: our exception, its code, a headline with the value found, and a surviving process."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def matmul_graph() -> Graph:
 
 
 def set_one(attribute: Attr, value: Any, **options: Any) -> Callable[[], Any]:
-    """Return the call that sets one attribute of a new descriptor."""
+    """Return a call that sets one attribute of a new descriptor of its kind."""
     kind = next(kind for kind, rows in ATTRIBUTES.items() if any(facts.attribute is attribute for facts in rows))
     return lambda: Descriptor(kind).set(attribute, value, **options)
 
@@ -111,7 +111,7 @@ def closed_in(descriptors: tuple[Descriptor, Descriptor], index: int) -> tuple[D
 
 
 class ForeignHandle:
-    """Looks like a handle but is none."""
+    """An object that looks like a handle."""
 
     pointer = 4096
     owner = 4096
@@ -343,7 +343,7 @@ ROWS: dict[str, Row] = {
         ),
         EnvironmentNotReady, "plan-without-device", "described target",
     ),
-    # measured known issues: each of these kills cuDNN 9.28 if it gets there
+    # measured known issues: each of these crashes cuDNN 9.28 if it gets there
     "device name of 256 bytes": (
         lambda: Descriptor(D.DEVICEPROP).set(Attr.DEVICEPROP_JSON_REPRESENTATION, device_json("n" * 256)),
         UsageError, "device-name-too-long", "256 bytes, at most 255",
@@ -437,7 +437,7 @@ ROWS: dict[str, Row] = {
     "negative dim, Level 1": (
         tensor_over(dims=(4, -3), strides=(3, 1)), GraphError, "dim-not-positive", "'huge' has a dim of -3",
     ),
-    # Level 1 questions
+    # Level 1 queries
     "unknown target": (lambda: open_target("sm_nothing"), UsageError, "unknown-target", "sm_nothing"),
     "unknown heuristics mode": (
         lambda: explain(matmul_graph(), "sm90", mode="C"), UsageError, "unknown-enumerator", "'C'",
@@ -461,7 +461,7 @@ def pointwise_operation() -> Descriptor:
 
 @pytest.fixture(scope="module", autouse=True)
 def _process_lives_and_judges() -> Iterator[None]:
-    """After the whole table the same process can still judge a graph."""
+    """After the whole table, the same process can still judge a graph."""
     yield
     assert explain(matmul_graph(), "sm90").supported
 
@@ -519,7 +519,7 @@ def test_initialize_empties_an_open_descriptor() -> None:
         made.finalize()
 
 
-def test_a_child_closed_under_a_living_parent_stays_alive() -> None:
+def test_a_closed_child_of_an_open_parent_stays_alive() -> None:
     x, y = tensor(1), tensor(2)
     pointwise = Descriptor(D.POINTWISE).set(Attr.POINTWISE_MODE, PointwiseMode.RELU_FWD).finalize()
     operation = Descriptor(D.OPERATION_POINTWISE).set(Attr.OPERATION_POINTWISE_PW_DESCRIPTOR, pointwise)
@@ -557,7 +557,7 @@ def test_constant_of_a_tensor_is_accepted_as_bytes() -> None:
     assert constant.finalized
 
 
-def test_status_error_carries_what_it_is_about() -> None:
+def test_status_error_has_its_context() -> None:
     with pytest.raises(CudnnStatusError) as caught:
         Descriptor(D.TENSOR).finalize()
     assert caught.value.status is Status.BAD_PARAM
@@ -581,7 +581,7 @@ print(code(lambda: load().cudnnGetExecutionPlanWorkspaceSize))
 """
 
 
-def test_what_is_newer_than_the_library_is_named() -> None:
+def test_newer_features_than_the_library_are_named() -> None:
     lines = run_code(NEWER, environment=older_cudnn()).stdout.splitlines()
     assert lines == [
         "9.19.0",

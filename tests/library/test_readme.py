@@ -1,4 +1,4 @@
-"""Every page must be true: Python code runs, commands run or exist, and shown output is real."""
+"""Every page is right: Python runs, commands run or exist, shown output equals the real one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.pages import BLOCKS, PAGES, ROOT, Block, command_lines
 
 ELSEWHERE = ("docs/graph-json.md",)  # tests/pure/graph/test_graph_schema.py
 RUNNABLE = ("explain", "doctor", "target", "whatif", "matrix")
-ANSWERS = ("explain", "matrix")  # may say no
+ANSWERS = ("explain", "matrix")  # may be negative
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)\)")
 
 
@@ -23,7 +23,7 @@ PYTHON = [block for block in BLOCKS if block.language == "python" and block.page
 
 
 def run(*command: str) -> subprocess.CompletedProcess[str]:
-    """Run in the checkout with this Python's scripts first on PATH and every GPU hidden."""
+    """Run in the checkout, with this Python's scripts first in the path and every GPU hidden."""
     scripts = str(Path(sys.executable).parent)
     environment = {
         **os.environ,
@@ -35,12 +35,12 @@ def run(*command: str) -> subprocess.CompletedProcess[str]:
 
 
 def pattern(shown: str) -> str:
-    """Return the regular expression of a shown line, ``...`` standing for anything."""
+    """Return the regular expression of a shown line, with ``...`` for any text."""
     return ".*".join(re.escape(part) for part in shown.split("..."))
 
 
 def first_untrue(shown: str, printed: str) -> str | None:
-    """Return the first shown line missing in the output; None if all come in order, with gaps only at ``...``."""
+    """Return the first shown line missing in the output, None if all appear in order with gaps only at ``...``."""
     lines = printed.splitlines()
     at, gap = 0, False
     for line in shown.splitlines():
@@ -56,7 +56,7 @@ def first_untrue(shown: str, printed: str) -> str | None:
 
 
 @pytest.mark.parametrize("block", PYTHON, ids=str)
-def test_python_block_prints_what_it_states(block: Block) -> None:
+def test_python_block_prints_its_comments(block: Block) -> None:
     done = run(sys.executable, "-W", "error", "-c", block.text)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == re.findall(r"# -> (.*)$", block.text, re.MULTILINE)
@@ -82,7 +82,7 @@ def demo() -> str:
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/tutorials/refusal.md"])
-def test_demo_prints_what_is_shown(page: str, demo: str) -> None:
+def test_demo_prints_the_shown_output(page: str, demo: str) -> None:
     [shown] = [block.text for block in BLOCKS if (block.page, block.language) == (page, "text")]
     assert first_untrue(shown, demo) is None
 
@@ -116,7 +116,7 @@ def test_make_targets_exist() -> None:
         *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/**/*.md")),
     ],
 )
-def test_links_lead_somewhere(page: str) -> None:
+def test_links_lead_to_existing_files(page: str) -> None:
     path = ROOT / page
     text = re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     dead = [link for link in LINK.findall(text) if not (path.parent / link).exists()]

@@ -1,4 +1,4 @@
-"""Each recipe of CONTRIBUTING.md is followed in a copy of the repository and must touch exactly its named files."""
+"""Each recipe of CONTRIBUTING.md, followed in a copy of the repository: it edits the files that it names."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Copy:
         self.by_hand: set[str] = set()
 
     def insert(self, path: str, anchor: str, text: str) -> None:
-        """Insert text after the only occurrence of an anchor in a file."""
+        """Insert text after the anchor, which the file must contain once."""
         found = (self.folder / path).read_text(encoding="utf-8")
         assert found.count(anchor) == 1, f"{path} has {anchor!r} {found.count(anchor)} times"
         self.write(path, found.replace(anchor, anchor + text))
@@ -105,7 +105,7 @@ class Copy:
         }
 
     def check(self, title: str) -> None:
-        """Check that the recipe names each file edited by hand, and that all others are generated."""
+        """Check that the recipe names each file that was edited manually, and that all others are generated."""
         count, named = STATED[title]
         unnamed = {path for path in self.by_hand if not any(f"/{name}" in f"/{path}" for name in named)}
         assert (len(self.by_hand), unnamed) == (count, set()), sorted(self.by_hand)
@@ -119,7 +119,7 @@ def copy(tmp_path: Path) -> Copy:
 
 
 def follow_operation(copy: Copy) -> None:
-    """An operation that reverses the order of the elements along an axis."""
+    """Add an operation that reverses the order of the elements along an axis."""
     attribute = "    CUDNN_ATTR_OPERATION_TRANSPOSE_XDESC "
     descriptor = "    CUDNN_BACKEND_OPERATION_TRANSPOSE_DESCRIPTOR "
     header = {
@@ -214,7 +214,7 @@ def test_reverse() -> None:
 
 
 def follow_pointwise_mode(copy: Copy) -> None:
-    """A mode of two operands."""
+    """Add a mode of two operands."""
     line = "    CUDNN_POINTWISE_HYPOT = 99, /**< Root of the sum of squares. @since cuDNN 9.28.0 */\n"
     copy.insert("tools/codegen/facts.toml", '"LOGICAL_AND", "LOGICAL_OR",', ' "HYPOT",')
     anchor = "    CUDNN_POINTWISE_LOGICAL_NOT "
@@ -229,7 +229,7 @@ def follow_pointwise_mode(copy: Copy) -> None:
 
 
 def follow_data_type(copy: Copy) -> None:
-    """A float of six bits."""
+    """Add a float of six bits."""
     anchor = "    CUDNN_DATA_FP8_E5M3 "
     line = "    CUDNN_DATA_FP6_E2M3 = 99, /**< FP6. @since cuDNN 9.28.0 */\n"
     assert copy.generate({anchor: line + anchor}) == ""
@@ -251,7 +251,7 @@ def follow_data_type(copy: Copy) -> None:
 
 
 def follow_known_issue(copy: Copy) -> None:
-    """Matmuls with 96 rows."""
+    """Add an issue of matmuls with 96 rows."""
     copy.insert(
         f"{PACKAGE}/known_issues/matmul.py",
         "MATMUL: tuple[KnownIssue, ...] = (\n",
@@ -273,7 +273,7 @@ def follow_known_issue(copy: Copy) -> None:
     "matmul-96-rows": Examples(
         reproductions={"": lambda: _batch_product(DataType.HALF, rows=96)},
         unlike=lambda: _batch_product(DataType.HALF, rows=97),
-        cure=lambda: _batch_product(DataType.HALF, rows=128),
+        fixed=lambda: _batch_product(DataType.HALF, rows=128),
     ),
 """,
     )
@@ -283,7 +283,7 @@ def follow_known_issue(copy: Copy) -> None:
 
 
 def follow_target(copy: Copy) -> None:
-    """Another board of a known architecture."""
+    """Add another board of a known architecture."""
     profile = json.loads(copy.read(f"{PACKAGE}/target/profiles/l40s.json"))
     profile |= {"name": "l40", "title": "NVIDIA L40", "aliases": []}
     profile["properties"]["deviceName"] = "NVIDIA L40"
@@ -294,7 +294,7 @@ def follow_target(copy: Copy) -> None:
 
 
 def follow_version(copy: Copy) -> None:
-    """A newer header without new content."""
+    """Add a newer header without new declarations."""
     makefile = copy.read("Makefile")
     newest = re.findall(r"^NEWEST := 9\.(\d+)\.0$", makefile, re.MULTILINE)[0]
     newer = f"{int(newest) + 1}"
@@ -306,7 +306,7 @@ def follow_version(copy: Copy) -> None:
 
 
 def follow_message(copy: Copy) -> None:
-    """A message with a rule of its own."""
+    """Add a message with its own rule."""
     causes = f"{PACKAGE}/diagnose/causes"
     copy.insert(f"{causes}/phrases.py", "PHRASES = (\n", '    Phrase(r"the moon is full", "full_moon"),\n')
     copy.insert(

@@ -1,4 +1,4 @@
-"""Sixteen threads that query at once must get the same answers as one thread."""
+"""Sixteen threads judge at the same time and get the answers of a single thread."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ QUESTIONS = [(name, TARGETS[index % len(TARGETS)]) for index, name in enumerate(
 
 
 def answer(name: str, target: str) -> dict[str, Any]:
-    """Return everything in a verdict about the graph itself."""
+    """Return all parts of a verdict about the graph itself."""
     data = explain(ZOO[name](), target).to_dict()
     return {
         key: data[key]
@@ -52,7 +52,7 @@ def test_there_are_at_least_sixteen_different_graphs() -> None:
 
 @pytest.fixture(scope="module")
 def alone() -> list[dict[str, Any]]:
-    """The answers of one thread."""
+    """Return the answers of one thread."""
     return [answer(*question) for question in QUESTIONS]
 
 
@@ -67,7 +67,7 @@ def test_verdicts_of_sixteen_threads_agree_with_the_serial_ones(alone: list[dict
     assert sum(len(candidate["reasons"]) for item in alone for candidate in item["candidates"]) > 60
 
 
-def test_control_graph_is_queried_from_many_threads_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_control_graph_is_judged_by_many_threads_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
     monkeypatch.setattr(sys.modules["cudnn_backend_py.diagnose.explanation"], "_controls", {})
@@ -102,7 +102,7 @@ def test_one_operation_graph_and_config_serve_many_threads() -> None:
     assert len(set(lists)) == 1
 
 
-def test_captures_of_many_threads_hear_their_own_thread() -> None:
+def test_captures_of_many_threads_get_their_own_thread() -> None:
     def judge(number: int) -> tuple[str, list[str]]:
         name = NAMES[number % len(NAMES)]
         graph: Graph = ZOO[name]()

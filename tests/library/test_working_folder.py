@@ -1,4 +1,4 @@
-"""Files in the working folder must not be imported or loaded, whatever their names."""
+"""The working folder is data: no file in it is imported or loaded, regardless of its name."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __attribute__((constructor)) static void mark(void) {
 
 @pytest.fixture(scope="module")
 def trap(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make a folder where everything has a name that is imported or loaded somewhere, and leaves ``../mark``."""
+    """Return a folder with all names that are imported or loaded anywhere; its files write ``../mark``."""
     folder = tmp_path_factory.mktemp("trap") / "folder"
     folder.mkdir()
     mark = folder.parent / "mark"
@@ -118,7 +118,7 @@ COMMANDS = {
 }
 
 
-def test_commands_use_nothing_of_the_working_folder(trap: Path, inputs: dict[str, str], tmp_path: Path) -> None:
+def test_commands_use_no_file_of_the_working_folder(trap: Path, inputs: dict[str, str], tmp_path: Path) -> None:
     environment = {
         **os.environ,
         "XDG_CACHE_HOME": str(tmp_path),
@@ -145,7 +145,7 @@ def test_commands_use_nothing_of_the_working_folder(trap: Path, inputs: dict[str
     assert not (trap.parent / "mark").exists(), (trap.parent / "mark").read_text()
 
 
-def test_libraries_are_not_looked_for_in_the_working_folder(trap: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_libraries_are_not_searched_in_the_working_folder(trap: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(trap)
     for entry in ("", ".", "../folder"):
         monkeypatch.syspath_prepend(entry)
@@ -164,7 +164,7 @@ def test_libraries_are_not_looked_for_in_the_working_folder(trap: Path, monkeypa
 WHERE = "from cudnn_backend_py.native.find import cudnn_places; print([str(p.path) for p in cudnn_places()])"
 
 
-def test_a_module_that_is_run_does_not_make_its_folder_one_of_libraries(trap: Path, tmp_path: Path) -> None:
+def test_running_a_module_does_not_add_its_folder_to_the_library_search(trap: Path, tmp_path: Path) -> None:
     (tmp_path / "nvidia").symlink_to(trap / "nvidia")
     (tmp_path / "program.py").write_text(WHERE)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -177,14 +177,14 @@ def test_a_module_that_is_run_does_not_make_its_folder_one_of_libraries(trap: Pa
     assert str(trap) in run_code(WHERE, environment=named, cwd=tmp_path).stdout
 
 
-# a package that was installed, in the folder of a checkout
+# an installed package, in the folder of a checkout
 
 TELLS = "\nimport os\nwith open(os.environ['TOLD'], 'a') as told: print(os.getpid(), __file__, file=told)\n"
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the Python of an environment with a copy of the package that reports who loads it."""
+    """Return the Python of an environment with a copy of the package that records each loading process."""
     folder = tmp_path_factory.mktemp("installed") / "environment"
     venv.create(folder, symlinks=True)
     [site] = folder.glob("lib/python*/site-packages")
@@ -193,7 +193,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with (site / "cudnn_backend_py" / "__init__.py").open("a") as stream:
         stream.write(TELLS)
     others = [entry for entry in sys.path if entry.endswith("site-packages")]
-    (site / "others.pth").write_text("\n".join(others) + "\n")  # whose own .pth files are not read
+    (site / "others.pth").write_text("\n".join(others) + "\n")  # without reading its own .pth files
     script = folder / "bin" / "cudnn-backend"
     script.write_text(
         f"#!{folder}/bin/python\nimport sys\nfrom cudnn_backend_py.cli.commands import main\nsys.exit(main())\n"

@@ -102,7 +102,7 @@ def test_unknown_section_is_refused(kind: type[CudnnBackendError]) -> None:
         kind("x", code="bare", hint="turn it off and on")
 
 
-def test_to_dict_of_a_plain_error() -> None:
+def test_to_dict_of_a_plain_error_is_complete() -> None:
     assert plain(GraphError).to_dict() == {
         "type": "GraphError",
         "code": "strides-rank-mismatch",
@@ -135,7 +135,7 @@ def test_status_error_quotes_cudnn() -> None:
     }
 
 
-def test_silent_cudnn_is_reported_as_silent() -> None:
+def test_a_missing_message_of_cudnn_is_reported() -> None:
     error = CudnnStatusError("refused", status=Status.BAD_PARAM, function="cudnnCreate")
     assert error.code == "cudnn-status"
     assert error.sections == {"cudnn": "CUDNN_STATUS_BAD_PARAM (2000), cudnnCreate\nno last-error text"}
@@ -147,13 +147,13 @@ def test_silent_cudnn_is_reported_as_silent() -> None:
     ("status", "text"),
     [(Status.SUCCESS, "CUDNN_STATUS_SUCCESS (0)"), (3999, "status unknown to this package (3999)")],
 )
-def test_status_text(status: Status | int, text: str) -> None:
+def test_status_text_names_status_and_number(status: Status | int, text: str) -> None:
     assert status_text(status) == text
 
 
 @pytest.mark.parametrize("error", list(of_every_class()), ids=lambda error: f"{type(error).__name__}-{error.code}")
 @pytest.mark.parametrize("twin_of", [lambda e: pickle.loads(pickle.dumps(e)), copy.copy, copy.deepcopy])
-def test_copies_and_pickles_whole(error: CudnnBackendError, twin_of: object) -> None:
+def test_errors_are_copied_and_pickled_completely(error: CudnnBackendError, twin_of: object) -> None:
     assert callable(twin_of)
     error.add_note("a note of the caller")
     twin = twin_of(error)
@@ -184,7 +184,7 @@ def test_not_supported_keeps_its_verdict_when_pickled() -> None:
         (CudnnStatusError, CudnnBackendError),
     ],
 )
-def test_family(kind: type[Exception], base: type[Exception]) -> None:
+def test_classes_form_one_family(kind: type[Exception], base: type[Exception]) -> None:
     assert issubclass(kind, base)
     assert issubclass(kind, CudnnBackendError)
 
@@ -206,16 +206,13 @@ def _makers_of_status_errors() -> set[tuple[str, str]]:
     return found
 
 
-def test_a_status_is_claimed_only_where_cudnn_answered_it() -> None:
-    """The library creates the exception for a status; a descriptor adds its subject."""
-    assert _makers_of_status_errors() == {
-        ("native/libcudnn.py", "status_error"),
-        ("native/descriptor.py", "_with_subject"),
-    }
+def test_a_status_is_claimed_only_if_cudnn_returned_it() -> None:
+    """The library raises the exception of a status that it got; a descriptor adds the context of the call."""
+    assert _makers_of_status_errors() == {("native/libcudnn.py", "status_error"), ("native/descriptor.py", "_about")}
 
 
-def test_nothing_else_is_a_status_error() -> None:
-    """No other class claims by its type that cuDNN returned a status."""
+def test_no_other_class_is_a_status_error() -> None:
+    """No other class implies by its type that cuDNN returned a status."""
     heirs = set()
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -229,7 +226,7 @@ def test_nothing_else_is_a_status_error() -> None:
 
 
 def _places_of_code(tree: ast.Module) -> dict[str, int]:
-    """Return the functions of a module with a code parameter, and its position."""
+    """Return the functions of a module that have a code as a parameter, and its position in a call."""
     places = {"Cause": 0, "Rule": 0}
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
@@ -241,7 +238,7 @@ def _places_of_code(tree: ast.Module) -> dict[str, int]:
 
 @cache
 def _public_places() -> dict[str, int]:
-    """Return those of all modules that other modules may call."""
+    """Return the functions of all modules that other modules may call."""
     found: dict[str, int] = {}
     for path in PACKAGE.rglob("*.py"):
         places = _places_of_code(ast.parse(path.read_text(encoding="utf-8")))

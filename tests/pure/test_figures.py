@@ -1,4 +1,4 @@
-"""Compare the figures on the pages with the cited logs."""
+"""Figures on the pages equal those of the logs that the pages cite."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def row(*cells: str) -> str:
 
 
 @pytest.mark.parametrize("words", HOST)
-def test_host_times_of_plans(words: str) -> None:
+def test_host_times_of_plans_equal_the_log(words: str) -> None:
     host = read_record("bench-h200-cudnn-9.19.0.json")["host"]
     assert row(words, *(f"{host[way][HOST[words]]['median_us']:.1f}" for way in ("forward", "backward"))) in EXECUTION
 
 
-def test_first_results() -> None:
+def test_times_of_first_results_equal_the_log() -> None:
     fresh = read_record("bench-h200-cudnn-9.19.0.json")["fresh"]
     names = ("ahead of time", "disk cache", "cold", "our frontend", "cudnn-frontend")
     said = re.search(
@@ -62,13 +62,13 @@ def test_first_results() -> None:
 
 
 @pytest.mark.parametrize("way", ["no gradients", "with gradients", "backward"])
-def test_host_times_of_operators(way: str) -> None:
+def test_host_times_of_operators_equal_the_log(way: str) -> None:
     us = read_record("torch-calls-h200-cudnn-9.19.0.json")["us"]
     found = [us.get(f"{case}: {way}", {}).get(who) for case, who in OPERATORS]
     assert row(way, *("-" if one is None else f"{one['median_us']:.1f}" for one in found)) in EXECUTION
 
 
-def test_host_times_of_operators_next_to_the_table() -> None:
+def test_host_times_in_the_text_equal_the_log() -> None:
     us = read_record("torch-calls-h200-cudnn-9.19.0.json")["us"]
     loop = us[f"{PACKED}: no gradients"]["C loop"]["median_us"]
     assert f"A C loop over the plan of the packed call takes {loop:.1f}." in EXECUTION
@@ -78,7 +78,7 @@ def test_host_times_of_operators_next_to_the_table() -> None:
     assert "takes {:.1f}, {:.1f} and {:.1f}.".format(*each) in " ".join(EXECUTION.split())
 
 
-def test_costs_of_the_frontend() -> None:
+def test_costs_of_the_frontend_equal_the_log() -> None:
     ratios = read_record("frontend-costs-h200-cudnn-9.19.0.json")["ratios"]
     names = ("forward, same", "backward, same", "forward, fresh", "backward, fresh", "first result")
     assert (
@@ -91,8 +91,8 @@ COMPARED = [line for line in FRONTEND.splitlines() if line.startswith("|") and "
 
 
 @pytest.mark.parametrize("line", COMPARED, ids=[re.sub(r"[^\w ]", "", line)[:30] for line in COMPARED])
-def test_counts_of_compared_tests(line: str) -> None:
-    """Counts of tests, and of graphs compared with 1.23 or deliberately different from 1.32; none is worse."""
+def test_counts_of_compared_tests_equal_the_log(line: str) -> None:
+    """The tests, then graphs compared with 1.23, or intended differences from 1.32; worse in none."""
     totals = [read_record(name)["total"] for name in re.findall(r"logs/(frontend-tests-[\w.-]+\.json)", line)]
     tests, other = [int(cell.replace(",", "")) for cell in line.split("|") if re.fullmatch(r" [\d,]+ ", cell)]
     assert tests == sum(total["ours"]["ids"] for total in totals)
@@ -100,7 +100,7 @@ def test_counts_of_compared_tests(line: str) -> None:
     assert all(total["worse"] == 0 for total in totals)
 
 
-def test_counts_of_what_was_run_on_a_gpu() -> None:
+def test_counts_of_gpu_runs_equal_the_log() -> None:
     data, page = read_record("frontend-tests-1.32-h200-cudnn-9.19.0.json"), " ".join(FRONTEND.split())
     total, left = data["total"], data["left out, of both, for want of time or memory"]
     assert (total["worse"], total["better"]) == (0, 0)
@@ -111,7 +111,7 @@ def test_counts_of_what_was_run_on_a_gpu() -> None:
     assert f"{left:,} more are left out of both" in page
 
 
-def test_counts_of_the_tests_of_1_24() -> None:
+def test_counts_of_the_tests_of_1_24_equal_the_log() -> None:
     page = " ".join(FRONTEND.split())
     totals = [read_record(name)["total"] for name in re.findall(r"frontend-tests-1\.24-[\w.-]+\.json", page)]
     assert len(totals) == 7

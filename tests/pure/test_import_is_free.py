@@ -1,4 +1,4 @@
-"""``import cudnn_backend_py`` must load no library, no NumPy and no other module of the package."""
+"""``import cudnn_backend_py`` loads nothing: no library, no NumPy, no other module of the package."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ctypes.CDLL(stub_path())
 
 
 def look(statement: str) -> dict[str, Any]:
-    """Return the modules that a new interpreter has loaded after a statement."""
+    """Return the loaded modules of a fresh interpreter after a statement."""
     code = LOOK.format(statement=statement)
     run = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True)
     found: dict[str, Any] = json.loads(run.stdout)
@@ -58,8 +58,8 @@ def test_every_public_name_resolves_without_a_library() -> None:
 
 
 @pytest.mark.parametrize("package", ["native", "graph", "diagnose", "tuning", "testing", "torch_ops"])
-def test_every_name_of_a_package_resolves_where_it_was_imported_alone(package: str) -> None:
-    """Names are imported on first use; a submodule imported by chance would hide a missing one."""
+def test_every_name_of_a_package_resolves_if_it_is_imported_alone(package: str) -> None:
+    """Names are imported at their first use; an already imported submodule would hide a missing one."""
     look(f"import cudnn_backend_py.{package} as one; [getattr(one, name) for name in one.__all__]")
 
 
@@ -71,7 +71,7 @@ def test_graphs_need_neither_library_nor_numpy() -> None:
     assert not [name for name in found["ours"] if name.startswith("cudnn_backend_py.diagnose")]
 
 
-def test_a_loaded_library_would_be_seen() -> None:
+def test_a_loaded_library_would_be_detected() -> None:
     from cudnn_backend_py.native.driver import stub_path
 
     stub = stub_path()
@@ -79,20 +79,20 @@ def test_a_loaded_library_would_be_seen() -> None:
     assert look(LOAD_THE_STUB)["libraries"] == [stub.name]
 
 
-def test_dir_lists_all_and_nothing_else() -> None:
+def test_dir_lists_exactly_all() -> None:
     assert dir(cudnn_backend_py) == sorted(cudnn_backend_py.__all__)
     assert len(set(cudnn_backend_py.__all__)) == len(cudnn_backend_py.__all__)
 
 
-def test_type_checkers_see_the_same_names_from_the_same_places() -> None:
-    """Type checkers read imports instead of the table, so both lists must be equal."""
+def test_type_checkers_find_the_same_names_in_the_same_modules() -> None:
+    """They read imports, not tables, so the public names are in two places; this test keeps the lists equal."""
     block = next(
         node
         for node in ast.parse(Path(cudnn_backend_py.__file__).read_text(encoding="utf-8")).body
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
     )
     seen: dict[str, str] = {}
-    private: dict[str, str] = {}  # an import is public by 'as' alone
+    private: dict[str, str] = {}  # an import is public only by 'as'
     for node in block.body:
         if isinstance(node, ast.ImportFrom):
             assert node.level == 1
@@ -113,7 +113,7 @@ def test_unknown_name_is_an_attribute_error() -> None:
     assert not hasattr(cudnn_backend_py, "no_such_name")
 
 
-def test_the_reference_reports_where_each_public_name_is_imported_from() -> None:
+def test_the_reference_names_the_module_of_each_public_name() -> None:
     page = (Path(cudnn_backend_py.__file__).parents[1] / "docs/reference/index.md").read_text(encoding="utf-8")
     at_the_top: set[str] = set()
     rows = [row.split("|") for row in page.splitlines() if row.startswith("| [") and row.count("|") == 4]

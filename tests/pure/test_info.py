@@ -1,4 +1,4 @@
-"""Tests of the start of records of figures."""
+"""Records of figures: their common header."""
 
 import json
 import os
@@ -30,7 +30,7 @@ def test_a_record_has_its_command_and_no_folder_of_the_machine(words, command, t
     assert str(tmp_path) not in done.stdout
 
 
-def test_the_commit_of_a_record_is_of_its_folder_and_reports_what_git_cannot(tmp_path, monkeypatch):
+def test_the_commit_of_a_record_is_that_of_its_folder(tmp_path, monkeypatch):
     monkeypatch.delenv("CUDNN_BACKEND_COMMIT", raising=False)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     assert find_commit(tmp_path) == "unknown"

@@ -35,7 +35,7 @@ BINDING = "all of the binding"
 
 
 def names(cell: str) -> list[str]:
-    """Return the names that a cell lists; those of Python's special files are escaped in Markdown."""
+    """Return the names in a cell; those of Python's special files are escaped in Markdown."""
     return cell.replace("\\", "").split(", ") if cell else []
 
 
@@ -56,7 +56,7 @@ def parse(path: Path) -> ast.Module:
 
 
 def room_of(path: Path) -> str:
-    """Return the room of a file: its name, or that of its folder."""
+    """Return the folder of the package that a file belongs to: its name, or that of its folder."""
     parts = path.relative_to(PACKAGE).parts
     return parts[0] if len(parts) == 1 else f"{parts[0]}/"
 
@@ -72,7 +72,7 @@ MODULES = {module_of(path): path for path in FILES}
 
 @cache
 def imported(path: Path) -> tuple[str, ...]:
-    """Return the full name of every module or member that a file imports anywhere, also for types only."""
+    """Return the full name of every module, or member of a module, that a file imports, also only for its types."""
     return tuple(_imported(path))
 
 
@@ -93,7 +93,7 @@ def imported_file(name: str) -> Path | None:
 
 
 def named_modules(path: Path) -> Iterator[str]:
-    """Yield the modules of the package named in texts of a file, also as arguments of ``make_lazy_getattr``."""
+    """Yield the package modules that strings of a file name: whole strings, arguments of ``make_lazy_getattr``."""
     package = ".".join(["cudnn_backend_py", *path.relative_to(PACKAGE).parent.parts])
     for node in ast.walk(parse(path)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -107,7 +107,7 @@ def named_modules(path: Path) -> Iterator[str]:
 
 
 def used(room: str) -> tuple[set[str], set[str]]:
-    """Return the rooms and external top-level modules that a room imports."""
+    """Return the folders and the external top-level modules that a folder imports."""
     rooms, outside = set(), set()
     for path in FILES:
         if room_of(path) != room:
@@ -128,7 +128,7 @@ def test_page_lists_every_room() -> None:
 
 
 @pytest.mark.parametrize("room", ROOMS)
-def test_room_imports_what_the_page_states(room: str) -> None:
+def test_room_imports_match_the_page(room: str) -> None:
     assert used(room) == (MAY_IMPORT[room], FROM_OUTSIDE[room])
 
 
@@ -150,8 +150,8 @@ def test_every_room_is_in_one_layer_in_their_order() -> None:
 
 
 @pytest.mark.parametrize("layer", range(len(LAYERS)))
-def test_no_layer_knows_one_above_it(layer: int) -> None:
-    """No import, also for types or inside functions, and no module name in a text refers upwards."""
+def test_no_layer_refers_to_one_above_it(layer: int) -> None:
+    """Neither by an import, for types or inside a function, nor by the name of a module in a string."""
     upward = {
         (path.relative_to(PACKAGE).as_posix(), name)
         for path in FILES
@@ -162,7 +162,7 @@ def test_no_layer_knows_one_above_it(layer: int) -> None:
     assert upward == set()
 
 
-def test_the_binding_imports_numpy_alone() -> None:
+def test_the_binding_imports_only_numpy() -> None:
     outside = {name for room in LAYERS[0] for name in FROM_OUTSIDE[room]}
     assert outside == {"ctypes", "numpy"}
 
@@ -191,7 +191,7 @@ def test_no_files_import_each_other_in_a_cycle() -> None:
         pytest.fail(" -> ".join(module_of(path) for path in error.args[1]))
 
 
-def test_the_package_imports_nothing_else_of_the_repository() -> None:
+def test_the_package_imports_no_other_folder_of_the_repository() -> None:
     tops = {name.split(".")[0] for path in FILES for name in imported(path)}
     assert not tops & {path.name for path in ROOT.iterdir() if path.is_dir()} - {PACKAGE.name}
 

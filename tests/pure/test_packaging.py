@@ -1,4 +1,4 @@
-"""Tests of the content of an installation that need no build."""
+"""Contents of an installation, as far as they can be checked without building one."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def run_setup(monkeypatch: pytest.MonkeyPatch, *, root: Path = ROOT, **environme
     return seen
 
 
-def test_what_is_written_in_c_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_c_extensions_are_optional(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = run_setup(monkeypatch)
     assert seen["cmdclass"]["bdist_wheel"]().get_tag() == ("py3", "none", "linux_x86_64")
     assert seen["cmdclass"]["build_ext"]().get_ext_filename("a.b._c") == "a/b/_c.so"
@@ -79,7 +79,7 @@ def test_what_is_written_in_c_is_optional(monkeypatch: pytest.MonkeyPatch) -> No
         assert all((ROOT / source).is_file() for source in item.sources)
 
 
-def test_base_installation_brings_no_nvidia_library() -> None:
+def test_base_installation_installs_no_nvidia_library() -> None:
     assert {project_name(item) for item in PROJECT["project"]["dependencies"]} == {
         "jinja2",
         "numpy",
@@ -99,11 +99,11 @@ def test_cudnn_extra_has_one_cudnn_and_the_nvrtc_of_its_cuda(extra: str, major: 
     assert [name for name in names if "nvrtc" in name] == [nvrtc]
 
 
-def test_test_and_dev_extras_bring_no_cudnn() -> None:
+def test_test_and_dev_extras_install_no_cudnn() -> None:
     assert not [item for extra in ("test", "dev") for item in EXTRAS[extra] if "nvidia" in item]
 
 
-def test_version_is_reported_in_one_place() -> None:
+def test_version_is_in_one_place() -> None:
     attribute = PROJECT["tool"]["setuptools"]["dynamic"]["version"]["attr"]
     assert "version" in PROJECT["project"]["dynamic"]
     said = {
@@ -135,7 +135,7 @@ def test_links_of_the_readme_work_outside_the_repository(monkeypatch: pytest.Mon
     assert said["author_email"] == "someone@users.noreply.github.com"
 
 
-def test_an_sdist_reports_where_it_is_from_and_without_a_repository_nothing_is_generated(
+def test_an_sdist_names_its_commit_or_none_without_a_repository(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("setup.py", "README.md"):
@@ -211,14 +211,14 @@ def test_help_of_make_is_ten_lines() -> None:
     assert "demo " in done.stdout
 
 
-def test_houses_for_contributors_are_there() -> None:
+def test_files_for_contributors_exist() -> None:
     forms = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
     assert [path.stem for path in forms] == ["bug", "config", "known-issue", "question", "wrong-verdict"]
     for name in ("SECURITY.md", "CODE_OF_CONDUCT.md", "CITATION.cff", "CONTRIBUTING.md", ".pre-commit-config.yaml"):
         assert (ROOT / name).stat().st_size > 300, name
 
 
-def test_pre_commit_uses_the_linters_of_dev_next_to_what_the_package_imports() -> None:
+def test_pre_commit_uses_the_linters_of_dev_and_the_imports_of_the_package() -> None:
     text = (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8")
     pinned = re.findall(r'"((?:ruff|mypy)==[^"]+)"', text)
     assert set(pinned) == {item for item in EXTRAS["dev"] if "==" in item}

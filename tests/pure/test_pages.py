@@ -1,6 +1,6 @@
-"""Every code block on every page must use existing languages, commands, options, imports and keys.
+"""Code blocks on every page use existing names: languages, commands with their options, imports, keys.
 
-What runs is run in tests/library/test_readme.py.
+tests/library/test_readme.py runs the executable ones.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ OTHERS = ("pip", "uv", "uvx", "eval", "make", "pytest", "pre-commit", "conda", "
 COMMANDS = dict.fromkeys(command_lines("sh", "bash", "console") + INLINE)
 
 
-def test_blocks_have_a_language_that_reports_what_is_done_with_them() -> None:
+def test_blocks_have_a_language_that_determines_their_test() -> None:
     languages = {"python", "py", "sh", "bash", "console", "text", "json", "toml", "yaml"}
     assert [str(block) for block in BLOCKS if block.language not in languages] == []
     assert len(BLOCKS) > 50
 
 
-def test_text_holds_no_code_that_nothing_would_check() -> None:
+def test_text_blocks_contain_no_unchecked_code() -> None:
     code = re.compile(
         r"^(?:\$ |from \w+ import |import \w|cudnn-backend |python -m |pip install|with \w+\()", re.MULTILINE
     )
@@ -47,7 +47,7 @@ def test_console_blocks_mark_commands_by_a_prompt() -> None:
 
 
 def find_command(words: list[str]) -> tuple[click.Command | None, list[str]]:
-    """Return the click command for a command line and its parsed parameters; None without a match."""
+    """Return the click command of a command line, and its parsed arguments; None if there is none."""
     if words[0] != "cudnn-backend":
         spec = importlib.util.find_spec(words[2])
         assert spec is not None, f"there is no module {words[2]}"
@@ -97,7 +97,7 @@ def imported(tree: ast.AST) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("block", [block for block in BLOCKS if block.language == "py"], ids=str)
-def test_python_that_is_not_run_names_what_exists(block: Block) -> None:
+def test_python_that_is_not_run_uses_existing_names(block: Block) -> None:
     for module, name in imported(ast.parse(block.text)):
         found = importlib.import_module(module)
         assert hasattr(found, name) or importlib.util.find_spec(f"{module}.{name}") is not None
@@ -112,14 +112,14 @@ def test_data_can_be_read(block: Block) -> None:
 
 
 @pytest.mark.parametrize("task", [*TASKS, *GPU_TASKS], ids=lambda task: task.task)
-def test_tasks_of_a_stranger_are_done_with_the_texts_of_their_page(task: Task, tmp_path: Path) -> None:
+def test_tasks_use_the_commands_of_their_page(task: Task, tmp_path: Path) -> None:
     write_files(task, tmp_path)
     page = " ".join(PAGES[task.page].split())
     assert [command for command in task.commands if command not in page] == []
 
 
 @pytest.mark.parametrize(("tried", "tasks"), [("tried", TASKS), ("tried_on_a_gpu", GPU_TASKS)])
-def test_the_record_of_ten_tasks_is_of_these(tried: str, tasks: tuple[Task, ...]) -> None:
+def test_the_record_of_ten_tasks_is_current(tried: str, tasks: tuple[Task, ...]) -> None:
     record = read_record(RECORD.name)[tried]
     assert [one["task"] for one in record["tasks"]] == [task.task for task in tasks]
     assert [one["exit_code"] for one in record["tasks"]] == [task.exit_code for task in tasks]

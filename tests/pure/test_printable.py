@@ -1,4 +1,4 @@
-"""Untrusted texts in text output must contain no control character, bidirectional mark or workflow command."""
+"""Foreign texts in text output: no control character, no bidirectional mark, no forged line or command."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_everything_that_is_not_a_letter_sign_or_space_is_escaped() -> None:
         ("a ##[error]b ##vso[c", r"a \x23#[error]b \x23#vso[c"),
     ],
 )
-def test_escapes(text: str, shown: str) -> None:
+def test_special_characters_are_escaped(text: str, shown: str) -> None:
     assert printable(text) == shown
 
 
@@ -53,7 +53,7 @@ def test_lines_keep_their_newlines_and_are_not_commands() -> None:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_names_texts_and_causes_of_a_verdict(name: str) -> None:
+def test_names_reasons_and_causes_of_a_verdict_are_printable(name: str) -> None:
     graph = two_matmuls(name)
     tensor = Tensor(name=name, uid=1, dims=(1,), strides=(1,), data_type=DataType.HALF)
     cause = Cause(name, name, Basis.GUESS, f"{name}\n{name}", name)
@@ -75,7 +75,7 @@ def test_names_texts_and_causes_of_a_verdict(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_graph_and_its_parts(name: str) -> None:
+def test_a_graph_and_its_parts_are_printable(name: str) -> None:
     """A line of a listing may start with a name."""
     g = GraphBuilder(name, io_type=DataType.HALF)
     g.pointwise(PointwiseMode.RELU_FWD, g.tensor("x", (1, 4, 8)), name=name, virtual=False)
@@ -85,7 +85,7 @@ def test_a_graph_and_its_parts(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_errors(name: str) -> None:
+def test_errors_are_printable(name: str) -> None:
     for error in (
         GraphError(name, code="x", where=f"{name}\n{name}", fix=name),
         EnvironmentNotReady(name, code="x"),
@@ -96,12 +96,12 @@ def test_errors(name: str) -> None:
         assert error.to_dict()["headline"] == name
 
 
-def test_a_long_headline_is_cut_off() -> None:
+def test_a_long_headline_is_truncated() -> None:
     assert len(str(GraphError("x" * 1_000_000, code="x"))) < 5000
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_log(name: str) -> None:
+def test_a_log_is_printable(name: str) -> None:
     data = {
         "context": {"name": name, "io_data_type": "HALF"},
         "nodes": [{"tag": "POINTWISE", "mode": "RELU_FWD", "inputs": {"IN_0": "x"}, "outputs": {"OUT_0": "y"}}],
@@ -112,14 +112,14 @@ def test_a_log(name: str) -> None:
     check_printed(str(report_log(["I! CuDNN (v91900 56) function cudnnBackendFinalize() called:\ni! " + name, name])))
 
 
-def test_markdown_code_cannot_be_left() -> None:
+def test_markdown_code_cannot_be_closed() -> None:
     assert _format_code("plain") == "`plain`"
     assert _format_code("a `b`` c") == "``` a `b`` c ```"
     assert _format_code("a\n# b") == r"`a\n# b`"
 
 
 @pytest.mark.parametrize("what", ["graph", "tensor", "operation"])
-def test_a_name_is_text_that_a_file_can_hold(what: str) -> None:
+def test_a_name_is_text_that_a_file_can_store(what: str) -> None:
     data = graph_to_json(two_matmuls())
     place = {"graph": data, "tensor": data["tensors"][-1], "operation": data["operations"][-1]}[what]
     old, place["name"] = place["name"], "half \ud800"

@@ -1,4 +1,4 @@
-"""Tests of records of runs: nothing is written without pytest, and a test without its record is skipped."""
+"""Records of runs: none is written without pytest, and a test without its record is skipped."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_without_pytest_nothing_is_recorded(tmp_path: Path) -> None:
         "from cudnn_backend_py.testing.record import record_run\n"
         f"record_run(Path({str(tmp_path / 'logs')!r}), [])\n"
     )
-    # -S leaves out what is installed, and -I what the environment adds.
+    # -S excludes installed packages, and -I additions of the environment.
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=False)
     assert "pytest-missing: pytest, which runs the tests, is not installed" in done.stderr
     assert not (tmp_path / "logs").exists()

@@ -16,7 +16,7 @@ from tools.website.reasons import TABLE, entries, key_of, lookup_table, rules
 ROOT = Path(__file__).parents[2]
 CONFIG = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
 NAMED = re.findall(r"^ +- (?:[^:\n]+: )?(\S+\.md)$", CONFIG.partition("\nnav:\n")[2], re.MULTILINE)
-# Written when the site is built, from files of the repository elsewhere.
+# Written during the build of the site, from files elsewhere in the repository.
 MADE = {f"project/{name}.md" for name in ("changelog", "contributing", "security", "code-of-conduct")}
 MADE |= {"reference/header.md", "tutorials/notebook.md"}
 S = "CUDNN_STATUS_NOT_SUPPORTED"
@@ -32,8 +32,8 @@ QUOTED = {match.groups() for path in ROOT.glob("docs/**/*.md") for match in QUOT
 
 
 @pytest.mark.parametrize(("path", "part"), sorted(QUOTED, key=str))
-def test_what_a_page_quotes_is_in_the_file(path: str, part: str | None) -> None:
-    """The page shows the workflows unchanged, as they are the CI recipe."""
+def test_quotes_of_a_page_are_in_the_file(path: str, part: str | None) -> None:
+    """The workflows are the CI recipe: the page shows them unchanged."""
     lines = [line.strip() for line in (ROOT / path).read_text(encoding="utf-8").splitlines()]
     assert part is None or lines.index(f"# --8<-- [start:{part}]") < lines.index(f"# --8<-- [end:{part}]")
 
@@ -46,13 +46,13 @@ def test_the_workflows_are_the_recipe_of_a_ci() -> None:
     assert {"check", "cudnn", "doctor", "run"} <= set(commands) <= set(main.commands)
 
 
-def test_the_page_of_files_reports_something_of_each() -> None:
+def test_the_page_of_files_describes_each() -> None:
     rows = re.findall(r"^\| `([^`]+)` \| (\S.*) \|$", write_files(), re.MULTILINE)
     files = [path for suffix in ("py", "c", "h", "cpp", "cu") for path in ROOT.glob(f"cudnn_backend_py/**/*.{suffix}")]
     assert sorted(name.rpartition("/")[2] for name, _ in rows) == sorted(path.name for path in files)
 
 
-def test_entries_have_places_of_their_own_under_rules_that_are_there() -> None:
+def test_entries_have_unique_anchors_under_existing_rules() -> None:
     found = entries()
     assert len(found) > 500
     anchors = [entry.anchor for entry in found] + [rule.anchor for rule in rules()]
@@ -61,7 +61,7 @@ def test_entries_have_places_of_their_own_under_rules_that_are_there() -> None:
     assert len({key_of(entry.text) for entry in found}) == len(found)
 
 
-def test_every_rule_reports_what_it_is() -> None:
+def test_every_rule_has_a_description() -> None:
     for rule in rules():
         assert rule.title, rule.name
         assert "`:" not in rule.title + rule.text, rule.name
@@ -80,7 +80,7 @@ def test_every_rule_reports_what_it_is() -> None:
         (S, "nothing known", "none"),
     ],
 )
-def test_rule_of_a_reason(status: str, text: str, rule: str) -> None:
+def test_rule_of_a_reason_is_found(status: str, text: str, rule: str) -> None:
     assert rule_name(status, text) == rule
 
 

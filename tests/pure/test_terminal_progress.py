@@ -1,4 +1,4 @@
-"""Tests of the progress bar, which only terminals show."""
+"""The progress bar: its output on terminals, and none elsewhere."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cudnn_backend_py.terminal import progress_bar
 
 
 def stderr_of(monkeypatch: pytest.MonkeyPatch, *, terminal: bool = True) -> io.StringIO:
-    """Replace standard error by a terminal of 80 columns or by something else, and return it."""
+    """Replace standard error by a terminal of 80 columns or by a pipe, and return it."""
     for name, value in {"TERM": "xterm-256color", "COLUMNS": "80", "TTY_COMPATIBLE": "1" if terminal else "0"}.items():
         monkeypatch.setenv(name, value)
     shown = io.StringIO()
@@ -22,19 +22,19 @@ def stderr_of(monkeypatch: pytest.MonkeyPatch, *, terminal: bool = True) -> io.S
     return shown
 
 
-def test_the_progress_bar(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After some time a terminal shows the number done, the total and the current step; nothing remains."""
+def test_the_progress_bar_shows_count_and_item(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal, for long work: number done, total, and current item; it is erased at the end."""
     shown = stderr_of(monkeypatch)
     with progress_bar(3, "first: querying cuDNN") as (step, _):
         for place, text in enumerate(("first: querying cuDNN", "second: running eng1_k2=3", "[third]: interpreting")):
             step(place, text)
-            end = time.monotonic() + 60  # it is drawn by a thread, ten times a second where the machine is idle
+            end = time.monotonic() + 60  # a thread draws it, ten times a second on an idle machine
             while text not in shown.getvalue() and time.monotonic() < end:
                 time.sleep(0.01)
     frames = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.getvalue())
     drawn = dict.fromkeys(item.strip() for item in re.split(r"[\r\n]+", frames) if item.strip())
-    told = (re.sub(r"^\S*[━╸╺ ]+", "", item) for item in drawn)
-    assert [*dict.fromkeys(re.sub(r" \d+:\d\d:\d\d ", " 0:00:00 ", item) for item in told)] == [
+    drawn = (re.sub(r"^\S*[━╸╺ ]+", "", item) for item in drawn)
+    assert [*dict.fromkeys(re.sub(r" \d+:\d\d:\d\d ", " 0:00:00 ", item) for item in drawn)] == [
         "0/3 0:00:00 first: querying cuDNN",
         "1/3 0:00:00 second: running eng1_k2=3",
         "2/3 0:00:00 [third]: interpreting",
@@ -42,7 +42,7 @@ def test_the_progress_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown.getvalue().endswith("\x1b[2K")
 
 
-def test_nothing_is_drawn_where_it_is_quick_or_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_bar_is_drawn_for_quick_work_or_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     for terminal in (True, False):
         with monkeypatch.context() as patch:
             shown = stderr_of(patch, terminal=terminal)
@@ -51,7 +51,7 @@ def test_nothing_is_drawn_where_it_is_quick_or_no_terminal(monkeypatch: pytest.M
         assert shown.getvalue() == ""
 
 
-def test_a_still_bar_is_drawn_when_reported_and_by_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_still_bar_is_drawn_on_request_and_by_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = stderr_of(monkeypatch)
     before = threading.enumerate()
     with progress_bar(2, "first", still=True) as (step, _):

@@ -1,4 +1,4 @@
-"""Tests of text tables: words copied from them are complete at any width."""
+"""Tables of text: copied cells are complete, at any width."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_outside_a_terminal_no_line_is_folded() -> None:
         *(("1", 20), ("20", 20), ("80", 80), (" 90 ", 90), ("500", 500), ("1048577", UNFOLDED)),
     ],
 )
-def test_a_width_that_makes_no_sense_is_none(said: str, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_width_is_none(said: str, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", said)
     monkeypatch.setenv("LINES", said)
     written = io.StringIO()
@@ -64,7 +64,7 @@ def test_a_width_that_makes_no_sense_is_none(said: str, columns: int, monkeypatc
 
 
 @pytest.mark.parametrize(("given", "columns"), [(0, 80), (1, 20), (33, 33), (500, 500)])
-def test_a_terminal_reports_how_wide_it_is(given: int, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_width_of_a_terminal_is_used(given: int, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (25, given))

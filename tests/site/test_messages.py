@@ -48,7 +48,7 @@ def test_messages_of_public_threads_lead_to_their_entries(browser: Browser) -> N
     assert sum(led) >= 0.95 * len(ROWS), [row["text"] for one, row in zip(led, ROWS, strict=True) if not one]
 
 
-def test_every_message_has_a_place_on_the_page_of_reasons(browser: Browser) -> None:
+def test_every_message_has_an_anchor_on_the_page_of_reasons(browser: Browser) -> None:
     page = browser.open(SITE / "tables" / "reasons.html")
     for entry in {row["entry"] for row in ROWS if not row["entry"].startswith("rule-")}:
         assert page.run_query(f"document.getElementById('message-{entry}') !== null"), entry

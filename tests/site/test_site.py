@@ -42,7 +42,7 @@ AXE = """axe.run(document, { resultTypes: ["violations"] }).then(({ violations }
   .filter(({ impact }) => impact === "serious" || impact === "critical")
   .map(({ id, nodes }) => [id, nodes.length, nodes[0].html.slice(0, 200), nodes[0].any[0]?.message ?? ""]))"""
 WANTED = 100
-FRESH_SEED = 1_000_003  # not among those the table was collected with
+FRESH_SEED = 1_000_003  # not among the targets of the collected table
 
 
 @pytest.fixture(scope="module")
@@ -57,14 +57,14 @@ def luminance(colour: str) -> float:
     return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
 
 
-def faults(page: Page) -> list[str]:
-    """Return the page's errors, and every request outside the site's folder."""
+def page_errors(page: Page) -> list[str]:
+    """Return the errors of a page, and every request outside the folder of the site."""
     own = (f"request for {SITE.as_uri()}/", "request for data:")
-    return [one for one in page.faults() if not one.startswith(own)]
+    return [one for one in page.errors() if not one.startswith(own)]
 
 
-def barriers(page: Page) -> list[list[str]]:
-    """Return axe-core's findings that prevent somebody from reading or using a page: rule, places, the first one."""
+def accessibility_violations(page: Page) -> list[list[str]]:
+    """Return axe-core's accessibility violations of a page: rule, places, the first of them."""
     [folder] = importlib.util.find_spec("axe_core_python").submodule_search_locations
     page.run_query((Path(folder) / "axe.min.js").read_text(encoding="utf-8") + "; null")
     return page.run_query(AXE)
@@ -73,27 +73,29 @@ def barriers(page: Page) -> list[list[str]]:
 @pytest.mark.parametrize("name", PAGES + MORE)
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 400])
-def test_page_fits_and_is_silent(browser: Browser, tmp_path: Path, name: str, width: int, dark: bool) -> None:
+def test_page_fits_and_reports_no_errors(browser: Browser, tmp_path: Path, name: str, width: int, dark: bool) -> None:
     page = browser.open(SITE / name, width=width, dark=dark)
     assert page.run_query(WIDTHS) == [width, width]
     text, ground = map(luminance, page.run_query(COLOURS))
     assert (ground < 0.1) is dark
     assert (max(text, ground) + 0.05) / (min(text, ground) + 0.05) >= 7
     picture = tmp_path / f"{Path(name).stem}-{width}-{'dark' if dark else 'light'}.png"
-    assert barriers(page) == []
+    assert accessibility_violations(page) == []
     page.picture(picture, whole=name != "tables/reasons.html")  # which is longer than Chromium draws
     assert picture.stat().st_size > 10_000
-    assert faults(page) == []
+    assert page_errors(page) == []
 
 
 def test_every_public_name_is_in_the_reference() -> None:
     html = [path.read_text(encoding="utf-8") for path in (SITE / "reference").glob("*.html")]
-    told = {place.rpartition(".")[2] for page in html for place in re.findall(r'id="(cudnn_backend_py[\w.]+)"', page)}
-    told |= {name for page in html for name in re.findall(r'<h2 id="\w+">(\w+)<', page)}  # enums
+    documented = {
+        place.rpartition(".")[2] for page in html for place in re.findall(r'id="(cudnn_backend_py[\w.]+)"', page)
+    }
+    documented |= {name for page in html for name in re.findall(r'<h2 id="\w+">(\w+)<', page)}  # enums
     rooms = (cb, diagnose, graph, target, testing, torch_ops, why, audit, trial)
     names = {name for room in rooms for name in room.__all__} - {"Attr", "__version__"}
     modules = {"capi", "enums", "reference"}
-    assert names - told == modules
+    assert names - documented == modules
 
 
 def test_first_page_shows_the_verdict_without_scrolling(browser: Browser) -> None:
@@ -111,10 +113,10 @@ FOCUS = """(() => { const at = document.activeElement; const box = at.getBoundin
 
 
 @pytest.mark.parametrize("width", [1280, 400])
-def test_keys_reach_the_links_of_the_page_and_are_seen_there(browser: Browser, width: int) -> None:
+def test_keys_reach_the_links_of_the_page_and_focus_is_visible(browser: Browser, width: int) -> None:
     page = browser.open(SITE / "tutorials" / "index.html", width=width)
     wanted = set(page.run_query("[...document.querySelectorAll('article td a')].map((link) => link.href)"))
-    assert len(wanted) == len([*(SITE / "tutorials").glob("*.html")]) - 1  # all but the list itself
+    assert len(wanted) == len([*(SITE / "tutorials").glob("*.html")]) - 1  # all except the list itself
     reached = set()
     for _ in range(80):
         page.press("Tab")
@@ -172,7 +174,7 @@ def test_search_is_used_by_keyboard(browser: Browser) -> None:
     page.press("s")
     assert wait(page, "document.activeElement.classList.contains('md-search__input')")
     page.write("dsink-ragged")
-    page.press("End")  # it looks when a key goes up
+    page.press("End")  # the search runs when a key is released
     assert wait(page, "document.querySelector('.md-search-result__link[href*=\"known-issues.html\"]') !== null")
     page.press("ArrowDown")
     _, href, outline, seen = page.run_query(FOCUS)
@@ -213,7 +215,7 @@ def test_page_of_reasons_answers_what_is_pasted(browser: Browser) -> None:
 
 
 def fresh_reasons() -> list[Reason]:
-    """Return distinct reasons of this cuDNN for graphs that the table was not made from."""
+    """Return reasons of the available cuDNN for graphs outside the collected table, each once."""
     found: dict[str, Reason] = {}
     for _, verdict in answers(FRESH_SEED):
         found |= {key_of(reason.text): reason for reason in reasons_of(verdict)}

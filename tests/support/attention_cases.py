@@ -1,4 +1,4 @@
-"""Random attention problems with data, in the forms for graphs, the reference and the GPU."""
+"""Random attention problems with their data, in the forms for graphs, reference and GPU."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Case:
         return make(self.problem, implementation=implementation, version=version, **options)  # type: ignore[arg-type]
 
     def inputs(self, graph: Graph) -> dict[str, Array]:
-        """Return the numbers of every input tensor of the graph: K and V transposed, ragged or paged as required."""
+        """Return the numbers of every input of the graph: K and V transposed, ragged or paged if the graph needs it."""
         swapped = transposed_inputs(graph) | self._swapped_scales()
         found: dict[str, Array] = {}
         written = {tensor.name for tensor in graph.outputs}
@@ -67,7 +67,7 @@ class Case:
         return found
 
     def memory(self, name: str, *, swapped: bool = False) -> Array:
-        """Return a tensor's numbers: dense, or one buffer of all sequences if ragged."""
+        """Return a tensor's numbers: dense, or one buffer of all sequences if it is ragged."""
         value = self.values[name]
         place = self._ragged(name)
         if place is not None:
@@ -84,7 +84,7 @@ class Case:
         return reference.ragged_unpack(array, offsets, lengths, self.expected[name].shape, strides)
 
     def _swapped_scales(self) -> set[str]:
-        """Return the block-scaled tensors with swapped s and d, and their scales."""
+        """Return the block-scaled tensors with s and d swapped, and their scales."""
         if not self.problem.mx:
             return set()
         names = {"k", "v"} if self.backward else {"k"}
@@ -100,7 +100,7 @@ class Case:
         return self.values[f"ragged_{base}"].ravel().astype(np.int64), lengths, p.strides(base)
 
     def compared(self, name: str) -> NDArray[np.bool_]:
-        """Return the defined elements of an output: rows with a key, keys within the length."""
+        """Return which elements of an output are defined: rows with a column, columns inside the sequence length."""
         want = self.expected[name]
         if name in ("o", "dq", "stats", "max", "sum_exp"):
             return np.broadcast_to(self.valid_rows, want.shape)
@@ -111,16 +111,16 @@ class Case:
 
 
 def transposed_inputs(graph: Graph) -> set[str]:
-    """Return the names among k and v with swapped s and d, as a matmul's second operand."""
+    """Return which of k and v are stored with s and d swapped: those that a matrix product reads as its b."""
     seen = {op.b.name for op in graph.ops if isinstance(op, Matmul) and op.a.name in ("q", "do")}
     return seen & {"k", "v"}
 
 
-# drawing problems
+# random problems
 
 
 def draw(rng: np.random.Generator, *, backward: bool, tiny: bool, fp8: bool | None = None) -> Attention:
-    """Return a random problem: `tiny` for NumPy alone, else with sizes for kernels."""
+    """Return a random problem; `tiny` for NumPy only, else of sizes that kernels support."""
 
     def chance(p: float) -> bool:
         return bool(rng.random() < p)
@@ -141,7 +141,7 @@ def draw(rng: np.random.Generator, *, backward: bool, tiny: bool, fp8: bool | No
         sizes = (64, 128, 192, 256, 384, 100, 333, 72)
         o["seq_q"], o["seq_kv"] = pick(*sizes), pick(*sizes, 1024)
         if not backward and chance(0.08):
-            o["seq_q"] = pick(1, 1, 2, 5)  # decoding has kernels of its own
+            o["seq_q"] = pick(1, 1, 2, 5)  # decoding has its own kernels
         o["head_dim"] = pick(64, 128, 32, 96, 80, 40, 64, 128, 192, 256)
         o["head_dim_v"] = o["head_dim"] if chance(0.8) else pick(64, 128)
         if is_fp8:
@@ -226,7 +226,7 @@ def _draw_scores(
 
 
 def options_hit(p: Attention) -> dict[str, str]:
-    """Return each option with its value as text, for the coverage table."""
+    """Return each option with its value as text: the keys of the coverage table."""
     groups = {True: "MHA", False: "MQA" if p.kv_heads == 1 else "GQA"}[p.kv_heads == p.heads]
     layouts = p.layout if isinstance(p.layout, str) else "strides" if "dv" in p.layout else "by tensor"
     words = {
@@ -249,11 +249,11 @@ def options_hit(p: Attention) -> dict[str, str]:
     return words
 
 
-# their data
+# data of the problems
 
 
 def make_case(p: Attention, rng: np.random.Generator, *, backward: bool) -> Case:
-    """Return random data for a problem, and the reference's results."""
+    """Return random data for a problem, and the results of the reference."""
     seq_q, seq_kv = _lengths(p, rng)
     values: dict[str, Array] = {
         "seq_len_q": seq_q.reshape(-1, 1, 1, 1).astype(float),
@@ -318,7 +318,7 @@ def _add_score_values(case: Case, rng: np.random.Generator) -> None:
 
 
 def _add_blocks(case: Case, rng: np.random.Generator) -> None:
-    """Split values into 8-bit numbers and scales of blocks of 32, along d or s as each product requires."""
+    """Split the values into 8-bit numbers and scales of blocks of 32, along d or along s, depending on the product."""
     along_s = ("q", "k", "do") if case.backward else ("v",)
     along_d = ("q", "k", "v", "do") if case.backward else ("q", "k")
     for name, axis in (*((name, 3) for name in along_d), *((name, 2) for name in along_s)):
@@ -334,7 +334,7 @@ def _add_blocks(case: Case, rng: np.random.Generator) -> None:
 
 
 def _add_pages(case: Case, rng: np.random.Generator) -> None:
-    """Store K and V in randomly ordered pages; containers have NaN in unused tokens."""
+    """Copy K and V into pages in random order; pages hold NaN beyond the tokens."""
     p, size = case.problem, case.problem.page_size
     assert size is not None
     count = p.pages_per_sequence
@@ -384,10 +384,10 @@ def reference_options(case: Case) -> dict[str, Any]:
 
 
 def expect(case: Case) -> Case:
-    """Add the reference's results; a backward case also gets its o and stats."""
+    """Add the results of the reference; a backward case also gets its o and stats from it."""
     p, v = case.problem, case.values
     options = reference_options(case)
-    q, k, values, d_o = (_true(case, name) for name in ("q", "k", "v", "do"))
+    q, k, values, d_o = (_values_of(case, name) for name in ("q", "k", "v", "do"))
     scaled = p.is_fp8 and not p.mx
     if scaled:
         q, k, values = (x * v[f"descale_{name}"] for name, x in (("q", q), ("k", k), ("v", values)))
@@ -405,8 +405,8 @@ def expect(case: Case) -> Case:
     return case
 
 
-def _true(case: Case, name: str) -> Array:
-    """Return the values of an input from its pages or blocks."""
+def _values_of(case: Case, name: str) -> Array:
+    """Return the values of an input, read from its pages or blocks."""
     return case.values.get(f"{name}_dense", case.values.get(f"{name}_true", case.values[name]))
 
 

@@ -33,13 +33,13 @@ LIMITS = {
     DataType.FP8_E4M3: 0.06,
     DataType.FP8_E5M2: 0.11,
 }
-Task = tuple[int, bool, bool | None, bool]  # number of the case, backward, fp8 (None: as drawn), with known issues
-SMALL = 0.01  # root mean square below which an error is measured against this instead
+Task = tuple[int, bool, bool | None, bool]  # number of the case, backward, fp8 (None: random), with known issues
+SMALL = 0.01  # root mean square below which an error is relative to this value
 
 
 @dataclass
 class Run:
-    """The result of one graph of a case."""
+    """Result of one graph of one case."""
 
     number: int
     backward: bool
@@ -50,7 +50,7 @@ class Run:
     engine: str = ""
     words: str = ""
     errors: dict[str, list[float]] = field(default_factory=dict)  # output: max and relative Frobenius
-    beyond: dict[str, str] = field(default_factory=dict)  # output: what is where nothing is defined
+    beyond: dict[str, str] = field(default_factory=dict)  # output: the content of elements that are not defined
 
 
 @lru_cache(maxsize=1)
@@ -59,13 +59,13 @@ def _target() -> Target:
 
 
 def seeded(
-    number: int, version: Version, sm: int, *, backward: bool, fp8: bool | None = None, hazards: bool = False
+    number: int, version: Version, sm: int, *, backward: bool, fp8: bool | None = None, known_issues: bool = False
 ) -> Case:
-    """Return case `number` for a version and GPU without its reference, and without known issues by default."""
+    """Return case `number` for a version and GPU, without its reference; without known issues by default."""
     rng = np.random.default_rng([number, backward, 7])
     while True:
         problem = draw(rng, backward=backward, tiny=False, fp8=fp8)
-        if hazards or not any(
+        if known_issues or not any(
             find_measured_issues(Use(problem, backward, composite_form(number, version), version, sm))
         ):
             break
@@ -75,12 +75,12 @@ def seeded(
 
 
 def composite_form(number: int, version: Version) -> Form:
-    """Return the composite form of case `number`; both are used where there are two."""
+    """Return the composite form for case `number`, if there are two."""
     return "single operations" if number % 2 and version >= (9, 21, 0) else "expanded"
 
 
 def first_plan(graph: Graph) -> Any:
-    """Return the plan of the first config that builds, or the refusal text."""
+    """Return the plan of the first config that builds, or the text of the refusal."""
     try:
         question = OperationGraph(graph, _target())
     except CudnnStatusError as error:
@@ -96,7 +96,7 @@ def first_plan(graph: Graph) -> Any:
 
 
 def stored(graph: Graph, numbers: dict[str, NDArray[np.float64]]) -> dict[str, NDArray[Any]]:
-    """Return the arrays for `execute`: encoded inputs, outputs filled with NaN."""
+    """Return the arrays for `execute`: inputs encoded, outputs filled with NaN."""
     arrays: dict[str, NDArray[Any]] = {}
     for tensor in graph.variant_pack_tensors:
         if tensor.name in numbers:
@@ -117,10 +117,10 @@ def execute_case(case: Case, graph: Graph, plan: Any) -> dict[str, NDArray[np.fl
     return {tensor.name: decode(arrays[tensor.name], tensor.data_type) for tensor in graph.outputs}
 
 
-def run_case(number: int, backward: bool, fp8: bool | None = None, hazards: bool = False) -> list[Run]:
-    """Run the composite and, if available, unified graph of a case; `hazards` includes refused ones."""
+def run_case(number: int, backward: bool, fp8: bool | None = None, known_issues: bool = False) -> list[Run]:
+    """Run the composite graph of a case and the unified one if it exists; with `known_issues` also refused ones."""
     version = _target().library.version
-    case = seeded(number, version, _target().sm, backward=backward, fp8=fp8, hazards=hazards)
+    case = seeded(number, version, _target().sm, backward=backward, fp8=fp8, known_issues=known_issues)
     single = version if composite_form(number, version) == "single operations" else None
     forms = [("composite", single)]
     if not case.problem.dropout_mask and case.problem.scale != "none" and not case.problem.deterministic:
@@ -131,13 +131,13 @@ def run_case(number: int, backward: bool, fp8: bool | None = None, hazards: bool
         run = Run(number, backward, label, case.problem.data_type.name, str(case.problem), "refused")
         shape: Form = "unified" if form == "unified" else composite_form(number, version)
         found = list(find_measured_issues(Use(case.problem, backward, shape, version, _target().sm)))
-        if found and not hazards:
+        if found and not known_issues:
             run.outcome, run.words = "hazard", found[0].code
             runs.append(run)
             continue
         try:
             _run_form(case, case.graph(form, chosen, allow_hazards=True), run)
-        except Exception as error:  # a run that fails is a result as well
+        except Exception as error:  # a failing run is a result as well
             run.outcome = "refused" if "newer-than-library" in getattr(error, "code", "") else "failed"
             run.words = f"{type(error).__name__}: {error}"[:600]
         runs.append(run)
@@ -163,7 +163,7 @@ def _run_form(case: Case, graph: Graph, run: Run) -> None:
 
 
 def _compare_mask(case: Case, dump: NDArray[np.float64], run: Run) -> None:
-    """Compare the dumped mask with the expected one; fully masked blocks are not dumped."""
+    """Compare the dumped mask with the expected one; blocks outside the attention window are not dumped."""
     assert case.mask is not None
     dumped = np.isfinite(dump)
     wrong = float((dump != case.mask)[dumped].mean()) if dumped.any() else 0.0
@@ -199,8 +199,8 @@ def _compare(case: Case, name: str, got: NDArray[np.float64], want: NDArray[np.f
 def run_many(tasks: Iterable[Task], workers: int | None = None) -> list[Run]:
     """Run cases in child processes, each with its own CUDA context.
 
-    A child that dies, or whose context an illegal address has killed, costs the case it was at; another child goes
-    on with the rest.
+    A child that crashes, or loses its context by an illegal address, loses only its current case; another child
+    continues with the rest.
     """
     waiting: queue.SimpleQueue[Task] = queue.SimpleQueue()
     for task in tasks:
@@ -214,7 +214,7 @@ def run_many(tasks: Iterable[Task], workers: int | None = None) -> list[Run]:
 
 
 def _work(waiting: queue.SimpleQueue[Task], runs: list[Run]) -> None:
-    """Give tasks to one child after another until none are left."""
+    """Feed one child after another until no case is left."""
     child: subprocess.Popen[str] | None = None
     while True:
         try:
@@ -225,7 +225,7 @@ def _work(waiting: queue.SimpleQueue[Task], runs: list[Run]) -> None:
             command = [sys.executable, "-m", "tests.support.attention_runs"]
             environment = {**os.environ, **ONE_THREAD}
             child = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        answer = _ask(child, task)
+        answer = _run_in_child(child, task)
         found = [Run(**record) for record in json.loads(answer)] if answer else []
         if not answer:
             words = f"the process died: {child.wait()}"
@@ -238,7 +238,7 @@ def _work(waiting: queue.SimpleQueue[Task], runs: list[Run]) -> None:
         _end(child)
 
 
-def _ask(child: subprocess.Popen[str], task: Task) -> str:
+def _run_in_child(child: subprocess.Popen[str], task: Task) -> str:
     assert child.stdin is not None
     assert child.stdout is not None
     child.stdin.write(json.dumps(task) + "\n")

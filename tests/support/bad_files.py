@@ -1,4 +1,4 @@
-"""Files that commands must refuse, and command lines that use them, for tests of exit codes and the stress test."""
+"""Invalid files, and command lines that read them, for the table of exit codes and the torture tests."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def _deep(depth: int) -> Any:
     return [_deep(depth - 1)] if depth else 1
 
 
-HIT = "executed"  # the file that appears where one is run that is data
+HIT = "executed"  # the file that appears if a data file is executed
 _EVIL = f"from pathlib import Path\nPath({HIT!r}).touch()\n"
 
-# What is in a file -> the exit code of every command that takes a graph from it.
+# Content of a file -> the exit code of every command that reads a graph from it.
 BAD_GRAPHS: dict[str, tuple[str | bytes, int]] = {
     "empty.json": ("", 2),
     "deep.json": ("[" * 100_000, 2),
@@ -102,7 +102,7 @@ _BAD_BASELINES = {
 
 
 def write_bad_files(folder: Path) -> None:
-    """Write every file into a folder: graph files, ``*.target.json``, ``*.toml``."""
+    """Write all invalid files into a folder: graphs, ``*.target.json``, ``*.toml``."""
     for name, (content, _) in BAD_GRAPHS.items():
         _write(folder / name, content)
     for name, target in BAD_TARGETS.items():
@@ -121,7 +121,7 @@ def _write(path: Path, content: str | bytes) -> None:
     path.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass"))
 
 
-# The commands: what follows each, with GRAPH, TARGET, BASELINE or FILE for what is bad.
+# The commands: the arguments of each, with GRAPH, TARGET, BASELINE or FILE for the invalid file.
 _ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
     "explain": (
         ("GRAPH", "--target", "sm80"),
@@ -231,14 +231,14 @@ _FILES = ("good.json/inner", "no such folder/file", HOSTILE[0], HOSTILE[4] + "/x
 
 
 def commands() -> dict[str, list[tuple[list[str], int | None]]]:
-    """Return command lines for each command with the expected exit code, by default 2."""
+    """Return command lines for each command, with the exit code of the table, by default 2."""
     values = {
         "GRAPH": [*((name, code) for name, (_, code) in BAD_GRAPHS.items()), *((name, 2) for name in _OTHERS)],
         "TARGET": [*((f"{name}.target.json", 2) for name in BAD_TARGETS), ("no such", 2), (HOSTILE[0], 2)],
         "BASELINE": [(f"{name}.toml", 2) for name in _BAD_BASELINES],
         "FILE": [
             (name, 2 if name.isascii() and name.isprintable() else None) for name in _FILES
-        ],  # some can be written
+        ],  # some of the graphs can be exported
     }
     found: dict[str, list[tuple[list[str], int | None]]] = {}
     for command, rows in _ROWS.items():
@@ -247,7 +247,7 @@ def commands() -> dict[str, list[tuple[list[str], int | None]]]:
             word = next((one for one in row if one in values), None)
             for value, code in values[word] if word else [("", 2)]:
                 code = code if command not in ("log", "attention-page", "check", "compare") else 2
-                code = None if command == "run" and word == "GRAPH" else code  # a log of others may be in it
+                code = None if command == "run" and word == "GRAPH" else code  # the file may hold a log of other graphs
                 lines.append(([*command.split(), *(value if one == word else one for one in row)], code))
         lines.append(([*command.split(), f"--{HOSTILE[0]}"], 2))
         lines.append(([*command.split(), "--help"], 0))

@@ -1,4 +1,4 @@
-"""One natural graph per kind of operation, written with the builder, and cuDNN 9.28's answer."""
+"""One typical graph for each kind of operation, written with its method of the builder, and cuDNN 9.28's verdict."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ KINDS = [kind for kind in DescriptorType if kind.name.startswith("OPERATION_")]
 LAST: dict[str, Any] = {"strides": "channels_last"}
 OUT: dict[str, Any] = {"virtual": False}
 
-# The methods of cudnn-frontend's pygraph that add an operation of the kind; what it has none for is left out.
+# The methods of cudnn-frontend's pygraph that add an operation of the kind, if there are any.
 FRONTEND: dict[DescriptorType, tuple[str, ...]] = {
     D.OPERATION_CONVOLUTION_FORWARD: ("conv_fprop",),
     D.OPERATION_CONVOLUTION_BACKWARD_DATA: ("conv_dgrad",),
@@ -74,7 +74,7 @@ BLOCKS: dict[str, tuple[int, tuple[int, ...]]] = {
     "NVFP4 matmul, quantized": (7, (9,)),
     "RMS norm, quantized in plain order": (3, (1, 4)),
 }
-# Kinds for which cuDNN has no engine on Hopper, and the GPUs that have one.
+# Kinds without an engine of cuDNN on Hopper, and the GPUs that have one.
 ELSEWHERE: dict[DescriptorType, str] = {
     D.OPERATION_SIGNAL: "sm_80",
     D.OPERATION_BLOCK_SCALE_QUANTIZE: "sm_100 and later",
@@ -82,7 +82,7 @@ ELSEWHERE: dict[DescriptorType, str] = {
     D.OPERATION_TRANSPOSE: "sm_100 and later, with CUDA 13",
     D.OPERATION_MOE_GROUPED_MATMUL_BWD: "sm_100 and later, with CUDA 13.1",
 }
-IN_PARTS = {D.OPERATION_SDPA_BWD}  # what `frontend` writes out as other operations
+IN_PARTS = {D.OPERATION_SDPA_BWD}  # written as other operations by `frontend`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +93,7 @@ class Built:
     method: str
     make: Callable[[], Graph]
     supported: tuple[str, ...] = ("h100", "b200")
-    refused: str = ""  # in cuDNN's message, where no target supports it
+    refused: str = ""  # in cuDNN's message, if no target supports it
     note: str = ""
 
 
@@ -103,7 +103,7 @@ BUILT: dict[str, Built] = {}
 def _add(
     kind: DescriptorType, method: str, *, name: str | None = None, io: DataType = T.HALF, **facts: Any
 ) -> Callable[[Callable[[GraphBuilder], object]], None]:
-    """Register a function that builds a graph."""
+    """Register a function that builds the graph."""
 
     def register(write: Callable[[GraphBuilder], object]) -> None:
         title = name or kind.name.removeprefix("OPERATION_").lower().replace("_", " ")
@@ -233,7 +233,7 @@ def _batch_inference(g: GraphBuilder) -> None:
 
 @_add(D.OPERATION_NORM_FORWARD, "norm_forward", name="batch norm, inference in its gradient")
 def _batch_again(g: GraphBuilder) -> None:
-    """A recomputed input of a clipped ReLU for its gradient, where cuDNN supports batch norm inference."""
+    """Recompute the output of a clipped ReLU for the gradient: cuDNN supports inference of a batch norm there."""
     (x, dy), (scale, bias, mean, inv) = _images(g, "x", "dy"), _channels(g, "scale", "bias", "mean", "inv_variance")
     statistics: dict[str, Any] = {"mean": mean, "inv_variance": inv}
     y = g.norm_forward(N.BATCH_NORM, x, scale, bias, **statistics, epsilon=None).y
@@ -291,7 +291,7 @@ def _finalize(g: GraphBuilder) -> None:
 
 @_add(D.OPERATION_BN_BWD_WEIGHTS, "batch_norm_backward_weights", supported=("a100", "h100", "b200"))
 def _weights(g: GraphBuilder) -> None:
-    """The gradient of convolution, ReLU and batch norm together, the only place where cuDNN has the operation."""
+    """Add the gradient of convolution, ReLU and batch norm in one: cuDNN supports the operation in no other graph."""
     dims = (4, 32, 28, 28)
     like = {"strides": channels_last(dims)}
     dy, w = g.tensor("dy", (4, 64, 28, 28), **LAST), g.tensor("w", (64, 32, 3, 3), **LAST)
@@ -331,7 +331,7 @@ def _bilinear(g: GraphBuilder) -> None:
 
 
 def bilinear_upsampling(g: GraphBuilder) -> Tensor:
-    """Add the only form cuDNN supports: twice as many elements, half an element of padding on each side."""
+    """Add the only form that cuDNN supports: twice as many elements, half an element of padding before and after."""
     half = Fraction(1, 2)
     return g.resample(R.BILINEAR, *_images(g, "x"), window=2, stride=half, padding=half, post_padding=1, **OUT).y
 
@@ -354,7 +354,7 @@ def _average_backward(g: GraphBuilder) -> None:
     g.resample_backward(R.AVGPOOL_INCLUDE_PADDING, dy, 2, **OUT)
 
 
-# moves
+# moves of elements
 
 
 @_add(D.OPERATION_CONCAT, "concatenate")
@@ -533,7 +533,7 @@ def _probabilities(g: GraphBuilder, s: Tensor) -> Tensor:
     top = g.reduction(ReduceTensorOp.MAX, s, (2, 4, 128, 1))
     e = g.pointwise(P.EXP, g.pointwise(P.SUB, s, top))
     total = g.reduction(ReduceTensorOp.ADD, e, (2, 4, 128, 1))
-    g.pointwise(P.ADD, top, g.pointwise(P.LOG, total))  # cuDNN looks for the statistics, wanted or not
+    g.pointwise(P.ADD, top, g.pointwise(P.LOG, total))  # cuDNN requires the statistics, even if they are not used
     return g.pointwise(P.DIV, e, total, data_type=T.HALF)
 
 
@@ -592,7 +592,7 @@ def _sdpa_backward(g: GraphBuilder) -> None:
 
 @_add(D.OPERATION_RESHAPE, "reshape")
 def _reshape(g: GraphBuilder) -> None:
-    """The gradients of attention, where dV and dK need P and dS transposed."""
+    """Add the gradients of attention; dV and dK need P and dS transposed."""
     q, o, do = _heads(g, "q", "o", "do")
     keys, values = (_keys(g, f"{name}_t") for name in ("k", "v"))
     _gradients(g, q, o, do, g.pointwise(P.MUL, g.matmul(q, keys), g.scalar(0.125)), keys, values)
@@ -610,7 +610,7 @@ def _gradients(
         g.tensor(name, (*HEADS[:3], size), T.FLOAT, scratch=True) for name, size in (("rows", 1), ("sum", 64))
     )
     sums = g.reduction(ReduceTensorOp.ADD, g.pointwise(P.MUL, do, o), rows.dims)
-    g.pointwise(P.MUL, sums, g.scalar(1.0), out=rows)  # without a factor cuDNN leaves the rows unwritten
+    g.pointwise(P.MUL, sums, g.scalar(1.0), out=rows)  # without a factor, cuDNN does not write the rows
     ds = g.pointwise(P.MUL, g.pointwise(P.SUB, g.matmul(do, values), rows), p)
     if band:
         g.contract_band_matrix(
@@ -622,11 +622,11 @@ def _gradients(
     g.pointwise(P.IDENTITY, total, name="dq", **OUT)
 
 
-BAND = 16  # columns before the diagonal that have a bias of their own
+BAND = 16  # columns before the diagonal with their own bias
 
 
 def _banded_scores(g: GraphBuilder, q: Tensor, keys: Tensor) -> Tensor:
-    """Return attention scores with a bias in a band below the diagonal, as in sliding windows."""
+    """Return the scores of attention with a bias in a band below the diagonal, as in sliding windows."""
     band = g.tensor("band", (*HEADS[:3], BAND + 1))
     bias = g.expand_band_matrix(band, HEADS[2], lower_bandwidth=BAND, upper_bandwidth=0, pad_value=0.0)
     return g.pointwise(P.ADD, g.pointwise(P.MUL, g.matmul(q, keys), g.scalar(0.125)), bias)

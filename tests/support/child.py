@@ -1,4 +1,4 @@
-"""Run Python in a child process, for tests with crashes, another cuDNN or another environment."""
+"""Python in a child process, for tests with a crash, another cuDNN or another environment."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OLDER = "9.19.0"
 
 @dataclass(frozen=True)
 class Finished:
-    """How a child ended, and its output."""
+    """Exit code and output of a child."""
 
     code: int
     stdout: str
@@ -30,7 +30,7 @@ class Finished:
 
     @property
     def ending(self) -> str:
-        """``exit code N`` or the name of the signal that killed it."""
+        """``exit code N`` or the name of the signal that ended it."""
         return describe_ending(self.code)
 
 
@@ -59,20 +59,20 @@ def run_python(
 
 
 def run_code(code: str, **options: object) -> Finished:
-    """Run a program given as text, which must succeed."""
+    """Run a program given as text; it has to exit with 0."""
     return run_python(["-c", code], check=True, **options)  # type: ignore[arg-type]
 
 
 def children_cpu_s() -> float:
-    """Return the CPU seconds of ended children and their children, which do not depend on other load."""
+    """Return the processor seconds of the ended children and of theirs: equal on a busy machine."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def cudnn_environment(version: str, *, optional: bool = False) -> dict[str, str]:
-    """Return the environment of a child that loads an installed cuDNN.
+    """Return the environment of a child that loads an installed cuDNN, found by `versions/`.
 
-    The test is skipped without that room, and without the version if it is optional.
+    The test is skipped without that folder, and without the version if it is optional.
     """
     store = pytest.importorskip("cudnn_backend_py.versions.store")
     installed = store.find_installed(version)

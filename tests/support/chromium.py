@@ -1,6 +1,6 @@
-"""A headless Chromium controlled by its debugging pipe: open pages, run scripts, press keys, take pictures.
+"""A headless Chromium controlled over its debugging pipe: open a page, run scripts, press keys, take screenshots.
 
-Chromium's own protocol is JSON between NUL bytes, read from file descriptor 3 and written to 4, so nothing but the
+Chromium's own protocol is JSON between NUL bytes, read from file descriptor 3 and written to 4, so only the
 browser is needed.
 """
 
@@ -25,7 +25,7 @@ LIMIT_S = 60.0
 _FLAGS = (
     "--headless=new --remote-debugging-pipe --no-sandbox --disable-gpu --disable-dev-shm-usage --hide-scrollbars "
     "--no-first-run --disable-extensions --disable-background-networking --disable-component-update "
-    "--blink-settings=availableHoverTypes=2,primaryHoverType=2 about:blank"  # a mouse, as a desktop has
+    "--blink-settings=availableHoverTypes=2,primaryHoverType=2 about:blank"  # a mouse, as on a desktop
 )
 _KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowUp": 38}
 _KEYS |= {"ArrowRight": 39, "ArrowDown": 40, "s": 83}
@@ -37,13 +37,13 @@ def find_chromium() -> str | None:
 
 
 class Browser:
-    """A Chromium process with a profile of its own in `folder`."""
+    """A Chromium process with its own profile in `folder`."""
 
     def __init__(self, folder: Path) -> None:
         path = find_chromium()
         assert path is not None, f"no Chromium on PATH under the names {NAMES}: apt-get install chromium"
-        read_child, self._write = _high(*os.pipe())
-        self._read, write_child = _high(*os.pipe())
+        read_child, self._write = _move_descriptors(*os.pipe())
+        self._read, write_child = _move_descriptors(*os.pipe())
         launch = 'exec 3<&"$1" 4>&"$2"; shift 2; exec "$@"'
         command = [path, *_FLAGS.split(), f"--user-data-dir={folder}"]
         with (folder / "stderr.txt").open("wb") as said:
@@ -69,7 +69,7 @@ class Browser:
         os.close(self._write)
 
     def call(self, method: str, session: str | None = None, **parameters: Any) -> dict[str, Any]:
-        """Return the result of a protocol method; events meanwhile are added to ``events``."""
+        """Return the result of a method of the protocol; other messages are added to ``events``."""
         self._count += 1
         message = {"id": self._count, "method": method, "params": parameters}
         if session is not None:
@@ -82,7 +82,7 @@ class Browser:
                 return dict(answer["result"])
 
     def wait(self, method: str, session: str) -> None:
-        """Wait for an event, unless it has occurred."""
+        """Wait for an event; return at once if it has arrived."""
         while not any(item["method"] == method and item.get("sessionId") == session for item in self.events):
             self._next()
 
@@ -103,7 +103,7 @@ class Browser:
     def open(
         self, path: Path, *, width: int = 1280, height: int = 900, dark: bool = False, script: bool = True
     ) -> Page:
-        """Open a file as a page of the given size in CSS pixels, and wait until it is loaded."""
+        """Open the file as a page of that size, in CSS pixels, and return it after it has loaded."""
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         page = Page(self, self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"])
         for domain in ("Page", "Network", "Runtime", "Log"):
@@ -129,7 +129,7 @@ class Page:
         self.url = ""
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """Return the result of a protocol method for this page."""
+        """Return the result of a method of the protocol for this page."""
         return self.browser.call(method, self.session, **parameters)
 
     def run_query(self, script: str) -> Any:
@@ -149,34 +149,34 @@ class Page:
                 )
 
     def write(self, text: str) -> None:
-        """Type text at the focus."""
+        """Write text into the focused element."""
         self.call("Input.insertText", text=text)
 
     def picture(self, path: Path, *, whole: bool = True) -> None:
-        """Save the whole page or its visible part as PNG; Chromium's limit is about 16,000 pixels."""
+        """Save the page as a PNG, the whole of it or the visible part; Chromium draws none above some 16,000 pixels."""
         shot = self.call("Page.captureScreenshot", captureBeyondViewport=whole)
         path.write_bytes(base64.b64decode(shot["data"]))
 
-    def faults(self) -> list[str]:
-        """Return messages of console and browser since the page was opened, and other requests."""
+    def errors(self) -> list[str]:
+        """Return messages of console and browser since the page was opened, and every request except the page's own."""
         found = []
         for event in self.browser.events:
-            kind, told = event["method"], event["params"]
+            kind, params = event["method"], event["params"]
             if event.get("sessionId") != self.session:
                 continue
             if kind == "Runtime.exceptionThrown":
-                found.append(str(told["exceptionDetails"].get("exception", told)))
+                found.append(str(params["exceptionDetails"].get("exception", params)))
             elif kind == "Runtime.consoleAPICalled":
-                found.append(f"console.{told['type']}: {told['args']}")
+                found.append(f"console.{params['type']}: {params['args']}")
             elif kind == "Log.entryAdded":
-                found.append(f"{told['entry']['level']}: {told['entry']['text']}")
-            elif kind == "Network.requestWillBeSent" and told["request"]["url"] not in (self.url, "data:,"):
-                found.append(f"request for {told['request']['url']}")
+                found.append(f"{params['entry']['level']}: {params['entry']['text']}")
+            elif kind == "Network.requestWillBeSent" and params["request"]["url"] not in (self.url, "data:,"):
+                found.append(f"request for {params['request']['url']}")
         return found
 
 
-def _high(*descriptors: int) -> Sequence[int]:
-    """Return the descriptors under numbers from 10 on, away from those that Chromium needs."""
+def _move_descriptors(*descriptors: int) -> Sequence[int]:
+    """Return copies of descriptors with numbers from 10 on, which Chromium does not use."""
     moved = [fcntl.fcntl(item, fcntl.F_DUPFD_CLOEXEC, 10) for item in descriptors]
     for item in descriptors:
         os.close(item)

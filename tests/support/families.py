@@ -1,4 +1,4 @@
-"""Graphs of families other than attention, for which full cuDNN has engines that a JIT wheel lacks."""
+"""Graphs outside attention, some of each family: a full cuDNN has engines for them that a JIT wheel lacks."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def add_figure(name: str, **values: Any) -> None:
-    """Append a figure to the run's record, if one is being made."""
+    """Append a figure to the file of the run's record, if a record is being made."""
     path = os.environ.get("CUDNN_BACKEND_FIGURES")
     if path:
         with open(path, "ab", buffering=0) as file:  # other processes may append, too

@@ -1,4 +1,4 @@
-"""Print as JSON what a new process imports until its first result of the frontend."""
+"""Imports of a fresh process until a first result of the frontend: runs as a script and prints JSON."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-#: Of the package: what a program that builds one graph and runs it has no need of.
+#: Of the package: modules that a program with one graph does not need.
 UNUSED: dict[str, tuple[str, ...]] = {
     "": (
         *("cli", "command_line", "diagnose", "importers", "info", "interpreter", "testing", "torch_ops"),
@@ -24,21 +24,21 @@ UNUSED: dict[str, tuple[str, ...]] = {
     "target.": ("environment",),
 }
 NAMES = frozenset(room + name for room, names in UNUSED.items() for name in names)
-#: Of others: what takes long and is not needed either. NumPy is needed, for scalars.
+#: Of others: slow modules that are not needed either. NumPy is needed, for scalars.
 HEAVY = frozenset(
     ("asyncio", "click", "importlib.metadata", "jinja2", "multiprocessing", "numpy.typing", "rich", "torch")
 )
 
 
 def unused(modules: set[str]) -> list[str]:
-    """Return imported modules that a first result does not need."""
+    """Return the imported modules that a first result does not need."""
     ours = [name.split(".")[1:] for name in modules if name.startswith("cudnn_backend_py.")]
     parts = {".".join(name[:depth]) for name in ours for depth in (1, 2, 3)}
     return sorted((parts & NAMES) | (modules & HEAVY))
 
 
 def main(device: str) -> None:
-    """Build an attention graph for a device described in a JSON file, or run it on the "gpu"."""
+    """Build a graph of attention for the device described by JSON in a file, or run it on the "gpu"."""
     buffers: list[Any] = []
     if device == "gpu":
         import torch

@@ -19,7 +19,7 @@ HALF, FLOAT, INT32, INT64 = data_type.HALF, data_type.FLOAT, data_type.INT32, da
 
 @dataclass
 class Situation:
-    """The context of nodes: types, version and architecture, without a library."""
+    """Context for the checks of nodes: types, version and architecture, without a library."""
 
     version: tuple[int, int, int] = (9, 19, 0)
     sm: int = 90
@@ -66,7 +66,7 @@ def _scalar(kind: data_type, rank: int = 4, **options: Any) -> tensor:
 
 
 class _Tensors:
-    """The tensors of a problem as a user creates them."""
+    """The tensors of a problem, created as a user does."""
 
     def __init__(self, p: Attention) -> None:
         self.p = p
@@ -130,7 +130,7 @@ def _common(made: _Tensors, *, fp8: bool, backward: bool) -> dict[str, Any]:
 
 
 def call(recorder: Recorder, p: Attention, *, backward: bool, unified: bool) -> dict[str, tensor]:
-    """Call the method for a problem; outputs are laid out and returned by name."""
+    """Call the method for a problem; return the outputs by name, laid out as the problem's."""
     made = _Tensors(p)
     fp8 = p.is_fp8
     options = _common(made, fp8=fp8, backward=backward)

@@ -1,4 +1,4 @@
-"""GPU requirements of tests, and the architectures where expectations were measured."""
+"""Requirements of tests on the GPUs of this machine, and the machines on which expectations were measured."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ __all__ = [
 ]
 
 needs_two_gpus = pytest.mark.skipif(load_driver().devices < 2, reason="did not run: there are no two GPUs")
-# The architectures and cuDNN versions on which was measured what tests/gpu expects cuDNN to support, how much of it,
-# and which known issues show. Elsewhere numbers still have to be right; a refusal by cuDNN is no failure there.
+# The architectures and cuDNN versions on which the expectations of tests/gpu were measured: supported graphs, their
+# number, and visible known issues. Elsewhere results still have to be right; a refusal by cuDNN is no failure there.
 MEASURED = frozenset({(90, "9.19.0")})
 
 
@@ -52,7 +52,7 @@ def measured_names() -> str:
 
 
 def skip_refused(why: object) -> None:
-    """Skip a test that cuDNN refuses, unless support was measured here."""
+    """Skip the test if cuDNN refuses, unless support was measured on this GPU."""
     if not measured_here():
         pytest.skip(f"did not run: cuDNN refuses it here (measured on {measured_names()}): {str(why)[:300]}")
 
@@ -64,14 +64,14 @@ def need_fused_attention() -> None:
 
 
 def check_program(done: Finished) -> None:
-    """Assert that a program succeeded; a refusal by cuDNN skips the test where allowed."""
+    """Assert that a program exited with 0; skip the test if cuDNN refused and may refuse."""
     if done.code and ("NOT_SUPPORTED" in done.stderr or "NotSupported" in done.stderr):
         skip_refused(done.stderr.strip().splitlines()[-1])
     assert done.code == 0, done.stdout + done.stderr
 
 
 def first_config(graph: Graph, target: Target, mode: Any = "A") -> EngineConfig:
-    """Return the heuristics' first choice; a graph without one raises as in :func:`build`."""
+    """Return the heuristics' first config; refuse a graph without one as :func:`build` does."""
     from cudnn_backend_py import NotSupported, OperationGraph
 
     answer = OperationGraph(graph, target).heuristics(mode, reasons=True)

@@ -1,4 +1,4 @@
-"""Small graph values that the pure tests share."""
+"""Small graph values shared by the pure tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ D, P = DescriptorType, PointwiseMode
 
 
 def tensor(name: str, *dims: int, uid: Any = None, **options: Any) -> Tensor:
-    """Return a packed float32 tensor whose uid is made from its name."""
+    """Return a packed float32 tensor with a uid derived from its name."""
     number = int.from_bytes(name.encode()[:7], "little") if uid is None else uid
     fields: dict[str, Any] = {"name": name, "uid": number, "dims": dims, "strides": packed_strides(dims)}
     return Tensor(**fields | {"data_type": F32} | options)
@@ -50,7 +50,7 @@ def convolution(**changed: Any) -> Operation:
 
 
 def sdpa(**changed: Any) -> Operation:
-    """Return a fused attention operation with a sub-graph that squashes the scores, and a softmax inside."""
+    """Return a fused attention operation with a sub-graph that applies tanh to the scores, and a softmax inside."""
     q, k, v, o = (tensor(name, 1, 2, 128, 64, data_type=F16) for name in "qkvo")
     score, half, squashed = (tensor(name, 1, 2, 128, 128, virtual=True) for name in ("score", "half", "squash"))
     cap = tensor("cap", 1, 1, 1, 1, by_value=True, value=20.0)

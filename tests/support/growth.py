@@ -1,4 +1,4 @@
-"""Measure how work grows with the size of graphs, by counting function calls."""
+"""Growth of work with the size of graphs: function calls are counted, never seconds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DIMS = (1, 4, 8)
 
 
 def count_calls(run: Callable[[], object]) -> int:
-    """Return the number of Python and C functions called meanwhile."""
+    """Count the functions, of Python and of C, that are called in the block."""
     count = 0
 
     def seen(_frame: object, event: str, _argument: object) -> None:
@@ -37,9 +37,9 @@ def count_calls(run: Callable[[], object]) -> int:
 
 
 def growth(make: Callable[[int], Graph], run: Callable[[Graph], object], small: int, large: int) -> float:
-    """Return how work grows relative to a graph's size: 1 is linear."""
+    """Return the growth of work relative to the growth of the graph: 1 if it is linear."""
     calls = []
-    run(make(small))  # what is made once in a process is not counted
+    run(make(small))  # work that a process does only once is not counted
     for size in (small, large):
         graph = make(size)
         calls.append((len(graph.ops), count_calls(lambda graph=graph: run(graph))))  # type: ignore[misc]
@@ -48,7 +48,7 @@ def growth(make: Callable[[int], Graph], run: Callable[[Graph], object], small: 
 
 
 def copies(graph: Graph, count: int) -> Graph:
-    """Return a graph repeated several times in one, with separate tensors."""
+    """Return several copies of a graph in one, each with its own tensors."""
     step = 1 + max(abs(tensor.uid) for tensor in graph.tensors)
     ops: list[Op] = []
     for number in range(count):
@@ -66,7 +66,7 @@ def copies(graph: Graph, count: int) -> Graph:
 
 
 def _shifted(op: Op, by: int) -> Op:
-    """Return an operation with its uids shifted."""
+    """Return an operation with all uids increased."""
     if not isinstance(op, Operation):
         return op
     uids: dict[str, Any] = {name: value + by for name, value in op.fields.items() if name.endswith("_uid")}
@@ -105,7 +105,7 @@ def fan_in(count: int) -> Graph:
 
 
 def blocks(count: int) -> Graph:
-    """Consecutive attention blocks in composite form."""
+    """Return attention after attention, written as separate operations."""
     g = GraphBuilder("blocks")
     x = g.tensor("x", (1, 2, 4, 8))
     for number in range(count // 7):
@@ -117,7 +117,7 @@ def blocks(count: int) -> Graph:
 
 
 def convolutions(count: int) -> Graph:
-    """Grouped, unevenly padded convolutions with channels that are not multiples of 8."""
+    """Return convolutions with groups, uneven padding, and channels that are no multiple of 8."""
     g = GraphBuilder("convolutions")
     x = g.tensor("x", (1, 6, 6, 6))
     for number in range(count // 2):

@@ -1,4 +1,4 @@
-"""Values that lie, raise, change or pretend, made from a random seed."""
+"""Values that misreport themselves, raise or change: no check may trust them. Each is made from a seeded random."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ EXCEPTIONS = (
 
 
 class Index:
-    """A number by ``__index__``, different each time."""
+    """A number by ``__index__``, a different one each time."""
 
     def __init__(self, *answers: Any) -> None:
         self.answers = itertools.cycle(answers)
@@ -79,7 +79,7 @@ class Int(int):
 
 
 class Text(str):
-    """A text that encodes to another one and claims to be empty."""
+    """A text that encodes to another one, and claims to contain nothing."""
 
     def encode(self, *_: Any) -> bytes:
         return b'{"deviceName":"' + b"n" * 5000 + b'"}'
@@ -111,7 +111,7 @@ class Bytes(bytes):
 
 
 class Row(Sequence[Any]):
-    """A sequence with arbitrary length, items and order."""
+    """A sequence with random length, items and order."""
 
     def __init__(self, length: Any, item: Any) -> None:
         self.length, self.item = length, item
@@ -141,7 +141,7 @@ class List(list[Any]):
 
 
 class Tuple(tuple[Any, ...]):
-    """A tuple of other items."""
+    """A tuple that returns other items."""
 
     __slots__ = ()
 
@@ -153,7 +153,7 @@ class Tuple(tuple[Any, ...]):
 
 
 class Vector:
-    """Looks like a one-dimensional array."""
+    """An object that looks like an array of one dim."""
 
     def __init__(self, ndim: Any, length: Any, items: Any) -> None:
         self.ndim, self.length, self.items = ndim, length, items
@@ -166,7 +166,7 @@ class Vector:
 
 
 class Meta(type):
-    """The type of a type that refers to itself."""
+    """A metaclass with hostile methods."""
 
     def __hash__(cls) -> int:
         raise ValueError("no hash")
@@ -182,7 +182,7 @@ class Meta(type):
 
 
 class Liar(metaclass=Meta):
-    """Claims to be anything, has any attribute, raises on most uses."""
+    """An object that claims to be of any class, has any attribute, and raises on most."""
 
     @property
     def __class__(self) -> Any:
@@ -208,7 +208,7 @@ class Liar(metaclass=Meta):
 
 
 class Everything:
-    """Has every attribute, which is itself, and claims to be a Descriptor."""
+    """An object that has every attribute, which is itself, and claims to be a Descriptor."""
 
     def __getattr__(self, name: str) -> Any:
         return self
@@ -225,21 +225,21 @@ class Everything:
 
 
 class Loud:
-    """Has a huge repr."""
+    """An object with a large repr."""
 
     def __repr__(self) -> str:
         return "x" * 1_000_000
 
 
 class Mine(CudnnEnum):
-    """A cuDNN enum defined by another program."""
+    """An enum of another package with cuDNN's names."""
 
     HALF = 2
     TRAIN = int(OperationGraphMode.NORM_FWD_TRAIN)
 
 
 class Alike(enum.IntEnum):
-    """cuDNN's numbers in an enum that is not cuDNN's."""
+    """An enum of another package with cuDNN's numbers."""
 
     HALF = 2
     TRAIN = int(OperationGraphMode.NORM_FWD_TRAIN)
@@ -329,12 +329,12 @@ MAKERS: tuple[Callable[[random.Random], Any], ...] = (
 
 
 def hostile(r: random.Random) -> Any:
-    """Return one of these values."""
+    """Return one of the hostile values."""
     return r.choice(MAKERS)(r)
 
 
 def disguise(value: Any, r: random.Random) -> Any:
-    """Return an equivalent value in another form, or a dishonest one."""
+    """Return an equal value in another form, or one that claims to be equal."""
     if type(value) is bool:
         return r.choice((np.bool_(value), Index(int(value)), np.array(value)))
     if type(value) is int:

@@ -1,4 +1,4 @@
-"""Helpers for tests of the NumPy interpreter and for comparisons with it."""
+"""Helpers for tests of the NumPy interpreter, and for tests that compare with it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def tensor(name: str, dims: tuple[int, ...], strides: tuple[int, ...] | None = N
 
 
 def inputs_of(graph: Graph, seed: int = 0) -> dict[str | int, Numbers]:
-    """Return numbers for the tensors in memory that a graph of `built.py` reads."""
+    """Return numbers for the input tensors in memory of a graph of `built.py`."""
     random = np.random.default_rng(seed)
     written = {tensor.uid for op in graph.ops for tensor in op.outputs().values()}
     given: dict[str | int, Numbers] = {}
@@ -55,7 +55,7 @@ def inputs_of(graph: Graph, seed: int = 0) -> dict[str | int, Numbers]:
             value = np.arange(256).reshape(tensor.dims) % 2
         elif tensor.name == "token_index":
             value = np.arange(256).reshape(tensor.dims) // 2
-        elif tensor.name == "idx":  # of a window of three by three, what is never padding
+        elif tensor.name == "idx":  # the part of a window of three by three that is never padding
             value = random.choice([4, 5, 7, 8], tensor.dims)
         elif tensor.name == "rows":
             value = np.full(tensor.dims, 128)
@@ -68,7 +68,7 @@ def inputs_of(graph: Graph, seed: int = 0) -> dict[str | int, Numbers]:
         else:
             value = random.normal(size=tensor.dims)
         given[tensor.name] = value
-    if "x" in given and "y" in given:  # the gradient of a pool: y is what was the largest
+    if "x" in given and "y" in given:  # the gradient of a pool: y is the largest element
         given["x"] = round_to(given["x"], graph.tensor("x").data_type)
         given["y"] = interpret(_pool_of(graph.tensor("x")), {"x": given["x"]})["y"]
     return given

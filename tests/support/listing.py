@@ -1,7 +1,7 @@
-"""Attention graphs written line by line: parse them to graph values, and write cuDNN's logs in the same form.
+"""Attention graphs in a text notation: read as graph values, and cuDNN's logs written in the same notation.
 
 The notation is explained at the head of ``tests/library/diagnose/data/attention_graphs.txt``. A listing becomes a
-``Graph``; a graph that cuDNN logged is compared with it up to names and order (``difference``), or rendered as text.
+``Graph``; a logged graph is compared with it up to names and order (``difference``), or rendered as text.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ with open(sys.argv[1], "rb") as asked:
 """
 _TYPE_WORDS = {kind.c_name: word for word, kind in TYPES.items()}
 _NAMED = {"S": "[b,hq,sq,skv]", "R": "[b,hq,sq,1]", "1": "[1,1,1,1]", "1d": "[1]", "b": "[b,1,1,1]"}
-_UNSAID = {"STATS": "R@", "MAX": "R@", "SUMEXP": "R@", "SINK": "[1,hq,1,1]@"}  # where a listing leaves it out
+_UNSAID = {"STATS": "R@", "MAX": "R@", "SUMEXP": "R@", "SINK": "[1,hq,1,1]@"}  # the default in a listing
 _USER = {
     "Q": ("b", "hq", "sq", "dqk"),
     "K": ("b", "hk", "skv", "dqk"),
@@ -85,7 +85,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class Listing:
-    """One graph of the file; ``name`` and ``version`` (of the cuDNN that logged it) are unique."""
+    """One graph of the file; ``name`` is unique together with ``version``, the cuDNN that logged it."""
 
     version: str
     name: str
@@ -96,7 +96,7 @@ class Listing:
         return f"{self.version} {self.name}"
 
     def edited(self, *changes: tuple[str, str]) -> Listing:
-        """Return the listing with words replaced, each of which must occur."""
+        """Return the listing with words replaced; each has to be in it."""
         text = "\n".join(self.lines)
         for old, new in changes:
             assert old in text, f"{self.key} has no {old!r}"
@@ -105,7 +105,7 @@ class Listing:
 
     @cached_property
     def graph(self) -> Graph:
-        """The listing as a graph with the listing's tensor names."""
+        """The listing as a graph with the tensor names of the listing."""
         return _Reader(self.name).read(self.lines)
 
 
@@ -186,12 +186,12 @@ class _Reader:
     def next_uid(self) -> int:
         """A uid that makes cuDNN order operations as in the listing: below all others, in sub-graphs above.
 
-        The order is not without effect: heuristics give other configs for another one (9.19 and 9.28, sm_80 backward).
+        The order has an effect: heuristics give other configs for another order (9.19 and 9.28, sm_80 backward).
         """
         return 1000 + (1 if self.scope else -1) * len(self.tensors)
 
     def tensor(self, text: str) -> Tensor:
-        """Return the tensor of a reference, created on first use."""
+        """Return the tensor of a reference; it is created at its first mention."""
         match = _REFERENCE.fullmatch(text)
         assert match, f"no tensor: {text}"
         name = match["name"]
@@ -230,7 +230,7 @@ class _Reader:
         return found, self.numbers(strides) if strides else packed_strides(found)
 
     def user(self, name: str) -> dict[str, Any]:
-        """Return dims and strides of Q, K, V, O or a gradient, in b, s, h, d order; of a container if paged."""
+        """Return dims and strides of Q, K, V, O or a gradient, stored as b, s, h, d; those of a container if paged."""
         b, h, s, d = (self.sizes[size] for size in _USER[name.removeprefix("d").removesuffix("t")])
         if "paged" in self.title and name in "KV":
             b, s = b * s // PAGE, PAGE
@@ -246,7 +246,7 @@ class _Reader:
         return self.tensors.setdefault(name, made)
 
     def owner(self, name: str) -> str:
-        """Return whose ragged offset a tensor has: a user tensor's, possibly of a related one."""
+        """Return the user tensor with the ragged offset of a tensor: itself, its source or its result."""
         stem = name.removeprefix("d").removesuffix("t")
         if stem in _USER or name == "STATS":
             return stem
@@ -292,7 +292,7 @@ class _Reader:
         except GraphError as error:
             if error.code != "pointwise-not-broadcastable":
                 raise
-        # One listing has an input larger than the output, which the package refuses and cuDNN takes.
+        # One listing has an input larger than the output, which the package refuses and cuDNN accepts.
         made = Pointwise(**parts, **dict.fromkeys(ports, ports["y"]))
         for port, tensor in ports.items():
             object.__setattr__(made, port, tensor)
@@ -317,7 +317,7 @@ class _Reader:
         return Operation(kind, name, fields)
 
     def subgraph(self, text: str) -> dict[str, Any]:
-        """Return the sub-graph, with unwritten tensors as input and unread ones as output."""
+        """Return the sub-graph; tensors that no operation writes are its inputs, one that none reads is its output."""
         self.scope = "inner "
         ops = tuple(self.operation(_statement(line)) for line in _pieces(text.strip("{} "), ";"))
         self.scope = ""
@@ -333,7 +333,7 @@ class _Reader:
 
 
 def _marked(network: Network) -> Network:
-    """Return the network with a mark for each ragged offset, as listings contain no more."""
+    """Return the network with a mark in place of each ragged offset: the listings have no more information about it."""
     offsets = {key for item in network.values() for port, key in item.links if port == "ragged offset"}
     marked = {}
     for key, item in network.items():
@@ -348,18 +348,18 @@ def difference(listing: Listing, logged: Mapping[str, Any]) -> str | None:
     return compare(_marked(meant_network(listing.graph)), _marked(logged_network(logged)))
 
 
-# Asking cuDNN
+# Judging with cuDNN
 
 
 def logged(graph: Graph, target: Target) -> dict[str, Any]:
-    """Return cuDNN's description of the graph when it finalizes it."""
+    """Return the graph in cuDNN's log of its finalization."""
     with capture_log(this_thread_only=True) as log:
         OperationGraph(graph, target)
     return log.operation_graphs()[-1]  # a sub-graph comes before the graph it is part of
 
 
 def judged(graph: Graph) -> dict[str, list[str]]:
-    """Return each architecture's configs for the graph: heuristics mode, engine, knobs."""
+    """Return the supported configs for each architecture: heuristics mode, engine, knobs."""
     found = {}
     for name in ARCHITECTURES:
         verdict = explain(graph, name)
@@ -373,7 +373,7 @@ def judged(graph: Graph) -> dict[str, list[str]]:
 
 
 def answers(graphs: Mapping[str, Graph], judge: Collection[str]) -> dict[str, dict[str, Any]]:
-    """Return cuDNN's log of each graph on an H100 or the refusal, and verdicts on those to `judge`."""
+    """Return cuDNN's log of each graph on an H100, or the reason of its refusal, and verdicts on those in `judge`."""
     found: dict[str, dict[str, Any]] = {}
     with using("h100-sxm") as target:
         for key, graph in graphs.items():
@@ -389,11 +389,11 @@ def answers(graphs: Mapping[str, Graph], judge: Collection[str]) -> dict[str, di
 def answers_elsewhere(
     graphs: Mapping[str, Graph], judge: Collection[str], environment: Mapping[str, str]
 ) -> dict[str, dict[str, Any]]:
-    """Return the answers of another environment's cuDNN, from one child process."""
+    """Return the answers of the cuDNN of another environment, from one child process."""
     with TemporaryDirectory() as folder:
-        asked = Path(folder, "asked.pickle")
-        asked.write_bytes(pickle.dumps((dict(graphs), list(judge))))
-        child = run_python(["-c", _CHILD, str(asked)], environment=environment, check=True)
+        query_file = Path(folder, "asked.pickle")
+        query_file.write_bytes(pickle.dumps((dict(graphs), list(judge))))
+        child = run_python(["-c", _CHILD, str(query_file)], environment=environment, check=True)
     found: dict[str, dict[str, Any]] = json.loads(child.stdout)
     return found
 
@@ -402,9 +402,9 @@ def answers_elsewhere(
 
 
 def same_text(listing: Listing, logged: Mapping[str, Any]) -> str | None:
-    """Return the first line that differs between the listing and cuDNN's log of its graph; None if equal.
+    """Return the first line that differs between the log of the listing's graph, written as a listing, and the listing.
 
-    Numbers of tensors and the order of lines are left out; names of memory are taken from the listing's graph.
+    Numbers of tensors and the order of lines are ignored; names of memory are those of the listing's graph.
     """
     names = {tensor.uid: tensor.name for tensor in listing.graph.tensors if not re.search(r"\b[vcu]\d+$", tensor.name)}
     texts = _unnumbered(listing.lines), _unnumbered(_Writer(logged, names).lines())
@@ -413,9 +413,9 @@ def same_text(listing: Listing, logged: Mapping[str, Any]) -> str | None:
 
 
 def _unnumbered(lines: Iterable[str]) -> list[str]:
-    """Return the lines with virtual tensors named by a hash of their maker, constants by type.
+    """Return the lines with each virtual tensor named by a hash of the line that creates it, each constant by its type.
 
-    What a tensor is is at every mention instead of the first.
+    The description of a tensor is at every mention instead of the first.
     """
     given = list(lines)
     said: dict[str, str] = {name: what for line in given for name, what in _MENTION.findall(line) if what}
@@ -429,7 +429,7 @@ def _unnumbered(lines: Iterable[str]) -> list[str]:
 
     done = []
     for line in given:
-        if line.startswith("SDPA"):  # the numbers within sub-graphs begin again; those of uN are uids
+        if line.startswith("SDPA"):  # the numbers within sub-graphs start again; those of uN are uids
             done.append(re.sub(r"(Uid=|=u)\d+", r"\1", line))
             continue
         result, _, right = line.partition(" = ")
@@ -469,7 +469,7 @@ class _Writer:
         return text if result is None else f"{self.reference(result)} = {text}"
 
     def verb(self, rest: dict[str, Any]) -> tuple[str, str]:
-        """Split the operation and its usual fields from a node; return its name and compute type."""
+        """Remove the operation and its usual fields from a node; return its word and its compute type."""
         op = rest.pop("operation").removeprefix("CUDNN_BACKEND_OPERATION_").removesuffix("_DESCRIPTOR")
         usual = {"alpha1": 1.0, "alpha2": 1.0, "isDeterministic": False, "mode": "CUDNN_RESHAPE_VIEW_ONLY"}
         for key, value in usual.items():

@@ -1,4 +1,4 @@
-"""Count living native descriptors by wrapping the real create and destroy functions."""
+"""Counts of live native descriptors, from the real create and destroy functions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Live", "counting"]
 
 @dataclass
 class Live:
-    """The numbers of created and destroyed descriptors since counting began."""
+    """Numbers of descriptors created and destroyed since the start of counting."""
 
     made: int = 0
     destroyed: int = 0
@@ -25,13 +25,13 @@ class Live:
 
     @property
     def alive(self) -> int:
-        """The number of living descriptors."""
+        """The number of live descriptors."""
         return self.made - self.destroyed
 
 
 @contextmanager
 def counting(*, destroy: bool = True) -> Iterator[Live]:
-    """Count in a block; with `destroy` False nothing is destroyed, which every leak test must notice."""
+    """Count in a block; with `destroy` False none is destroyed in it, which every leak test has to notice."""
     lib = library()
     live = Live()
     create_descriptor, name = lib.cudnnBackendCreateDescriptor, "cudnnBackendDestroyDescriptor"

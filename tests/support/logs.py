@@ -1,4 +1,4 @@
-"""Logs for tests: captured records in file form, and graphs compared up to names and unlogged facts."""
+"""Logs for tests: the file form of captured records, and graphs compared up to names and facts missing in a log."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def log_text(name: str) -> str:
 
 
 def file_form(records: Iterable[LogRecord]) -> str:
-    """Return records as cuDNN writes them to a file."""
+    """Return records in the form of cuDNN's log files."""
     parts = []
     for record in records:
         letter = record.severity.name[0]
@@ -37,7 +37,7 @@ def file_form(records: Iterable[LogRecord]) -> str:
 
 
 def canonical(graph: Graph) -> frozenset[Any]:
-    """Return a form that is equal for graphs that differ in names, order, scalar values and explicit defaults."""
+    """Return a form of a graph without names, order, values of host scalars and explicit defaults."""
     return frozenset(map(_plain, graph.ops))
 
 

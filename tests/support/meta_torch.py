@@ -1,6 +1,6 @@
-"""A replacement of torch for programs that only build graphs: tensors with a layout and no elements.
+"""Substitute for torch in programs that only build graphs: tensors with a layout and no elements.
 
-It has what the programs under test use before they look at results, and nothing of cuDNN.
+It has the functions that the programs under test use before they read results, and no part of cuDNN.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ DTYPES = {
 
 
 class Tensor:
-    """A tensor with layout, type, device and an unused address."""
+    """A layout, a type, a device, and an invalid address."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class _Stream:
 
 
 def install() -> ModuleType:
-    """Make ``import torch`` return the replacement, in a separate process."""
+    """Make ``import torch`` import the substitute; for a separate process."""
     assert "torch" not in sys.modules
     torch: Any = ModuleType("torch", __doc__)
     torch.Tensor, torch.Size, torch.device, torch.dtype = Tensor, Size, device, dtype

@@ -1,4 +1,4 @@
-"""Random graphs of every kind of operation, valid ones and ones with random changes in their JSON."""
+"""Random graphs of every kind of operation: unchanged, and with changes of their JSON form, mostly invalid."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _plain(name: str) -> str:
 
 
 def _pick_graph(rng: random.Random) -> Json:
-    """Pick a graph intended to be valid, as JSON: from the collections, or attention."""
+    """Return a valid graph as JSON: of the collections, or attention."""
     if rng.random() < 0.2:
         return graph_to_json(_attention(rng))
     names = list(OPERATIONS) if rng.random() < 0.7 else list(ZOO)
@@ -62,7 +62,7 @@ def _pick_graph(rng: random.Random) -> Json:
 
 
 def mutants(rng: random.Random) -> Iterator[Graph | GraphError]:
-    """Yield endless graphs with zero to six changes, or the reason why one cannot be made."""
+    """Yield graphs without end, or the reason why one cannot be made, each with none to six changes."""
     while True:
         data = _pick_graph(rng)
         for _ in range(rng.choice((0, 1, 1, 1, 2, 3, 6))):
@@ -77,7 +77,7 @@ def mutants(rng: random.Random) -> Iterator[Graph | GraphError]:
         yield graph_from_json(data)
 
 
-# what a graph's JSON holds
+# parts of a graph's JSON
 
 
 def _all_dicts(value: Any) -> Iterator[Json]:
@@ -93,7 +93,7 @@ def _tables(data: Json) -> Iterator[list[Json]]:
 
 
 def _set(data: Json, name: str, **values: Any) -> None:
-    """Change fields of a tensor everywhere; None removes a field."""
+    """Change fields of a tensor at all its places; None removes a field."""
     for table in _tables(data):
         for tensor in table:
             if tensor["name"] == name:
@@ -240,7 +240,7 @@ def _field_left_out(data: Json, rng: random.Random) -> None:
 
 @_change(weight=2)
 def _field_given(data: Json, rng: random.Random) -> None:
-    """Give an operation an optional tensor or number."""
+    """Give an operation a tensor, or a number, for one of its fields."""
     op = rng.choice(data["operations"])
     if op["operation"] not in DescriptorType.__members__:
         return
@@ -361,7 +361,7 @@ def _join(data: Json, rng: random.Random) -> None:
                 item[key] = uids.get(item[key], item[key])
     data["tensors"] += other["tensors"]
     data["operations"] += other["operations"]
-    if rng.random() < 0.7:  # one reads what the other writes
+    if rng.random() < 0.7:  # one reads the output of the other
         ports = [item for op in other["operations"] for item in _all_dicts(op) if "tensor" in item]
         shared = rng.choice(ports)["tensor"]
         old = next(tensor for tensor in data["tensors"] if tensor["name"] == shared)

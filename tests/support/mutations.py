@@ -1,4 +1,4 @@
-"""Random damage of texts and plain data, as in untrusted files."""
+"""Random damage to texts and plain data from a seed: possible contents of a file from elsewhere."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 __all__ = ["HOSTILE", "NONSENSE", "check_printed", "mutated_json", "mutated_text"]
 
-# What must not reach a terminal, or make a line of its own.
+# Characters that must not reach a terminal, or start a new line.
 HOSTILE = (
     "\x1b[31mred\x1b]0;title\x07",
     "a\n::error::b",
@@ -22,7 +22,7 @@ HOSTILE = (
 
 
 def check_printed(text: str) -> None:
-    """Check that a text is safe on a terminal and in a CI log."""
+    """Check that a text is safe on a terminal and in the log of a CI."""
     for line in text.split("\n"):
         assert line.isprintable(), f"not printable: {line!r}"
         assert not line.lstrip().startswith("::"), f"a command of a CI: {line!r}"
@@ -30,7 +30,7 @@ def check_printed(text: str) -> None:
 
 
 def mutated_text(rng: random.Random, text: str) -> str:
-    """Return a part of the log with a few random changes."""
+    """Return a part of the log with a few changes."""
     start = rng.randrange(len(text))
     part = text[start : start + rng.randrange(200, 14_000)]
     for _ in range(rng.randrange(1, 12)):
@@ -64,7 +64,7 @@ NONSENSE: tuple[Any, ...] = (
 
 
 def mutated_json(rng: random.Random, data: Any) -> Any:
-    """Return the value with a few parts replaced, dropped or duplicated."""
+    """Return the value with a few parts replaced, removed or duplicated."""
     data = copy.deepcopy(data)
     for _ in range(rng.randrange(1, 5)):
         place: Any = data

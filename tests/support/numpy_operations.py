@@ -1,4 +1,4 @@
-"""References of operations as loops or textbook formulas, independent of the interpreter."""
+"""References of operations, as loops over elements or by textbook formulas, without code of the interpreter."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def convolve(x: Array, w: Array, window: dict[str, tuple[int, ...]], *, turned: 
 def scatter_convolution(
     x: Array, w: Array, dy: Array, window: dict[str, tuple[int, ...]], *, turned: bool = False
 ) -> tuple[Array, Array]:
-    """Return dx and dw, distributing dy over both factors of every forward product."""
+    """Return dx and dw: every product of the forward pass adds dy to both of its factors."""
     dx, dw = np.zeros(x.shape), np.zeros(w.shape)
     for out, image, weight in _taps(x, w, window, turned):
         dx[image] += dy[out] * w[weight]
@@ -56,7 +56,7 @@ def _result_shape(x: tuple[int, ...], w: tuple[int, ...], window: dict[str, tupl
 
 
 def _taps(x: Array, w: Array, window: dict[str, tuple[int, ...]], turned: bool) -> Iterator[tuple[Any, Any, Any]]:
-    """Yield (index of result, of x, of w) of every product inside the image."""
+    """Yield (index of the result, of x, of w) of every product inside the image."""
     shape = _result_shape(x.shape, w.shape, window)
     per_group, filters = w.shape[1], w.shape[0] // (x.shape[1] // w.shape[1])
     for out in np.ndindex(*shape):
@@ -116,7 +116,7 @@ def batch_norm_gradients(x: Array, dy: Array, scale: Array, epsilon: float) -> t
 def _windows(
     x: tuple[int, ...], window: tuple[int, ...], stride: tuple[int, ...], before: tuple[int, ...], out: tuple[int, ...]
 ) -> Iterator[tuple[tuple[int, ...], list[tuple[int, ...] | None]]]:
-    """Yield each place of the result with its elements of x in row-major order, None on padding."""
+    """Yield each position of the result and its elements of x, in row-major order, None for padding."""
     for place in np.ndindex(*out):
         found: list[tuple[int, ...] | None] = []
         for tap in product(*map(range, window)):
@@ -126,7 +126,7 @@ def _windows(
 
 
 def max_pool(x: Array, out: tuple[int, ...], padding: float, **sides: Any) -> tuple[Array, Array]:
-    """Return the maximum of each window and its position; padding has one value."""
+    """Return the largest element of each window and its index in it; padding has one value."""
     y, index = np.zeros((*x.shape[:2], *out)), np.zeros((*x.shape[:2], *out), int)
     for n, c in np.ndindex(*x.shape[:2]):
         for place, found in _windows(x.shape, out=out, **sides):
@@ -137,7 +137,7 @@ def max_pool(x: Array, out: tuple[int, ...], padding: float, **sides: Any) -> tu
 
 
 def sum_pool(x: Array, out: tuple[int, ...], *, exclude: bool, **sides: Any) -> Array:
-    """Return the average of each window, over all places or those in the image."""
+    """Return the average of each window, over all of its positions or those in the image."""
     y = np.zeros((*x.shape[:2], *out))
     for n, c in np.ndindex(*x.shape[:2]):
         for place, found in _windows(x.shape, out=out, **sides):
@@ -147,7 +147,7 @@ def sum_pool(x: Array, out: tuple[int, ...], *, exclude: bool, **sides: Any) -> 
 
 
 def pool_gradient(x: Array, dy: Array, index: Array | None, *, exclude: bool = False, **sides: Any) -> Array:
-    """Return dx: for the indexed element of each window, or divided equally."""
+    """Return dx: dy goes to the element of each window with the given index, or in equal parts to all."""
     dx = np.zeros(x.shape)
     for n, c in np.ndindex(*x.shape[:2]):
         for place, found in _windows(x.shape, out=dy.shape[2:], **sides):

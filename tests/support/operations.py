@@ -1,4 +1,4 @@
-"""One small graph per kind of operation, with as many fields as cuDNN accepts."""
+"""One small graph for each kind of operation, with as many of its fields as cuDNN accepts."""
 
 from __future__ import annotations
 

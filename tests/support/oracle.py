@@ -1,10 +1,10 @@
-"""Compare the graph in cuDNN's log with the intended one, up to renamed uids.
+"""Structural comparison: is the graph that cuDNN received the intended graph, up to renaming of uids?
 
 cuDNN logs every operation graph it finalizes (``Log.operation_graphs()``). Both sides become a network of tensors and
-operations with plain attributes; colours spread along the links (Weisfeiler-Lehman) until they report items apart, and
+operations with plain attributes; colours spread along the links (Weisfeiler-Lehman) until they distinguish items, and
 the first step at which the colours of the two sides differ names the first difference. Equal colours are then proved
-by a one-to-one mapping of tensors. Operations inside others (the sub-graph and the softmax of fused attention) are
-items too, linked with the operation they belong to.
+by a one-to-one mapping of tensors. Nested operations (the sub-graph and the softmax of fused attention) are
+items too, linked with their parent operation.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
     "unnoticed",
 ]
 
-NO_CLIP = 1.7976931348623157e308  # what cuDNN holds as upper clip of a ReLU without one
+NO_CLIP = 1.7976931348623157e308  # cuDNN's value for the upper clip of a ReLU without one
 _PORTS = {
     "matA": "a",
     "matB": "b",
@@ -45,7 +45,7 @@ _PORTS = {
     "OutRunningVar": "output_running_var",
 }
 _INSIDE = "in the sub-graph of"
-_VIEW_ONLY = "CUDNN_RESHAPE_VIEW_ONLY"  # what a reshape is if nothing is said, logged since 9.22
+_VIEW_ONLY = "CUDNN_RESHAPE_VIEW_ONLY"  # the default mode of a reshape, logged since 9.22
 _UIDS = ("subgraph_input_uid", "subgraph_output_uid")
 _NAMED = (
     *("alpha", "beta", "mode", "phase", "comparison_mode", "dropout_probability", "output_scale", "rope_dim"),
@@ -56,7 +56,7 @@ _SPATIAL = {"pre_paddings": "pad", "filter_strides": "stride", "dilations": "dil
 
 @dataclass(frozen=True)
 class Item:
-    """A tensor or operation: its description, its attributes, and its links by port."""
+    """A tensor or an operation: a label for messages, its own attributes, and its links by port."""
 
     label: str
     attributes: tuple[tuple[str, Any], ...]
@@ -78,7 +78,7 @@ def plain_port(name: str) -> str:
     return plain.removesuffix("tensor") if plain == "seedtensor" else plain
 
 
-# Ours
+# Our side
 
 
 def _meant_tensor(tensor: Tensor) -> Item:
@@ -179,7 +179,7 @@ def _add_meant_op(network: dict[str, Item], op: Op, key: str, belongs: list[tupl
     network[key] = _item(f"operation {op.name!r}", {"operation": op.kind.c_name, **_meant_parameters(op)}, links)
 
 
-# The log's
+# The side of the log
 
 
 def _logged_tensor(record: Mapping[str, Any]) -> Item:
@@ -252,7 +252,7 @@ def _add_logged_op(
 
 
 def _neighbours(network: Network) -> dict[str, list[tuple[str, str]]]:
-    """Return the linked items of each item in either direction, with the port."""
+    """Return for each item its linked items, in either direction, and the port."""
     found: dict[str, list[tuple[str, str]]] = {key: [] for key in network}
     for key, item in network.items():
         for port, other in item.links:
@@ -269,12 +269,12 @@ def _spread(colours: Mapping[str, Any], neighbours: Mapping[str, list[tuple[str,
 
 
 def difference(graph: Graph, logged: Mapping[str, Any]) -> str | None:
-    """Return the first difference between an intended and a logged graph; None if equal."""
+    """Return the first difference between the intended graph and the logged one, None if they are the same."""
     return compare(meant_network(graph), logged_network(logged))
 
 
 def compare(mine: Network, theirs: Network) -> str | None:
-    """Return the first difference between two networks; None if they are equal up to names."""
+    """Return the first difference between an intended network and a logged one, None if a renaming makes them equal."""
     for what in "to":
         counts = [sum(key.startswith(what) for key in side) for side in (mine, theirs)]
         if counts[0] != counts[1]:
@@ -293,7 +293,7 @@ def compare(mine: Network, theirs: Network) -> str | None:
 
 
 def _odd_ones(colours: list[dict[str, int]], ours: Network, logs: Network) -> tuple[str, str] | None:
-    """Return two items with colours that are rarer on the other side, tensors first."""
+    """Return two items, as similar as possible, with colours that the other side has less often, tensors first."""
     counts = [Counter(side.values()) for side in colours]
     if counts[0] == counts[1]:
         return None
@@ -320,7 +320,7 @@ def _say(mine: Item, theirs: Item, ours: Network, logs: Network, step: int) -> s
 def _mapping(
     mine: Network, theirs: Network, left: Mapping[str, int], right: Mapping[str, int]
 ) -> dict[str, str] | None:
-    """Return the logged item for each of ours, by backtracking over items of equal colour."""
+    """Return the logged item of each of ours, by backtracking over items of equal colour."""
     order = sorted(mine, key=lambda key: (key[0] == "t", key))
     choices = {key: [other for other in theirs if right[other] == left[key]] for key in order}
 
@@ -345,7 +345,7 @@ def _mapping(
 
 
 def unnoticed(logged: Mapping[str, Any], find: Callable[[Mapping[str, Any]], str | None]) -> list[tuple[Any, ...]]:
-    """Change each logged number, flag and name once; return the paths where `find` finds no difference."""
+    """Change each logged number, flag and name, one at a time; return the paths where `find` finds no difference."""
     missed = []
     for path in _paths(logged):
         other = copy.deepcopy(dict(logged))
@@ -377,6 +377,6 @@ def _changed(value: Any) -> Any:
 
 
 def assert_same_graph(graph: Graph, logged: Mapping[str, Any]) -> None:
-    """Fail with the first difference if cuDNN got another graph than intended."""
+    """Fail with the first difference if cuDNN received another graph than the intended one."""
     found = difference(graph, logged)
     assert found is None, found

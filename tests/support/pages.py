@@ -1,7 +1,7 @@
-"""The code blocks of all site pages and the README, by language.
+"""The code blocks on every page of the site and the README, by their language.
 
-``python`` is run and prints what is after ``# ->``; ``sh`` is run. What needs a GPU, torch, a cluster or another
-program is ``py`` or ``console``, and is only read: its names, commands and options exist. ``text`` is what is printed.
+``python`` is run and has to print the text after ``# ->``; ``sh`` is run. Code that needs a GPU, torch, a cluster or
+another program is ``py`` or ``console``, and only checked: names, commands and options exist. ``text`` is output.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Calls of a shape class on torch tensors, with float64 results per sequence."""
+"""Calls of a shape class on torch tensors, and their expected results: float64, one sequence at a time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RESULTS = {False: ("o", "stats"), True: ("dq", "dk", "dv")}
 
 @dataclass(frozen=True)
 class Kind:
-    """The common properties of the calls of a class."""
+    """Common properties of the calls of a class."""
 
     heads: int = 4
     kv_heads: int = 2
@@ -65,7 +65,7 @@ class Call:
     lens_q: list[int]
     lens_kv: list[int]
     seed: int = 0
-    most: tuple[int, int] | None = None  # rows of each dense sequence; the longest length if not given
+    most: tuple[int, int] | None = None  # rows of each dense sequence; by default the longest length
     buffers: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -182,7 +182,7 @@ def reference(kind: Kind, x: Mapping[str, Any], call: Call) -> dict[str, Any]:
 
 
 def error(found: Any, want: Any) -> float:
-    """Return the largest error relative to the largest element; infinite where infinities or NaN differ."""
+    """Return the largest error relative to the largest element; infinite if infinities or NaN differ."""
     torch = _torch()
     found, finite = found.double(), torch.isfinite(want)
     if not want.numel():

@@ -1,7 +1,7 @@
-"""Query the real libcudnn about single attributes through ctypes, in a child process that may crash.
+"""Queries of the real libcudnn about single attributes through plain ctypes, in a child process that may crash.
 
-Uses nothing of the package on purpose: the package's facts are checked against it. Run as a script it reads
-one JSON question per line and answers each on a line of its own.
+It uses no part of the package, because it checks the package's facts. As a script it reads
+one JSON query per line and answers each with a line.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ TENSOR, TENSOR_IS_BY_VALUE, BOOLEAN = 17, 908, 2
 
 @dataclass(frozen=True)
 class Query:
-    """The query whether a new descriptor accepts this attribute with this type and count.
+    """Query whether a new descriptor of this kind accepts this attribute with this type and count.
 
-    ``element`` is the descriptor type of the elements, where they are descriptors; ``addresses`` fills a
+    ``element`` is the descriptor type of the elements, if they are descriptors; ``addresses`` fills a
     VOID_PTR array with the address of zeroed memory instead of zeros; ``by_value`` makes a tensor by-value.
     """
 
@@ -53,7 +53,7 @@ def library() -> Path:
 
 
 def run_query(questions: Iterable[Query]) -> list[Answer]:
-    """Answer every query, starting a new child after each crash."""
+    """Answer every query, with a new child after each one that crashes it."""
     waiting = list(questions)
     answers: list[Answer] = []
     while waiting:
@@ -107,7 +107,7 @@ class _Library:
         if question.type == VOID_PTR:
             target = ctypes.addressof(_ZEROS) if question.addresses else 0
             return (ctypes.c_uint64 * room)(*[target] * room)
-        return (ctypes.c_int64 * (2 * room))(*[1] * (2 * room))  # a fraction takes two
+        return (ctypes.c_int64 * (2 * room))(*[1] * (2 * room))  # a fraction needs two
 
     def answer(self, question: Query) -> tuple[int, str]:
         self.last_error()
@@ -130,7 +130,7 @@ _ZEROS = (ctypes.c_int64 * 64)()
 
 
 def main() -> None:
-    """Answer the questions on standard input."""
+    """Answer the queries on standard input."""
     cudnn = _Library()
     for line in sys.stdin:
         print(json.dumps(cudnn.answer(Query(**json.loads(line)))), flush=True)

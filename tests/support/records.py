@@ -1,4 +1,4 @@
-"""Records of GPU runs in logs/. Tests that need a missing record are skipped with the command that writes it."""
+"""Records of runs on a GPU, under logs/. A test without its record is skipped with the command that writes it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 __all__ = ["COMMANDS", "LOGS", "need_record", "needs_records", "read_record", "record_paths"]
 
 LOGS = Path(__file__).parents[2] / "logs"
-# The command that writes a record, by how its name begins.
+# The command that writes a record, by the prefix of its name.
 COMMANDS: Mapping[str, str] = {
     "bench-": "python -m benchmarks run --output logs/NAME",
     "deep-scores-": "python -m tools.records.deep_scores logs/NAME",
@@ -28,7 +28,7 @@ COMMANDS: Mapping[str, str] = {
 
 
 def _reason(name: str) -> str:
-    """Return why a test is skipped: the record that is missing and the command that writes it."""
+    """Return the reason of a skip: the missing record and the command that writes it."""
     command = next(command for start, command in COMMANDS.items() if name.startswith(start))
     return f"did not run: no record logs/{name}; {command.replace('NAME', name.replace('*', 'NAME'))}"
 
@@ -46,13 +46,13 @@ def read_record(name: str) -> Any:
 
 
 def record_paths(start: str) -> list[Any]:
-    """Return the records with this prefix to parametrize a test; without any, one skipped case."""
+    """Return the records with names of this prefix, to parametrize a test; without any, one case that is skipped."""
     paths = sorted(LOGS.glob(f"{start}*.json"))
     return [pytest.param(path, id=path.stem) for path in paths] or [_skipped(start)]
 
 
 def needs_records(start: str, found: Iterable[str]) -> list[Any]:
-    """Return values found in records with this prefix to parametrize a test; skipped if there are none."""
+    """Return the values found in records with this prefix, to parametrize a test; one skipped case if empty."""
     return list(found) or [_skipped(start)]
 
 

@@ -1,4 +1,4 @@
-"""Handmade verdicts, matrix and remedies, to test reports. Loads no library."""
+"""Verdicts, a matrix and remedies built by hand, for tests of reports. Loads no library."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STATUS = "CUDNN_STATUS_NOT_SUPPORTED"
 
 def two_matmuls(name: str = "two_matmuls", *, ordered: bool = True, size: int = 10) -> Graph:
     """Return o = (q @ k) @ v with s in between, in F16x16 order or in none."""
-    g = GraphBuilder(name.replace("\ud800", "\ufffd"), io_type=DataType.HALF)  # a name is text that UTF-8 holds
+    g = GraphBuilder(name.replace("\ud800", "\ufffd"), io_type=DataType.HALF)  # a name is text that UTF-8 can encode
     q, k, v = g.tensor("q", (1, size, 64), alignment=2), g.tensor("k", (1, 64, size)), g.tensor("v", (1, size, 64))
     order = TensorReordering.F16x16 if ordered else TensorReordering.NONE
     g.matmul(g.matmul(q, k, name="s", data_type=DataType.HALF, reordering=order), v, name="o", virtual=False)
@@ -27,7 +27,7 @@ def two_matmuls(name: str = "two_matmuls", *, ordered: bool = True, size: int = 
 
 
 def stages(outcome: Outcome, last: str, detail: str = "") -> tuple[Stage, ...]:
-    """Return the states of the stages for a query that ended at `last`."""
+    """Return the reports of the stages for a query that reached `last`."""
     index = STAGES.index(last)
     said = {Outcome.SUPPORTED: "passed", Outcome.NOT_SUPPORTED: "refused", Outcome.NOT_JUDGED: "crashed"}[outcome]
     states = ["passed"] * index + [said] + ["not reached"] * (len(STAGES) - index - 1)
@@ -35,7 +35,7 @@ def stages(outcome: Outcome, last: str, detail: str = "") -> tuple[Stage, ...]:
 
 
 def verdict(graph: Graph, outcome: Outcome = Outcome.NOT_SUPPORTED, **changes: Any) -> Verdict:
-    """Return a verdict on `graph` for an L40S."""
+    """Return a verdict on `graph` as for an L40S."""
     refused = Candidate(
         "A",
         0,
@@ -75,7 +75,7 @@ def verdict(graph: Graph, outcome: Outcome = Outcome.NOT_SUPPORTED, **changes: A
 
 
 def small_matrix(*names: str) -> Matrix:
-    """Return a matrix with every kind of cell, and a missing one."""
+    """Return a matrix with every kind of cell, and one missing cell."""
     targets, versions = ("sm80", "sm89", "sm90"), ("9.14.0", "9.19.0", "9.24.0", "9.25.0", "9.28.0")
     kinds = [
         Cell(Outcome.SUPPORTED, engines=(0, 8), stage="engine config"),
@@ -95,7 +95,7 @@ def small_matrix(*names: str) -> Matrix:
 
 
 def report() -> dict[str, Any]:
-    """Return arguments of ``render_page`` for a page with all its parts."""
+    """Return the arguments of ``render_page`` for a page with all its parts."""
     graph, plain = two_matmuls(), two_matmuls(ordered=False)
     hostile = two_matmuls(HOSTILE)
     good = verdict(plain, Outcome.SUPPORTED)

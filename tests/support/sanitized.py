@@ -1,4 +1,4 @@
-"""Run a few attention graphs once, under compute-sanitizer."""
+"""A few attention graphs, each run once under compute-sanitizer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CASES: dict[str, tuple[bool, dict[str, Any]]] = {
 
 
 def _make_context() -> None:
-    """Make the GPU's context current, so that requesting one is not reported as an error."""
+    """Make the GPU's context current, so that querying it is no driver error."""
     cuda, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
     assert not cuda.cuInit(0)
     assert not cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
@@ -31,7 +31,7 @@ def _make_context() -> None:
 
 
 def main() -> None:
-    """Run every case and report agreement with the reference."""
+    """Run every case and print that it agrees with the reference."""
     _make_context()
     version = open_target().library.version
     for name, (backward, options) in CASES.items():

@@ -1,6 +1,6 @@
-"""Build ``fast_call.c`` and its neighbours with AddressSanitizer and UndefinedBehaviorSanitizer, and run tests on them.
+"""Builds of ``fast_call.c`` and others with AddressSanitizer and UndefinedBehaviorSanitizer, and runs with them.
 
-As a plugin of pytest (``-p tests.support.sanitizing``) it has the package use the file that ``SANITIZED`` names.
+As a plugin of pytest (``-p tests.support.sanitizing``) it makes the package use the file named by ``SANITIZED``.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from tests.support.child import ROOT, Finished, run_python
 __all__ = ["CXX_FLAGS", "FLAGS", "FOUND", "build", "environment", "run_tests"]
 
 FLAGS = ("-g", "-O1", "-fPIC", "-shared", "-fno-omit-frame-pointer", "-fsanitize=address,undefined")
-# For C++; the types of torch that are not sanitized cannot be looked at.
+# For C++; torch's types are not sanitized, so they cannot be checked.
 CXX_FLAGS = "-g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize=vptr"
-FOUND = ("AddressSanitizer", "runtime error:")  # what the sanitizers say where there is something
+FOUND = ("AddressSanitizer", "runtime error:")  # texts of the sanitizers' reports
 NATIVE = ROOT / "cudnn_backend_py" / "native"
 VARIABLE = "SANITIZED"
 
@@ -36,12 +36,12 @@ def build(folder: Path) -> Path:
 
 
 def environment(library: Path | None = None) -> dict[str, str]:
-    """Return an environment with the sanitizer's runtime loaded first, as Python itself is not sanitized."""
-    names = ("libasan.so", "libubsan.so", "libstdc++.so.6")  # the last for the exceptions of cuDNN
+    """Return the environment of a process that uses it: Python is not sanitized, so the runtime is loaded first."""
+    names = ("libasan.so", "libubsan.so", "libstdc++.so.6")  # the last one for the exceptions of cuDNN
     paths = [subprocess.check_output(["gcc", f"-print-file-name={name}"], text=True).strip() for name in names]
-    # Python keeps memory at its end; cuDNN's own faults are not ours, and its stacks cannot be read quickly.
+    # Python keeps memory at its end; cuDNN's own errors are not ours, and its stacks cannot be read quickly.
     options = "detect_leaks=0:handle_segv=0:verify_asan_link_order=0:detect_odr_violation=0:abort_on_error=1"
-    options += ":allocator_may_return_null=1"  # too much memory is an error of the program that it handles
+    options += ":allocator_may_return_null=1"  # a failed allocation is an error that the program handles
     lib = cudnn()
     # dlopen is the sanitizer's, so that cuDNN's own RUNPATH does not count.
     folders = {str(Path(path).parent) for path in (lib.path, lib.nvrtc.path, lib.cublaslt.path) if path}

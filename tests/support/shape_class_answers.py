@@ -1,6 +1,6 @@
-"""Print as JSON the class plans of this process's cuDNN for described GPUs: ``{gpu: {case: why not}}``.
+"""Print as JSON which class plans this process's cuDNN builds for described GPUs: ``{gpu: {case: reason}}``.
 
-An empty text is a plan that was built, or whose engine configs cuDNN supports where building was not requested.
+An empty reason is a plan that was built, or engine configs that cuDNN supports if no build was requested.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cudnn_backend_py.plans.build import build
 from cudnn_backend_py.plans.select import Selection, select
 from cudnn_backend_py.target import Target, using
 
-BUILT = ("causal", "causal backward")  # building takes a second each
+BUILT = ("causal", "causal backward")  # a build takes a second each
 CASES: dict[str, dict[str, Any]] = {
     "causal": {"causal": True, "kv_heads": 2},
     "window": {"causal": True, "left_bound": 64, "alignment": "bottom_right"},
@@ -36,7 +36,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def answer(gpu: str) -> dict[str, str]:
-    """Return why each case has no class plan on a described GPU."""
+    """Return the reason why each case has no class plan on a described GPU."""
     found: dict[str, str] = {}
     with using(gpu) as target:
         for name, options in CASES.items():

@@ -1,4 +1,4 @@
-"""Torch streams that wait for a test, however long the host takes."""
+"""Torch streams that wait for a test, regardless of the host's speed."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from cudnn_backend_py.native.cuda import driver_function
 __all__ = ["held_back"]
 
 _AT_LEAST = 0  # CU_STREAM_WAIT_VALUE_GEQ
-_LONGEST_S = 60.0  # a call that waits for the stream ends then, and the test says so
+_LONGEST_S = 60.0  # after this time a call that waits for the stream ends, and the test reports it
 
 
 @contextmanager
 def held_back(torch: Any, stream: Any) -> Iterator[None]:
-    """Delay work given to a stream in a block until the block ends. C: ``cuStreamWaitValue32``."""
+    """Hold back all work of a stream until the end of the block. C: ``cuStreamWaitValue32``."""
     flag = torch.zeros(1, dtype=torch.int32, pin_memory=True)
     wait = driver_function("cuStreamWaitValue32_v2")
     place = ctypes.c_uint64(flag.data_ptr())

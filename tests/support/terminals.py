@@ -1,4 +1,4 @@
-"""Run commands in this process, in a pipe or in a terminal of any width."""
+"""Commands run in this process, with a pipe or a terminal of any width."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 class Ran:
-    """How a command ended, and its output without colours and cursor movements."""
+    """Exit code and output of a command, without colours and cursor movement."""
 
     def __init__(self, code: int, out: str, err: str) -> None:
         self.code = code
@@ -27,12 +27,12 @@ class Ran:
 
 
 def run_at(call: Callable[[], object], width: int | None, *, terminal: bool) -> Ran:
-    """Call a function that ends in SystemExit or returns.
+    """Call a function that returns or raises SystemExit.
 
     Parameters
     ----------
     width
-        Columns: of the terminal, or in a pipe what ``COLUMNS`` says; None for no such variable.
+        Columns: of the terminal, or for a pipe the value of ``COLUMNS``; None for no such variable.
     """
     columns = {} if terminal or width is None else {"COLUMNS": str(width)}
     kept = {name: text for name, text in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}

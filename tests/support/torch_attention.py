@@ -1,4 +1,4 @@
-"""Compare errors of this package's flash graphs with those of torch's flash backend, on the same inputs."""
+"""Errors of this package's flash graphs compared with those of torch's flash backend, on the same inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention in torch and float64 on the tensors' device, and conversions of packed tokens and pages."""
+"""Attention in torch and float64 on the device of its tensors, and conversions from packed tokens and pages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Masks", "attend", "error", "fill_pages", "gradients", "pack", "unpac
 
 @dataclass(frozen=True)
 class Masks:
-    """The masks of attention; bounds and alignment as in :class:`cudnn_backend_py.graph.attention.Attention`."""
+    """Masks of attention; bounds and alignment as in :class:`cudnn_backend_py.graph.attention.Attention`."""
 
     left_bound: int | None = None
     right_bound: int | None = None
@@ -99,9 +99,9 @@ def pack(x: Any, lengths: list[int]) -> Any:
 
 
 def fill_pages(x: Any, lengths: list[int], page_size: int, spare: int, seed: int) -> tuple[Any, Any]:
-    """Return pages [pages, page_size, h, d] in shuffled order and the block table of sequences [b, h, s, d].
+    """Return pages [pages, page_size, h, d] and the block table of sequences [b, h, s, d], in shuffled order.
 
-    Pages that no sequence has are NaN; after the end of a sequence its last page holds large numbers.
+    Pages without a sequence are NaN; after the end of a sequence, its last page holds large numbers.
     """
     import torch
 
@@ -118,7 +118,7 @@ def fill_pages(x: Any, lengths: list[int], page_size: int, spare: int, seed: int
 
 
 def error(found: Any, want: Any, floor: float = 0.3) -> float:
-    """Return the relative Frobenius error, with values counted as at least `floor` on average.
+    """Return the relative Frobenius error; the average magnitude counts as at least `floor`.
 
     Gradients of one key are zero, and rounding is not.
     """

@@ -1,4 +1,4 @@
-"""Tiny wheels laid out like cuDNN's, to test unpacking, checking and installing. Their libraries are not loaded."""
+"""Tiny wheels with the layout of cuDNN's, to unpack, check and install. Their libraries are never loaded."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def make_wheel(
     files: dict[str, bytes] = JIT_FILES,
     recorded: dict[str, str | None] | None = None,
 ) -> Path:
-    """Write a wheel; ``recorded`` overrides hashes in its RECORD, None omits the file from it."""
+    """Write a wheel; ``recorded`` overrides the hashes in its RECORD, None omits the file from it."""
     stem = f"{project.replace('-', '_')}-{version}"
     information = {
         f"{stem}.dist-info/METADATA": b"Metadata-Version: 2.1\nName: %b\nVersion: %b\n"
@@ -62,7 +62,7 @@ def make_wheel(
 
 
 def make_index(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Write a folder of wheels as pip's only index."""
+    """Write a folder of wheels, and make it pip's only index."""
     make_wheel(folder)
     make_wheel(folder, "nvidia-cuda-nvrtc-cu12", "12.9.86", NVRTC_FILES)
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
@@ -72,7 +72,7 @@ def make_index(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def place(root: Path, version: str = "9.19.0.56", cuda: str = "12", wheel: Path | None = None) -> store.Installed:
-    """Put a version into the store without pip."""
+    """Put a version into the version store without pip."""
     root.mkdir(mode=0o700, exist_ok=True)
     if wheel is None:
         wheel = make_wheel(root.parent / "placed", f"nvidia-cudnn-jit-cu{cuda}", version)

@@ -1,4 +1,4 @@
-"""Wrong scales or modes in one operation of the interpreter, and graphs of each family to find them."""
+"""A wrong scale or a wrong mode in one operation of the interpreter, and graphs of each family that reveal it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def wrong_scale(kind: DescriptorType, factor: float) -> Iterator[None]:
 
 @contextmanager
 def wrong_mode(mode: PointwiseMode, other: PointwiseMode) -> Iterator[None]:
-    """Make the interpreter compute another mode."""
+    """Let the interpreter compute another mode instead of one."""
     tables: tuple[dict[PointwiseMode, Any], ...] = (pointwise.UNARY, pointwise.BINARY, pointwise.BACKWARD)
     (table,) = (table for table in tables if mode in table)
     right = table[mode]
@@ -62,7 +62,7 @@ def wrong_mode(mode: PointwiseMode, other: PointwiseMode) -> Iterator[None]:
 
 
 def _convolution(kind: DataType) -> Graph:
-    """A convolution, bias and ReLU."""
+    """Return a convolution, bias and ReLU."""
     g = GraphBuilder("convolution", io_type=kind)
     x, w = (
         g.tensor(name, dims, strides="channels_last") for name, dims in (("x", (4, 32, 8, 8)), ("w", (32, 32, 3, 3)))
@@ -81,7 +81,7 @@ def _filter_gradient(kind: DataType) -> Graph:
 
 
 def _matmul(kind: DataType) -> Graph:
-    """A matmul with a bias; for 8-bit floats with a scale that uses the type's range."""
+    """Return a product with a bias; for 8-bit floats with a scale, so that results use the range of the type."""
     g = GraphBuilder("matmul", io_type=kind)
     b = g.tensor("b", (2, 64, 256), strides=(64 * 256, 1, 64))
     c = g.matmul(g.tensor("a", (2, 128, 64)), b)
@@ -163,4 +163,4 @@ MODES: dict[str, tuple[Callable[[], Graph], PointwiseMode, PointwiseMode]] = {
     "the smaller for the larger": (lambda: _of_one(P.MAX), P.MAX, P.MIN),
     "a causal mask off by one": (_causal, P.CMP_GE, P.CMP_GT),
 }
-"""By what is wrong: the graph, the mode that the interpreter computes wrongly, and what it computes for it."""
+"""By the wrong result: the graph, the mode that the interpreter computes wrongly, and the mode it computes instead."""

@@ -1,4 +1,4 @@
-"""Forty varied graphs to compare verdicts for described and live GPUs."""
+"""Forty varied graphs, to compare verdicts with and without a device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``python -m tests.torture [AREA ...] [--minutes M | --rounds N] [--seed S]``."""
+"""Command line of the attacks: ``python -m tests.torture [AREA ...] [--minutes M | --rounds N] [--seed S]``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.torture.harness import AREAS, run_area
 
 
 def main() -> int:
-    """Run the areas in order, each for its share of the time; exit 1 if a promise was broken."""
+    """Run the areas one after the other, each for its share of the time; exit with 1 if a promise was broken."""
     parser = argparse.ArgumentParser(prog="python -m tests.torture", description=__doc__)
     parser.add_argument("areas", nargs="*", metavar="AREA", help=f"of {', '.join(AREAS)}; all if none is given")
     parser.add_argument("--minutes", type=float, default=5.0, help="time for all areas together")

@@ -1,7 +1,7 @@
-"""Compare verdicts on an idle and on a busy machine: the same graphs explained by one and by six processes.
+"""Verdicts on a quiet and on a busy machine: the same graphs explained by one process, then by six in parallel.
 
-``python -m tests.torture.busy`` does so for random graphs, mostly refused ones, some of which are built, and prints
-what differs.
+``python -m tests.torture.busy`` does so for random graphs, mostly refused ones, some with plans, and prints
+the differences.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from cudnn_backend_py.diagnose.fork import TIME_RAN_OUT
 from tests.torture.harness import VERSIONS
 from tests.torture.remedies import TARGETS, draw
 
-__all__ = ["compare_answers", "questions"]
+__all__ = ["compare_answers", "draw_queries"]
 
 LIMIT_S = 600.0
-_REFUSED = 0.8  # of the graphs, at least
+_REFUSED = 0.8  # share of refused graphs, at least
 
 
-def questions(count: int, seed: int, built: float = 0.2) -> list[Query]:
-    """Return queries about random graphs, four in five of them refused; `built` ones request plans."""
+def draw_queries(count: int, seed: int, built: float = 0.2) -> list[Query]:
+    """Return queries of random graphs; four in five are refused, and `built` of them build plans."""
     rng = random.Random(f"busy {seed}")
     drawn = {version: draw(rng, version) for version in VERSIONS}
     found: list[Query] = []
@@ -44,14 +44,14 @@ def questions(count: int, seed: int, built: float = 0.2) -> list[Query]:
     return found
 
 
-def explain_all(asked: Sequence[Query], processes: int) -> list[Verdict]:
-    """Return the verdicts from a number of concurrent processes."""
+def explain_all(queries: Sequence[Query], processes: int) -> list[Verdict]:
+    """Return the verdicts of this many parallel processes."""
     with Judge(limit_s=LIMIT_S) as judge, ThreadPoolExecutor(processes) as pool:
-        return list(pool.map(judge.run_query, asked))
+        return list(pool.map(judge.run_query, queries))
 
 
 def compare_answers(alone: Sequence[Verdict], busy: Sequence[Verdict]) -> tuple[Counter[str], list[str]]:
-    """Return counts, and a line for each pair of verdicts that differ without a time limit."""
+    """Return counts, and a line for each pair of verdicts that differ without a report of a time limit."""
     counts: Counter[str] = Counter()
     lines = []
     for one, other in zip(alone, busy, strict=True):
@@ -73,21 +73,21 @@ def _answer(verdict: Verdict) -> tuple[object, ...]:
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    """Explain random graphs alone and concurrently, and print differences."""
+    """Explain random graphs one at a time and several at a time, and print the differences."""
     parser = argparse.ArgumentParser(prog="python -m tests.torture.busy", description=main.__doc__)
     parser.add_argument("--graphs", type=int, default=200)
     parser.add_argument("--processes", type=int, default=6)
     parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args(given)
-    asked = questions(chosen.graphs, chosen.seed)
+    queries = draw_queries(chosen.graphs, chosen.seed)
     times = [time.monotonic()]
     answers = []
     for processes in (1, chosen.processes):
-        answers.append(explain_all(asked, processes))
+        answers.append(explain_all(queries, processes))
         times.append(time.monotonic())
-        print(f"{len(asked)} graphs, {processes} at a time: {times[-1] - times[-2]:.0f} s", flush=True)
+        print(f"{len(queries)} graphs, {processes} at a time: {times[-1] - times[-2]:.0f} s", flush=True)
     counts, lines = compare_answers(*answers)
-    counts["built"] = sum(question.build for question in asked)
+    counts["built"] = sum(question.build for question in queries)
     print("\n".join([*(f"{count:>6}  {what}" for what, count in sorted(counts.items())), *lines]))
     print(f"{len(lines)} differ")
     return int(bool(lines))

@@ -1,4 +1,4 @@
-"""Run the command line with random bad arguments and files, and Ctrl-C at random moments; no process may remain."""
+"""The command line as processes: random bad arguments and files, Ctrl-C at random times, and no processes left."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tests.support.child import ROOT
 from tests.support.mutations import HOSTILE, check_printed
 from tests.torture.harness import Broken
 
-LINES = 4  # of a round, and half as many interrupted
+LINES = 4  # per round, and half as many interrupted
 LIMIT_S = 120.0
-_LEFT_S = 20.0  # until a child that lost its parent has noticed
+_LEFT_S = 20.0  # until an orphaned child has noticed
 _MARK = "CUDNN_BACKEND_TORTURE"
-# Says when the command is called: before that Ctrl-C is Python's affair.
+# Prints a mark when the command starts: before that, Python itself handles Ctrl-C.
 _START = """
 import os, sys
 ready = int(sys.argv.pop(1))
@@ -75,7 +75,7 @@ def attack(seed: int, folder: Path) -> Counter[str]:
 
 
 def _changed(rng: random.Random, arguments: list[str]) -> list[str]:
-    """Return a command line with words dropped, duplicated, replaced or added; it must not use the network."""
+    """Return a command line with words removed, duplicated, replaced or added; never one that uses the network."""
     changed = list(arguments)
     for _ in range(rng.randrange(3)):
         at = rng.randrange(1, len(changed) + 1)
@@ -86,7 +86,7 @@ def _changed(rng: random.Random, arguments: list[str]) -> list[str]:
 
 
 def _run(arguments: list[str], folder: Path, interrupt_after_s: float | None) -> int:
-    """Return the exit code, after checking it, the output, and that no process remains."""
+    """Return the exit code; check the code, the output, and that no process is left."""
     mark = f"{os.getpid()}-{time.monotonic_ns()}"
     private = {_MARK: mark, "CUDNN_BACKEND_PLAN_CACHE": str(folder / "plans"), "PYTHONPATH": str(ROOT)}
     reading, writing = os.pipe()
@@ -113,14 +113,14 @@ def _run(arguments: list[str], folder: Path, interrupt_after_s: float | None) ->
         except subprocess.TimeoutExpired:
             child.kill()
             raise Broken(f"{arguments} did not end in {LIMIT_S:g} s") from None
-    left = _wait_for_the_others(mark)
+    left = _end_remaining(mark)
     code = child.returncode
     if code == -signal.SIGINT and interrupt_after_s is not None:
-        code = 130  # Ctrl-C when all was done and Python, on its way out, had given up its handlers
+        code = 130  # Ctrl-C after the end of the work, when Python had already removed its handlers
     what = f"{arguments}, interrupted after {interrupt_after_s}: exit code {code}\n{out}\n{err}"
     if left:
         raise Broken(f"left after: {left}\n{what}")
-    theirs = arguments[:1] == ["why"]  # it runs a program, whose exceptions are as Python shows them
+    theirs = arguments[:1] == ["why"]  # it runs a program, and Python prints that program's exceptions
     if code not in (0, 1, 2, 130) or ("Traceback" in err + out and not theirs):
         raise Broken(what)
     check_printed(err)
@@ -129,8 +129,8 @@ def _run(arguments: list[str], folder: Path, interrupt_after_s: float | None) ->
     return code
 
 
-def _wait_for_the_others(mark: str) -> list[str]:
-    """Return our marked processes that still exist after a while, and end them."""
+def _end_remaining(mark: str) -> list[str]:
+    """Return the processes with our mark that still run after a while, and end them."""
     deadline = time.monotonic() + _LEFT_S
     while found := _marked(mark):
         if time.monotonic() > deadline:
@@ -148,6 +148,6 @@ def _marked(mark: str) -> list[int]:
         try:
             if wanted in place.read_bytes().split(b"\0"):
                 found.append(int(place.parent.name))
-        except OSError:  # ended meanwhile, or somebody else's
+        except OSError:  # already ended, or of another user
             continue
     return found

@@ -1,8 +1,8 @@
 """A changing environment: each answer must equal that of a new process at the time of the query.
 
 Working folder, target files, environment variables, library files, installed patch versions and file times change at
-random, between questions and during them. A fresh process, which knows no cache and no judge, gives the expected answer
-for the content that the harness knows to be in place.
+random, between queries and during them. A fresh process, without cache and judge, gives the expected answer
+for the current content of the folders, which the test keeps track of.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from examples import flash_forward, forum_two_matmul
 from tests.support.child import run_code
 from tests.torture.harness import Broken
 
-STEPS = 60  # of a round
+STEPS = 60  # per round
 TARGETS = ("sm80", "sm89", "sm90", "sm100")
-SOURCES = ("9.14.0", "9.19.0", "9.24.0")  # versions whose files are put in place under other names
+SOURCES = ("9.14.0", "9.19.0", "9.24.0")  # versions with files that are installed under other names
 SWITCH = "NVIDIA_TF32_OVERRIDE"
 IRRELEVANT = ("LANG", "CUDNN_VERSION", "COLUMNS", "CUDNN_LOGLEVEL_DBG")
 NAME = "9.90"  # of the version that is installed in several patches
@@ -62,7 +62,7 @@ print("\\n" + json.dumps([[*place, asdict(cell)] for place, cell in found.cells.
 
 
 def attack(seed: int, folder: Path, steps: int = STEPS) -> Counter[str]:
-    """Change something and query, many times."""
+    """Change the environment and judge, many times."""
     before, here = dict(os.environ), Path.cwd()
     try:
         with World(random.Random(seed), folder) as world:
@@ -75,7 +75,7 @@ def attack(seed: int, folder: Path, steps: int = STEPS) -> Counter[str]:
 
 @cache
 def graphs() -> dict[str, Graph]:
-    """Return graphs whose answers depend on the target, the version, or the switch for TF32."""
+    """Return graphs with answers that depend on the target, the version, or the switch for TF32."""
     tf32 = GraphBuilder("tf32", io_type=DataType.FLOAT)
     product = tf32.matmul(tf32.tensor("a", (2, 16, 3)), tf32.tensor("b", (2, 3, 17)))
     tf32.pointwise(PointwiseMode.IDENTITY, tf32.pointwise(PointwiseMode.SQRT, product), virtual=False)
@@ -90,7 +90,7 @@ _START, _ROOT = dict(os.environ), default_root()
 
 
 def expected(name: str, target: str, source: str, switch: str | None) -> Cell:
-    """Return the answer of a new process with the originally installed libraries."""
+    """Return the answer of a fresh process, with the libraries in their original place."""
     key = (name, target, source, switch)
     if key not in _expected:
         environment = child_environment(require_installed(source, root=_ROOT))
@@ -102,7 +102,7 @@ def expected(name: str, target: str, source: str, switch: str | None) -> Cell:
 
 
 class World:
-    """Folders, files and variables with known contents, and the processes that query."""
+    """Folders, files and variables, their known contents, and the judges."""
 
     def __init__(self, chance: random.Random, folder: Path) -> None:
         self.chance = chance
@@ -143,19 +143,25 @@ class World:
             *(self.change_folder, self.change_target, self.change_target, self.change_switch, self.change_switch),
             *(self.change_irrelevant, self.change_own_library, self.change_patches, self.change_times),
         ]
-        asks = [
-            *(self.ask_judge, self.ask_judge, self.judge_in_children, self.judge_in_children, self.ask_threads),
-            *(self.ask_processes, self.ask_while_something_changes, self.ask_new_process),
+        queries = [
+            *(
+                self.judge_in_process,
+                self.judge_in_process,
+                self.judge_in_children,
+                self.judge_in_children,
+                self.judge_in_threads,
+            ),
+            *(self.judge_in_processes, self.judge_during_change, self.judge_in_new_process),
         ]
         for _ in range(steps):
             for _ in range(self.chance.randrange(3)):
                 change = self.chance.choice(changes)
                 change()
                 self.counts[change.__name__.replace("_", " ")] += 1
-            self.chance.choice(asks)()
+            self.chance.choice(queries)()
         return self.counts
 
-    # what changes
+    # changes
 
     def change_folder(self) -> None:
         self.place = self.folder / self.chance.choice(("one", "two"))
@@ -185,12 +191,12 @@ class World:
             os.environ[name] = self.chance.choice(("0", "1"))
 
     def change_own_library(self) -> None:
-        """Replace the library files of ``CUDNN_BACKEND_LIBRARY``, keeping sizes and times."""
+        """Replace the library files of ``CUDNN_BACKEND_LIBRARY``; each new file keeps size and time of the old one."""
         self.own = self.chance.choice(SOURCES)
         self._put(self.sources[self.own] / "lib", self.folder / "own")
 
     def change_patches(self) -> None:
-        """Install or remove a patch version, which changes the meaning of ``9.90``."""
+        """Install or remove a patch version: the meaning of ``9.90`` changes."""
         patch = self.chance.randrange(3)
         if patch in self.patches and len(self.patches) > 1:
             shutil.rmtree(self.root / f"{NAME}.{patch}.1-cu12")
@@ -199,14 +205,14 @@ class World:
             self._install(patch, self.chance.choice(SOURCES))
 
     def change_times(self) -> None:
-        """Set times of files: target files, cached answers, and libraries without recorded times."""
+        """Set the times of files: target files, stored answers, and libraries without a recorded time."""
         files = [*self.targets, *(self.folder / "own").iterdir(), *self.kept.glob("*.answer")]
         for file in self.chance.sample(files, min(5, len(files))):
             moment = self.chance.choice((0, 10**9, 4 * 10**9))
             os.utime(file, (moment, moment))
 
     def _copy_source(self, version: str) -> Path:
-        """Copy an installed version, as hard links would change the installed files' times."""
+        """Copy an installed version: hard links would change the times of the installed files."""
         installed = require_installed(version)
         copy = self.folder / "sources" / version
         shutil.copytree(installed.path, copy)
@@ -239,16 +245,16 @@ class World:
                 os.link(file, inside / file.name)
         self.patches[patch] = source
 
-    # who asks
+    # queries
 
     def versions(self) -> dict[str, str]:
-        """Return the names of versions with the source of their current files."""
+        """Return the names of versions, each with the source of the current files."""
         named = {NAME: self.patches[max(self.patches)], "default": self.own}
         named |= {f"{NAME}.{patch}": source for patch, source in self.patches.items()}
         return named
 
     def content(self, target: str) -> str:
-        """Return the described GPU that a name currently means."""
+        """Return the described GPU that a name now stands for."""
         return self.targets[self.place / target] if target.endswith(".json") else target
 
     def draw(self) -> tuple[dict[str, Graph], list[str], dict[str, str]]:
@@ -281,7 +287,7 @@ class World:
                 raise Broken(f"{who} about {place}: {cell}, a fresh process says {wanted[place]}")
         self.counts["questions"] += len(found)
 
-    def ask_judge(self) -> None:
+    def judge_in_process(self) -> None:
         named, _, _ = drawn = self.draw()
         wanted = self.wanted(drawn)
         for graph, target, version in self.chance.sample(list(wanted), min(4, len(wanted))):
@@ -299,15 +305,15 @@ class World:
         drawn = self.draw()
         self.check("children", self.wanted(drawn), self._matrix(drawn))
 
-    def ask_threads(self) -> None:
+    def judge_in_threads(self) -> None:
         drawn = self.draw()
         self.check("an executor of threads", self.wanted(drawn), self._matrix(drawn, self.threads))
 
-    def ask_processes(self) -> None:
+    def judge_in_processes(self) -> None:
         drawn = self.draw()
         self.check("an executor of processes", self.wanted(drawn), self._matrix(drawn, self.processes))
 
-    def ask_new_process(self) -> None:
+    def judge_in_new_process(self) -> None:
         named, targets, versions = drawn = self.draw()
         wanted = self.wanted(drawn)
         arguments = json.dumps([list(named), targets, list(versions), str(self.kept)])
@@ -316,8 +322,8 @@ class World:
         lines = json.loads(done.stdout.splitlines()[-1])
         self.check("a new process", wanted, {tuple(place): Cell.from_dict(cell) for *place, cell in lines})
 
-    def ask_while_something_changes(self) -> None:
-        """All answers must be from before or from after the change; changed library files are noticed."""
+    def judge_during_change(self) -> None:
+        """Check that all answers are from before the change or all from after it; changed library files are noticed."""
         drawn = self.draw()
         before = self.wanted(drawn)
         change: Callable[[], None] = self.chance.choice((self.change_switch, self.change_own_library))

@@ -1,7 +1,7 @@
-"""Untrusted files of every kind that is read without cuDNN, randomly damaged.
+"""Files of every kind that the package reads without cuDNN, damaged at random.
 
-Whatever is in a file, reading it gives a value or one of our errors, soon, and nothing of it that is printed holds a
-control character or a line that somebody made up. A file that breaks this is kept in the folder for temporary files.
+For every content, reading returns a value or raises one of our errors, in bounded time, and printed parts of it contain
+no control character and no forged line. A file that violates this is kept in the folder for temporary files.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ from tests.support.reporting import small_matrix, two_matmuls, verdict
 from tests.support.zoo import ZOO
 from tests.torture.harness import Broken
 
-FILES = 120  # of a round
-LIMIT_S = 20.0  # of this process' time for one file
+FILES = 120  # per round
+LIMIT_S = 20.0  # CPU time of this process for one file
 TABLES = Path(__file__).parents[1] / "library" / "diagnose" / "data"
 
 BASELINE: dict[str, Any] = {
@@ -111,7 +111,7 @@ def attack(seed: int, folder: Path) -> Counter[str]:
     return counts
 
 
-# Reading, and what would be printed
+# Readers, and the printed form
 
 
 def _graph(path: Path) -> str:
@@ -234,7 +234,7 @@ Damaged = Callable[[random.Random], bytes]
 
 
 def _json_of(data: Callable[[random.Random], Any], write: Callable[[Any], str] | None = None) -> Damaged:
-    """Return a function that makes files of plain data with replaced parts and damaged text."""
+    """Return a function that makes files of plain data, with parts of the data and then of the text replaced."""
 
     def damaged(rng: random.Random) -> bytes:
         value = data(rng)
@@ -255,7 +255,7 @@ def _damaged_log(rng: random.Random) -> bytes:
 
 
 def _bytes_of(data: Callable[[random.Random], bytes]) -> Damaged:
-    """Return a function that makes files of bytes, some changed, removed or added."""
+    """Return a function that makes files of bytes, with some changed, removed or inserted."""
 
     def damaged(rng: random.Random) -> bytes:
         made = bytearray(data(rng))
@@ -412,7 +412,7 @@ def _any_data(rng: random.Random) -> Any:
 
 
 def _spoilt(rng: random.Random, text: str) -> bytes:
-    """Return a text, sometimes with something difficult for JSON or its reader."""
+    """Return a text unchanged, or with an addition that may break JSON or its reader."""
     at = rng.randrange(len(text) + 1)
     new = rng.choice(
         [
@@ -440,7 +440,7 @@ def _spoilt(rng: random.Random, text: str) -> bytes:
 
 
 def _toml(data: Any) -> str:
-    """Return plain data as a TOML file, or as JSON where TOML has no form."""
+    """Return plain data as a TOML file, or as JSON if TOML has no form for it."""
     if not isinstance(data, dict):
         return json.dumps(data)
     return "\n".join(f"{json.dumps(key)} = {_toml_value(value)}" for key, value in data.items()) + "\n"
@@ -456,7 +456,7 @@ def _toml_value(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of file: how a damaged one is made, read, and named."""
+    """A kind of file: functions that damage and read it, and its possible names."""
 
     damaged: Damaged
     read: Callable[[Path], str]

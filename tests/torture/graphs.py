@@ -1,7 +1,7 @@
-"""Random graphs through a judge: each must get a verdict, whatever cuDNN or a rule does.
+"""Graphs of every kind of operation, judged: a verdict for each, whatever cuDNN or one of our rules does.
 
-A round asks one cuDNN version about some forty graphs on described targets. What the package says about a graph
-without cuDNN (lint, known issues, changes) is queried in this process as well.
+A round judges some forty graphs on described targets with one cuDNN version. The results without
+cuDNN (lint, known issues, changes) are also computed in this process.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LIMIT_S = 60.0
 
 
 def attack(seed: int, folder: Path) -> Counter[str]:
-    """Judge graphs with one cuDNN version; in every tenth round twice, in two processes."""
+    """Judge graphs with one cuDNN version; in every tenth round, judge all of them twice, in two processes."""
     rng = random.Random(seed)
     version = VERSIONS[seed % len(VERSIONS)]
     counts: Counter[str] = Counter()
@@ -45,11 +45,11 @@ def attack(seed: int, folder: Path) -> Counter[str]:
             graph = drawn
             question = Query(graph, rng.choice(TARGETS), version, build=rng.random() < 0.01)
             counts += _judged(judge, question, shown=rng.random() < 0.2)
-            counts += _looked_at(graph, question, rng)
+            counts += _check_without_cudnn(graph, question, rng)
             if seed // len(VERSIONS) % 10 == 0:
-                counts += _asked_again(judge, other, question)
+                counts += _check_two_processes(judge, other, question)
         if seed // len(VERSIONS) % 10 == 5:
-            counts += _cured(graph, version, folder)
+            counts += _check_remedies(graph, version, folder)
     return counts
 
 
@@ -59,7 +59,7 @@ def _broken(question: Query, what: str) -> Broken:
 
 
 def _judged(judge: Judge, question: Query, *, shown: bool) -> Counter[str]:
-    """Judge a graph, and check the verdict's consistency."""
+    """Judge a graph, and check that the verdict is consistent."""
     try:
         verdict = judge.run_query(question)
     except Exception as error:
@@ -69,7 +69,7 @@ def _judged(judge: Judge, question: Query, *, shown: bool) -> Counter[str]:
         raise _broken(question, f"judging failed: {verdict.cause}")
     if failed := [line for line in verdict.limits if "of this package failed" in line]:
         raise _broken(question, "\n".join(failed))
-    silent = verdict.stage == "heuristics" and not verdict.candidates  # cuDNN offered nothing, and said nothing of it
+    silent = verdict.stage == "heuristics" and not verdict.candidates  # cuDNN returned no configs and no reason
     if verdict.outcome is not Outcome.SUPPORTED and not (verdict.cause or verdict.reasons or silent):
         raise _broken(question, f"{verdict.outcome} without a word")
     if Verdict.from_dict(json.loads(json.dumps(verdict.to_dict()))) != verdict:
@@ -86,11 +86,11 @@ def _judged(judge: Judge, question: Query, *, shown: bool) -> Counter[str]:
     return +counts
 
 
-def _looked_at(graph: Graph, question: Query, rng: random.Random) -> Counter[str]:
-    """Run everything that needs no cuDNN."""
+def _check_without_cudnn(graph: Graph, question: Query, rng: random.Random) -> Counter[str]:
+    """Run the checks that need no cuDNN."""
     names = {tensor.name for tensor in graph.tensors}
     with collecting() as lines:
-        hazards = find_known_issues(graph, find_profile(question.target).sm, (9, 19, 0))
+        known_issues = find_known_issues(graph, find_profile(question.target).sm, (9, 19, 0))
         found = lint(graph)
         tried = list(changes(graph)) if rng.random() < 0.05 and len(graph.ops) < 30 else []
     if lines or any(finding.code == "lint-failed" for finding in found):
@@ -98,16 +98,16 @@ def _looked_at(graph: Graph, question: Query, rng: random.Random) -> Counter[str
     for change in tried:
         if not set(change.tensors) <= names:
             raise _broken(question, f"{change.title} names {set(change.tensors) - names}, which the graph has not")
-    return Counter({"known issues": len(hazards), "findings of lint": len(found), "changes": len(tried)})
+    return Counter({"known issues": len(known_issues), "findings of lint": len(found), "changes": len(tried)})
 
 
-def _asked_again(judge: Judge, other: Judge, question: Query) -> Counter[str]:
-    """Judge in two processes and compare."""
+def _check_two_processes(judge: Judge, other: Judge, question: Query) -> Counter[str]:
+    """Judge the same query in two processes."""
     first, second = judge.run_query(question), other.run_query(question)
     if "cudnn-crashed" in (code := {one.cause.code for one in (first, second) if one.cause}) and len(code) > 1:
         return Counter({"crashes of one process of two": 1})
     if first != second and any(op.kind is DescriptorType.OPERATION_SIGNAL for op in question.graph.ops):
-        return Counter({"signals to which cuDNN says another thing in another process": 1})  # 9.28: as it likes
+        return Counter({"signals to which cuDNN says another thing in another process": 1})  # 9.28: not deterministic
     if first != second:
         one, two = (json.dumps(verdict.to_dict(), indent=1).splitlines() for verdict in (first, second))
         differing = [f"{a}\n{b}" for a, b in zip(one, two, strict=False) if a != b]
@@ -115,7 +115,7 @@ def _asked_again(judge: Judge, other: Judge, question: Query) -> Counter[str]:
     return Counter({"asked of two processes": 1})
 
 
-def _cured(graph: Graph, version: str | None, folder: Path) -> Counter[str]:
+def _check_remedies(graph: Graph, version: str | None, folder: Path) -> Counter[str]:
     """Search for remedies, and write a page."""
     remedies = whatif(graph, "sm90", version=version)
     for remedy in remedies:

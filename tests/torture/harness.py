@@ -1,4 +1,4 @@
-"""Rounds of stress tests: seeds, time, counts, failures."""
+"""Rounds of attacks: seeds, time limits, counts, failures."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ Attack = Callable[[int, Path], Counter[str]]
 
 
 class Broken(AssertionError):
-    """A broken promise of the package; the text says which, and what was done."""
+    """A broken promise of the package; the text has the promise and the steps."""
 
 
 @dataclass
 class Report:
-    """The results of one area's rounds."""
+    """Counts and failures of the rounds of one area."""
 
     area: str
     rounds: int = 0
     counts: Counter[str] = field(default_factory=Counter)
-    failures: dict[int, str] = field(default_factory=dict)  # seed -> what was broken
+    failures: dict[int, str] = field(default_factory=dict)  # seed -> broken promise
 
     def lines(self) -> Iterator[str]:
         """Yield the report as text."""
@@ -51,13 +51,13 @@ def attack_of(area: str) -> Attack:
 
 
 def run_round(area: str, seed: int) -> Counter[str]:
-    """Run one round in a new folder and return its counts."""
+    """Run one round in its own folder and return its counts."""
     with tempfile.TemporaryDirectory(prefix=f"torture-{area}-") as folder:
         return attack_of(area)(seed, Path(folder))
 
 
 def run_area(area: str, seeds: Sequence[int] | Iterator[int], *, until: float = float("inf")) -> Report:
-    """Run rounds until seeds or time (``time.monotonic``) are used up; any exception is a failure."""
+    """Run rounds until the seeds or the time (of ``time.monotonic``) are over; any exception is a failure."""
     report = Report(area)
     for seed in seeds:
         try:

@@ -1,6 +1,6 @@
-"""Stress tests of installs: kills, concurrency, forged and damaged wheels, damaged installed files.
+"""Attacks on installs: killed at random, several at once, wheels forged and damaged, installed files damaged.
 
-pip is real and looks into a folder of tiny wheels only: no network, and nothing that is installed is ever loaded.
+pip is real and sees only a folder of tiny wheels: no network, and no installed file is ever loaded.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ VERSION = "9.19.0.56"
 NAME = f"{VERSION}-cu12"
 WHEEL = f"nvidia_cudnn_jit_cu12-{VERSION}-py3-none-any.whl"
 LARGE = {LIBRARY: b"the library" * 20_000, GRAPH_LIBRARY: b"the graph library" * 200_000}
-WHOLE_INSTALLS_EVERY = 4  # rounds
+WHOLE_INSTALLS_EVERY = 4  # per round
 
 _fork = multiprocessing.get_context("fork")
 
 
 def attack(seed: int, folder: Path) -> Counter[str]:
-    """One round: forged wheels, damaged files, killed unpacking; every fourth with whole installs and killed pip."""
+    """Run one round: forged wheels, damaged files, killed unpacking; in every fourth, killed whole installs."""
     chance = random.Random(seed)
     counts = forge(chance, folder / "forged")
     counts += damage_installed(chance, folder / "damaged")
@@ -50,7 +50,7 @@ def attack(seed: int, folder: Path) -> Counter[str]:
 
 
 def _place(root: Path, wheel: Path) -> None:
-    """Put a wheel into the cache as install does, without pip."""
+    """Put a wheel into the version store as install does, without pip."""
     with versions._locked_store(root) as (changed, _):
         versions._place_wheel(wheel, changed / NAME, versions._CUDNN_FILE, versions._report_progress(False))
 
@@ -63,7 +63,7 @@ def _names(root: Path) -> set[str]:
 
 
 def _append(wheel: Path, name: str, content: bytes = b"x", kind: int = 0) -> None:
-    """Add a file to a wheel with a line in RECORD; only the index's hash can detect it."""
+    """Add a file to a wheel, with a line for it in RECORD: only the hash in the index is not forged."""
     with zipfile.ZipFile(wheel) as archive:
         contents = {item.filename: archive.read(item) for item in archive.infolist()}
     record = next(one for one in contents if one.endswith("/RECORD"))
@@ -74,7 +74,7 @@ def _append(wheel: Path, name: str, content: bytes = b"x", kind: int = 0) -> Non
         item = zipfile.ZipInfo(name)
         item.external_attr = (kind | 0o644) << 16
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # of a name that is there already
+            warnings.simplefilter("ignore", UserWarning)  # of an existing name
             archive.writestr(item, content)
 
 
@@ -85,7 +85,7 @@ def _patched(wheel: Path, change: Callable[[bytearray], None]) -> None:
 
 
 def _set_in_directory(offset: int, value: bytes, name: bytes = LIBRARY.encode()) -> Callable[[bytearray], None]:
-    """Return a function that changes bytes of a file's central directory entry at an offset."""
+    """Return a function that changes bytes of a file's entry in the central directory, at an offset."""
 
     def change(data: bytearray) -> None:
         start = data.rindex(name) - 46
@@ -95,7 +95,7 @@ def _set_in_directory(offset: int, value: bytes, name: bytes = LIBRARY.encode())
 
 
 def _bomb(wheel: Path) -> None:
-    """Write a wheel with a small file that unpacks to a gigabyte more than declared."""
+    """Write a wheel with a small file that unpacks to a gigabyte more than its header has."""
     make_wheel(wheel.parent)
     content = bytes(1 << 24)
     with zipfile.ZipFile(wheel, "a", zipfile.ZIP_DEFLATED) as archive:
@@ -153,7 +153,7 @@ FORGERIES: dict[str, Callable[[random.Random, Path], object]] = {
 
 
 def forge(chance: random.Random, folder: Path) -> Counter[str]:
-    """Each forgery must be refused without traces; randomly damaged wheels are refused or have the true files."""
+    """Check that each forgery is refused without leftovers; after random damage, refused or unpacked unchanged."""
     counts: Counter[str] = Counter()
     root = folder / "cache"
     for kind, forgery in FORGERIES.items():
@@ -213,7 +213,7 @@ def _flip(chance: random.Random, path: Path) -> None:
 
 
 def _replace_quietly(chance: random.Random, path: Path) -> None:
-    """Flip a bit and restore the times, so that sizes and times do not show it."""
+    """Flip a bit and restore the times: sizes and times do not reveal it."""
     status = path.stat()
     _flip(chance, path)
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
@@ -241,7 +241,7 @@ _ODD_RECORDS = (
 
 
 def damage_installed(chance: random.Random, folder: Path) -> Counter[str]:
-    """Every damage must be found by a full check, most kinds at the next use; reinstalling repairs it."""
+    """Check that a full check finds every damage, all but one kind at the next use, and a new install repairs it."""
     counts: Counter[str] = Counter()
     wheel = make_wheel(folder / "wheels")
     root = folder / "cache"
@@ -268,11 +268,11 @@ def damage_installed(chance: random.Random, folder: Path) -> Counter[str]:
     return counts
 
 
-# Killed
+# Killed installs
 
 
 def kill_unpacking(chance: random.Random, folder: Path) -> Counter[str]:
-    """Kill processes that install and remove a wheel: a complete version or none must remain."""
+    """Kill a process that installs and removes a wheel: a whole version is left, or none."""
     counts: Counter[str] = Counter()
     wheel = make_wheel(folder / "wheels", files=LARGE)
     root = folder / "cache"
@@ -320,7 +320,7 @@ versions.verify(installed)
 
 
 def kill_installs(chance: random.Random, folder: Path) -> Counter[str]:
-    """Kill one of two installs of a version; the other and the next one must succeed."""
+    """Kill one of two installs of a version; the other succeeds, and so does the next."""
     counts: Counter[str] = Counter()
     index = folder / "index"
     make_wheel(index, files=LARGE)
@@ -352,7 +352,7 @@ def kill_installs(chance: random.Random, folder: Path) -> Counter[str]:
 
 def _start_install(root: Path, index: Path) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(index)}
-    # Settings that would lead pip astray, were it given them.
+    # Settings that would mislead pip if it read them.
     environment |= {"PIP_TARGET": str(root), "PIP_DEST": str(root), "PIP_QUIET": "3", "PIP_PYTHON": "/nonexistent"}
     command = [sys.executable, "-c", INSTALL, str(root), VERSION]
     return subprocess.Popen(command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -1,6 +1,6 @@
-"""Raise exceptions while Python and C call each other: each must arrive once and unchanged.
+"""Exceptions during calls while Python and C call each other: each arrives once, unchanged.
 
-Every fourth round is without the compiled library, and without the guns that fire between any two of its lines.
+Every fourth round runs without the compiled library, and without the methods that raise between any two of its lines.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from tests.torture.harness import Broken
 
 __all__ = ["attack"]
 
-SHOTS = 100
-GUNS_IN_PYTHON = "signal,callback,logger,thread"
+COUNT = 100
+METHODS_IN_PYTHON = "signal,callback,logger,thread"
 WORKS_IN_PYTHON = "level0,calls,captured,forwarded,reasons"
 WITHOUT_COMPILED = (
     "from cudnn_backend_py.native import compiled\n"
     "compiled.find_built = lambda name: []\n"
-    "from tests.support.shooting import main\n"
+    "from tests.support.interruptions import main\n"
     "main()"
 )
 
 
 def attack(seed: int, folder: Path) -> Counter[str]:
-    """Raise exceptions in a child, and check the results."""
+    """Raise exceptions in a child, and check the outcome of each."""
     if seed % 4 == 3:
-        arguments = ["-c", WITHOUT_COMPILED, str(seed), str(SHOTS), GUNS_IN_PYTHON, WORKS_IN_PYTHON]
+        arguments = ["-c", WITHOUT_COMPILED, str(seed), str(COUNT), METHODS_IN_PYTHON, WORKS_IN_PYTHON]
     else:
-        arguments = ["-m", "tests.support.shooting", str(seed), str(SHOTS)]
+        arguments = ["-m", "tests.support.interruptions", str(seed), str(COUNT)]
     done = run_python(arguments, timeout_s=600)
     if done.code:
         raise Broken(f"the child ended with {done.ending}\n{done.stderr[-3000:]}")

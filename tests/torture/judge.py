@@ -1,4 +1,4 @@
-"""Interrupt queries to the judge at any moment: a verdict may be missing, but must not belong to another query."""
+"""Interruptions of a judge at random moments: a verdict may be missing but is never that of another query."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from cudnn_backend_py.diagnose import Judge, Outcome, Query, Verdict, judge
 from examples import forum_two_matmul
 from tests.torture.harness import Broken
 
-STEPS = 100  # of a round
-RARE = 20  # every so many something happens
+STEPS = 100  # per round
+RARE = 20  # steps between events
 NUMBERS = range(1, 9)
 UNANSWERED = ("cudnn-timed-out", "cudnn-crashed", "judge-did-not-start")
 
 
 class Interruption(BaseException):
-    """An exception that ``except Exception`` does not catch."""
+    """An exception that no handler of Exception catches."""
 
 
 INTERRUPTIONS: tuple[type[BaseException], ...] = (
@@ -39,7 +39,7 @@ Answer = tuple[str, str, int, Outcome, int]
 
 
 def attack(seed: int, _folder: Path) -> Counter[str]:
-    """Run queries, some interrupted, and compare each answer with an undisturbed judge's."""
+    """Run queries, some of them interrupted, and compare each answer with that of an uninterrupted judge."""
     expected()
     with Judge() as one:
         return _Round(random.Random(seed), one).run()
@@ -56,17 +56,17 @@ def _refused(number: int) -> Graph:
 
 
 @cache
-def questions() -> tuple[Query, ...]:
-    """Return questions with answers that are distinguished: by name, architecture, outcome and candidates."""
+def draw_queries() -> tuple[Query, ...]:
+    """Return queries with distinguishable answers: by name, architecture, outcome and candidates."""
     graphs = [_supported(number) if number % 4 else _refused(number) for number in NUMBERS]
     return tuple(Query(graph, target, modes=("FALLBACK",)) for graph in graphs for target in ("sm80", "sm90"))
 
 
 @cache
 def expected() -> dict[Query, Answer]:
-    """Return the answers of an undisturbed judge."""
+    """Return the answers of an uninterrupted judge."""
     with Judge() as calm:
-        return {question: _answer(calm.run_query(question)) for question in questions()}
+        return {question: _answer(calm.run_query(question)) for question in draw_queries()}
 
 
 def _answer(verdict: Verdict) -> Answer:
@@ -74,7 +74,7 @@ def _answer(verdict: Verdict) -> Answer:
 
 
 class _Round:
-    """One seed's steps on one judge."""
+    """The steps of one seed on one judge."""
 
     def __init__(self, chance: random.Random, one: Judge) -> None:
         self.chance = chance
@@ -91,18 +91,18 @@ class _Round:
             if number % RARE == RARE - 1:
                 self.chance.choice(rare)()
             else:
-                self.check(*self.asked(self.judge.run_query))
+                self.check(*self.run_one(self.judge.run_query))
         return self.counts
 
-    def asked(self, run_query: Callable[[Query], Verdict]) -> tuple[Query, Verdict]:
-        question = self.chance.choice(questions())
+    def run_one(self, run_query: Callable[[Query], Verdict]) -> tuple[Query, Verdict]:
+        question = self.chance.choice(draw_queries())
         self.counts["questions"] += 1
         return question, run_query(question)
 
     def check(self, question: Query, verdict: Verdict, *, whole: bool = True) -> None:
-        """Compare an answer; there may be none if its process was ended."""
+        """Compare an answer; it may be missing if its process was ended."""
         if verdict.graph != question.graph.name or verdict.graph_text != str(question.graph):
-            raise Broken(f"asked about {question.graph.name}, answered about {verdict.graph}")
+            raise Broken(f"query of {question.graph.name}, answer of {verdict.graph}")
         if not whole and verdict.cause is not None and verdict.cause.code in UNANSWERED:
             self.counts["questions that could not be judged"] += 1
             return
@@ -112,28 +112,28 @@ class _Round:
         self.counts["answered, rightly"] += 1
 
     def moment(self) -> float:
-        """Return a random delay: before, in or after a query, also while a process starts."""
+        """Return the seconds until an event: before, during or after a query, also while a process starts."""
         return float(10 ** self.chance.uniform(-5, self.chance.choice((-3, -1.5, -0.2))))
 
     def interrupted(self, moment: float | None = None) -> None:
-        """A signal handler raises at a random moment."""
+        """Raise an exception in a signal handler at some moment."""
         kind = self.chance.choice(INTERRUPTIONS)
-        self._expect(kind, lambda: self.check(*self.asked(self.judge.run_query)), moment or self.moment(), 0.0)
+        self._expect(kind, lambda: self.check(*self.run_one(self.judge.run_query)), moment or self.moment(), 0.0)
 
     def interrupted_often(self) -> None:
-        """Interruptions one after the other, mostly while processes start."""
+        """Raise several in a row, mostly while processes are started."""
         for _ in range(40):
             self.interrupted(float(10 ** self.chance.uniform(-5, -1.5)))
 
     def interrupted_twice(self) -> None:
-        """A second exception while the first propagates and the process is being ended."""
+        """Raise a second exception while the first is handled and the process is being ended."""
         kind = self.chance.choice(INTERRUPTIONS)
         again = float(10 ** self.chance.uniform(-5, -2.5))
-        self._expect(kind, lambda: self.check(*self.asked(self.judge.run_query)), self.moment(), again)
+        self._expect(kind, lambda: self.check(*self.run_one(self.judge.run_query)), self.moment(), again)
 
     def _expect(self, kind: type[BaseException], act: Callable[[], object], first: float, again: float) -> None:
         def raises(_number: int, _frame: FrameType | None) -> None:
-            if again:  # a last one
+            if again:  # a final one
                 signal.signal(signal.SIGALRM, raises_last)
                 signal.setitimer(signal.ITIMER_REAL, again)
             raise kind
@@ -152,11 +152,11 @@ class _Round:
     def out_of_time(self) -> None:
         hurried = Judge(limit_s=self.moment())
         hurried._idle = self.judge._idle  # its processes, with another limit
-        self.check(*self.asked(hurried.run_query), whole=False)
+        self.check(*self.run_one(hurried.run_query), whole=False)
         self.counts["limits"] += 1
 
     def killed(self) -> None:
-        """The queried process is killed."""
+        """End the process that runs the query."""
         idle = [child._process.pid for children in self.judge._idle.values() for child in children]
 
         def kills(_number: int, _frame: FrameType | None) -> None:
@@ -164,22 +164,22 @@ class _Round:
                 os.kill(pid, self.chance.choice((signal.SIGKILL, signal.SIGSEGV, signal.SIGRTMIN + 3)))
 
         with _alarm(kills, self.moment()):
-            self.check(*self.asked(self.judge.run_query), whole=False)
-        self.judge.close()  # where they were killed too late for this question, the next one has others
+            self.check(*self.run_one(self.judge.run_query), whole=False)
+        self.judge.close()  # if they were killed too late for this query, the next one has others
         self.counts["kills"] += 1
 
     def forked(self) -> None:
-        """A forked process queries the same judge, and so does the parent."""
+        """Use the same judge in a forked process, and in the parent at the same time."""
         child = os.fork()
         if child == 0:
-            _exit_with(lambda: self.check(*self.asked(self.judge.run_query)))
-        self.check(*self.asked(self.judge.run_query))
+            _exit_with(lambda: self.check(*self.run_one(self.judge.run_query)))
+        self.check(*self.run_one(self.judge.run_query))
         self._reap(child)
         self.counts["questions"] += 1
         self.counts["answered, rightly"] += 1
 
     def forked_meanwhile(self) -> None:
-        """A handler forks during a query: the fork gets no answer or the right one, the parent gets its own."""
+        """Fork in a handler during a query: the child gets no answer or the right one, the parent the right one."""
         children = []
         parent = os.getpid()
 
@@ -189,7 +189,7 @@ class _Round:
 
         try:
             with _alarm(forks, self.moment()):
-                question, verdict = self.asked(self.judge.run_query)
+                question, verdict = self.run_one(self.judge.run_query)
         except UsageError as error:
             if os.getpid() == parent or error.code != "child-not-usable":
                 raise
@@ -210,9 +210,9 @@ class _Round:
         self.counts["forks"] += 1
 
     def by_threads(self) -> None:
-        """Threads share the judge while the main thread is interrupted."""
+        """Share the judge between threads, and interrupt the main thread at the same time."""
         with ThreadPoolExecutor(2) as pool:
-            chosen = [self.chance.choice(questions()) for _ in range(6)]
+            chosen = [self.chance.choice(draw_queries()) for _ in range(6)]
             coming = [(question, pool.submit(self.judge.run_query, question)) for question in chosen]
             self.interrupted()
             for question, answer in coming:
@@ -221,8 +221,8 @@ class _Round:
         self.counts["questions of threads"] += len(chosen)
 
     def by_tasks(self) -> None:
-        """Tasks query in threads of the event loop; some are cancelled."""
-        chosen = [self.chance.choice(questions()) for _ in range(2)]
+        """Run queries by tasks in threads of the event loop; cancel some."""
+        chosen = [self.chance.choice(draw_queries()) for _ in range(2)]
         limits = [self.chance.choice((None, self.moment())) for _ in chosen]
 
         async def run_query(question: Query, limit_s: float | None) -> None:
@@ -231,16 +231,16 @@ class _Round:
             except TimeoutError:
                 self.counts["tasks cancelled"] += 1
 
-        async def ask_all() -> None:
+        async def run_all() -> None:
             await asyncio.gather(*map(run_query, chosen, limits))
 
-        asyncio.run(ask_all())
+        asyncio.run(run_all())
         self.counts["questions"] += len(chosen)
 
 
 @contextlib.contextmanager
 def _alarm(handler: Callable[[int, FrameType | None], Any], seconds: float) -> Iterator[None]:
-    """Call a handler after a delay, if the block has not ended."""
+    """Call a handler after some time, unless the block has ended by then."""
     before = signal.signal(signal.SIGALRM, handler)
     try:
         signal.setitimer(signal.ITIMER_REAL, seconds)
@@ -251,7 +251,7 @@ def _alarm(handler: Callable[[int, FrameType | None], Any], seconds: float) -> I
 
 
 def _exit_with(check: Callable[[], None]) -> None:
-    """End a forked process, with 0 if the check holds."""
+    """End a forked process, with 0 if the check passes."""
     code = 1
     try:
         check()

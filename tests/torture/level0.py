@@ -1,4 +1,4 @@
-"""Level 0 calls with hostile values in a child with an installed cuDNN; every fourth round with threads."""
+"""Level-0 calls with hostile values in a child with one of the installed cuDNNs; in every fourth round in threads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ THREADS = 3
 def fuzz(
     seed: int, calls_per_type: int, folder: Path, environment: Mapping[str, str] | None = None, threads: int = 0
 ) -> dict[str, Any]:
-    """Run the fuzzer in a child and return its counts; a crash, hang or foreign exception is a failure."""
+    """Run the fuzzer in a child and return its counts; fail if it dies, hangs or raises another exception."""
     log = folder / f"calls-{seed}.log"
     arguments = ["-W", "error", "-m", "tools.fuzz", str(seed), str(calls_per_type), str(log)]
     given = {**(os.environ if environment is None else environment), "FUZZ_THREADS": str(threads)}
@@ -39,7 +39,7 @@ def fuzz(
 
 
 def attack(seed: int, folder: Path) -> Counter[str]:
-    """Make one round of calls."""
+    """Run one round of calls."""
     version = VERSIONS[seed % len(VERSIONS)]
     environment = None
     if version is not None:

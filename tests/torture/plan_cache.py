@@ -1,4 +1,4 @@
-"""Stress tests of the plan cache: damaged entries, killed writers, its size limit, a full disk."""
+"""Attacks on the plan cache: damaged entries, killed writers, a size limit, a full disk."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from tests.torture.harness import Broken
 __all__ = ["attack", "fill_the_disk", "stampede"]
 
 BOUND = 20_000_000
-ENTRY = 2_000_000  # of the largest entry, hardly more as a file
+ENTRY = 2_000_000  # of the largest entry; its file is hardly larger
 WRITERS = 8
 KEYS = [f"{number:064x}" for number in range(40)]
-REAL_PLANS_EVERY = 10  # rounds
+REAL_PLANS_EVERY = 10  # per round
 
 _fork = multiprocessing.get_context("fork")
 
 
 def attack(seed: int, folder: Path) -> Counter[str]:
-    """One round: damage entries, kill writers above the limit, fill a disk; every tenth with real plans."""
+    """Run one round: damage entries, kill writers at the size limit, fill a disk; in every tenth with real plans."""
     chance = random.Random(seed)
     counts = damage(chance, folder / "damage")
     with _small_disk(folder / "stampede", 4 * BOUND) as (place, kind):
@@ -49,7 +49,7 @@ def attack(seed: int, folder: Path) -> Counter[str]:
 
 
 def _record(chance: random.Random, key: str, most: int = 4000) -> dict[str, Any]:
-    """Return a record that proves its integrity: its text has the stated length and only its key."""
+    """Return a record that proves its integrity: its text has the stated length and only characters of its key."""
     size = chance.randrange(1, most)
     return {"size": size, "plan": (key[-4:] * (size // 4 + 1))[:size]}
 
@@ -85,7 +85,7 @@ PLACES = ("swap", "link", "pipe", "folder", "open to others", "gone")
 
 
 def damage(chance: random.Random, folder: Path) -> Counter[str]:
-    """Damage entries one by one: reads must return the written record or nothing."""
+    """Damage one entry after the other: a read returns the written data, or nothing."""
     counts: Counter[str] = Counter()
     files = plan_files(folder, 1 << 20)
     for _ in range(60):
@@ -140,7 +140,7 @@ def _displace(kind: str, one: Path, other: Path) -> None:
 
 
 def damage_real_plans(chance: random.Random, folder: Path) -> Counter[str]:
-    """Damage a cached cuDNN plan under a right hash: loading gives no plan, or the stored one."""
+    """Put a plan of cuDNN into a cache, damage its record under a right hash: a read returns none or the original."""
     from cudnn_backend_py import build
     from cudnn_backend_py.diagnose.explanation import control_graph
 
@@ -174,11 +174,11 @@ def damage_real_plans(chance: random.Random, folder: Path) -> Counter[str]:
     return counts
 
 
-# Many writers over a bound
+# Many writers at the size limit
 
 
 def stampede(chance: random.Random, folder: Path, seconds: float) -> Counter[str]:
-    """Writers are killed at random and replaced while a watcher measures the disk usage."""
+    """Kill and replace writers at random, while a watcher measures the used disk space."""
     largest, done = _fork.Value("q", 0, lock=False), _fork.Value("q", 0, lock=False)  # a killed one would keep a lock
     stop = _fork.Event()
     watcher = _fork.Process(target=_watch, args=(folder, largest, stop))
@@ -227,7 +227,7 @@ def _start_writer(chance: random.Random, folder: Path, done: Any) -> Any:
 
 
 def _work(folder: Path, seed: int, done: Any) -> None:
-    warnings.simplefilter("error")  # whatever happens to others, nothing is half written or in the way
+    warnings.simplefilter("error")  # regardless of other processes, no file is half written or blocks others
     chance = random.Random(seed)
     files = plan_files(folder, BOUND)
     count = 0
@@ -246,7 +246,7 @@ def _work(folder: Path, seed: int, done: Any) -> None:
 
 
 def _watch(folder: Path, largest: Any, stop: Any) -> None:
-    """Record the largest total size, on a separate file system where possible."""
+    """Record the largest total size; from the file system itself, if it is a separate one, since that is one moment."""
     own = os.path.ismount(folder.parent)
     while not stop.is_set():
         if own:
@@ -274,7 +274,7 @@ def _sizes(folder: Path) -> Iterator[int]:
 
 @contextlib.contextmanager
 def _small_disk(place: Path, size: int) -> Iterator[tuple[Path, str]]:
-    """Yield a folder on a file system of limited size if this user may mount one, else a plain folder."""
+    """Yield a folder that is a file system of so many bytes, if this user may mount one; else a plain folder."""
     place.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=0700", "none", str(place)]
     mounted = os.geteuid() == 0 and subprocess.run(command, capture_output=True, check=False).returncode == 0
@@ -286,9 +286,9 @@ def _small_disk(place: Path, size: int) -> Iterator[tuple[Path, str]]:
 
 
 def fill_the_disk(chance: random.Random, place: Path) -> Counter[str]:
-    """Write until the disk is full: stored entries stay complete, and no partial ones remain.
+    """Write until the disk is full: stored entries stay whole, and no half-written file is left.
 
-    On a small file system, and in any case in a child whose files may not grow beyond a limit.
+    On a small file system, and always in a child that has a limit on the size of its files.
     """
     counts: Counter[str] = Counter()
     with _small_disk(place, 1 << 20) as (folder, kind):

@@ -1,8 +1,8 @@
-"""Exact remedies of random refused graphs must be supported and compute the same results.
+"""Exact remedies of random refused graphs: each is supported as a whole, and computes the same results as the graph.
 
-A round asks one cuDNN version about graphs on one target, some of them made unusual on purpose. The product compares a
-remedy with its graph before it shows it; here both are run again with other data and, where that is affordable, with
-the sizes that they have.
+A round judges graphs on one target with one cuDNN version, some of them made unusual on purpose. The package compares a
+remedy with its graph before it shows it; here both are run again with other data and, if that is affordable, with
+their real sizes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TARGETS = ("sm80", "sm86", "sm89", "sm90", "sm100", "sm120")
 
 
 def attack(seed: int, folder: Path) -> Counter[str]:
-    """Search remedies of refused graphs with one cuDNN version on one target."""
+    """Search for remedies of refused graphs with one cuDNN version on one target."""
     rng = random.Random(f"remedies {seed}")
     version, target = VERSIONS[seed % len(VERSIONS)], rng.choice(TARGETS)
     counts: Counter[str] = Counter()
@@ -60,7 +60,7 @@ def attack(seed: int, folder: Path) -> Counter[str]:
 
 
 def draw(rng: random.Random, version: str | None) -> Iterator[Graph]:
-    """Yield endless graphs: arbitrary ones, and small ones made unusual."""
+    """Yield graphs without end: any valid ones, and small ones that were made unusual."""
     numbers = None if version is None else version_numbers(version)[:3]
     made = mutants(rng)
     while True:
@@ -76,7 +76,7 @@ def draw(rng: random.Random, version: str | None) -> Iterator[Graph]:
 
 
 def _spoil(graph: Graph, rng: random.Random) -> Graph:
-    """Return the graph with one rarely supported property; unchanged if that gives no graph."""
+    """Return the graph with one feature that kernels seldom support; unchanged if the result is no valid graph."""
     tensors = [tensor for tensor in graph.tensors if not tensor.virtual and not tensor.by_value]
     chosen = rng.sample(tensors, rng.randint(1, len(tensors)))
     what = rng.choice(("alignment", "order", "gaps", "size", "size"))
@@ -102,8 +102,8 @@ def _spoil(graph: Graph, rng: random.Random) -> Graph:
 def _checked(judge: Judge, question: Query, remedy: Remedy, seed: int) -> Counter[str]:
     """Check that every graph of a remedy is supported, and that an exact one computes the same."""
     for one in remedy.graphs:
-        asked = replace(question, graph=one, target=remedy.target, version=remedy.version)
-        if not judge.run_query(asked).supported:
+        query = replace(question, graph=one, target=remedy.target, version=remedy.version)
+        if not judge.run_query(query).supported:
             raise _broken(question, f"{remedy.title}: cuDNN does not support {one.name!r}")
     if remedy.effect != "exact" or not remedy.members:
         return Counter({f"remedies, {remedy.kinds[0] if not remedy.members else remedy.effect}": 1})
@@ -125,5 +125,5 @@ def _checked(judge: Judge, question: Query, remedy: Remedy, seed: int) -> Counte
 
 
 def _broken(question: Query, what: str) -> Broken:
-    asked = f"{question.target}, cuDNN {question.version}"
-    return Broken(f"{what}\n{asked}\n{json.dumps(graph_to_json(question.graph))}")
+    query = f"{question.target}, cuDNN {question.version}"
+    return Broken(f"{what}\n{query}\n{json.dumps(graph_to_json(question.graph))}")

@@ -1,4 +1,4 @@
-"""Randomly damaged serialized graphs, ours and cudnn-frontend's: bytes, UBJSON, plan."""
+"""Serialized graphs, ours and cudnn-frontend's, damaged at random: as bytes, in UBJSON, in the plan."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from tests.support.mutations import check_printed, mutated_json
 from tests.support.zoo import ZOO
 from tests.torture.harness import Broken
 
-BLOBS = 150  # of a round
+BLOBS = 150  # per round
 _CODE, _OWN, _SEAL = "cudnn_backend_data", "cudnn_backend_py", "cudnn_backend_py_sha256"
-_PLACED: dict[str, Any] = {  # what a graph with constants, scratch, scalars and slices has
+_PLACED: dict[str, Any] = {  # features of a graph with constants, scratch, scalars and slices
     "workspace_modifications": {"1": [0, 0, ["3f800000"]], "2": [2, 0, []]},
     "fe_workspace_size": 1 << 20,
     "pass_by_values": {"1": {"index": 3, "value": "3f800000"}, "2": {"index": 0, "value": 3}},
@@ -86,14 +86,14 @@ DAMAGE: dict[str, Callable[[random.Random, dict[str, Any]], bytes]] = {
 
 
 def attack(seed: int, folder: Path) -> Counter[str]:
-    """Load damaged bytes: the result must be a plan or an error of this package."""
+    """Load damaged bytes: the result is a plan, or an error of this package."""
     rng, content = random.Random(seed), read_ubjson(_whole())
     counts: Counter[str] = Counter()
     for number in range(BLOBS):
         kind = rng.choice(list(DAMAGE))
         try:
             data = DAMAGE[kind](rng, content)
-        except (CudnnBackendError, AttributeError, OverflowError, UnicodeEncodeError):  # what UBJSON cannot hold
+        except (CudnnBackendError, AttributeError, OverflowError, UnicodeEncodeError):  # UBJSON cannot represent it
             continue
         try:
             serialize.load(data, _target())[0].close()

@@ -1,1 +1,1 @@
-"""Random graphs of all families, run on a GPU and compared with the interpreter; failures are reduced."""
+"""Random graphs of all families, run on a GPU and compared with the interpreter; each difference is reduced."""

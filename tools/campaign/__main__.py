@@ -13,7 +13,7 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run a campaign, print its findings, and exit with 1 for wrong results without a known issue."""
+    """Run a campaign, print its findings, and exit with 1 if a result is wrong without a known issue."""
     parser = argparse.ArgumentParser(prog="python -m tools.campaign", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0, help="how long it runs")
     parser.add_argument("--most", type=int, default=1_000_000, help="graphs at most")
@@ -28,7 +28,7 @@ def main() -> None:
     parser.add_argument("--build", action="store_true", help="build plans for a described GPU, too")
     parser.add_argument("--no-interpreter", action="store_true", help="on a described GPU: query cuDNN alone")
     parser.add_argument("--output", type=Path, help="a line of JSON for each graph")
-    parser.add_argument("--resume", type=Path, help="such a file, whose graphs are not judged again")
+    parser.add_argument("--resume", type=Path, help="an earlier output file; its graphs are not judged again")
     parser.add_argument("--record", type=Path, help="what was found, as JSON")
     given = parser.parse_args()
     options = Options(

@@ -1,4 +1,4 @@
-"""Coverage of graphs: kinds of operations, modes, types, layouts, ranks, options; counted, and as text."""
+"""Coverage of graphs: kinds of operations, modes, types, layouts, ranks, options; counted, and as lines of text."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _WHOLE: dict[str, Iterable[Any]] = {
 
 
 def covers(graph: Graph) -> Counter[str]:
-    """Return the covered items of a graph, such as ``"pointwise RELU_FWD"``, without duplicates."""
+    """Return the features of a graph by subject, such as ``"pointwise RELU_FWD"``, each counted once."""
     found: set[str] = set()
     for op in all_ops(graph):
         found.add(f"operation {_short(op.kind)}")
@@ -82,7 +82,7 @@ def _short(kind: DescriptorType) -> str:
 
 
 def missing(counts: Mapping[str, int]) -> dict[str, list[str]]:
-    """Return by subject the items that no graph covers, for subjects with a known full list."""
+    """Return by subject the features that no graph had, for subjects with a complete list."""
     found = {}
     for subject, whole in _WHOLE.items():
         names = dict.fromkeys(_short(item) if subject == "operation" else item.name for item in whole)

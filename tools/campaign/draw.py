@@ -1,7 +1,7 @@
 """``Draw``: the random choices of one graph from a seed: sizes, types, layouts, chains of operations.
 
-Numbers stay in a range in which 16-bit floats hold them, and what is not continuous (comparisons, rounding to whole
-numbers) mostly reads tensors in memory, so that a difference of one rounding does not become another result.
+Numbers stay in a range that 16-bit floats represent, and discontinuous operations (comparisons, rounding to integers)
+mostly read tensors in memory, so that a difference of one rounding does not become another result.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SMOOTH = (
     _P.RELU_FWD, _P.TANH_FWD, _P.SIGMOID_FWD, _P.ELU_FWD, _P.GELU_FWD, _P.GELU_APPROX_TANH_FWD, _P.SWISH_FWD,
     _P.SOFTPLUS_FWD, _P.ABS, _P.NEG, _P.IDENTITY, _P.ERF, _P.SIN, _P.COS,
 )  # fmt: skip
-POSITIVE = (_P.SQRT, _P.RSQRT, _P.LOG, _P.RECIPROCAL)  # of what is 0 or less they are infinite or NaN
+POSITIVE = (_P.SQRT, _P.RSQRT, _P.LOG, _P.RECIPROCAL)  # infinite or NaN for inputs of 0 or less
 ROUGH = (_P.CEIL, _P.FLOOR, _P.TAN, _P.EXP)
 ARITHMETIC = (_P.ADD, _P.ADD, _P.SUB, _P.MUL, _P.MUL, _P.MAX, _P.MIN, _P.DIV, _P.ADD_SQUARE, _P.ATAN2)
 COMPARISONS = (_P.CMP_EQ, _P.CMP_NEQ, _P.CMP_GT, _P.CMP_GE, _P.CMP_LT, _P.CMP_LE)
@@ -34,12 +34,12 @@ GRADIENTS = (
     _P.RELU_BWD, _P.TANH_BWD, _P.SIGMOID_BWD, _P.ELU_BWD, _P.GELU_BWD, _P.SOFTPLUS_BWD, _P.SWISH_BWD,
     _P.GELU_APPROX_TANH_BWD,
 )  # fmt: skip
-REDUCTIONS = {**dict.fromkeys(_R, 0.15), _R.ADD: 8, _R.MAX: 4, _R.MIN: 4, _R.AMAX: 4}  # the rest cuDNN refuses
+REDUCTIONS = {**dict.fromkeys(_R, 0.15), _R.ADD: 8, _R.MAX: 4, _R.MIN: 4, _R.AMAX: 4}  # cuDNN refuses the others
 SMALL_INTEGERS = (DataType.INT8, DataType.UINT8, DataType.INT32, DataType.INT64)
 
 
 class Draw:
-    """The random choices of one graph, and its builder."""
+    """The choices of one graph, and its builder."""
 
     def __init__(self, family: str, seed: int, version: VersionTuple | None) -> None:
         self.random = random.Random(f"{family} {seed}")
@@ -63,7 +63,7 @@ class Draw:
         return self.random.randint(least, most)
 
     def is_since(self, *version: int) -> bool:
-        """Return whether cuDNN is of this version or later, or unknown."""
+        """Return whether the judging cuDNN is of this version or later, or not known."""
         return self.version is None or self.version >= version
 
     def set_types(self, weights: Mapping[DataType, float]) -> DataType:
@@ -104,7 +104,7 @@ class Draw:
         return self.g.tensor(self.g.free_name(stem), tuple(dims), kind, **options)
 
     def virtual(self, dims: tuple[int, ...], kind: DataType | None = None) -> dict[str, Any]:
-        """Return the options of a virtual result with packed strides."""
+        """Return the options of a virtual result, with the strides that it would have in memory, without gaps."""
         strides = self.layout(dims)
         sound = sorted(strides) == sorted(ordered_strides(dims, sorted(range(len(dims)), key=strides.__getitem__)))
         made: dict[str, Any] = {"virtual": True, "strides": strides if sound else packed_strides(dims)}
@@ -127,7 +127,7 @@ class Draw:
         return kind
 
     def number(self, rank: int, value: float | None = None) -> Tensor:
-        """Return one number by value, by default between -2 and 2."""
+        """Return one number by value, between -2 and 2 by default."""
         return self.g.scalar(self.random.randint(-16, 16) / 8 if value is None else value, rank=rank)
 
     def operand(self, dims: tuple[int, ...], *, channel: int | None, earlier: Sequence[Tensor] = ()) -> Tensor:
@@ -170,11 +170,11 @@ class Draw:
         make
             Adds the operation, given the options of its result.
         length
-            Of the chain.
+            Length of the chain.
         channel
             The axis of a bias.
         reduce
-            How likely a reduction ends the chain.
+            Probability that a reduction ends the chain.
         kind
             Type of the result.
         """
@@ -182,7 +182,7 @@ class Draw:
         reduces = self.chance(reduce)
         if not length and not reduces:
             return make(self.memory(dims, kind))
-        spills = self.chance(0.12)  # what the operation writes is wanted, too
+        spills = self.chance(0.12)  # the output of the operation itself is used, too
         z = make(self.memory(dims, kind) if spills else self.virtual(dims))
         return self.chain(z, length, channel=channel, kind=kind, reduces=reduces)
 
@@ -241,10 +241,10 @@ class Draw:
         return g.pointwise(mode, z, **options, parameters=self.parameters(mode))
 
     def mask(self, leaf: Tensor, between: dict[str, Any], channel: int | None) -> Tensor:
-        """Return a comparison of a tensor in memory with an operand, or of an index with another one."""
+        """Return a comparison of a tensor in memory with an operand in memory, or of an index with another one."""
         g = self.g
         strides = between["strides"]
-        if self.chance(0.05):  # engines of elementwise operations have none of it
+        if self.chance(0.05):  # engines of elementwise operations support no index
             axis, other = self.between(0, leaf.rank - 1), self.between(0, leaf.rank - 1)
             kind = DataType.INT32
             rows, columns = (
@@ -259,7 +259,7 @@ class Draw:
         return g.pointwise(_P.LOGICAL_NOT, first, strides=strides) if self.chance(0.2) else first
 
     def compare(self, x: Tensor, b: Tensor, strides: tuple[int, ...], mode: PointwiseMode | None = None) -> Tensor:
-        """Return a comparison, in float32 as cuDNN mostly supports it, or in booleans."""
+        """Return a comparison: in float32, the type that cuDNN mostly supports, or in booleans."""
         kind = DataType.FLOAT if self.chance(0.95) else None
         return self.g.pointwise(mode or self.pick(*COMPARISONS), x, b, strides=strides, compute_type=kind)
 
@@ -277,11 +277,11 @@ class Draw:
         return {}
 
     def reduce(self, x: Tensor, *, virtual: bool, operator: ReduceTensorOp | None = None) -> Tensor:
-        """Add a reduction over some axes and return its float32 result."""
+        """Add a reduction over some axes and return its result in float32, which cuDNN requires."""
         axes = [axis for axis, dim in enumerate(x.dims) if dim > 1] or [x.rank - 1]
         if self.chance(0.12):
             chosen = set(self.random.sample(axes, self.between(1, len(axes))))
-        else:  # columns, rows, or all of it
+        else:  # columns, rows, or all elements
             rest = {0, *range(2, x.rank)} if x.rank > 3 else set(range(x.rank - 1))
             last = set(range(x.rank)) - rest
             chosen = self.pick(rest, last, rest | last)

@@ -46,15 +46,15 @@ _TRIES = 100
 
 
 def random_graph(seed: int, family: str | None = None, *, version: VersionTuple | None = None) -> Graph:
-    """Return a small random graph that cuDNN may support or refuse; the same for the same arguments.
+    """Return a small random graph that cuDNN may support or refuse; equal arguments give the same graph.
 
     Parameters
     ----------
     family
-        One of :data:`FAMILIES`; any if not given.
+        One of :data:`FAMILIES`; any by default.
     version
-        The cuDNN that is queried, such as (9, 19, 0): operations it does not have are left out, and known issues of
-        attention on sm_90 are avoided. None for what the newest has.
+        The judging cuDNN, such as (9, 19, 0): operations that it lacks are left out, and known issues of
+        attention on sm_90 are avoided. None for the newest.
 
     Raises
     ------
@@ -69,6 +69,6 @@ def random_graph(seed: int, family: str | None = None, *, version: VersionTuple 
         try:
             made = write(draw)
             return draw.g.graph() if made is None else made
-        except GraphError:  # what does not fit each other; another draw does
+        except GraphError:  # the random parts do not fit together; try the next
             continue
     raise AssertionError(f"no graph of {family} fits in {_TRIES} draws from {seed}")

@@ -1,4 +1,4 @@
-"""One random graph: judged by cuDNN, run on a GPU if available, compared with the interpreter."""
+"""One random graph: judged, run if there is a GPU, and compared with the interpreter."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from cudnn_backend_py.tuning.stage import TimingBuffers
 from cudnn_backend_py.tuning.trial.bound import Arithmetic, Comparison, Expected
 from cudnn_backend_py.tuning.trial.expectation import expectation
 
-__all__ = ["Found", "PlanAnswer", "is_context_lost", "judge_deviceless", "on_device", "run_query"]
+__all__ = ["Differences", "PlanAnswer", "is_context_lost", "judge_deviceless", "on_device", "run_query"]
 
 Numbers = NDArray[Any]
-_GUARD = 512  # bytes after each tensor that no one may write
+_GUARD = 512  # guard bytes after each tensor that no kernel may write
 
 
 @dataclass
 class PlanAnswer:
-    """cuDNN's answer for a graph: a plan, or the reason for none."""
+    """cuDNN's answer for a graph: a plan, or the reason why there is none."""
 
     plan: Plan | None
     config: EngineConfig | None
@@ -47,20 +47,20 @@ class PlanAnswer:
         return "" if self.config is None else self.config.tag
 
     def arithmetic(self) -> Arithmetic:
-        """Return the properties of the engine's arithmetic."""
+        """Return the arithmetic that the engine may use."""
         return Arithmetic.of(None if self.config is None else [note.name for note in self.config.numerical_notes])
 
 
 @dataclass
-class Found:
-    """How results compare with the expected ones.
+class Differences:
+    """Comparison of results with the expected ones.
 
     Attributes
     ----------
     comparisons
-        One for each output that something can be said of.
+        One for each output with an expected result.
     beyond
-        Names of tensors after which memory was written.
+        Names of tensors with writes after their end.
     """
 
     comparisons: list[Comparison] = field(default_factory=list)
@@ -68,18 +68,18 @@ class Found:
 
     @property
     def wrong(self) -> list[str]:
-        """What is wrong, as text; empty if nothing is."""
+        """The differences as text; empty if there are none."""
         said = [str(one) for one in self.comparisons if not one.right]
         return said + [f"{name}: memory after it is written" for name in self.beyond]
 
     @property
     def tensors(self) -> list[str]:
-        """The outputs that are wrong, by name."""
+        """Names of the wrong outputs."""
         return [one.output for one in self.comparisons if not one.right] + self.beyond
 
     @property
-    def ways(self) -> set[str]:
-        """Kinds of errors: single numbers, common error, non-finite numbers, memory after a tensor."""
+    def kinds(self) -> set[str]:
+        """Kinds of differences: numbers, all of them together, NaN and infinities, memory after a tensor."""
         found = {
             "together" if not one.beyond else "number" if math.isfinite(one.got - one.wanted) else "no number"
             for one in self.comparisons
@@ -96,10 +96,10 @@ def run_query(
     build: bool = True,
     engine: int | None = None,
 ) -> PlanAnswer:
-    """Return the plan of a graph: of the first buildable engine config, or of `choice`.
+    """Return the plan of a graph: of the first engine config that can be built, or of a random one for `choice`.
 
-    A refusal is an answer, with cuDNN's message. Without `build` only the support check is queried, and the plan is
-    None. With `engine` all others are refused.
+    A refusal is an answer with cuDNN's message. Without `build`, only the support check runs, and the plan is
+    None. With `engine`, all other engines are refused.
     """
     words = ""
     try:
@@ -131,9 +131,9 @@ def _words(error: CudnnBackendError) -> str:
 
 
 def run(plan: Plan, inputs: Mapping[str | int, Numbers]) -> tuple[dict[str, Numbers], list[str]]:
-    """Return a plan's outputs by name, and the tensors with overwritten memory after them.
+    """Return the outputs of a plan by name, and the names of tensors with writes after their end.
 
-    Outputs hold all ones before, which is NaN in every float type.
+    The memory of outputs is filled with ones before, which is NaN in every float type.
 
     Raises
     ------
@@ -147,7 +147,7 @@ def run(plan: Plan, inputs: Mapping[str | int, Numbers]) -> tuple[dict[str, Numb
     placed: dict[int, Any] = {}
     for tensor in graph.variant_pack_tensors:
         if not tensor.by_value:
-            placed[tensor.uid] = _image(tensor, held.get(tensor.uid))
+            placed[tensor.uid] = _bytes_of(tensor, held.get(tensor.uid))
         elif tensor.uid in held:
             placed[tensor.uid] = held[tensor.uid].reshape(-1)[0].item()
     stage = TimingBuffers(graph, plan.target, inputs=placed, guard_bytes=_GUARD)
@@ -160,12 +160,12 @@ def run(plan: Plan, inputs: Mapping[str | int, Numbers]) -> tuple[dict[str, Numb
         }
         return results, stage.overwritten()
     finally:
-        with suppress(CudnnBackendError):  # where the context is lost, freeing fails too, and says nothing new
+        with suppress(CudnnBackendError):  # after the context is lost, freeing fails too, without new information
             stage.close()
 
 
 def _in_place(graph: Graph, inputs: Mapping[str | int, Numbers]) -> dict[str | int, Numbers]:
-    """Return the initial content of outputs, as an in-place concatenation reads it."""
+    """Return the initial data of outputs: the existing part of a concatenation in place."""
     found: dict[str | int, Numbers] = {}
     for op in graph.ops:
         fields = op.parameters()
@@ -185,8 +185,8 @@ def _in_place(graph: Graph, inputs: Mapping[str | int, Numbers]) -> dict[str | i
     return found
 
 
-def _image(tensor: Tensor, numbers: Numbers | None) -> NDArray[np.uint8]:
-    """Return the bytes of a tensor with these numbers; all ones without numbers."""
+def _bytes_of(tensor: Tensor, numbers: Numbers | None) -> NDArray[np.uint8]:
+    """Return the bytes of a tensor with these numbers; all ones for None."""
     image = np.full(tensor.span_bytes, 0xFF, np.uint8)
     if numbers is None:
         return image
@@ -194,35 +194,35 @@ def _image(tensor: Tensor, numbers: Numbers | None) -> NDArray[np.uint8]:
     return held if held.size > image.size else np.concatenate([held, image[held.size :]])
 
 
-def compare(expected: Mapping[str, Expected], results: Mapping[str, Numbers], beyond: list[str]) -> Found:
-    """Return how results compare with the expected ones."""
-    return Found([item.compare(results[name]) for name, item in expected.items()], beyond)
+def compare(expected: Mapping[str, Expected], results: Mapping[str, Numbers], beyond: list[str]) -> Differences:
+    """Return the comparison of results with the expected ones."""
+    return Differences([item.compare(results[name]) for name, item in expected.items()], beyond)
 
 
 def _inputs(graph: Graph, kind: str, seed: int) -> dict[str | int, Numbers]:
-    """Return random data; hostile attention has hostile scores for odd seeds."""
+    """Return generated data; for hostile attention only the scores are hostile, on every odd seed."""
     return make_inputs(graph, kind, seed | 1 if kind == "hostile" else seed)
 
 
-def judge_deviceless(graph: Graph, kind: str, seed: int) -> Found:
-    """Return how an exact interpreter run compares with the expectation for a right kernel."""
+def judge_deviceless(graph: Graph, kind: str, seed: int) -> Differences:
+    """Return the comparison of an exact run of the interpreter with the results that are expected of a kernel."""
     inputs = _inputs(graph, kind, seed)
     expected = expectation(graph, kind, inputs, seed, None)
     exact = interpret(graph, inputs)
     results: dict[str, Numbers] = {}
     for name, item in list(expected.items()):
         form = item.tensor.data_type
-        if is_integer(form):  # cut in the one mode, rounded in the other
+        if is_integer(form):  # one mode truncates, the other rounds
             del expected[name]
             continue
         results[name] = round_to(exact[name].astype(float), form)
-        # Beyond the largest number the one mode saturates, and the other does as cuDNN converts.
+        # Beyond the largest number, one mode saturates, and the other converts as cuDNN does.
         expected[name] = replace(item, defined=item.defined & ~(np.abs(exact[name]) > largest(form)))
     return compare(expected, results, [])
 
 
 def is_context_lost(device: int) -> bool:
-    """Return whether a kernel of this process has failed, after which all CUDA calls fail."""
+    """Return whether a kernel of this process has failed: all later CUDA calls then fail, too."""
     try:
         with Memory(device) as memory:
             memory.allocate(1)
@@ -232,7 +232,9 @@ def is_context_lost(device: int) -> bool:
     return False
 
 
-def on_device(plan: Plan, graph: Graph, kind: str, seed: int, arithmetic: Arithmetic) -> tuple[Found, dict[str, float]]:
+def on_device(
+    plan: Plan, graph: Graph, kind: str, seed: int, arithmetic: Arithmetic
+) -> tuple[Differences, dict[str, float]]:
     """Run a plan on a kind of data and compare; also return the seconds of data, expectation and run."""
     began = time.perf_counter()
     inputs = _inputs(graph, kind, seed)
@@ -241,7 +243,7 @@ def on_device(plan: Plan, graph: Graph, kind: str, seed: int, arithmetic: Arithm
     ran = time.perf_counter()
     expected = expectation(graph, kind, inputs, seed, arithmetic)
     if "dsink" in expected and not any(op.kind is DescriptorType.OPERATION_SDPA_BWD for op in graph.ops):
-        # Kernels write the true gradient; the operations read literally have the opposite sign.
+        # Kernels write the true gradient; the operations, read literally, have the opposite sign.
         expected["dsink"] = replace(expected["dsink"], center=-expected["dsink"].center)
     found = compare(expected, results, beyond)
     return found, {"data": made - began, "run": ran - made, "expect": time.perf_counter() - ran}

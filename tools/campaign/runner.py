@@ -1,8 +1,8 @@
-"""``run_campaign``: random graphs for a while in child processes, with findings and coverage.
+"""``run_campaign``: random graphs in child processes for a time, with findings and coverage.
 
-One child has one CUDA context. A child that crashes, hangs or loses its context is ended and its graph filed; another
-takes its place. What was queried is kept in a file, line by line, and is not judged again by a campaign that resumes
-it.
+One child has one CUDA context. A child that crashes, hangs or loses its context is ended and its graph recorded;
+another replaces it. Judged graphs are kept in a file, line by line, and a campaign that resumes it does not judge them
+again.
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ WEIGHTS = {
 """How often a graph is of each family."""
 
 _WORKER = "tools.campaign.worker:main"
-_FIRST_S = 60.0  # more, for the first graph of a child, which loads cuDNN
+_FIRST_S = 60.0  # additional time for the first graph of a child, which loads cuDNN
 _TEXT = 300
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How a campaign runs.
+    """Options of a campaign.
 
     Attributes
     ----------
     seconds, most
-        When it ends: after that long, or so many graphs.
+        Limits of the campaign: seconds, and number of graphs.
     seed
-        Of the first graph; each further one has the next.
+        Seed of the first graph; each further one has the next.
     families
-        Names of :data:`FAMILIES`; all that the target may have if not given.
+        Names of :data:`FAMILIES`; by default all that the target may support.
     target
-        A described GPU, on which nothing runs; None for the GPUs of this machine.
+        A described GPU, which runs nothing; None for the GPUs of this machine.
     processes, gpus
-        Child processes, and the GPUs they are spread over.
+        Child processes, and the number of GPUs they share.
     limit_s, reduce_s
-        Seconds for one graph, and for making one failure small.
+        Seconds for one graph, and for the reduction of one failure.
     data
         One kind of data for all graphs.
     build, interpret
@@ -80,7 +80,7 @@ class Options:
 
 @dataclass
 class Campaign:
-    """The findings of a campaign: counts by family, coverage, failures with their smallest forms."""
+    """Findings of a campaign: counts by family, coverage, failures with their smallest forms."""
 
     counts: dict[str, Counter[str]] = field(default_factory=dict)
     cover: Counter[str] = field(default_factory=Counter)
@@ -106,7 +106,7 @@ class Campaign:
             self.failures.append(dict(record["failure"]))
 
     def total(self, *, attention: bool | None = None) -> Counter[str]:
-        """Return the counts of all families, or of those that are attention or not."""
+        """Return the counts of all families, or only of those with or without attention."""
         found: Counter[str] = Counter()
         for family, counts in self.counts.items():
             if attention is None or (family in ATTENTION) == attention:
@@ -114,7 +114,7 @@ class Campaign:
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it as plain data, small enough to keep."""
+        """Return the campaign as plain data, small enough to store."""
         return {
             "seconds": round(self.spent_s, 1),
             "outside attention": dict(self.total(attention=False)),
@@ -130,10 +130,10 @@ class Campaign:
         }
 
     def _groups(self) -> Iterator[dict[str, Any]]:
-        """Yield similar failures without a known issue as groups: their number, and the smallest form of the first."""
+        """Yield groups of similar failures without a known issue: the count, and the smallest form of the first."""
         unnamed = [failure for failure in self.failures if not failure.get("faults")]
-        for alike, count in Counter(map(self._alike, unnamed)).most_common():
-            first = next(failure for failure in unnamed if self._alike(failure) == alike)
+        for alike, count in Counter(map(self._similarity, unnamed)).most_common():
+            first = next(failure for failure in unnamed if self._similarity(failure) == alike)
             smallest = str(first.get("smallest", {}).get("text", ""))
             yield {
                 "alike": alike,
@@ -144,14 +144,14 @@ class Campaign:
             }
 
     @staticmethod
-    def _alike(failure: Mapping[str, Any]) -> str:
-        """Return the common properties of failures with one cause."""
+    def _similarity(failure: Mapping[str, Any]) -> str:
+        """Return text that failures of one cause often share."""
         words = str(failure.get("words", "")).lstrip("['").partition(":")[0]
         engine = failure.get("engine", "").partition("_")[0]
         return f"{failure['outcome']}, {failure['family']}, {failure.get('data', 'any')} data, {engine}, {words[:40]}"
 
     def render(self) -> str:
-        """Return it as text."""
+        """Return the campaign as text."""
         columns = ("graphs", "accepted", "refused", "compared", "differs", "not run", "not compared", "lost", "crashed")
         lines = [f"{'family':20}" + "".join(f"{name:>13}" for name in columns)]
         rows = [
@@ -168,7 +168,7 @@ class Campaign:
         lines += [f"no {subject}: {', '.join(names)}" for subject, names in missing(self.cover).items() if names]
         lines += [f"seconds: {', '.join(f'{name} {spent:.0f}' for name, spent in self.seconds.items())}"]
         named = Counter(failure["faults"] for failure in self.failures if failure["faults"])
-        others = Counter(self._alike(failure) for failure in self.failures if not failure["faults"])
+        others = Counter(self._similarity(failure) for failure in self.failures if not failure["faults"])
         lines += [f"{count:5} of the known issue {name}" for name, count in named.most_common()]
         lines += [f"{count:5} without a known issue: {name}" for name, count in others.most_common()]
         for failure in self.failures:
@@ -182,19 +182,19 @@ class Campaign:
 
 
 def run_campaign(options: Options, output: Path | None = None, resume: Path | None = None) -> Campaign:
-    """Run random graphs for a while and return the findings.
+    """Run random graphs for a time and return the findings.
 
     Parameters
     ----------
     output
-        Where a line of JSON is kept for each graph.
+        File for a line of JSON per graph.
     resume
-        Such a file of before: its graphs count and are not judged again; it may be `output` itself.
+        File of an earlier campaign: its graphs count and are not judged again; it may be `output` itself.
 
     Raises
     ------
     CudnnBackendError
-        What the first child of each process says if it cannot begin at all.
+        The error of the first child of each process if it cannot start at all.
     """
     campaign, done, began = Campaign(), set(), time.monotonic()
     for line in resume.read_text(encoding="utf-8").splitlines() if resume is not None and resume.exists() else ():
@@ -244,7 +244,7 @@ def _work(
     kept: IO[str],
     until: float,
 ) -> None:
-    """Query one child after another about graphs until the time is over."""
+    """Let one child after another run graphs until the time is over."""
     with LastingChild(_WORKER, lambda: _environment(options, number)) as child:
         while time.monotonic() < until:
             with lock:
@@ -253,11 +253,11 @@ def _work(
                 return
             for _ in range(2):
                 limit_s = options.limit_s + options.reduce_s + (0 if child.usable else _FIRST_S)
-                record = _query_child(child, options, *task, limit_s=limit_s)
+                record = _run_graph(child, options, *task, limit_s=limit_s)
                 spoiled = record.pop("spoiled", False)
                 if spoiled or "lost" in record["outcomes"] or "lost" in record:
                     child.end()
-                if not spoiled:  # by a graph before this one, which another child is judged
+                if not spoiled:  # spoiled by an earlier graph: another child runs it again
                     break
             with lock:
                 campaign.add(record)
@@ -272,7 +272,7 @@ def _environment(options: Options, number: int) -> dict[str, str]:
     return environment
 
 
-def _query_child(child: LastingChild, options: Options, seed: int, family: str, limit_s: float) -> dict[str, Any]:
+def _run_graph(child: LastingChild, options: Options, seed: int, family: str, limit_s: float) -> dict[str, Any]:
     """Return the record of one graph."""
     record: dict[str, Any] = {
         "seed": seed,
@@ -285,10 +285,10 @@ def _query_child(child: LastingChild, options: Options, seed: int, family: str, 
     failure: dict[str, Any] = {}
     trying: dict[str, Any] | None = None
     about: dict[str, Any] = {}
-    asked = {"seed": seed, "family": family, **asdict(options), "families": []}
-    asked["seed"] = seed
+    request = {"seed": seed, "family": family, **asdict(options), "families": []}
+    request["seed"] = seed
     try:
-        for line in child.run_query(asked, limit_s):
+        for line in child.run_query(request, limit_s):
             about |= {key: line[key] for key in ("about", "faults") if key in line}
             for name, spent in line.get("seconds", {}).items():
                 record["seconds"][name] = round(record["seconds"].get(name, 0.0) + spent, 4)
@@ -309,7 +309,7 @@ def _query_child(child: LastingChild, options: Options, seed: int, family: str, 
             outcome = line.get("outcome")
             if outcome is None:
                 continue
-            record["outcomes"][outcome] = 1  # a graph counts once, whatever data it met
+            record["outcomes"][outcome] = 1  # a graph counts once, regardless of the kinds of data
             if outcome == "refused":
                 record["refused"] = line["words"].splitlines()[-1] if line["words"] else ""
             if outcome in ("differs", "lost", "not run", "not compared", "not interpreted"):
@@ -320,7 +320,7 @@ def _query_child(child: LastingChild, options: Options, seed: int, family: str, 
         failure = {"outcome": "failed", "words": f"{error}\n{getattr(error, 'more', '')}"[-2000:]} | failure
     if child.ending:
         outcome = TIMED_OUT if child.ending == TIMED_OUT else "crashed"
-        if "differs" in record["outcomes"]:  # while it was made small
+        if "differs" in record["outcomes"]:  # during its reduction
             failure["reduced"] = {"ended": child.ending, "by": trying}
         else:
             record["outcomes"][outcome] = 1

@@ -1,4 +1,4 @@
-"""The child process of a campaign: runs one random graph per query, and reduces failures."""
+"""Child process of a campaign: runs one random graph per request, and reduces those with wrong results."""
 
 from __future__ import annotations
 
@@ -20,65 +20,65 @@ from cudnn_backend_py.target import Target, open_target
 
 from .coverage import covers
 from .graphs import ATTENTION, random_graph
-from .one import Found, PlanAnswer, is_context_lost, judge_deviceless, on_device, run_query
+from .one import Differences, PlanAnswer, is_context_lost, judge_deviceless, on_device, run_query
 
 __all__ = ["main"]
 
-_LOST = "cuda-driver"  # the code of what leaves the CUDA context of a process useless
+_LOST = "cuda-driver"  # the error code that makes the CUDA context of a process unusable
 _WORDS = 400
-_ALIKE = 3  # failures of one family and engine that one process makes small
+_ALIKE = 3  # failures of one family and engine that one process reduces
 
 
 class _LostError(Exception):
-    """A kernel failed during a reduction, so the context of this process is lost."""
+    """A kernel failed during the reduction of a failure: the context of this process is lost."""
 
 
 class _Worker:
-    """The state of a child between queries."""
+    """State that a child keeps between requests."""
 
     def __init__(self) -> None:
         self.target: Target | None = None
-        self.made_small: Counter[str] = Counter()
+        self.reduced: Counter[str] = Counter()
 
     def open(self, name: str | None) -> Target:
         if self.target is None:
             self.target = open_target(name)
         return self.target
 
-    def answer(self, asked: dict[str, Any], say: Say) -> None:
-        """Report cuDNN's results for a graph, and for failures each smaller failing form."""
-        target = self.open(asked["target"])
+    def answer(self, request: dict[str, Any], say: Say) -> None:
+        """Report cuDNN's answer to a graph; if the result is wrong, also each smaller graph with a wrong result."""
+        target = self.open(request["target"])
         if self._is_lost(target):
             say(spoiled=True)
             return
         began = time.perf_counter()
-        graph = _graph(asked, target)
-        if "cover" in asked:
+        graph = _graph(request, target)
+        if "cover" in request:
             say(cover=dict(covers(graph)))
             return
         seconds = {"graph": time.perf_counter() - began}
-        choice = random.Random(f"choice {asked['seed']}")
-        kinds = [asked["data"]] if asked.get("data") else _kinds(asked["family"], choice)
-        ends = ", ".join(fault.code for fault in find_ending_problems(graph, target.sm, target.library.version))
-        say(about=_describe(graph), data=kinds, faults=ends)  # of this process, before it can say more
+        choice = random.Random(f"choice {request['seed']}")
+        kinds = [request["data"]] if request.get("data") else _kinds(request["family"], choice)
+        ends = ", ".join(issue.code for issue in find_ending_problems(graph, target.sm, target.library.version))
+        say(about=_describe(graph), data=kinds, faults=ends)  # before a crash can prevent further output
         began = time.perf_counter()
-        got = run_query(graph, target, choice=choice, build=asked["build"] or target.is_live)
+        got = run_query(graph, target, choice=choice, build=request["build"] or target.is_live)
         seconds["plan"] = time.perf_counter() - began
         line: dict[str, Any] = {"engine": got.engine, "cover": dict(covers(graph)), "seconds": seconds}
         if got.config is None:
             say(outcome="refused", words=got.words[-_WORDS:], **line)
             if not target.is_live:
-                self._deviceless(graph, kinds, asked, say)
+                self._deviceless(graph, kinds, request, say)
             return
         if got.plan is None or not target.is_live:
             if got.plan is not None:
                 got.plan.close()
             say(outcome="accepted", **line)
-            self._deviceless(graph, kinds, asked, say)
+            self._deviceless(graph, kinds, request, say)
             return
-        say(outcome="accepted", faults=_faults(graph, got, ()), **line)
+        say(outcome="accepted", faults=_codes_of_known_issues(graph, got, ()), **line)
         try:
-            self._on_device(graph, got, kinds, asked, say)
+            self._on_device(graph, got, kinds, request, say)
         finally:
             got.plan.close()
 
@@ -86,12 +86,12 @@ class _Worker:
     def _is_lost(target: Target) -> bool:
         return target.handle is not None and is_context_lost(target.handle.device or 0)
 
-    def _deviceless(self, graph: Graph, kinds: list[str], asked: dict[str, Any], say: Say) -> None:
+    def _deviceless(self, graph: Graph, kinds: list[str], request: dict[str, Any], say: Say) -> None:
         """Report whether both modes of the interpreter agree."""
-        for kind in kinds if asked["interpret"] else ():
+        for kind in kinds if request["interpret"] else ():
             began = time.perf_counter()
             try:
-                found = judge_deviceless(graph, kind, asked["seed"])
+                found = judge_deviceless(graph, kind, request["seed"])
             except CudnnBackendError as error:
                 say(outcome="not interpreted", data=kind, words=str(error)[:_WORDS])
                 return
@@ -99,39 +99,39 @@ class _Worker:
             if found.wrong:
                 say(outcome="differs", data=kind, words=found.wrong[:3], largest=_largest(found))
 
-    def _on_device(self, graph: Graph, got: PlanAnswer, kinds: list[str], asked: dict[str, Any], say: Say) -> None:
+    def _on_device(self, graph: Graph, got: PlanAnswer, kinds: list[str], request: dict[str, Any], say: Say) -> None:
         assert got.plan is not None
         target = got.plan.target
         arithmetic = got.arithmetic()
         for kind in kinds:
             try:
-                found, seconds = on_device(got.plan, graph, kind, asked["seed"], arithmetic)
+                found, seconds = on_device(got.plan, graph, kind, request["seed"], arithmetic)
             except CudnnBackendError as error:
                 failed = "not run" if isinstance(error, CudnnStatusError) else "not compared"
                 outcome = "lost" if error.code == _LOST or self._is_lost(target) else failed
                 words = f"{error} {getattr(error, 'last_error', '')}"
-                say(outcome=outcome, data=kind, words=words[:_WORDS], faults=_faults(graph, got, ()))
+                say(outcome=outcome, data=kind, words=words[:_WORDS], faults=_codes_of_known_issues(graph, got, ()))
                 return
             compared = sum(one.compared for one in found.comparisons)
             say(outcome="compared", data=kind, seconds=seconds, elements=compared, largest=_largest(found))
             if not found.wrong:
                 continue
-            faults = _faults(graph, got, found.tensors)
+            faults = _codes_of_known_issues(graph, got, found.tensors)
             say(outcome="differs", data=kind, words=found.wrong[:3], largest=_largest(found), faults=faults)
-            if faults:  # whose smallest forms stand in the table
+            if faults:  # the table has their smallest forms
                 return
-            name = f"{asked['family']} {got.engine.partition('_')[0]}"
-            self.made_small[name] += 1
-            if asked["reduce_s"] and self.made_small[name] <= _ALIKE:
-                self._reduce(graph, kind, (got, found), asked, say)
+            name = f"{request['family']} {got.engine.partition('_')[0]}"
+            self.reduced[name] += 1
+            if request["reduce_s"] and self.reduced[name] <= _ALIKE:
+                self._reduce(graph, kind, (got, found), request, say)
             return
 
     def _reduce(
-        self, graph: Graph, kind: str, failure: tuple[PlanAnswer, Found], asked: dict[str, Any], say: Say
+        self, graph: Graph, kind: str, failure: tuple[PlanAnswer, Differences], request: dict[str, Any], say: Say
     ) -> None:
-        """Report each smaller failing form, the smallest last; the parent notices crashes.
+        """Report each smaller graph with a wrong result, the smallest last; the parent notices a crash.
 
-        Wrong in the same way: by the same engine, by no fault that is known, numbers where there were numbers.
+        The same kind of error: by the same engine, without a known issue, wrong numbers for wrong numbers.
         """
         target = self.target
         assert target is not None
@@ -143,39 +143,39 @@ class _Worker:
             if find_ending_problems(smaller, target.sm, target.library.version):
                 return False
             say(trying=graph_to_json(smaller))
-            got = run_query(smaller, target, choice=random.Random(f"choice {asked['seed']}"), engine=engine)
+            got = run_query(smaller, target, choice=random.Random(f"choice {request['seed']}"), engine=engine)
             if got.plan is None:
                 return False
             try:
-                found, _ = on_device(got.plan, smaller, data, asked["seed"], got.arithmetic())
+                found, _ = on_device(got.plan, smaller, data, request["seed"], got.arithmetic())
             except CudnnBackendError as error:
                 if error.code == _LOST or self._is_lost(target):
                     raise _LostError from error
                 return False
             finally:
                 got.plan.close()
-            if not found.ways & failure[1].ways or _faults(smaller, got, found.tensors):
+            if not found.kinds & failure[1].kinds or _codes_of_known_issues(smaller, got, found.tensors):
                 return False
             last = {"words": found.wrong[:2], "engine": got.engine, "data": data}
             say(smaller=graph_to_json(smaller), text=str(smaller), **last)
             return True
 
         try:
-            made: Reduced = reduce_failure(graph, kind, fails, budget_s=asked["reduce_s"], most=80)
+            made: Reduced = reduce_failure(graph, kind, fails, budget_s=request["reduce_s"], most=80)
         except _LostError as error:
             say(reduced={"ended": "a smaller form lost the context"}, lost=str(error.__cause__))
             return
         say(reduced={"tried": made.tried, "complete": made.complete, "steps": len(made.steps)})
 
 
-def _graph(asked: dict[str, Any], target: Target) -> Graph:
-    return random_graph(asked["seed"], asked["family"], version=target.library.version)
+def _graph(request: dict[str, Any], target: Target) -> Graph:
+    return random_graph(request["seed"], request["family"], version=target.library.version)
 
 
 def _kinds(family: str, choice: random.Random) -> list[str]:
     """Return the kinds of data for a graph: one for most, two for every third.
 
-    Hostile are the scores of attention, and what elementwise operations read: sums of huge numbers overflow in the
+    Hostile data are the scores of attention, and inputs of elementwise operations: sums of huge numbers overflow in the
     order of each kernel, and a convolution may multiply padding with infinities.
     """
     weights = {"uniform": 5.0, "integers": 2.5}
@@ -184,7 +184,7 @@ def _kinds(family: str, choice: random.Random) -> list[str]:
     elif family in ("pointwise", "mode", "reduction"):
         weights["hostile"] = 1.5
     elif family == "batch norm":
-        del weights["integers"]  # a ReLU of exactly 0, which another order of operations makes not exactly 0
+        del weights["integers"]  # a ReLU of exactly 0, which is not exactly 0 after another order of operations
     drawn = choice.choices(list(weights), list(weights.values()), k=2)
     return list(dict.fromkeys(drawn[: 1 if choice.random() < 0.5 else 2]))
 
@@ -193,21 +193,21 @@ def _describe(graph: Graph) -> str:
     return " ".join(op.verb() for op in all_ops(graph))
 
 
-def _largest(found: Found) -> float | None:
+def _largest(found: Differences) -> float | None:
     finite = [one.largest for one in found.comparisons if one.largest < float("inf")]
     return max(finite, default=None)
 
 
-def _faults(graph: Graph, got: PlanAnswer, wrong: Sequence[str]) -> str:
-    """Return the known issues that explain these wrong outputs; empty without any."""
+def _codes_of_known_issues(graph: Graph, got: PlanAnswer, wrong: Sequence[str]) -> str:
+    """Return the codes of the known issues that explain these wrong outputs; empty if there are none."""
     assert got.config is not None
     assert got.plan is not None
     target = got.plan.target
     met = name_failure(graph, wrong, engine=got.config.engine, version=target.library.version, sm=target.sm)
-    return ", ".join(fault.code for fault in met)
+    return ", ".join(issue.code for issue in met)
 
 
 def main() -> None:
-    """Answer the parent's queries."""
+    """Answer the requests of the parent."""
     warnings.simplefilter("ignore", KnownIssueWarning)
     serve(_Worker().answer)

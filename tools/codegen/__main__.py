@@ -19,7 +19,7 @@ GENERATED = _ROOT / "cudnn_backend_py" / "generated"
 
 
 def read_pinned() -> tuple[int, ...]:
-    """Return the pinned version of the header: NEWEST in the Makefile."""
+    """Return the version of the header to read: NEWEST in the Makefile, which is also the installed cuDNN."""
     found = re.search(r"^NEWEST := (.+)$", (_ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     assert found, "the Makefile has no line NEWEST := VERSION"
     return version_numbers(found[1])
@@ -30,7 +30,7 @@ _WHEEL_FOLDERS = ("nvidia/cudnn", "nvidia/cudnn_jit")
 
 
 def find_header() -> Path:
-    """Return cudnn_graph.h from a wheel next to this Python, the pinned version where there are several."""
+    """Return cudnn_graph.h from a wheel next to this Python, the pinned version if there are several."""
     folders = [
         Path(entry) / folder / "include" for entry in sys.path if os.path.isabs(entry) for folder in _WHEEL_FOLDERS
     ]
@@ -50,7 +50,7 @@ def generate(path: Path) -> tuple[dict[str, str], list[str]]:
 
 
 def differences(wanted: dict[str, str], folder: Path) -> str:
-    """Return a unified diff between the folder and the generated files; empty if equal."""
+    """Return a unified diff from the files in the folder to the generated ones; empty if equal."""
     present = {path.name for path in folder.glob("*") if path.is_file()}
     diff: list[str] = []
     for name in sorted(present | set(wanted)):
@@ -62,7 +62,7 @@ def differences(wanted: dict[str, str], folder: Path) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; 0 on success, 1 if files are stale or facts are missing."""
+    """Run the command; return 0 on success, 1 if files are stale or facts are missing."""
     parser = argparse.ArgumentParser(prog=writer.COMMAND, description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing, show what would change")
     parser.add_argument("--header", type=Path, help="cudnn_graph.h to read")

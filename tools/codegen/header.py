@@ -1,6 +1,6 @@
-"""Parser of cudnn_graph.h: enums, prototypes, structs, and comments about attributes.
+"""Parser of cudnn_graph.h: enums, prototypes, structs, and the attributes in its comments.
 
-Only facts are taken (names, numbers, types, versions, required or optional), never the sentences.
+Only facts are read (names, numbers, types, versions, required or optional), never the sentences.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Prototype:
 
 @dataclass(frozen=True)
 class Documented:
-    """The facts of a comment block about one attribute; ``None`` for missing ones."""
+    """Facts of a comment block about one attribute; ``None`` if it has none."""
 
     types: tuple[str, ...] | None = None
     count: tuple[int, int | None] | None = None
@@ -92,7 +92,7 @@ class Header:
 
 
 def parse(text: str) -> Header:
-    """Parse the whole header; raise ValueError for anything unknown."""
+    """Parse the whole header; raise ValueError at unknown text."""
     enums = tuple(_enums(text))
     plain = re.sub(r"^#.*?(?<!\\)$", "", _COMMENT.sub(" ", text), flags=re.M)
     values = {member.c_name: member.value for enum in enums for member in enum.members}
@@ -110,7 +110,7 @@ def parse(text: str) -> Header:
 
 
 def version(text: str) -> VersionTuple:
-    """Read the version out of the header's text."""
+    """Read the version from the header's text."""
     found = {part: int(number) for part, number in re.findall(r"#define CUDNN_GRAPH_(\w+) (\d+)", text)}
     return found["MAJOR"], found["MINOR"], found["PATCH"]
 
@@ -126,7 +126,7 @@ def _since(comment: str) -> VersionTuple | None:
 
 
 def _comment_before(text: str, position: int) -> str:
-    """Return the documentation comment that ends right before a position."""
+    """Return the documentation comment that ends directly before a position."""
     start = text.rfind("/**", 0, position)
     between = _COMMENT.sub("", text[start:position]) if start >= 0 else "none"
     return "" if between.strip() else text[start:position]
@@ -220,7 +220,7 @@ def _c_type(text: str) -> str:
 
 
 def _refuse_lost_code(plain: str) -> None:
-    """Raise if the header has a declaration in a form that is not parsed above."""
+    """Raise if the header has a declaration that no function above reads."""
     rest = plain
     for pattern in (_ENUM, _STRUCT, _CALLBACK, _FUNCTION):
         rest = pattern.sub("", rest)

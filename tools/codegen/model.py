@@ -1,4 +1,4 @@
-"""Model of the generated files: the header combined with facts.toml, and a list of mismatches."""
+"""Model of the generated files: the header joined with facts.toml, and a list of contradictions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ USES = ("writes", "defaults", "logged", "fixed", "undumped")
 
 @dataclass(frozen=True)
 class Member:
-    """One enumerator under its Python name."""
+    """An enumerator with its Python name."""
 
     name: str
     source: Enumerator
@@ -40,13 +40,13 @@ class EnumModel:
     members: tuple[Member, ...]
 
     def c_spelling(self, member: Member) -> str:
-        """Return the C name composed of prefix and suffix."""
+        """Return the C name from prefix and suffix."""
         return f"{self.prefix}{member.name}{self.suffix}"
 
 
 @dataclass(frozen=True)
 class Attribute:
-    """All facts of one attribute, with their sources."""
+    """All facts of one attribute, each with its source."""
 
     name: str
     field: str
@@ -90,7 +90,7 @@ class Model:
 
 
 class Facts:
-    """The handwritten facts in facts.toml."""
+    """The hand-written facts: facts.toml."""
 
     def __init__(self, path: Path) -> None:
         self.data: dict[str, Any] = tomllib.loads(path.read_text())
@@ -100,14 +100,14 @@ class Facts:
         self.used: set[tuple[str, str]] = set()
 
     def name(self, table: str, key: str) -> str | None:
-        """Return the entry for a key of a name table, and mark it as used."""
+        """Return the entry of a key in a table of names, and remember that it was used."""
         found: str | None = self.data[table].get(key)
         if found is not None:
             self.used.add((table, key))
         return found
 
     def since(self, member: Enumerator) -> VersionTuple | None:
-        """Return the version that introduced an enum value, by these facts or the header."""
+        """Return the version of an enumerator: from these facts, else from the header."""
         for pattern, version in self.data["enumerator_since"].items():
             if fnmatchcase(member.c_name, pattern):
                 major, minor, patch = version_numbers(version)
@@ -123,7 +123,7 @@ class Facts:
                 yield index, entry
 
     def uses(self, kind: str) -> dict[str, Any]:
-        """Return facts about the fields of an operation or a parameter descriptor, by the names in ``USES``."""
+        """Return the facts about the fields of an operation or a parameter descriptor, by the names in ``USES``."""
         found: dict[str, Any] = {}
         for entry in self.operations:
             if any(fnmatchcase(kind, pattern) for pattern in entry["descriptors"]):
@@ -144,7 +144,7 @@ class Facts:
 
 
 def build(header: Header, facts: Facts) -> Model:
-    """Build the model; nothing is dropped, and mismatches are added to ``problems``."""
+    """Build the model; nothing is dropped, contradictions are in ``problems``."""
     model = Model(header)
     for enum in header.enums:
         model.enums.append(_enum(enum, facts, model.problems))
@@ -206,7 +206,7 @@ def _enum(enum: EnumType, facts: Facts, problems: list[str]) -> EnumModel:
 
 
 def _check_uses(model: Model) -> None:
-    """Find entries about operations that name missing fields, enum values or parameter descriptors."""
+    """Find facts about fields, enumerators or parameter descriptors that do not exist."""
     fields = {d.kind: {a.field: a for a in d.attributes} for d in model.descriptors}
     members = {enum.name: {member.name for member in enum.members} for enum in model.enums}
     for descriptor in model.descriptors:
@@ -240,7 +240,7 @@ class _Builder:
         self.documented = self._documented()
 
     def _documented(self) -> dict[str, dict[str, Documented]]:
-        """Return the header's comments by descriptor type, under the names of its enum."""
+        """Return the header's documentation by descriptor type, under the names of its enum."""
         found: dict[str, dict[str, Documented]] = {}
         for c_name, block in self.model.header.documented.items():
             names = {name.removeprefix("CUDNN_ATTR_"): entry for name, entry in block.items()}

@@ -1,4 +1,4 @@
-"""Write ``native/prepare.ptx`` from prepare.cu by NVRTC, for every architecture and driver that cuDNN 9 supports.
+"""Write ``native/prepare.ptx``: prepare.cu compiled by NVRTC, for every architecture and driver that cuDNN 9 supports.
 
 ``python -m tools.codegen.ptx`` writes it if prepare.cu has changed since.
 """
@@ -16,7 +16,7 @@ __all__ = ["SOURCE", "compile_ptx", "mark"]
 
 SOURCE = Path(__file__).parents[2] / "cudnn_backend_py" / "native" / "prepare.cu"
 _ARCHITECTURE = b"--gpu-architecture=compute_75"
-_OLDEST = ".version 6.4"  # of PTX that knows that architecture; NVRTC writes its newest
+_OLDEST = ".version 6.4"  # of the first PTX with that architecture; NVRTC writes its newest
 
 
 def mark(source: bytes) -> str:
@@ -25,7 +25,7 @@ def mark(source: bytes) -> str:
 
 
 def compile_ptx(nvrtc: str, source: bytes) -> str:
-    """Return the PTX of a source, marked. C: ``nvrtcCompileProgram``, ``nvrtcGetPTX``."""
+    """Return the PTX of a source, with its mark. C: ``nvrtcCompileProgram``, ``nvrtcGetPTX``."""
     library, program, size = ctypes.CDLL(nvrtc), ctypes.c_void_p(), ctypes.c_size_t()
     library.nvrtcCreateProgram(ctypes.byref(program), source, SOURCE.name.encode(), 0, None, None)
     status = library.nvrtcCompileProgram(program, 1, (ctypes.c_char_p * 1)(_ARCHITECTURE))

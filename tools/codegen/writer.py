@@ -31,7 +31,7 @@ _PLAIN = {
 
 
 def files(model: Model) -> dict[str, str]:
-    """Return every generated file, formatted and sealed, by name."""
+    """Return every generated file by name, formatted and with its hash."""
     sources = {
         "__init__.py": _package,
         "attributes.py": _attributes,
@@ -47,7 +47,7 @@ def files(model: Model) -> dict[str, str]:
 
 
 def _graph_schema(model: Model) -> str:
-    """Return the schema of graph files, from the template with enum members filled in."""
+    """Return the schema of graph files: the one next to this file, with the members of each enum that it names."""
     first, rest = (Path(__file__).parent / "graph.schema.json").read_text(encoding="utf-8").split("\n", 1)
     for enum in model.enums:
         names = json.dumps([member.name for member in enum.members])
@@ -136,7 +136,7 @@ class CudnnEnum(IntEnum):
 def _enums(model: Model) -> str:
     members = [(enum, member) for enum in model.enums for member in enum.members]
     irregular = {e.c_spelling(m): m.source.c_name for e, m in members if e.c_spelling(m) != m.source.c_name}
-    since = {m.source.c_name: m.since for _, m in members if m.since != FIRST}  # nearly all say the first
+    since = {m.source.c_name: m.since for _, m in members if m.since != FIRST}  # the most common version
     deprecated = sorted(m.source.c_name for _, m in members if m.source.deprecated)
     defines = {n: v for n, v in model.header.defines.items() if not n.startswith("CUDNN_GRAPH_")}
     parts = [
@@ -216,7 +216,7 @@ def _functions(functions: Iterable[Any]) -> str:
 
 
 def _parameters(parameters: Iterable[Any]) -> str:
-    """Return the parameters as keyword arguments of a call."""
+    """Return the parameters as a call; their names are its keywords."""
     return f"_parameters({', '.join(f'{p.name}={p.c_type!r}' for p in parameters)})"
 
 
@@ -459,7 +459,7 @@ def _operations(model: Model) -> str:
 
 
 def _convolutions(model: Model) -> Iterator[str]:
-    """Yield the convolution fields for image, weights and response: x, w and y, or their gradients."""
+    """Yield the fields of a convolution that are image, weights and response: x, w and y, or their gradients."""
     for descriptor in model.descriptors:
         if descriptor.kind.startswith("OPERATION_CONVOLUTION_"):
             fields = {attribute.field for attribute in descriptor.attributes}
@@ -476,7 +476,7 @@ def _enums_of(descriptor: DescriptorModel, given: dict[str, Any], model: Model) 
 
 
 def report(model: Model) -> str:
-    """Return the page for reviewing a header upgrade."""
+    """Return the report for the review of a header upgrade."""
     attributes = [a for d in model.descriptors for a in d.attributes]
     placed = {a.name for a in attributes}
     all_attributes = len(model.header.enum("cudnnBackendAttributeName_t").members)

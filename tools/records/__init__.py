@@ -1,1 +1,1 @@
-"""Scripts that write the records under logs/ and the tables of pages; README.md of tools/ says what each writes."""
+"""Scripts that write the records under logs/ and the tables of pages; README.md of tools/ has the output of each."""

@@ -16,7 +16,7 @@ from tests.support.zoo import ZOO
 
 
 def judge(target: str | Profile | None) -> dict[str, Any]:
-    """Return for each graph the outcome and, per mode, the surviving configs in cuDNN's order."""
+    """Return for each graph the outcome and, per mode, the supported configs in cuDNN's order."""
     found = {}
     for name, make in ZOO.items():
         verdict = explain(make(), target)

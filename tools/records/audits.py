@@ -1,7 +1,7 @@
-"""What an audit finds of known issues, and what it costs where all is right, on the GPU of this process.
+"""Audits of programs with known issues, and the cost of audits of correct programs, on the GPU of this process.
 
-``python -m tools.records.audits faults logs/NAME.json --cudnn OTHER`` runs programs that run into known issues, each
-unaided: audited as it is, then ``cudnn-backend audit`` of what was kept. ``cost`` times programs with and without, and
+``python -m tools.records.audits faults logs/NAME.json --cudnn OTHER`` audits unmodified programs with known issues,
+then runs ``cudnn-backend audit`` on the kept cases. ``cost`` times programs with and without an audit, and
 ``counting``, on any machine, calls that are not sampled.
 """
 
@@ -26,18 +26,18 @@ from cudnn_backend_py.execution.timing import without_garbage_collection
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.system.child import call_command
 from cudnn_backend_py.why.cost import TurnTime, judge_pairs, notify, take_time
-from tests.support.audited import RIGHT, WRONG
+from tests.support.audited_programs import RIGHT, WRONG
 
-__all__ = ["audit_program", "examine_case", "measure_cost", "run_faults"]
+__all__ = ["audit_case", "audit_program", "measure_cost", "run_programs"]
 
 MOST_S = 300.0
-MOST = 0.02  # share of a program's time that an audit may cost
+MOST = 0.02  # largest share of a program's time that an audit may take
 ROOT = Path(__file__).parents[2]
 
 
 def audit_program(name: str, folder: Path, *, by_environment: bool) -> dict[str, Any]:
-    """Return the report of an audited program: by the environment switch, or by the module that runs programs."""
-    program = ["-m", "tests.support.audited", name]
+    """Return the report of an audited program, started by the environment variable or by the module."""
+    program = ["-m", "tests.support.audited_programs", name]
     output = folder / "report.json"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     if by_environment:
@@ -56,8 +56,8 @@ def audit_program(name: str, folder: Path, *, by_environment: bool) -> dict[str,
     return {**json.loads(output.read_text()), "code": done.returncode, "said": done.stderr[-300:]}
 
 
-def examine_case(file: str, versions: Sequence[str], reduce_s: float) -> dict[str, Any]:
-    """Return what ``cudnn-backend audit`` says of a case."""
+def audit_case(file: str, versions: Sequence[str], reduce_s: float) -> dict[str, Any]:
+    """Return the result of ``cudnn-backend audit`` for a case."""
     words = [f"--cudnn={version}" for version in versions]
     words += ["--format=json", f"--reduce={reduce_s:g}", f"--limit={MOST_S:g}", file]
     command = call_command("cudnn_backend_py.cli.commands:main", "audit", *words)
@@ -70,7 +70,7 @@ def examine_case(file: str, versions: Sequence[str], reduce_s: float) -> dict[st
 
 
 def run_one(name: str, versions: Sequence[str], reduce_s: float) -> dict[str, Any]:
-    """Return what was found of one program, from its start to the name of the fault."""
+    """Audit one program, from its start to the name of the known issue, and return the findings."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
@@ -81,18 +81,18 @@ def run_one(name: str, versions: Sequence[str], reduce_s: float) -> dict[str, An
             ran = not report["code"] and sum(report.get("sampled", {}).values()) >= 4
             return found | {"ok": ran and not report["wrong"], "seconds": round(time.monotonic() - began, 1)}
         kept = [one["file"] for one in report["wrong"] if one["file"]]
-        found["examined"] = [examine_case(file, versions, reduce_s) for file in kept]
+        found["examined"] = [audit_case(file, versions, reduce_s) for file in kept]
         found["programs"] = [_run_again(one.get("program", "")) for one in found["examined"]]
-        faults = {fault for one in found["examined"] for fault in one["faults"]}
+        codes = {fault for one in found["examined"] for fault in one["faults"]}
         named = [
             one for one in found["examined"] if one.get("engine") is not None and WRONG[name].fault in one["faults"]
         ]
-        found |= {"fault": WRONG[name].fault, "faults": sorted(faults), "seconds": round(time.monotonic() - began, 1)}
+        found |= {"fault": WRONG[name].fault, "faults": sorted(codes), "seconds": round(time.monotonic() - began, 1)}
         return found | {"ok": bool(named) and found["seconds"] <= MOST_S, "is_nan": WRONG[name].is_nan}
 
 
 def brief(row: dict[str, Any]) -> dict[str, Any]:
-    """Return what a record says of a program: no paths, no texts of reports."""
+    """Return the part of the findings for the record: no paths, no texts of reports."""
     report = row["report"]
     found = {name: row[name] for name in ("name", "ok", "seconds", "fault", "is_nan", "modes") if name in row}
     found["entry_point"] = WRONG[row["name"]].entry_point if row["name"] in WRONG else ""
@@ -121,7 +121,7 @@ def brief(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _run_again(program: str) -> dict[str, Any]:
-    """Return what the reproduction says, which has to stand alone."""
+    """Run a reproduction, which must not depend on other files, and return its output."""
     if not program:
         return {}
     done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False, timeout=120)
@@ -132,10 +132,10 @@ def _run_again(program: str) -> dict[str, Any]:
     }
 
 
-def run_faults(
+def run_programs(
     versions: Sequence[str], reduce_s: float, workers: int, names: Sequence[str] = ()
 ) -> Iterator[dict[str, Any]]:
-    """Yield what was found of each program."""
+    """Yield the findings of each program."""
     with ThreadPoolExecutor(workers) as pool:
         yield from pool.map(lambda name: run_one(name, versions, reduce_s), names or [*WRONG, *RIGHT])
 
@@ -144,7 +144,7 @@ def run_faults(
 
 
 def _loops() -> dict[str, Callable[[], Any]]:
-    """Return functions by name that do one round each of a program."""
+    """Return functions by name, each for one round of a program."""
     import torch
 
     from cudnn_backend_py import torch_ops
@@ -171,7 +171,7 @@ def _loops() -> dict[str, Callable[[], Any]]:
 
 
 def _training_step(training: bool = True) -> Callable[[], None]:
-    """Return a step of a transformer of twelve layers, or its forward pass alone."""
+    """Return a step of a transformer of twelve layers, or only its forward pass."""
     import torch
 
     class Block(torch.nn.Module):  # type: ignore[misc]
@@ -213,28 +213,28 @@ def _convolution() -> Callable[[], None]:
     import torch
 
     from cudnn_backend_py import frontend as cudnn
-    from tests.support import audited
+    from tests.support import audited_programs
 
     like = torch.channels_last
     x, y = (torch.randn(16, 64, 28, 28, device="cuda").half().to(memory_format=like) for _ in range(2))
     w = torch.randn(64, 64, 3, 3, device="cuda").half().to(memory_format=like)
-    graph, pack = audited._graph({"x": x, "w": w})
+    graph, pack = audited_programs._graph({"x": x, "w": w})
     made = graph.conv_fprop(image=pack["x"], weight=pack["w"], padding=[1, 1], stride=[1, 1], dilation=[1, 1])
     made.set_output(True).set_dim(list(y.shape)).set_stride(list(y.stride()))
     buffers = {pack["x"]: x, pack["w"]: w, made: y}
-    audited._execute(cudnn, graph, buffers)
+    audited_programs._execute(cudnn, graph, buffers)
     workspace = torch.empty(max(1, graph.get_workspace_size()), dtype=torch.uint8, device="cuda")
-    handle = audited._handle(cudnn)
+    handle = audited_programs._handle(cudnn)
     return lambda: graph.execute(buffers, workspace, handle=handle)
 
 
 def measure_cost(seconds: float = 12.0, block_s: float = 0.5, names: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
-    """Yield what one call in a hundred costs programs where all is right, in pairs of blocks with and without an audit.
+    """Yield the cost of auditing 1 % of the calls of correct programs, in pairs of blocks with and without an audit.
 
-    The blocks of a pair come right after one another, in turns the one and the other first; the median of their ratios
-    is reported with its 95 % interval. First in short blocks with an audit that samples nothing, which is what counting
-    calls costs. Then in blocks at least as long as pays for a sample of the program: what all of it costs, also apart
-    of the blocks that had no sample and of those that had one.
+    The blocks of a pair run directly after one another, in alternating order; the median of their ratios is reported
+    with its 95 % interval. First in short blocks with an audit that samples nothing: the cost of counting calls. Then
+    in blocks at least as long as one sample of the program needs: the cost of the whole audit, also separately for the
+    blocks without a sample and those with one.
     """
     from cudnn_backend_py.audit import audit
     from cudnn_backend_py.audit.look import COST, EVERY
@@ -243,10 +243,10 @@ def measure_cost(seconds: float = 12.0, block_s: float = 0.5, names: Sequence[st
         if names and name not in names:
             continue
         rounds = 1
-        for _ in range(3):  # warm, and as many rounds as take a block
+        for _ in range(3):  # warm-up, and the number of rounds of a block
             rounds = max(1, min(200_000, round(block_s / take_time(loop, rounds).clock)))
         with tempfile.TemporaryDirectory() as folder:
-            for _ in range(2):  # kernels are loaded, then as many rounds as pay for a sample
+            for _ in range(2):  # load kernels, then the number of rounds that allow a sample
                 with audit(folder=folder, first=4, patience_s=5.0) as warm:
                     take_time(loop, max(1, rounds // 4))
             pays = (warm.host_s + warm.gpu_s) / max(1, sum(warm.sampled.values())) / COST
@@ -274,7 +274,7 @@ def measure_cost(seconds: float = 12.0, block_s: float = 0.5, names: Sequence[st
 
 
 def _judge_some(times: tuple[list[TurnTime], list[TurnTime]], chosen: Sequence[bool]) -> dict[str, Any] | None:
-    """Return what some of the pairs say; None where there are none."""
+    """Judge some of the pairs; return None if there are none."""
     some = [[one for one, wanted in zip(turns, chosen, strict=True) if wanted] for turns in times]
     return judge_pairs(some[0], some[1], MOST) if any(chosen) else None
 
@@ -282,9 +282,9 @@ def _judge_some(times: tuple[list[TurnTime], list[TurnTime]], chosen: Sequence[b
 def _pairs(
     loop: Callable[[], Any], rounds: int, seconds: float, every: int, cost: float, folder: str
 ) -> tuple[tuple[list[TurnTime], list[TurnTime]], list[int], AuditReport]:
-    """Return the times of blocks without an audit and with one, how many samples the latter had, and its report.
+    """Return the times of blocks without an audit and with one, the samples of each of the latter, and the report.
 
-    One audit lasts over all blocks and rests in those without: what it may take of the time falls in the others alone.
+    One audit covers all blocks and pauses in those without: its time is spent in the others only.
     """
     from cudnn_backend_py.audit.case import CaseFolder
     from cudnn_backend_py.audit.watch import Watch
@@ -309,7 +309,7 @@ def _pairs(
 
 
 def measure_unsampled() -> dict[str, int]:
-    """Return the nanoseconds that an audit adds to a call it does not sample, by how a function takes its arguments."""
+    """Return the nanoseconds that an audit adds to a call without a sample, for each way of passing arguments."""
     import torch
 
     from cudnn_backend_py.audit import audit
@@ -351,7 +351,7 @@ def measure_unsampled() -> dict[str, int]:
 
 
 def main() -> int:
-    """Run one of the two, print it, and write the record where one is named."""
+    """Run one of the measurements, print it, and write the record if a file is named."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["faults", "cost", "counting"])
     parser.add_argument("record", nargs="?", type=Path)
@@ -361,28 +361,28 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=12.0, help="of blocks, for each program")
     parser.add_argument("--block", type=float, default=0.5, help="seconds of a block, at least")
     parser.add_argument("--only", action="append", default=[])
-    asked = parser.parse_args()
-    record = start_record(f"audit-{asked.what}", ("cudnn_backend_py", "python", "cudnn", "gpus", "driver version"))
-    if asked.what == "faults":
+    options = parser.parse_args()
+    record = start_record(f"audit-{options.what}", ("cudnn_backend_py", "python", "cudnn", "gpus", "driver version"))
+    if options.what == "faults":
         rows = []
-        for row in run_faults(asked.cudnn, asked.reduce, asked.workers, asked.only):
+        for row in run_programs(options.cudnn, options.reduce, options.workers, options.only):
             rows.append(row)
             asked_of = [(one["version"], one["state"]) for case in row.get("examined", []) for one in case["asked"]]
             print(row["name"], "ok" if row["ok"] else "NOT", row["seconds"], row.get("faults"), asked_of, flush=True)
             if not row["ok"]:
                 print(json.dumps(row, indent=1, default=str)[:3000], flush=True)
         record["programs"] = [brief(row) for row in rows]
-    else:  # counting alone needs no GPU
+    else:  # counting needs no GPU
         record["unsampled_ns"] = measure_unsampled()
         print(f"an unsampled call takes more, in ns: {record['unsampled_ns']}", flush=True)
         record["programs"] = rows = []
-        for row in measure_cost(asked.seconds, asked.block, asked.only) if asked.what == "cost" else ():
+        for row in measure_cost(options.seconds, options.block, options.only) if options.what == "cost" else ():
             rows.append(row)
             for what in ("counting", "audited"):
                 a_round = f"a round of {row[what]['clock']['plain_us']:.1f} us"
                 print(f"{row['program']}, {what}: {a_round}, {notify(row[what])}", flush=True)
-            write_record(record, asked.record)
-    write_record(record, asked.record)
+            write_record(record, options.record)
+    write_record(record, options.record)
     return 0 if all(row["ok"] for row in rows) else 1
 
 

@@ -1,7 +1,7 @@
-"""The graphs of tests/support/built.py on the GPU available: built, run, and compared with the interpreter.
+"""The graphs of tests/support/built.py, built, run on the GPU of this machine, and compared with the interpreter.
 
-``python -m tools.records.built_runs logs/NAME.json`` writes the record that docs/operations.md is written from, each
-graph run in a process of its own, which it may end; ``python -m tools.records.built_runs --graph NAME`` runs one.
+``python -m tools.records.built_runs logs/NAME.json`` writes the record for docs/operations.md, each
+graph run in its own process, which it may crash; ``python -m tools.records.built_runs --graph NAME`` runs one.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ __all__ = ["limit_for", "run_graph", "run_in_child"]
 KIND = "operations"
 WORKERS = 8
 LIMIT_S = 90
-WORDS = 1500  # characters kept of what cuDNN says
+WORDS = 1500  # characters kept of cuDNN's message
 
 
 def limit_for(graph: Graph, name: str) -> float:
-    """Return how far an output may be off, relative to its size: by what its type rounds, or the coarsest written."""
+    """Return the largest accepted relative error of an output: from the rounding of its type or of the coarsest one."""
     own = tolerance_for(graph.tensor(name), None)
     if graph.tensor(name).data_type not in TOLERANCES:
         return own
@@ -58,12 +58,12 @@ def limit_for(graph: Graph, name: str) -> float:
 
 
 def run_graph(name: str) -> dict[str, Any]:
-    """Return what becomes of a graph: the plan and how far outputs are off, or cuDNN's refusal."""
+    """Run a graph and return the outcome: the plan and the errors of the outputs, or cuDNN's refusal."""
     graph = BUILT[name].make()
     target = open_target()
     try:
-        asked = OperationGraph(graph, target)
-        answers = [asked.heuristics(mode) for mode in ("A", "FALLBACK")]
+        operation_graph = OperationGraph(graph, target)
+        answers = [operation_graph.heuristics(mode) for mode in ("A", "FALLBACK")]
     except (CudnnStatusError, NotSupported, UsageError) as error:  # the last of kinds that a library lacks
         return {"said": REFUSED, "words": str(error)[:WORDS]}
     configs = [config for answer in answers for config in answer.configs]
@@ -84,7 +84,7 @@ def _run_first(graph: Graph, configs: list[EngineConfig], inputs: Mapping[Any, A
         given: dict[str | int, Any] = {
             name: encode(value, graph.tensor(str(name)).data_type) for name, value in inputs.items()
         }
-        # What the graph does not write stays NaN, as the interpreter has it.
+        # Elements that the graph does not write stay NaN, as in the interpreter.
         got: dict[Any, Any] = {tensor.name: _unwritten(tensor.dims, tensor.data_type) for tensor in graph.outputs}
         _put_in_place(graph, given, got)
         execute(plan, {**given, **got})
@@ -97,7 +97,7 @@ def _unwritten(dims: tuple[int, ...], data_type: DataType) -> Any:
 
 
 def _put_in_place(graph: Graph, given: Mapping[Any, Any], got: Mapping[str, Any]) -> None:
-    """Put the input of a concatenation that is in the memory of the result there."""
+    """Copy the input of a concatenation in place into the memory of the result."""
     for op in graph.ops:
         if isinstance(op, Operation) and op.kind is DescriptorType.OPERATION_CONCAT:
             place, axis, inputs = op.fields["inplace_index"], op.fields["axis"], op.fields["input"]
@@ -118,7 +118,7 @@ def _compared(graph: Graph, got: Mapping[str, Any], want: Mapping[str, Any]) -> 
 
 
 def run_in_child(name: str) -> dict[str, Any]:
-    """Return what becomes of a graph in a process of its own."""
+    """Run a graph in a separate process and return the outcome."""
     try:
         done = run_python(["-W", "ignore", "-m", "tools.records.built_runs", "--graph", name], timeout_s=LIMIT_S)
     except subprocess.TimeoutExpired:

@@ -1,9 +1,9 @@
-"""Attention whose scores are far below 0 in every row, on the GPU of this process, against float64.
+"""Attention with scores far below 0 in every row, on the GPU of this process, compared with float64.
 
-The logarithm of a row's sum of exponentials is near the scores' level there, and what a kernel scores 0 instead of -inf
-overflows once that is below -88.7, the logarithm of the largest float32: exp(0 - lse).
+The logarithm of a row's sum of exponentials is near the level of the scores, and a score of 0 instead of -inf in a
+kernel overflows if the level is below -88.7, the logarithm of the largest float32: exp(0 - lse).
 
-``python -m tools.records.deep_scores logs/NAME.json`` runs all of it and writes the record.
+``python -m tools.records.deep_scores logs/NAME.json`` runs all cases and writes the record.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ SHAPES = (
 LIMITS = {DataType.HALF: 5e-3, DataType.BFLOAT16: 2e-2}  # of the relative error of a whole output
 KIND = "deep-scores"
 WORKERS = 20
-_FEW = 24  # cases a child runs
-_LATE_S = 8.0  # what a case may take that was begun in time
-DAY_S = 86_400.0  # no limit: poll() takes no more than 24 days
+_FEW = 24  # cases per child process
+_LATE_S = 8.0  # time limit of a case that was begun in time
+DAY_S = 86_400.0  # no limit: poll() accepts no more than 24 days
 Floats = NDArray[np.float64]
 
 
@@ -67,7 +67,7 @@ class Deep:
 
     @property
     def name(self) -> str:
-        """All of it in a line."""
+        """All fields in a line."""
         form = "unified" if self.unified else "composite"
         sizes = f"{self.seq_q}x{self.seq_kv} d{self.head_dim} {self.data_type}"
         return f"{'backward' if self.backward else 'forward'} {form} {self.mask} {sizes}"
@@ -93,7 +93,7 @@ class Deep:
 
 
 def deep_cases(version: tuple[int, ...]) -> list[Deep]:
-    """Return the cases of a cuDNN version: the one operation takes masks since 9.21, and has a backward pass."""
+    """Return the cases of a cuDNN version: the one operation has masks since 9.21, and a backward pass."""
     forms = (False, True) if version >= (9, 21, 0) else (False,)
     sizes = ((s_q, s_kv, d) for (s_q, s_kv), d in itertools.product(SHAPES, (64, 128)))
     return [
@@ -130,8 +130,8 @@ def _data(case: Deep, level: float) -> tuple[dict[str, Floats], dict[str, Any]]:
     return numbers, options
 
 
-def _wanted(case: Deep, numbers: dict[str, Floats], options: dict[str, Any]) -> dict[str, Floats]:
-    """Return what cuDNN has to write; adds O and the statistics to the numbers, as a forward pass leaves them."""
+def _expected(case: Deep, numbers: dict[str, Floats], options: dict[str, Any]) -> dict[str, Floats]:
+    """Return the expected outputs; add O and the statistics of a forward pass to the numbers."""
     q, k, v, do = (numbers[name] for name in ("q", "k", "v", "do"))
     made = reference.forward(q, k, v, **options)
     if not case.backward:
@@ -143,29 +143,29 @@ def _wanted(case: Deep, numbers: dict[str, Floats], options: dict[str, Any]) -> 
 
 
 def run_deep(case: Deep, target: Target) -> dict[str, Any]:
-    """Return what a case does at every level: agrees, or which outputs are NaN or off; with the faults known of it."""
+    """Run a case at every level and return: agrees, or the outputs that are NaN or wrong, and their known issues."""
     version = target.library.version
     graph = case.graph(version)
     found: dict[str, Any] = {"name": case.name, "case": astuple(case)}
     found["faults"] = sorted({fault.code for fault in find_known_issues(graph, target.sm, version)})
-    asked = run_query(graph, target)
-    if asked.plan is None:
-        return found | {"outcome": "refused", "words": asked.words[-200:]}
-    found["engine"], found["levels"] = asked.engine, {}
+    answer = run_query(graph, target)
+    if answer.plan is None:
+        return found | {"outcome": "refused", "words": answer.words[-200:]}
+    found["engine"], found["levels"] = answer.engine, {}
     try:
         for level in LEVELS:
-            found["levels"][f"{level:g}"] = _compared(case, graph, asked.plan, level)
+            found["levels"][f"{level:g}"] = _compared(case, graph, answer.plan, level)
     except CudnnBackendError as error:
         return found | {"outcome": "failed", "words": str(error)[:200]}
     finally:
-        asked.plan.close()
+        answer.plan.close()
     wrong = any(said != "agrees" for said in found["levels"].values())
     return found | {"outcome": "differs" if wrong else "agrees"}
 
 
 def _compared(case: Deep, graph: Graph, plan: Any, level: float) -> str:
     numbers, options = _data(case, level)
-    wanted = _wanted(case, numbers, options)
+    wanted = _expected(case, numbers, options)
     lengths = {name: options[name].reshape(1, 1, 1, 1) for name in ("seq_len_q", "seq_len_kv") if name in options}
     given: dict[str | int, Any] = {}
     for tensor in graph.variant_pack_tensors:
@@ -173,7 +173,7 @@ def _compared(case: Deep, graph: Graph, plan: Any, level: float) -> str:
         if values is not None and not tensor.by_value:
             given[tensor.uid] = values if values.shape == tensor.dims else values.swapaxes(-1, -2)
             if values.shape == tensor.dims and tensor.rank == 4 and tensor.strides[-2] == 1 < tensor.strides[-1]:
-                given[tensor.uid] = values.swapaxes(-1, -2)  # a square one that is described transposed
+                given[tensor.uid] = values.swapaxes(-1, -2)  # a square tensor described as transposed
     results, beyond = run(plan, given)
     words = [f"{name}: memory after it is written" for name in beyond]
     limit = LIMITS[DataType[case.data_type]] + abs(level) * 2.0**-20  # scores are float32
@@ -187,7 +187,7 @@ def _compared(case: Deep, graph: Graph, plan: Any, level: float) -> str:
         if lost.any():
             words.append(f"{name}: {int(lost.sum())} of {lost.size} are no numbers")
             continue
-        if name in ("dq", "dk"):  # the first column of Q and K holds the level, and its gradient cancels
+        if name in ("dq", "dk"):  # the first column of Q and K has the level, and its gradient cancels
             got, want = got[..., 1:], want[..., 1:]
         kept = np.isfinite(want)
         size = max(float(np.sqrt(np.mean(np.square(want[kept])))), 1e-3)
@@ -201,7 +201,7 @@ def _compared(case: Deep, graph: Graph, plan: Any, level: float) -> str:
 
 
 def run_many(cases: Iterable[Deep], workers: int = WORKERS, seconds: float = DAY_S) -> Iterator[dict[str, Any]]:
-    """Yield what the cases do, a few in each child process, which a failing kernel may cost; none is begun later."""
+    """Yield the results of cases, a few per child process, which a failing kernel may end; stop at the deadline."""
     todo, until = list(cases), time.monotonic() + seconds
     parts = [todo[start : start + _FEW] for start in range(0, len(todo), _FEW)]
     with ThreadPoolExecutor(workers) as pool:
@@ -263,12 +263,12 @@ def main() -> None:
                 return
             said = run_deep(Deep(*one), target)
             print(json.dumps(said), flush=True)
-            if said["outcome"] == "failed":  # the context may be lost: another child runs what is left
+            if said["outcome"] == "failed":  # the context may be lost: another child runs the rest
                 return
         return
     cases = deep_cases(target.library.version)[:: arguments.every]
     target.close()
-    random.Random(0).shuffle(cases)  # so that what time does not allow is of any kind
+    random.Random(0).shuffle(cases)  # so that the cases that time allows are of every kind
     record = to_record(list(run_many(cases, arguments.workers, arguments.seconds)))
     write_record(record, arguments.record)
     print(json.dumps({key: record[key] for key in ("outcomes", "named", "engines")}))

@@ -1,7 +1,7 @@
-"""Run edge cases of operations and random problems on this GPU and compare.
+"""Edge cases of operations and random problems, run on the GPU of this process and compared.
 
-``python -m tools.records.edge_runs logs/NAME.json`` runs all of them and writes the record that docs/operations.md
-reports of. With ``--output DIR`` what came out is kept: a line of JSON for each, and the elements of each output that
+``python -m tools.records.edge_runs logs/NAME.json`` runs all of them and writes the record for docs/operations.md.
+With ``--output DIR`` the results are kept: a line of JSON for each, and the elements of each output that
 differ from the interpreter's, with others evenly spaced, as NumPy files.
 """
 
@@ -43,9 +43,9 @@ P, T = PointwiseMode, DataType
 Record = dict[str, Any]
 KIND = "edges"
 RANDOM = 300  # problems of each family
-TRIES = 20  # problems of a number, until cuDNN has an engine for one
-ENGINES = 4  # of a graph at most
-ONE_ENGINE = ("pointwise", "convert", "virtual")  # families for which there is one engine
+TRIES = 20  # attempts per problem number, until cuDNN has an engine
+ENGINES = 4  # engines per graph at most
+ONE_ENGINE = ("pointwise", "convert", "virtual")  # families with only one engine
 
 
 @lru_cache(maxsize=1)
@@ -54,7 +54,7 @@ def _target() -> Target:
 
 
 def plans_of(graph: Graph, target: Target, most: int) -> list[Plan] | str:
-    """Return a plan of each engine by its first buildable config, or the refusal text."""
+    """Return a plan of each engine, by its first config that builds, and the refusals of the others."""
     plans: dict[int, Plan] = {}
     words: list[str] = []
     try:
@@ -74,7 +74,7 @@ def plans_of(graph: Graph, target: Target, most: int) -> list[Plan] | str:
 
 
 def run_graph(graph: Graph, plan: Plan, values: dict[str, Array]) -> dict[str, Array]:
-    """Return the memory of the outputs, which is filled with 0x55 before."""
+    """Return the outputs as they are in memory, where every byte is 0x55 before the run."""
     arrays: dict[str | int, Array] = {
         name: encode(value, graph.tensor(name).data_type) for name, value in values.items()
     }
@@ -87,11 +87,11 @@ def run_graph(graph: Graph, plan: Plan, values: dict[str, Array]) -> dict[str, A
     return outputs
 
 
-# what counts as equal
+# equality
 
 
 def spacing(values: Array, kind: DataType) -> Array:
-    """Return the spacing of a type's numbers around each value; 1 for integers."""
+    """Return the distance between neighbouring numbers of a type around each value; 1 for integers."""
     forms = {T.FLOAT: (23, -126), T.HALF: (10, -14), T.BFLOAT16: (7, -126), T.DOUBLE: (52, -1022)}
     forms |= {T.FP8_E4M3: (3, -6), T.FP8_E5M2: (2, -14)}
     if kind not in forms:
@@ -105,14 +105,14 @@ def spacing(values: Array, kind: DataType) -> Array:
 def differences(
     case: Edge, graph: Graph, name: str, found: Array, want: Array, exact: Array, values: dict[str, Array]
 ) -> tuple[Array, str]:
-    """Return where an output differs from the interpreter, and the counts by kind as text."""
+    """Return the places at which an output differs from the interpreter's, and their number by kind as text."""
     kind = graph.tensor(name).data_type
     exact, want, found = (np.asarray(item, np.float64) for item in (exact, want, found))
     compared, allowed = compared_and_allowed(case, graph, name, want, exact, values)
     nan, limit = np.isnan(found) != np.isnan(want), np.isinf(found) != np.isinf(want)
     sign = (found == want) & (np.signbit(found) != np.signbit(want))
     if case.approximate or case.family != "pointwise":
-        sign[...] = False  # of zero
+        sign[...] = False  # zeros with different signs
     with np.errstate(all="ignore"):
         far = np.abs(found - want) > allowed + (spacing(want, kind) if allowed.any() else 0.0)
         at_limit = np.abs(want) >= largest(kind) * (1 - 2.0**-7) if kind not in _WHOLE else np.zeros(want.shape, bool)
@@ -131,7 +131,7 @@ def differences(
 def compared_and_allowed(
     case: Edge, graph: Graph, name: str, want: Array, exact: Array, values: dict[str, Array]
 ) -> tuple[Array, Array]:
-    """Return the compared elements, and their allowed error beyond one rounding of the result."""
+    """Return which elements are compared, and their allowed error in addition to one rounding of the result."""
     unit = 2.0**-23
     everywhere = np.ones(want.shape, np.bool_)
     if case.family in ("pointwise", "convert", "virtual"):
@@ -160,7 +160,7 @@ def compared_and_allowed(
 
 
 def _settled(case: Edge, values: dict[Any, Array]) -> Array:
-    """Return the pooling windows without NaN and not only -inf, where engines agree."""
+    """Return which windows of a pool hold no NaN and not only -inf: engines treat NaN differently."""
     graph = CASES[case.name.replace("NOT_PROPAGATE", "PROPAGATE")].make()
     y = next(tensor for tensor in graph.outputs if not tensor.name.endswith(".idx"))
     made = interpret(graph, values)[y.name]
@@ -170,11 +170,11 @@ def _settled(case: Edge, values: dict[Any, Array]) -> Array:
 _WHOLE = tuple(kind for kind in DataType if DATA_TYPES[kind].kind != "float")
 
 
-# the cases at the edges
+# edge cases
 
 
 def run_case(case: Edge, folder: Path | None = None) -> Record:
-    """Run a case on each engine and report differences from the interpreter; write it to `folder`."""
+    """Run a case on each engine and report how its output differs from the interpreter's; keep it in `folder`."""
     graph = case.make()
     plans = plans_of(graph, _target(), 1 if case.family in ONE_ENGINE else ENGINES)
     if isinstance(plans, str):
@@ -206,12 +206,12 @@ def run_case(case: Edge, folder: Path | None = None) -> Record:
 
 
 def random_names(count: int) -> list[str]:
-    """Return the names of the random problems of both families for :func:`run_many`."""
+    """Return the names of the random problems of both families, in the form for :func:`run_many`."""
     return [f"random/{family}/{number}" for number in range(count) for family in ("convolution", "norm")]
 
 
 def run_random(name: str) -> Record:
-    """Run the first supported problem of a number; compare with PyTorch and the interpreter."""
+    """Run the first problem of a number that an engine supports; compare it with PyTorch and the interpreter."""
     import torch
 
     from tools.records.random_operations import draw_convolution, draw_norm, share_of_allowed
@@ -241,23 +241,23 @@ def run_random(name: str) -> Record:
                     record.setdefault("wrong", []).append(output)
                     record.setdefault("words", []).append(f"{output} from {against}: {share:.3g} of what is allowed")
         if record["outcome"] == "differs":
-            record["faults"] = _faults(problem.graph, plans[0], record["wrong"])
+            record["faults"] = _codes_of_known_issues(problem.graph, plans[0], record["wrong"])
         return record
     return {"outcome": "refused", "words": f"all of {TRIES}", "refused": passed_over}
 
 
-def _faults(graph: Graph, plan: Plan, wrong: Sequence[str]) -> list[str]:
-    """Return the known issues that explain these wrong outputs of a plan."""
+def _codes_of_known_issues(graph: Graph, plan: Plan, wrong: Sequence[str]) -> list[str]:
+    """Return the codes of the known issues that explain these wrong outputs of a plan."""
     engine = int(plan.tag.partition("_")[0].removeprefix("eng"))
     target = plan.target
     return [row.code for row in name_failure(graph, wrong, engine=engine, version=target.library.version, sm=target.sm)]
 
 
-# many of them, in child processes
+# many problems, in child processes
 
 
 def run_many(names: Iterable[str], workers: int | None = None, folder: Path | None = None) -> list[Record]:
-    """Run cases and random problems in child processes; a crash costs only one."""
+    """Run cases and random problems in child processes; a crash loses only its own problem."""
     waiting, records = list(names), list[Record]()
     count = workers or min(14, os.cpu_count() or 1)
     with ThreadPoolExecutor(count) as pool:
@@ -277,20 +277,20 @@ def _work(waiting: list[str], records: list[Record], folder: Path | None) -> Non
             command = [sys.executable, "-W", "ignore", "-m", "tools.records.edge_runs", "--serve"]
             command += ["--output", str(folder)] if folder else []
             child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        answer = _ask(child, name)
+        answer = _run_in_child(child, name)
         if answer is None:
             records.append({"name": name, "outcome": "failed", "words": f"the process died: {child.wait()}"})
             child = None
             continue
         records.append({"name": name, **answer})
-        if answer["outcome"] == "failed":  # its context on the GPU may be lost
+        if answer["outcome"] == "failed":  # its CUDA context may be lost
             _end(child)
             child = None
     if child is not None:
         _end(child)
 
 
-def _ask(child: subprocess.Popen[str], name: str) -> Record | None:
+def _run_in_child(child: subprocess.Popen[str], name: str) -> Record | None:
     assert child.stdin is not None
     assert child.stdout is not None
     try:
@@ -323,16 +323,16 @@ def _serve(folder: Path | None) -> None:
         name = line.rstrip("\n")
         try:
             record = run_random(name) if name.startswith("random/") else run_case(cases[name], folder)
-        except Exception as error:  # a run that fails is a result as well
+        except Exception as error:  # a failing run is a result as well
             record = {"outcome": "failed", "words": f"{type(error).__name__}: {error}"[:600]}
         print(_MARK + json.dumps(record), flush=True)
 
 
 def make_record(records: Iterable[Record]) -> Record:
-    """Return the record of a run with the results of all cases and problems."""
+    """Return the record of a run: the results of all cases and random problems."""
     by_name = {record["name"]: record for record in records}
     cases = {name: _short(by_name[name]) for name in (*CASES, *REFUSED) if name in by_name}
-    problems = {name: _told(record) for name, record in sorted(by_name.items()) if name.startswith("random/")}
+    problems = {name: _kept_fields(record) for name, record in sorted(by_name.items()) if name.startswith("random/")}
     facts = ("cudnn_backend_py", "python", "cudnn", "built for CUDA", "driver version", "gpus")
     return {
         **start_record(KIND, facts),
@@ -344,12 +344,12 @@ def make_record(records: Iterable[Record]) -> Record:
 
 
 def _short(record: Record) -> str:
-    """Return a case's outcome, its engines, and its differences as text."""
+    """Return the outcome of a case and its engines, and its differences as text."""
     more = record.get("words", "") if record["outcome"] in ("differs", "failed") else ""
     return " ".join([record["outcome"], *record.get("engines", ()), *([str(more)[:600]] if more else [])])
 
 
-def _told(record: Record) -> Record:
+def _kept_fields(record: Record) -> Record:
     shares = {kind: float(f"{share:.3g}") for kind, share in record.get("shares", {}).items()}
     kept = ("title", "outcome", "engines", "faults", "words")
     passed_over = {"passed over": len(record["refused"])} if record.get("refused") else {}

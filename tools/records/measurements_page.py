@@ -1,4 +1,4 @@
-"""The table of records in docs/measurements.md, with their dates and commits."""
+"""The table of records in docs/measurements.md, with the date and the commit of each record."""
 
 from __future__ import annotations
 

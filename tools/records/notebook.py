@@ -1,6 +1,6 @@
-"""Run the notebook of the docs and write its outputs: ``python -m tools.records.notebook``.
+"""The notebook of the docs, executed: ``python -m tools.records.notebook`` writes the outputs of its cells into it.
 
-Cells are run in this process, as a notebook without commands for Jupyter can be: no kernel is installed or waited for.
+Cells are run in this process, because the notebook has no commands for Jupyter: no kernel is installed or started.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ Output = dict[str, Any]
 
 
 def run_cells(path: Path = NOTEBOOK) -> list[list[Output]]:
-    """Return the output of each code cell, in a notebook's form."""
+    """Run the cells and return the outputs of each code cell in the notebook's format."""
     names: dict[str, Any] = {"__name__": "__main__"}
     return [_run(source, names, number) for number, source in enumerate(read_cells(path), 1)]
 
 
 def read_outputs(path: Path = NOTEBOOK) -> list[list[Output]]:
-    """Return the stored output of each code cell."""
+    """Return the stored outputs of each code cell."""
     content = json.loads(path.read_text(encoding="utf-8"))
     return [cell["outputs"] for cell in content["cells"] if cell["cell_type"] == "code"]
 

@@ -1,6 +1,6 @@
-"""Support of each kind of operation by architecture and cuDNN version, with the graphs of tests/support/built.py.
+"""Support of each kind of operation by architecture and cuDNN version: judges tests/support/built.py without a GPU.
 
-``python -m tools.records.operation_support 9.14.0-full 9.19.0-full default`` asks these versions, which have to have
+``python -m tools.records.operation_support 9.14.0-full 9.19.0-full default`` judges with these versions, which need
 all engines, and writes ``docs/tables/operation-support.json``; ``make regen`` writes its
 table in docs/operations.md.
 """
@@ -16,30 +16,30 @@ from typing import Any
 from cudnn_backend_py.diagnose import Matrix, Outcome, matrix
 from cudnn_backend_py.diagnose.surveys.inputs import number_of
 
-__all__ = ["NOT_ASKED", "TABLE", "read_support", "say_support"]
+__all__ = ["NOT_MEASURED", "TABLE", "describe_support", "read_support"]
 
 TABLE = Path(__file__).parents[2] / "docs" / "tables" / "operation-support.json"
-NOT_ASKED = "not measured yet"
+NOT_MEASURED = "not measured yet"
 TARGETS = ("sm80", "sm86", "sm89", "sm90", "sm100", "sm103", "sm120")
 
 
 def read_support() -> Matrix:
-    """Return the recorded answers."""
+    """Return the stored answers."""
     return Matrix.from_dict(json.loads(TABLE.read_text(encoding="utf-8")))
 
 
-def say_support(found: Matrix, graphs: Sequence[str], target: str) -> str:
-    """Return the versions in which a target supports at least one of the graphs: a table cell."""
+def describe_support(found: Matrix, graphs: Sequence[str], target: str) -> str:
+    """Return the versions in which a target has an engine for at least one of the graphs: a cell of the table."""
     graphs = [graph for graph in graphs if graph in found.graphs]
     if not graphs:
-        return NOT_ASKED
+        return NOT_MEASURED
     outcomes = [{found.cells[graph, target, version].outcome for graph in graphs} for version in found.versions]
     yes = [version for version, said in zip(found.versions, outcomes, strict=True) if Outcome.SUPPORTED in said]
     unknown = any(Outcome.SUPPORTED not in said and Outcome.NOT_JUDGED in said for said in outcomes)
     if len(yes) == len(found.versions):
         return "yes"
-    told = f"from {yes[0]}" if yes and yes == list(found.versions[-len(yes) :]) else ", ".join(yes)
-    return (told or "no") + (" (other versions not judged)" if unknown else "")
+    listed = f"from {yes[0]}" if yes and yes == list(found.versions[-len(yes) :]) else ", ".join(yes)
+    return (listed or "no") + (" (other versions not judged)" if unknown else "")
 
 
 def _shorten(found: Matrix) -> dict[str, Any]:
@@ -48,10 +48,10 @@ def _shorten(found: Matrix) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Judge the graphs and write the answers."""
+    """Judge all graphs, and write the answers."""
     from tests.support.built import BUILT
 
-    parser = argparse.ArgumentParser(description="Ask cuDNN about every kind of operation.")
+    parser = argparse.ArgumentParser(description="Judge every kind of operation.")
     parser.add_argument("versions", nargs="+")
     versions = {number_of(name).partition("-")[0]: name for name in parser.parse_args().versions}
     found = matrix({name: case.make() for name, case in BUILT.items()}, TARGETS, versions)

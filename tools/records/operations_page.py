@@ -11,7 +11,7 @@ from cudnn_backend_py import DescriptorType
 from cudnn_backend_py.interpreter import OPERATIONS as INTERPRETED
 from cudnn_backend_py.plans.refusals import furthest_reason, read_refusals
 from tests.support.built import BLOCKS, BUILT, ELSEWHERE, FRONTEND, IN_PARTS, KINDS
-from tools.records.operation_support import NOT_ASKED, read_support, say_support
+from tools.records.operation_support import NOT_MEASURED, describe_support, read_support
 from tools.repository import ROOT
 
 __all__ = ["AGREES", "PAGE", "RECORDS", "REFUSED", "UNMEASURED", "key_of", "operations_page", "read_records", "seen"]
@@ -20,10 +20,10 @@ D = DescriptorType
 
 PAGE = ROOT / "docs" / "operations.md"
 RECORDS = sorted(ROOT.glob("logs/operations-*.json"))  # of built_runs.py
-AGREES, REFUSED, UNMEASURED = "agrees", "refused", NOT_ASKED
+AGREES, REFUSED, UNMEASURED = "agrees", "refused", NOT_MEASURED
 BAR = "\\|"  # in a cell of a table
 
-# What the interpreter refuses of a kind, with the code interpret-operation.
+# Graphs of a kind that the interpreter refuses with the code interpret-operation.
 _REFUSES = {
     D.OPERATION_CONVOLUTION_FORWARD: "a beta",
     D.OPERATION_CONVOLUTION_BACKWARD_DATA: "a beta",
@@ -38,7 +38,7 @@ _REFUSES = {
 
 
 def _cell(kind: DescriptorType) -> str:
-    """Return the described GPUs on which cuDNN supports a graph, or why none does."""
+    """Return the described GPUs for which cuDNN supports a graph with the operation, or the reason for none."""
     cases = [case for case in BUILT.values() if case.kind is kind]
     found = sorted({target for case in cases for target in case.supported})
     notes = dict.fromkeys(case.note for case in cases if case.note)
@@ -46,7 +46,7 @@ def _cell(kind: DescriptorType) -> str:
 
 
 def read_records() -> dict[str, dict[str, dict[str, Any]]]:
-    """Return the results of each graph on GPUs, by GPU and cuDNN version."""
+    """Return the outcome of each graph on a GPU, by the GPU and the cuDNN version."""
     found = {}
     for path in RECORDS:
         record = json.loads(path.read_text(encoding="utf-8"))
@@ -55,7 +55,7 @@ def read_records() -> dict[str, dict[str, dict[str, Any]]]:
 
 
 def key_of(facts: Mapping[str, Any]) -> str:
-    """Return the GPU and cuDNN version in :func:`cudnn_backend_py.info.collect_info`'s facts."""
+    """Return the GPU and the cuDNN version in the facts of :func:`cudnn_backend_py.info.collect_info`."""
     return f"{facts['gpus'][0].removeprefix('NVIDIA ')}, {facts['cudnn']}"
 
 
@@ -63,7 +63,7 @@ _NEEDS = re.compile(r"needs (cuDNN [0-9.]+[0-9])")
 
 
 def seen(found: Mapping[str, Any]) -> str:
-    """Return the result of a graph in few words: `agrees`, or why not; empty without a record."""
+    """Return the outcome of a graph as a short text: `agrees`, or the reason why not; or that there is no record."""
     if not found:
         return UNMEASURED
     if found["said"] != REFUSED:
@@ -77,7 +77,7 @@ def seen(found: Mapping[str, Any]) -> str:
 
 
 def _ran(kind: DescriptorType, graphs: Mapping[str, Any]) -> str:
-    """Return how many graphs of a kind agree with the interpreter on a GPU, and the others' results."""
+    """Return how many graphs of a kind agree with the interpreter on a GPU, and the outcome of the others."""
     names = [name for name, case in BUILT.items() if case.kind is kind]
     said = [seen(graphs.get(name, {})) for name in names]
     others = dict.fromkeys(words for words in said if words != AGREES)
@@ -115,7 +115,7 @@ def kinds_table() -> str:
 
 
 def _row(*cells: str) -> str:
-    """Return a table row; a cell may contain ``||`` in cuDNN's message."""
+    """Return a row of a table; a cell may contain ``||`` in cuDNN's message."""
     return f"| {' | '.join(cell.replace('|', BAR) for cell in cells)} |"
 
 
@@ -144,7 +144,7 @@ def support_table() -> str:
     ]
     for kind in sorted(KINDS):
         graphs = [name for name, case in BUILT.items() if case.kind is kind]
-        cells = (say_support(found, graphs, target) for target in found.targets)
+        cells = (describe_support(found, graphs, target) for target in found.targets)
         lines.append(_row(kind.name.removeprefix("OPERATION_"), *cells))
     return "\n".join(lines)
 
@@ -159,13 +159,13 @@ def blocks_table() -> str:
 
 
 def _errors(found: Mapping[str, Any]) -> str:
-    """Return the largest relative error of a graph that agrees, and the results of others."""
+    """Return the largest relative error of the outputs of a graph that agrees, and the outcome of others."""
     said = seen(found)
     return f"{max(item['relative'] for item in found['outputs'].values()):.0e}" if said == AGREES else said
 
 
 def operations_page() -> str:
-    """Return docs/operations.md with updated tables."""
+    """Return docs/operations.md with its tables up to date."""
     page = PAGE.read_text(encoding="utf-8")
     tables = {"kinds": kinds_table, "support": support_table, "graphs": graphs_table, "blocks": blocks_table}
     for mark, table in tables.items():

@@ -1,4 +1,4 @@
-"""Random convolutions and norms with PyTorch's float64 results on the CPU."""
+"""Random convolutions and norms, and PyTorch's results for them on the CPU in float64."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EPSILON = {T.HALF: 2.0**-11, T.BFLOAT16: 2.0**-8, T.FLOAT: 2.0**-24}  # half the
 
 @dataclass
 class Problem:
-    """A graph with inputs and PyTorch's outputs, and the size of their sums."""
+    """A graph, its inputs, and by output name PyTorch's results and the sums of the magnitudes of their terms."""
 
     title: str
     graph: Graph
@@ -35,11 +35,11 @@ class Problem:
 
 
 def share_of_allowed(found: Array, want: Array, size: Array, problem: Problem, kind: DataType) -> float:
-    """Return the largest error relative to the allowed one.
+    """Return the largest error as a share of the allowed error.
 
-    That is two roundings of the result, and roundings of float32 of the sum of all magnitudes: 8 in a norm, 32 in a
-    convolution; 2^15 of them where that multiplies float32, as tensor cores cut both factors to 11 bits, and of
-    BFLOAT16, as one engine for gradients adds up in the type of its result.
+    Allowed are two roundings of the result, and roundings of float32 of the sum of all magnitudes: 8 in a norm, 32 in a
+    convolution; 2^15 of them for products of float32, because tensor cores cut both factors to 11 bits, and of
+    BFLOAT16, because one engine for gradients accumulates in the type of its result.
     """
     roundings = (32.0 if problem.kind is T.HALF else 2.0**15) if problem.is_convolution else 8.0
     allowed = 2 * EPSILON[kind] * np.abs(want) + roundings * EPSILON[T.FLOAT] * size + 2.0**-24 * (kind is T.HALF)
@@ -59,7 +59,7 @@ def _numpy(values: torch.Tensor | None) -> Array:
 
 
 def draw_convolution(number: int) -> Iterator[Problem]:
-    """Yield the problems of a number, most of which cuDNN supports."""
+    """Yield the problems of a number, one after the other, until cuDNN has an engine for one; it has for most."""
     random = np.random.default_rng([number, 1])
     which = ("forward", "data", "filter")[number % 3]
     while True:
@@ -135,7 +135,7 @@ _MODES = (N.LAYER_NORM, N.RMS_NORM, N.ADA_LAYER_NORM, N.INSTANCE_NORM, N.BATCH_N
 
 
 def draw_norm(number: int) -> Iterator[Problem]:
-    """Yield the problems of a number, most of which cuDNN supports."""
+    """Yield the problems of a number, one after the other, until cuDNN has an engine for one; it has for most."""
     random = np.random.default_rng([number, 2])
     mode = _MODES[number % 5]
     which = ("training", "backward", "inference")[number // 5 % (2 if mode is N.BATCH_NORM else 3)]
@@ -178,7 +178,7 @@ def _norm(random: np.random.Generator, mode: NormMode, which: str) -> Problem:
         return mean, ((image - mean) ** 2).mean(axes, keepdim=True)
 
     def apply(image: torch.Tensor, factor: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
-        """Use PyTorch's own norms where it has them."""
+        """Use PyTorch's own norms if it has them."""
         if mode is N.LAYER_NORM:
             plain = nn.functional.layer_norm(image, x_dims[1:], eps=epsilon)
         elif mode is N.ADA_LAYER_NORM:

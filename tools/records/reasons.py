@@ -1,6 +1,6 @@
-"""Collect cuDNN's reasons from random graphs of all kinds, with the real library and described GPUs.
+"""Collection of cuDNN's reasons: random graphs of all kinds, judged by the real library for described GPUs.
 
-``python -m tools.records.reasons --minutes 5 --version 9.19.0`` adds what it hears to
+``python -m tools.records.reasons --minutes 5 --version 9.19.0`` adds the reasons it gets to
 ``docs/tables/reasons.json``, from which the site writes an entry for each reason.
 """
 
@@ -29,13 +29,13 @@ SCHEMA = "cudnn-backend-py/reasons"
 
 
 def reasons_of(verdict: Verdict) -> set[Reason]:
-    """Return every reason in a verdict that cuDNN gave."""
+    """Return every reason of cuDNN in a verdict."""
     found = {reason for candidate in verdict.candidates for reason in candidate.reasons}
     return {reason for reason in found | set(verdict.reasons) if reason.status.startswith("CUDNN_STATUS_")}
 
 
 def answers(seed: int, version: str | None = None) -> Iterator[tuple[Query, Verdict]]:
-    """Yield endless queries about random graphs with cuDNN's answers."""
+    """Yield queries of random graphs and their verdicts, without end."""
     rng = random.Random(seed)
     with Judge(limit_s=60.0) as judge:
         for drawn in mutants(rng):
@@ -45,12 +45,12 @@ def answers(seed: int, version: str | None = None) -> Iterator[tuple[Query, Verd
 
 
 def collect(table: dict[str, Any], seed: int, version: str | None, seconds: float) -> int:
-    """Add reasons to the table for a time; return the number of queries."""
+    """Add reasons to the table for some time; return the number of queries."""
     rows = {key_of(row["text"]): row for row in table["reasons"]}
     end = time.monotonic() + seconds
-    asked = 0
+    queries = 0
     for question, verdict in answers(seed, version):
-        asked += 1
+        queries += 1
         kinds = {op.kind.name.removeprefix("OPERATION_") for op in all_ops(question.graph)}
         for reason in reasons_of(verdict):
             fresh = {
@@ -68,9 +68,9 @@ def collect(table: dict[str, Any], seed: int, version: str | None, seconds: floa
             row["sm"] = sorted({*row["sm"], verdict.sm})
         if time.monotonic() > end:
             break
-    table["asked"] += asked
+    table["asked"] += queries
     table["reasons"] = sorted(rows.values(), key=lambda row: (row["status"], row["text"]))
-    return asked
+    return queries
 
 
 def main() -> None:
@@ -80,15 +80,15 @@ def main() -> None:
     parser.add_argument("--version", default=None, help="an installed cuDNN; else the available one")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path, default=TABLE)
-    told = parser.parse_args()
+    options = parser.parse_args()
     empty: dict[str, Any] = {"schema": SCHEMA, "version": 1, "asked": 0, "reasons": []}
-    table = json.loads(told.output.read_text()) if told.output.exists() else empty
-    asked = collect(table, told.seed, told.version, 60 * told.minutes)
-    told.output.parent.mkdir(parents=True, exist_ok=True)
+    table = json.loads(options.output.read_text()) if options.output.exists() else empty
+    queries = collect(table, options.seed, options.version, 60 * options.minutes)
+    options.output.parent.mkdir(parents=True, exist_ok=True)
     lines = ",\n".join("  " + json.dumps(row) for row in table.pop("reasons"))
     head = json.dumps(table, indent=1).removesuffix("\n}")
-    told.output.write_text(f'{head},\n "reasons": [\n{lines}\n ]\n}}\n')
-    print(f"{asked} questions")
+    options.output.write_text(f'{head},\n "reasons": [\n{lines}\n ]\n}}\n')
+    print(f"{queries} questions")
 
 
 if __name__ == "__main__":

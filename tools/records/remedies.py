@@ -1,4 +1,4 @@
-"""Verify printed remedies: every change, target and version in a verdict's text is judged.
+"""Check of printed remedies: every change, target and version in the text of a verdict is judged.
 
 ``python -m tools.records.remedies`` does so for every refused verdict of the tables of attention, and writes a record.
 """
@@ -27,12 +27,12 @@ from cudnn_backend_py.native import library
 from cudnn_backend_py.rewrite.changes import changes
 from tools.repository import ROOT
 
-__all__ = ["EFFECT", "Cell", "all_cells", "check_advice", "question_of", "refused_cells", "remedy_of"]
+__all__ = ["EFFECT", "Cell", "all_cells", "check_remedies", "query_of", "refused_cells", "remedy_of"]
 
 Cell = tuple[str, str, str]
 """Row, form and target of a table."""
 
-Ask = Callable[[Query], Verdict]
+JudgeFunction = Callable[[Query], Verdict]
 
 ROWS = attention_rows()
 EFFECT = re.compile(r" \((?:exact|idea|changes numerics)\)$")
@@ -48,7 +48,7 @@ def remedy_of(verdict: Verdict) -> str:
 
 
 def build_graphs(question: Query, said: str) -> list[Graph]:
-    """Return the graphs that a remedy means: with one of its changes, or without some options."""
+    """Return the graphs that a remedy describes: with one or another change, or without some options of attention."""
     offered = {change.title: change.graph for change in changes(question.graph) if change.graphs}
     titles = [EFFECT.sub("", one) for one in re.split(r" or (?=with)", said)]
     if set(titles) <= offered.keys():
@@ -64,7 +64,7 @@ def build_graphs(question: Query, said: str) -> list[Graph]:
 
 
 def options_of(options: Options, said: str) -> list[tuple[str, ...]]:
-    """Return the options that a remedy leaves out, each alone or all together."""
+    """Return the options that a remedy leaves out: one at a time, or all together."""
     named = [key for key, option in options.found.items() if (option.instead or option.name) in said]
     for word in (" or ", " and "):
         for keys in chain.from_iterable(permutations(named, number) for number in range(len(named), 0, -1)):
@@ -76,8 +76,8 @@ def options_of(options: Options, said: str) -> list[tuple[str, ...]]:
     raise AssertionError(said)
 
 
-def check_advice(run_query: Ask, question: Query, verdict: Verdict) -> int:
-    """Judge each remedy of the printed verdict; return their number."""
+def check_remedies(run_query: JudgeFunction, question: Query, verdict: Verdict) -> int:
+    """Check that each remedy of the printed verdict makes the graph supported; return the number of remedies."""
     said = remedy_of(verdict)
     if not said:
         return 0
@@ -87,18 +87,18 @@ def check_advice(run_query: Ask, question: Query, verdict: Verdict) -> int:
     depth = "a plan of it was built" if question.build else "passes its support check, not built"
     assert said.endswith(f" [{depth}]"), said
     said = said.removesuffix(f" [{depth}]")
-    asked: list[Query] = []
+    queries: list[Query] = []
     for part in said.split("; or "):
         if part.startswith(("judge for ", "sm_")):
-            asked += [replace(question, target=name.replace("_", "")) for name in re.findall(r"\bsm_\d+\b", part)]
+            queries += [replace(question, target=name.replace("_", "")) for name in re.findall(r"\bsm_\d+\b", part)]
         elif part.startswith("use cuDNN "):
-            asked += [replace(question, version=name) for name in re.findall(r"^use cuDNN (\S+)", part)]
+            queries += [replace(question, version=name) for name in re.findall(r"^use cuDNN (\S+)", part)]
         else:
-            asked += [replace(question, graph=graph) for graph in build_graphs(question, part)]
-    assert asked, said
-    for one in asked:
+            queries += [replace(question, graph=graph) for graph in build_graphs(question, part)]
+    assert queries, said
+    for one in queries:
         assert run_query(replace(one, causes=False)).supported, said
-    return len(asked)
+    return len(queries)
 
 
 def refused_cells(table: SupportTable) -> list[Cell]:
@@ -117,8 +117,8 @@ def all_cells() -> list[Cell]:
     return [(name, form, target) for name in ROWS for form in FORMS for target in TARGETS]
 
 
-def question_of(cell: Cell, version: str, *, build: bool = False) -> Query | None:
-    """Return the query of a cell, None if its graph can no longer be built."""
+def query_of(cell: Cell, version: str, *, build: bool = False) -> Query | None:
+    """Return the query of a cell, None if this package no longer builds its graph."""
     name, form, target = cell
     own = None if version == library().version_text else version
     try:
@@ -132,7 +132,7 @@ def question_of(cell: Cell, version: str, *, build: bool = False) -> Query | Non
 
 
 def _cells(version: str) -> list[Cell]:
-    """Return the refused cells of a version's stored table; without one, all cells."""
+    """Return the refused cells of a version's stored table; if none is stored, all cells."""
     stored = _DATA / f"attention-support-{version}.json"
     if stored.is_file():
         return refused_cells(SupportTable.from_json(stored.read_text(encoding="utf-8")))
@@ -140,8 +140,8 @@ def _cells(version: str) -> list[Cell]:
 
 
 def _try(cell: Cell, version: str, *, build: bool) -> tuple[str, int, str]:
-    """Return the result for a cell's remedies: a word, the number judged, and a wrong text."""
-    question = question_of(cell, version, build=build)
+    """Check a cell's remedies and return a state, the number judged, and the text if a remedy fails."""
+    question = query_of(cell, version, build=build)
     if question is None:
         return "no such graph", 0, ""
     verdict = judge(question)
@@ -149,14 +149,14 @@ def _try(cell: Cell, version: str, *, build: bool) -> tuple[str, int, str]:
         return verdict.outcome.value, 0, ""
     said = remedy_of(verdict)
     try:
-        count = check_advice(judge, question, verdict)
+        count = check_remedies(judge, question, verdict)
     except AssertionError:
         return "does not hold", 0, f"{', '.join(cell)}: {said}"
     return "holds" if count else f"not asked: {said}" if said else "no remedy", count, ""
 
 
 def campaign(version: str, *, build: bool, sample: int | None, workers: int) -> dict[str, Any]:
-    """Judge the remedies of every refused verdict of a version, or of a random sample; return the counts."""
+    """Check the remedies of every refused verdict of a version, or of a seeded sample; return the counts."""
     cells = _cells(version)
     if sample is not None:
         cells = random.Random(f"{version} {build}").sample(cells, min(sample, len(cells)))
@@ -190,8 +190,8 @@ def main(given: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.records.remedies", description=main.__doc__)
     parser.add_argument("versions", nargs="+", help="cuDNN versions that are here, such as 9.19.0")
     parser.add_argument("--sample", type=int, help="how many cells of each; all if not given")
-    parser.add_argument("--built", type=int, default=0, help="how many cells to ask with a plan as well")
-    parser.add_argument("--only-built", action="store_true", help="ask nothing without a plan")
+    parser.add_argument("--built", type=int, default=0, help="number of cells to judge with a plan as well")
+    parser.add_argument("--only-built", action="store_true", help="judge only with a plan")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args(given)

@@ -1,6 +1,6 @@
-"""Random calls of torch's scaled_dot_product_attention with torch's report of each; ``ask`` needs a GPU.
+"""Random calls of torch's scaled_dot_product_attention, and torch's report on each; ``run_query`` needs a GPU.
 
-``python -m tools.records.sdpa_grid FILE`` writes what this torch answers, for tests that have no GPU.
+``python -m tools.records.sdpa_grid FILE`` writes the answers of this torch, for tests without a GPU.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ ASPECTS: tuple[tuple[dict[str, Any], ...], ...] = (
 
 
 def draw(number: int, seed: int = 18) -> list[dict[str, Any]]:
-    """Return cases: each value of every aspect alone, then combinations of up to three."""
+    """Return cases: each value of every aspect alone, then up to three at a time."""
     found = [dict(BASE)] + [{**BASE, **choice} for aspect in ASPECTS for choice in aspect]
     chance = random.Random(seed)
     while len(found) < number:
@@ -115,7 +115,7 @@ def _strided(size: tuple[int, ...], layout: str, which: int, torch: Any, **how: 
 
 
 def make(case: dict[str, Any], torch: Any) -> dict[str, Any]:
-    """Return the arguments of a case's call."""
+    """Return the arguments of the call of a case."""
     sizes, made = sizes_of(case), {}
     for place, name in enumerate("qkv"):
         how = {"dtype": getattr(torch, case.get(f"{name}_dtype", case["dtype"])), "device": case["device"]}
@@ -141,7 +141,7 @@ def make(case: dict[str, Any], torch: Any) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def switched(case: dict[str, Any], torch: Any) -> Iterator[None]:
-    """Set the switches of a case for a block."""
+    """Set the switches of a case, and restore them."""
     cuda = torch.backends.cuda
     order = torch._C._get_sdp_priority_order()
     try:
@@ -164,7 +164,7 @@ def switched(case: dict[str, Any], torch: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _standard_error() -> Iterator[list[str]]:
-    """Collect what is written to standard error, where torch's messages go."""
+    """Capture standard error: torch writes its messages there, not through Python's warnings."""
     said: list[str] = []
     kept = os.dup(2)
     with tempfile.TemporaryFile() as file:
@@ -179,7 +179,7 @@ def _standard_error() -> Iterator[list[str]]:
 
 
 def run_query(case: dict[str, Any], torch: Any) -> dict[str, Any]:
-    """Return torch's report of a case: which of cuDNN, flash and efficient attention may run, and its choice."""
+    """Return torch's report of a case: which of cuDNN, flash and efficient attention may run, and which is selected."""
     call = make(case, torch)
     cuda = torch.backends.cuda
     answer: dict[str, Any] = {"words": []}
@@ -205,7 +205,7 @@ def run_query(case: dict[str, Any], torch: Any) -> dict[str, Any]:
     return answer
 
 
-def _try_to_ask(case: dict[str, Any], torch: Any) -> dict[str, Any]:
+def _try_query(case: dict[str, Any], torch: Any) -> dict[str, Any]:
     try:
         return run_query(case, torch)
     except Exception as error:  # torch cannot make the tensors
@@ -213,12 +213,13 @@ def _try_to_ask(case: dict[str, Any], torch: Any) -> dict[str, Any]:
 
 
 def main(path: str, number: int = 320) -> None:
-    """Write torch's report of every case, and of a few under each environment variable, as JSON."""
+    """Write torch's report on every case, and on a few under each environment variable, as JSON."""
     import torch
 
-    torch._fused_sdp_choice(*[torch.empty(1, 1, 8, 8, dtype=torch.half, device="cuda")] * 3)  # it sets its order then
+    # torch sets its order then
+    torch._fused_sdp_choice(*[torch.empty(1, 1, 8, 8, dtype=torch.half, device="cuda")] * 3)
     cases = draw(number)
-    answers = [_try_to_ask(case, torch) for case in cases]
+    answers = [_try_query(case, torch) for case in cases]
     major, minor = torch.cuda.get_device_capability()
     record = {
         "torch": torch.__version__,
@@ -235,7 +236,7 @@ def main(path: str, number: int = 320) -> None:
 
 if __name__ == "__main__":
     main(sys.argv[1], *(int(text) for text in itertools.islice(sys.argv, 2, 3)))
-    if len(sys.argv) > 3:  # the same again under variables that torch reads once in a process
+    if len(sys.argv) > 3:  # the same again under variables that torch reads once per process
         for setting in sys.argv[3:]:
             name, _, value = setting.partition("=")
             target = Path(sys.argv[1]).with_suffix(f".{name}.json")

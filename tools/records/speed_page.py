@@ -25,7 +25,7 @@ def read(name: str) -> Any:
 
 
 def figure_of(record: Record, *path: str) -> Any:
-    """Return a figure of a record, None where it was not measured."""
+    """Return a figure of a record, None if it was not measured."""
     found: Any = record
     for key in path:
         found = found.get(key) if isinstance(found, Mapping) else None
@@ -39,7 +39,7 @@ def kept_rows(record: Record) -> str:
 
 
 def without_plans(table: str) -> str:
-    """Return Markdown tables without the last column of engine configs, which the record has."""
+    """Return the lines of Markdown without the last column of engine configs in tables; the record has them."""
     lines = table.splitlines()
     cut = [line.rpartition("|")[0].rpartition("|")[0] + "|" if line.startswith("|") else line for line in lines]
     return "\n".join(cut if any(line.endswith("| plans |") for line in lines) else lines)
@@ -55,7 +55,7 @@ def class_rows(record: Record) -> Iterator[str]:
 
 
 def model_rows(record: Record) -> Iterator[str]:
-    """Yield the rows with the cost of each implementation."""
+    """Yield the rows of each provider's attention."""
     epochs = ("first epoch", "new lengths", "known lengths")
     rows: list[tuple[str, tuple[str, ...]]] = []
     for way in ("packed", "padded"):
@@ -69,7 +69,7 @@ def model_rows(record: Record) -> Iterator[str]:
 
 
 def gaps(record: Record) -> Iterator[str]:
-    """Yield what was not measured, with the reason."""
+    """Yield the missing measurements with the reason."""
     for maker, ways in record["makers"].items():
         for way, found in ways.items():
             if isinstance(found, Mapping) and "not measured" in found:

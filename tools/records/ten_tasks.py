@@ -1,8 +1,8 @@
-"""Try ten tasks of a new user from the site's text alone, with a wheel in a new environment.
+"""Ten tasks of a new user, done from the text of the site with a wheel in a fresh environment, and recorded.
 
 ``python -m tools.records.ten_tasks WHEEL`` makes the environment outside the checkout, runs the commands of the pages
-there and writes ``logs/ten-tasks.json``; ``--torch FOLDER`` has a torch. The site has to be built for the look-up.
-With ``--gpu`` what of them a GPU of sm_90 is needed for is tried instead, next to the torch of this Python.
+there and writes ``logs/ten-tasks.json``; ``--torch FOLDER`` has a torch. The look-up needs the built site.
+With ``--gpu``, only the tasks that need a GPU of sm_90 are done, with the torch of this Python.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ PASTED = "CUDNN_STATUS_NOT_SUPPORTED_ARCH_MISMATCH: only Hopper is supported for
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """One task: what a page tells to type, and the required result.
+    """One task: the commands of a page, and the expected result.
 
     Attributes
     ----------
     files
-        What the page has the reader write or take along: a file of the repository, or the text with which the block of
-        the page begins.
+        Files that the reader writes or copies: a file of the repository, or the text at the start of the page's
+        block.
     shows, exit_code
-        Of the last command.
+        Expected output and exit code of the last command.
     trouble
-        What was in the way when it was first tried, and what became of it.
+        Obstacle at the first attempt, and its outcome.
     left
-        What could not be tried, and why.
+        Part that was not done, and the reason.
     """
 
     task: str
@@ -200,7 +200,7 @@ GPU_TASKS = (
 
 
 def write_files(task: Task, folder: Path) -> None:
-    """Write the files that the page asks the reader to write."""
+    """Write the files that the page describes."""
     for name, source in task.files.items():
         place = folder / name
         place.parent.mkdir(exist_ok=True)
@@ -212,7 +212,7 @@ def write_files(task: Task, folder: Path) -> None:
 
 
 def look_up(folder: Path) -> str:
-    """Search an error text on the built site's page of reasons; return the found text."""
+    """Paste an error text into the page of reasons of the built site; return the text of the entry."""
     with Browser(folder) as browser:
         page = browser.open(ROOT / "site" / "tables" / "reasons.html")
         page.run_query("document.getElementById('reason').focus()")
@@ -224,7 +224,7 @@ def look_up(folder: Path) -> str:
 
 
 def try_task(task: Task, folder: Path, environment: Mapping[str, str]) -> dict[str, Any]:
-    """Follow the page; return the duration and the output."""
+    """Follow the page; return the time and the result."""
     write_files(task, folder)
     begun = time.monotonic()
     said, code = (look_up(folder), 0) if not task.commands else ("", 0)
@@ -238,12 +238,12 @@ def try_task(task: Task, folder: Path, environment: Mapping[str, str]) -> dict[s
     if not came or code != task.exit_code:
         raise AssertionError(f"exit code {code}, {task.exit_code} expected, with {task.shows!r}:\n{said}")
     facts = {"page": task.page.removeprefix("docs/"), "commands": list(task.commands), "seconds": seconds}
-    told = {"exit_code": code, "came": came, "trouble": task.trouble, "left": task.left}
-    return {"task": task.task, **facts, **told}
+    result = {"exit_code": code, "came": came, "trouble": task.trouble, "left": task.left}
+    return {"task": task.task, **facts, **result}
 
 
 def main() -> None:
-    """Make the environment, try the tasks, and add them to the record."""
+    """Make the environment, do the tasks, and write them to the record, next to those done on another machine."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("wheel", type=Path)
     parser.add_argument("--torch", type=Path, help="a folder to import torch from")

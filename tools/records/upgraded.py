@@ -1,6 +1,6 @@
 """``python -m tools.records.upgraded OLD NEW FILE``: compare 200 random graphs in two versions, on an H100.
 
-What is called unchanged is queried of both again, without the code that called it so, and compared byte by byte.
+Graphs that are called unchanged are judged with both versions again, by separate code, and compared byte by byte.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TARGET = "h100"
 
 
 def graphs(count: int = COUNT) -> dict[str, Graph]:
-    """Return random graphs of each family in turn that the oldest version supports."""
+    """Return random graphs of every family in turn, of operations that the oldest version has."""
     families = [name for name in FAMILIES if name != "mode"]
     named = ((families[seed % len(families)], seed) for seed in range(count))
     return {f"{family} {seed}": random_graph(seed, family, version=(9, 14, 0)) for family, seed in named}
@@ -50,24 +50,24 @@ print(json.dumps([verdict.outcome, tags, code, [h for h in verdict.hazards]]))
 """
 
 
-def query_cudnn_choice(version: str, path: Path) -> str:
-    """Return `CODE`'s output with an installed version: verdict, lists, known issues, kernel instructions."""
+def output_of(version: str, path: Path) -> str:
+    """Return the output of `CODE` with an installed version: verdict, lists, known issues, kernels' instructions."""
     environment = environment_for(None if version == "default" else version)
     return run_python(["-c", CODE, str(path)], environment=environment, check=True).stdout
 
 
 def find_others(graphs: Mapping[str, Graph], old: str, new: str, folder: Path) -> list[str]:
-    """Return the names of the graphs with any difference between two versions."""
+    """Return the names of the graphs with different output from two versions, compared byte by byte."""
     path, found = folder / "graph.json", []
     for name, graph in graphs.items():
         save_graph(graph, path)
-        if query_cudnn_choice(old, path) != query_cudnn_choice(new, path):
+        if output_of(old, path) != output_of(new, path):
             found.append(name)
     return found
 
 
 def summary(change: Change) -> dict[str, object]:
-    """Return the effect of a change, without the configs."""
+    """Return a summary of a change, without the configs."""
     return {
         "effect": change.effect,
         "differs": [item.what for item in change.differences],
@@ -79,10 +79,10 @@ def main() -> None:
     """Write the record."""
     old, new, file = sys.argv[1:]
     began = time.monotonic()
-    asked = graphs()
-    found = compare_versions(asked, [TARGET], old, new, progress=False)
+    all_graphs = graphs()
+    found = compare_versions(all_graphs, [TARGET], old, new, progress=False)
     seconds = round(time.monotonic() - began, 1)
-    unchanged = {one.graph: asked[one.graph] for one in found.changes if one.effect is Effect.UNCHANGED}
+    unchanged = {one.graph: all_graphs[one.graph] for one in found.changes if one.effect is Effect.UNCHANGED}
     with tempfile.TemporaryDirectory() as folder:
         others = find_others(unchanged, old, new, Path(folder))
     data = {

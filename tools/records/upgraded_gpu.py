@@ -1,8 +1,8 @@
-"""Effects of an upgrade on this GPU, compared with a second pass and with the old version against itself.
+"""Changes by an upgrade on the GPU of this machine, compared with a second pass and with the old version itself.
 
-``python -m tools.records.upgraded_gpu graphs FOLDER`` writes 48 random graphs and 8 of attention at lengths of
-training; ``cudnn-backend diff OLD NEW --time --format json --output CHECKED FOLDER/*.json`` is what is
-tested; ``python -m tools.records.upgraded_gpu record FOLDER CHECKED FILE SECONDS`` times what was timed again, by new
+``python -m tools.records.upgraded_gpu graphs FOLDER`` writes 48 random graphs and 8 of attention at training
+lengths; ``cudnn-backend diff OLD NEW --time --format json --output CHECKED FOLDER/*.json`` is the command under
+test; ``python -m tools.records.upgraded_gpu record FOLDER CHECKED FILE SECONDS`` repeats its timings in new
 processes, and writes the record.
 """
 
@@ -41,7 +41,7 @@ def all_graphs() -> dict[str, Graph]:
 
 
 def ratio(us: Us | None) -> float | None:
-    """Return the new version's time relative to the old one's."""
+    """Return the time of the new version relative to the old one."""
     return None if us is None or us[0] is None or us[1] is None else us[1] / us[0]
 
 
@@ -52,28 +52,28 @@ def rounded(name: str, ratios: Mapping[str, float | None]) -> float | None:
 
 
 def flagged(ratios: Mapping[str, float | None]) -> list[str]:
-    """Return the names with times that changed by more than 5 %."""
+    """Return the names with a change of time by more than 5 %."""
     return [name for name, one in ratios.items() if one is not None and not 1 / SLOWER <= one <= SLOWER]
 
 
 def time_again(
-    names: Iterable[str], asked: Mapping[str, Graph], versions: tuple[str | None, str | None], until: float
+    names: Iterable[str], graphs: Mapping[str, Graph], versions: tuple[str | None, str | None], until: float
 ) -> dict[str, float | None]:
-    """Return the ratios measured by new processes."""
-    return {name: ratio(us) for name, us in _time_all(list(names), asked, versions, AT_ONCE, until, str)}
+    """Return the ratios of new processes."""
+    return {name: ratio(us) for name, us in _time_all(list(names), graphs, versions, AT_ONCE, until, str)}
 
 
 def make_record(folder: Path, checked: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-    """Return the record; graphs with changed times come first, and a time limit leaves out the last ones."""
+    """Return the record; graphs with changed times come first, and the last ones are left out if time runs out."""
     until = time.monotonic() + seconds
     old, new = (setup.version for setup in read_setups([str(checked["old"]), str(checked["new"])]).values())
-    asked = {graph.name: graph for graph in map(load_graph, folder.glob("*.json"))}
+    graphs = {graph.name: graph for graph in map(load_graph, folder.glob("*.json"))}
     timed = {one["graph"]: one["times"] for one in checked["changes"] if one["times"] is not None}
     first = {name: ratio((times["old_us"], times["new_us"])) for name, times in timed.items()}
     changed = flagged(first)
     names = sorted(first, key=lambda name: name not in changed)
-    again = time_again(names, asked, (old, new), until)
-    same = time_again(names, asked, (old, old), until)
+    again = time_again(names, graphs, (old, new), until)
+    same = time_again(names, graphs, (old, old), until)
     changes = {
         one["graph"]: {
             "effect": one["effect"],

@@ -30,7 +30,7 @@ from tools.website.pages import (
 from tools.website.reasons import lookup_table
 
 DATA = "tests/library/diagnose/data"
-#: Files that exist only in the site; the page of tables gets links to them.
+#: Files that exist only in the site; the page of tables links to them.
 MADE = {"`known_issues.json`": "faults.json", "`operations.json`": "operations.json", "`llms.txt`": "../llms.txt"}
 #: Pages of the site from files outside ``docs/``.
 PAGES = {
@@ -50,12 +50,12 @@ _LINK = re.compile(r"(\]\()(?!https?:|mailto:|#)([^)#\s]+)")
 
 
 def _place(link: str, folder: str) -> str:
-    """Return the repository path that a link of a file in `folder` leads to."""
+    """Return the path in the repository of a link in a file of `folder`."""
     return posixpath.normpath(posixpath.join(folder, link)).rstrip("/")
 
 
 def _site_path(place: str) -> str:
-    """Return the site's path for a repository path."""
+    """Return the site's path for a path of the repository."""
     if place in PAGES:
         return PAGES[place]
     if place.startswith(f"{DATA}/"):
@@ -64,7 +64,7 @@ def _site_path(place: str) -> str:
 
 
 def _relink(text: str, folder: str, page: str) -> str:
-    """Return Markdown from `folder` of the repository with links for the page of the site."""
+    """Return Markdown of a file in `folder` of the repository with links for its page in the site."""
 
     def relinked(match: re.Match[str]) -> str:
         target = _site_path(_place(match[2], folder))
@@ -79,7 +79,7 @@ def _outside_code(text: str, change: Any) -> str:
 
 
 def _linked_files(text: str, folder: str) -> set[str]:
-    """Return the files outside ``docs/`` that a page links to and the site needs."""
+    """Return the files outside ``docs/`` that a page links to, which the site has to include."""
     found: set[str] = set()
 
     def look(part: str) -> str:
@@ -93,20 +93,20 @@ def _linked_files(text: str, folder: str) -> set[str]:
 
 
 def _read_notebook() -> tuple[str, dict[str, bytes]]:
-    """Return the notebook as Markdown, with the outputs that are HTML inside, and its pictures by file name."""
+    """Return the notebook as Markdown, with HTML outputs inline, and its pictures by file name."""
     text, resources = MarkdownExporter().from_filename(str(ROOT / "docs" / "tutorials" / "notebook.ipynb"))
     return text.replace("![svg]", "![drawing of the graph]"), resources["outputs"]
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add generated pages and linked files."""
+    """Add the generated pages, and the files that pages link to."""
     texts = {
         site: _relink((ROOT / place).read_text(encoding="utf-8"), posixpath.dirname(place), site)
         for place, site in PAGES.items()
         if place.endswith(".md") and place != "README.md"
     }
     header = PAGES["cudnn_backend_py/generated/REPORT.md"]
-    texts[header] = f"---\nsearch:\n  boost: 0.2\n---\n\n{texts[header]}"  # long lists of names, found last
+    texts[header] = f"---\nsearch:\n  boost: 0.2\n---\n\n{texts[header]}"  # long lists of names, last in search results
     texts |= {
         "gallery.md": write_gallery(),
         "reference/commands.md": write_commands(),
@@ -141,7 +141,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, **_: Any) -> str:
-    """Redirect links that leave ``docs/`` to copies in the site."""
+    """Change links that leave ``docs/`` to the copies in the site."""
     if page.file.src_uri in WIDE:
         page.meta["hide"] = ["navigation"]
     if page.file.generated_by:
@@ -163,14 +163,14 @@ def on_nav(nav: Navigation, **_: Any) -> None:
 
 
 def on_page_content(html: str, *, page: Page, **_: Any) -> str:
-    """Make wide tables focusable by keyboard, and give each known issue an anchor."""
+    """Make wide tables reachable by keyboard, because they scroll, and give each known issue an anchor."""
     if page.file.src_uri == "known-issues.md":
         html = re.sub(r"<td><code>([\w-]+)</code>", r'<td id="\1"><code>\1</code>', html)
     return re.sub(r"<table>", '<table tabindex="0">', html)
 
 
 def on_post_page(output: str, **_: Any) -> str:
-    """Name the search dialog for screen readers."""
+    """Name the search for screen readers: the theme gives it the role of a dialog without a name."""
     return output.replace(
         'data-md-component="search" role="dialog"', 'data-md-component="search" role="dialog" aria-label="Search"'
     )

@@ -1,7 +1,7 @@
 """Check every link of the built site: ``python -m tools.website.links site``.
 
-Each ``href`` and ``src`` has to lead to a file of the site, and a fragment to an element there. Links to other sites
-are only looked at for their form. Strict building checks Markdown; this checks what came of it.
+Each ``href`` and ``src`` has to refer to a file of the site, and a fragment to an element there. Links to other sites
+are checked only for their form. The strict build checks Markdown; this checks its output.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class _Reader(HTMLParser):
 
 
 def dead_links(site: Path) -> list[str]:
-    """Return a line for each broken link."""
+    """Return a line for each dead link."""
     pages: dict[Path, _Reader] = {}
     for path in sorted(site.rglob("*.html")):
         pages[path.resolve()] = reader = _Reader()
         reader.feed(path.read_text(encoding="utf-8"))
     dead = []
     for path, reader in pages.items():
-        if path.name == "404.html":  # served at any depth: its links are of the server's root
+        if path.name == "404.html":  # served at any depth: its links start at the server's root
             continue
         name = path.relative_to(site.resolve())
         links = dict.fromkeys(reader.links)

@@ -1,4 +1,4 @@
-"""Pages written by the site's build: gallery, commands, enums, files, cuDNN's reasons, tables."""
+"""Pages written by the build of the site: gallery, commands, enums, files, cuDNN's reasons, tables."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _docstring(path: Path) -> str:
 
 
 def graph_files() -> list[Path]:
-    """Return the examples with a graph that can be read without cuDNN."""
+    """Return the examples that have a graph and can be read without cuDNN."""
     return [
         path
         for path in sorted((ROOT / "examples").glob("*.py"))
@@ -103,7 +103,7 @@ def _commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Co
 
 
 def write_commands() -> str:
-    """Return the help of every command, by the sections of the help."""
+    """Return the help of every command, in the sections of the help."""
     parts = [
         "# Commands\n\nThe help of every command. Common options, exit codes and completion: "
         "[The command line](../how-to/command-line.md).\n"
@@ -123,7 +123,7 @@ def write_commands() -> str:
 
 
 def write_enums() -> str:
-    """Return every enum of the header with numbers and introducing versions."""
+    """Return every enum of the header, with the numbers and the versions that added them."""
     parts = [
         "---\nsearch:\n  boost: 0.2\n---\n\n# Enums\n\n"
         "Every enum of `cudnn_graph.h`, from `cudnn_backend_py.enums`. Names are those of C without the common prefix "
@@ -145,7 +145,7 @@ _CODE = (".py", ".c", ".h", ".cpp", ".cu")
 
 
 def _first_line(path: Path) -> str:
-    """Return the first line of a module's docstring, or the first sentence of a C file's leading comment."""
+    """Return the first line of a module's docstring, or the first sentence of a C file's first comment."""
     if path.suffix == ".py":
         return plain_roles(_docstring(path).partition("\n")[0])
     text = path.read_text(encoding="utf-8")
@@ -155,7 +155,7 @@ def _first_line(path: Path) -> str:
 
 
 def write_files() -> str:
-    """Return the files of each room of the package, with the first line of their docstrings."""
+    """Return the files of each folder of the package, with the first line of their docstrings."""
     package = ROOT / "cudnn_backend_py"
     parts = [
         "---\nsearch:\n  boost: 0.2\n---\n\n# Files\n\n"
@@ -257,5 +257,5 @@ def operation_rows() -> list[dict[str, str]]:
 
 
 def to_json(data: Any) -> str:
-    """Return data as JSON, with one row per line for lists."""
+    """Return data as JSON, with a line per row if it is a list of rows."""
     return json.dumps(data, indent=1, ensure_ascii=False) + "\n"

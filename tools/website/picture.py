@@ -9,5 +9,5 @@ __all__ = ["draw"]
 
 
 def draw() -> str:
-    """Return the drawing as a standalone file in the reader's colour scheme."""
+    """Return the drawing as a stand-alone file, in the colours of the reader's system."""
     return draw_file(graph(), {"s"})

@@ -126,7 +126,7 @@ def message_anchor(row: Message) -> str:
 
 
 def _for_browser(pattern: str) -> str:
-    """Return a pattern without inline flags, with both cases of letters."""
+    """Return a pattern without inline flags: letters of either case become sets of both."""
 
     def either(text: str) -> str:
         return re.sub(

@@ -1,4 +1,4 @@
-"""Audit and examine programs with known issues on a GPU, and programs without any."""
+"""Audits of programs with known issues, and of programs with right results, on a GPU."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ import pytest
 from cudnn_backend_py import open_target
 from cudnn_backend_py.audit import audit, examine, load_case
 from cudnn_backend_py.known_issues import FAULTS
-from tests.support import audited
-from tests.support.audited import RIGHT, WRONG
+from tests.support import audited_programs
+from tests.support.audited_programs import RIGHT, WRONG
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the programs are torch's")
 
 
 @pytest.fixture(autouse=True)
 def _fresh() -> Iterator[None]:
-    audited._built.clear()
+    audited_programs._built.clear()
     yield
-    audited._built.clear()
+    audited_programs._built.clear()
 
 
 @pytest.mark.parametrize("name", ["deep-scores", "negative-scale", "pooling-padded-behind"])
 @pytest.mark.filterwarnings("ignore")
 def test_a_wrong_result_is_found_and_its_known_issue_named(name: str, tmp_path: Path) -> None:
-    """A case is stored where the table lists the issue for this version, and not otherwise."""
+    """On a version with the known issue; on other versions no case is kept."""
     target = open_target()
     version, own = target.library.version, target.library.version_text
     target.close()
@@ -50,7 +50,7 @@ def test_a_wrong_result_is_found_and_its_known_issue_named(name: str, tmp_path: 
 
 @pytest.mark.parametrize("name", RIGHT)
 @pytest.mark.filterwarnings("ignore")
-def test_nothing_is_kept_where_all_is_right(name: str, tmp_path: Path) -> None:
+def test_no_case_is_kept_of_a_right_program(name: str, tmp_path: Path) -> None:
     with audit(folder=tmp_path / "cases", every=5, cost=1.0) as report:
         RIGHT[name]()
     assert report.wrong == [], str(report)
@@ -59,8 +59,8 @@ def test_nothing_is_kept_where_all_is_right(name: str, tmp_path: Path) -> None:
     assert not (tmp_path / "cases").exists()
 
 
-def test_the_result_is_that_of_an_unaudited_program() -> None:
-    """Gradients flow through a sampled call as through any other."""
+def test_the_result_equals_that_of_an_unaudited_program() -> None:
+    """Gradients flow through a sampled call as through other calls."""
     torch.manual_seed(0)
     q, k, v = (torch.randn(2, 4, 128, 64, device="cuda", dtype=torch.float16).requires_grad_() for _ in range(3))
     d_o = torch.randn_like(q)
@@ -73,14 +73,14 @@ def test_the_result_is_that_of_an_unaudited_program() -> None:
     with audit(every=1) as report:
         seen = once()
     assert torch.equal(plain[0], seen[0])
-    for one, other in zip(plain[1:], seen[1:], strict=True):  # kernels add them up in any order
+    for one, other in zip(plain[1:], seen[1:], strict=True):  # kernels add them up in a varying order
         torch.testing.assert_close(one, other, rtol=1e-2, atol=1e-3)
     assert report.sampled["torch"] == 1
     assert {"o", "dq", "dk", "dv"} <= set(report.checked)
 
 
-def test_a_planted_mismatch_is_kept_with_what_the_program_got(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every element is a tenth too large."""
+def test_an_added_mismatch_is_kept_with_the_program_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every element is made one tenth too large."""
     original = torch.nn.functional.scaled_dot_product_attention
 
     def moved(*args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Run small parts of ``python -m benchmarks run`` on a GPU: every part must give figures."""
+"""A small run of ``python -m benchmarks run`` on a GPU: every part measures. The speed is a figure of the record."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-def test_each_way_to_call_a_plan_is_timed(measured: Any, direction: str) -> None:
+def test_each_method_to_call_a_plan_is_timed(measured: Any, direction: str) -> None:
     found = measured["host"][direction]
     named = {"C loop", "same pointers", "same buffers, by position", "fresh pointers", "torch operator", "torch flash"}
     assert named | {"our frontend, same", "our frontend, fresh"} <= set(found)
     assert all(0 < timing["low_us"] <= timing["median_us"] <= timing["high_us"] for timing in found.values())
 
 
-def test_a_ragged_plan_is_timed_next_to_its_floor(measured: Any) -> None:
+def test_a_ragged_plan_is_timed_next_to_its_lower_bound(measured: Any) -> None:
     found = measured["ragged"]
     theirs = {"cudnn-frontend, same", "cudnn-frontend, fresh"}
     assert set(found) - theirs == {"C loop", "same pointers", "same buffers, by position", "fresh pointers"}
     assert all(0 < timing["low_us"] <= timing["median_us"] <= timing["high_us"] for timing in found.values())
 
 
-def test_gpu_times_make_sense(measured: Any) -> None:
+def test_gpu_times_are_plausible(measured: Any) -> None:
     assert [row["direction"] for row in measured["gpu"]] == list(DIRECTIONS)
     for row in measured["gpu"]:
         assert {"ours", "ours, autotuned", "torch flash"} <= set(row["us"])

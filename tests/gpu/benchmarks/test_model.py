@@ -1,4 +1,4 @@
-"""The benchmark's small model must learn, be served from its cache, and name missing features of implementations."""
+"""The small model of the benchmark: it learns, is served from its cache, and reports what a provider does not offer."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def measured(effort: Any) -> Any:
     return found
 
 
-def test_it_learns(measured: Any) -> None:
+def test_the_model_learns(measured: Any) -> None:
     for way in ("packed", "padded"):
         losses = measured[way]["first epoch"]["losses"]
         assert losses[-1] < 0.9 * losses[0]
 
 
-def test_both_ways_begin_with_the_same_numbers(effort: Any) -> None:
+def test_both_layouts_start_with_the_same_weights(effort: Any) -> None:
     from benchmarks.model.gpt import Gpt, packed_batches, padded_batches
 
     one, two = (Gpt(effort.sizes, device="cpu").tokens.weight for _ in range(2))
@@ -49,8 +49,8 @@ def test_both_ways_begin_with_the_same_numbers(effort: Any) -> None:
     assert all(int((batch.targets >= 0).sum()) == batch.real for batch in padded)
 
 
-def test_what_is_served_token_by_token_is_what_one_pass_states(effort: Any) -> None:
-    """Compare logits from prompts and cached tokens with those of the whole text at once."""
+def test_serving_token_by_token_equals_one_pass(effort: Any) -> None:
+    """Compare logits after prompts and then tokens from the cache with those of the whole text at once."""
     from benchmarks.model.attentions import Plain
     from benchmarks.model.gpt import Gpt
     from benchmarks.model.measure import Served
@@ -73,7 +73,7 @@ def test_what_is_served_token_by_token_is_what_one_pass_states(effort: Any) -> N
             torch.testing.assert_close(logits[row], whole[-1], atol=1e-4, rtol=1e-4)
 
 
-def test_what_a_maker_does_not_offer_is_reported(effort: Any) -> None:
+def test_an_attention_that_a_provider_lacks_is_reported(effort: Any) -> None:
     from benchmarks.model.measure import measure
 
     packed, padded = (measure("torch flash", way, effort, "cpu", lambda: None) for way in ("packed", "padded"))
@@ -82,8 +82,8 @@ def test_what_a_maker_does_not_offer_is_reported(effort: Any) -> None:
     assert padded["padded"]["first epoch"]["steps"] == 20
 
 
-def test_packed_tokens_are_padded_and_used_out_again() -> None:
-    """torch's cuDNN is compared with other implementations, in results and gradients."""
+def test_packed_tokens_are_padded_and_unpadded() -> None:
+    """For torch's cuDNN, with another backend as substitute; results and gradients."""
     from benchmarks.model.attentions import Plain, TorchCudnn
 
     class Padded(TorchCudnn):

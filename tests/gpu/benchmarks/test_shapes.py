@@ -1,4 +1,4 @@
-"""Run a small part of the benchmark of many shapes, and check its results."""
+"""Small runs of the benchmarks over many shapes: they run, and their results are right; their speed is not tested."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytest.importorskip("torch", reason="did not run: torch is not installed, and th
 
 
 def measured(folder: Path, name: str, *options: str) -> Any:
-    """Run the benchmark in a separate process, and return the record."""
+    """Measure in a separate process, and return the record."""
     output = folder / "record.json"
     run_python(["-m", "benchmarks", name, "--output", str(output), *options], timeout_s=300, check=True)
     record = json.loads(output.read_text())
@@ -23,8 +23,8 @@ def measured(folder: Path, name: str, *options: str) -> Any:
     return record
 
 
-def measured_quietly(folder: Path, name: str, *options: str) -> Any:
-    """Repeat the benchmark while GPU memory grows: a leak always shows, memory of other processes does not."""
+def measured_without_others(folder: Path, name: str, *options: str) -> Any:
+    """Measure again while the GPU's memory grows: a leak shows each time, the memory of other processes does not."""
     for _ in range(3):
         record = measured(folder, name, *options)
         if all(right for what, right in passed(record).items() if what.startswith("GPU memory")):
@@ -38,14 +38,14 @@ def passed(record: Any) -> dict[str, bool]:
 
 @pytest.mark.alone
 def test_every_replay_of_a_capture_is_right(tmp_path: Path) -> None:
-    found = passed(measured_quietly(tmp_path, "capture-soak", "--replays", "20000"))
+    found = passed(measured_without_others(tmp_path, "capture-soak", "--replays", "20000"))
     assert set(found.values()) == {True}
 
 
 @pytest.mark.alone
 @pytest.mark.parametrize("options", [[], ["--backward"]], ids=["forward", "backward"])
-def test_new_shapes_are_right_and_keep_nothing(tmp_path: Path, options: list[str]) -> None:
-    record = measured_quietly(tmp_path, "any-shape", "--shapes", "2000", *options)
+def test_new_shapes_are_right_and_leak_no_memory(tmp_path: Path, options: list[str]) -> None:
+    record = measured_without_others(tmp_path, "any-shape", "--shapes", "2000", *options)
     found = passed(record)
     assert record["compared"] == 200
     assert record["largest_relative_error"] > 0

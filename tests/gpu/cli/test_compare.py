@@ -1,4 +1,4 @@
-"""Time cuDNN by version and config next to torch's backends; a plan must take equally long in all processes."""
+"""cuDNN by version and config compared with torch's backends: all are timed, and a plan takes as long anywhere."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.support.logs import LOGS
 pytest.importorskip("torch", reason="did not run: torch is not installed, and these measurements need it")
 
 
-def test_a_log_is_compared_by_its_graphs() -> None:
-    """torch built its plan; ours for the same graph is timed with torch's backends on the same shape."""
+def test_the_graphs_of_a_log_are_compared() -> None:
+    """Torch built its plan; ours of the same graph is timed next to torch's backends on the same shape."""
     log = str(LOGS / "torch-attention-9.19.0.log.gz")
     wanted = Comparison(log, rounds=7)
     record = compare(wanted)

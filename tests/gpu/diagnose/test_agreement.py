@@ -1,4 +1,4 @@
-"""Verdict and config list for a described GPU must equal the live ones, or differ as listed here."""
+"""The verdict and engine-config list of a described GPU equal the real GPU's, or the difference is listed here."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tools.records.agreement import judge
 
 DATA = Path(__file__).parent / "data"
 
-# Why a list is longer live: cuDNN's own message for the engine without a device, and what they mean.
+# Why a list is longer on the GPU: cuDNN's own message for the engine without a device, and its meaning.
 KNOWN_WORDS = (*NEEDS_DEVICE, "core_engine.getStatus()")
 
 
 def own_description() -> Profile:
-    """Return this machine's GPU as a description, so that only the way of judging differs."""
+    """Return this machine's GPU as a description, so that only the method of judging differs."""
     target = open_target()
     target.close()
     return target.profile
@@ -46,8 +46,8 @@ OTHER_ORDER = "the same configs in another order: mode A ranks them by the devic
 ATTENTION = ("flash", "unified", "two matmul")
 
 
-def passes_by_hand(name: str, config: str, on: Profile | None) -> bool:
-    """Return whether a target supports exactly this engine config; `on` None is the GPU itself."""
+def supports_config(name: str, config: str, on: Profile | None) -> bool:
+    """Return whether a target supports this exact engine config; `on` None is the GPU itself."""
     _, engine, *knobs = config.split(" ", 2)
     choices = dict(item.split("=") for item in knobs[0].split(",")) if knobs else {}
     target = open_target(on)
@@ -61,7 +61,7 @@ def passes_by_hand(name: str, config: str, on: Profile | None) -> bool:
 
 
 def differences(name: str, deviceless: dict[str, Any], live: dict[str, Any]) -> tuple[dict[str, int], list[str]]:
-    """Return the counted causes of differences between two lists, and differences without a cause."""
+    """Return the causes of the differences between two lists, counted, and the unexplained differences."""
     causes: Counter[str] = Counter()
     unexplained = []
     for mode, configs in deviceless["configs"].items():
@@ -72,14 +72,14 @@ def differences(name: str, deviceless: dict[str, Any], live: dict[str, Any]) -> 
             words = deviceless["refused"].get(f"{mode} engine {config.split(' ', 2)[1]}")
             if words is not None and any(item in words for item in KNOWN_WORDS):
                 causes[words] += 1
-            elif passes_by_hand(name, config, own_description()):
+            elif supports_config(name, config, own_description()):
                 causes[ONLY_LIVE] += 1
             else:
                 unexplained.append(f"{mode}: {config} only live; without a device: {words}")
         for config in ours:
             if config in theirs:
                 continue
-            if passes_by_hand(name, config, None):
+            if supports_config(name, config, None):
                 causes[ONLY_DEVICELESS] += 1
             else:
                 unexplained.append(f"{mode}: {config} only without a device, and refused by the GPU")
@@ -126,7 +126,7 @@ def test_answers_of_a_machine_without_gpu_agree_with_live(live: dict[str, Any], 
     stored = json.loads(path.read_text())
     same_gpu = own_description().title == find_profile(stored["target"]).properties["deviceName"]
     if stored["cudnn"] != library().version_text or not same_gpu:
-        # Answers for another version or GPU say nothing here; the pair above is compared in any case.
+        # Answers for another version or GPU are not comparable; the pair above is compared in any case.
         assert stored["cudnn"] in path.stem
         return
     check(stored["graphs"], live, "machine without GPU against live")

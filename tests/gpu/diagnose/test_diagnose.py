@@ -1,4 +1,4 @@
-"""Diagnosis on the GPU: torch's logged attention, plans that do not run, queries in another process."""
+"""Diagnosis on the GPU: a log of torch's attention read back, plans that do not run, queries in another process."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_torch_attention_is_read_back_with_equal_answers(tmp_path: Path) -> None
         assert [stage.state for stage in verdict.stages] == ["passed"] * 7
 
 
-def test_a_plan_that_does_not_run_is_a_verdict_and_the_process_lives_on() -> None:
+def test_a_plan_that_does_not_run_is_a_verdict_and_the_process_survives() -> None:
     with Judge() as judge:
         verdict = judge.run_query(Query(graph_of("unaligned-strides:address"), execute=True))
         assert (verdict.outcome, verdict.stage) == (Outcome.NOT_SUPPORTED, "execute")
@@ -66,7 +66,7 @@ def test_a_plan_that_does_not_run_is_a_verdict_and_the_process_lives_on() -> Non
 
 
 def test_causes_of_a_refusal_by_this_gpu_are_measured() -> None:
-    """The description of this GPU gives the same answer, also with a plan."""
+    """On the description of this GPU, and the same as on the GPU; with a plan as well."""
     graph = sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=20)
     with Judge() as judge:
         for build in (False, True):

@@ -1,4 +1,4 @@
-"""Test ``Executable``: forms of buffers, streams, workspaces, numbers; wrong buffers; CUDA graphs."""
+"""``Executable``: all forms of buffers, streams, workspaces and numbers; wrong buffers; CUDA graphs."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ def check(given: dict[str, Any], scale: float | None = None) -> None:
     assert error < 1e-3
 
 
-def test_buffers_by_position_name_and_uid(gpu: Target) -> None:
+def test_buffers_are_accepted_by_position_name_and_uid(gpu: Target) -> None:
     run = executable(forward(), gpu)
-    assert run.names == ("q", "k", "v", "stats", "o")  # inputs, then outputs, as operations touch them
+    assert run.names == ("q", "k", "v", "stats", "o")  # inputs, then outputs, in the order of the operations
     for seed, way in enumerate(("position", "name", "uid", "mixed")):
         given = buffers(seed)
         if way == "position":
@@ -77,7 +77,7 @@ def test_buffers_by_position_name_and_uid(gpu: Target) -> None:
         check(given)
 
 
-def test_bound_call_repeats_with_what_the_buffers_hold_then(gpu: Target) -> None:
+def test_bound_call_repeats_with_the_current_buffer_contents(gpu: Target) -> None:
     run = executable(forward(), gpu)
     given = buffers(1)
     step = run.bind(**given)
@@ -88,11 +88,11 @@ def test_bound_call_repeats_with_what_the_buffers_hold_then(gpu: Target) -> None
 
 
 @pytest.mark.parametrize("workspace", [None, "torch", "hook", "buffer"])
-def test_workspaces(gpu: Target, workspace: Any) -> None:
-    asked: list[int] = []
+def test_workspaces_are_allocated_or_given(gpu: Target, workspace: Any) -> None:
+    sizes: list[int] = []
 
     def hook(size: int) -> Any:
-        asked.append(size)
+        sizes.append(size)
         return torch.empty(size, dtype=torch.uint8, device="cuda")
 
     chosen: Any = workspace
@@ -105,10 +105,10 @@ def test_workspaces(gpu: Target, workspace: Any) -> None:
         given = buffers(seed)
         run(*(given[name] for name in run.names))
         check(given)
-    assert asked == ([run.workspace_bytes] * 3 if workspace == "hook" else [])
+    assert sizes == ([run.workspace_bytes] * 3 if workspace == "hook" else [])
 
 
-def test_backward_with_scratch_memory(gpu: Target) -> None:
+def test_backward_runs_with_scratch_memory(gpu: Target) -> None:
     graph = sdpa_backward(batch=B, heads=H, seq_q=S, head_dim=D, causal=True)
     run, ahead = executable(graph, gpu), executable(forward(), gpu)
     assert run.workspace_bytes > B * H * S * D * 4
@@ -143,7 +143,7 @@ def test_current_stream_of_torch_is_respected(gpu: Target) -> None:
     torch.cuda.synchronize()
     with torch.cuda.stream(stream):
         torch.cuda._sleep(50_000_000)
-        given["q"].copy_(late)  # seen only by what runs after it on this stream
+        given["q"].copy_(late)  # visible only to later work on this stream
         run(*(given[name] for name in run.names))
     stream.synchronize()
     check(given)
@@ -172,9 +172,9 @@ def test_capture_and_native_cuda_graphs_agree(gpu: Target) -> None:
     native.close()
 
 
-def test_threads_share_an_executable_on_streams_of_their_own(gpu: Target) -> None:
+def test_threads_share_an_executable_on_separate_streams(gpu: Target) -> None:
     run = executable(forward(), gpu)
-    faults: list[BaseException] = []
+    errors: list[BaseException] = []
 
     def work(seed: int) -> None:
         try:
@@ -184,17 +184,17 @@ def test_threads_share_an_executable_on_streams_of_their_own(gpu: Target) -> Non
                     run(*(given[name] for name in run.names))
                     check(given)
         except BaseException as error:
-            faults.append(error)
+            errors.append(error)
 
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert not faults
+    assert not errors
 
 
-def test_other_frameworks_and_numpy(gpu: Target) -> None:
+def test_buffers_of_other_frameworks_and_numpy_are_accepted(gpu: Target) -> None:
     cupy = pytest.importorskip("cupy", reason="did not run: CuPy is not installed")
     run = executable(forward(), gpu)
     given = buffers(10)
@@ -238,7 +238,7 @@ def freed(tensor: Any) -> Any:
 @pytest.mark.parametrize(
     ("name", "make", "code"), WRONG, ids=[f"{code}-{index}" for index, (_, _, code) in enumerate(WRONG)]
 )
-def test_wrong_buffers_are_refused_before_launch_and_the_context_lives(
+def test_wrong_buffers_are_refused_before_launch_and_the_context_survives(
     gpu: Target, name: str, make: Any, code: str
 ) -> None:
     run = executable(forward(), gpu)
@@ -265,7 +265,7 @@ def test_buffer_of_another_gpu_is_refused(gpu: Target) -> None:
 
 @needs_two_gpus
 def test_plan_of_another_gpu_than_the_current_one_runs_there() -> None:
-    faults: list[BaseException] = []
+    errors: list[BaseException] = []
     with torch.cuda.device(1):
         run = executable(forward(), open_target())
     given = {name: buffer.to("cuda:1") for name, buffer in buffers(14).items()}
@@ -277,13 +277,13 @@ def test_plan_of_another_gpu_than_the_current_one_runs_there() -> None:
             torch.cuda.synchronize(1)
             check(given)
         except BaseException as error:
-            faults.append(error)
+            errors.append(error)
 
     work()
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    assert not faults
+    assert not errors
     given["o"].fill_(torch.nan)
     run.bind(**given)()
     torch.cuda.synchronize(1)
@@ -315,7 +315,7 @@ def test_other_buffers_at_known_addresses_are_checked_again(gpu: Target) -> None
     check(given)
 
 
-def test_raw_addresses(gpu: Target) -> None:
+def test_raw_addresses_are_accepted(gpu: Target) -> None:
     run = executable(forward(), gpu)
     given = buffers(20)
     torch.cuda.synchronize()
@@ -324,9 +324,9 @@ def test_raw_addresses(gpu: Target) -> None:
     check(given)
 
 
-def test_array_interface(gpu: Target) -> None:
+def test_array_interface_is_accepted(gpu: Target) -> None:
     class Array:
-        """What Numba's device arrays offer."""
+        """An object with the interface of Numba's device arrays."""
 
         def __init__(self, tensor: Any) -> None:
             self.__cuda_array_interface__ = tensor.__cuda_array_interface__
@@ -354,15 +354,15 @@ check(given)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="did not run: JAX is not installed")
-def test_jax() -> None:
-    """It runs in a separate process, as JAX starts threads and takes most GPU memory."""
+def test_jax_arrays_are_accepted() -> None:
+    """In a separate process: JAX starts threads, and would take most of the GPU's memory."""
     environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false", "CUDA_VISIBLE_DEVICES": "0"}
     command = [sys.executable, "-X", "faulthandler", "-c", JAX]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=150)
     assert not done.returncode, done.stderr
 
 
-def test_first_torch_buffers_after_addresses_bring_their_stream(gpu: Target) -> None:
+def test_first_torch_buffers_after_addresses_set_the_stream(gpu: Target) -> None:
     run = executable(forward(), gpu)
     given = buffers(16)
     run(*(given[name].data_ptr() for name in run.names))
@@ -380,7 +380,7 @@ def test_unchecked_call_makes_no_checks(gpu: Target) -> None:
     check(given)
 
 
-def test_by_value_tensor_without_a_number_is_requested(gpu: Target) -> None:
+def test_by_value_tensor_without_a_number_is_reported(gpu: Target) -> None:
     g = GraphBuilder("scaled", io_type=DataType.HALF)
     x, w = g.tensor("x", (1, 64, 64)), g.tensor("w", (1, 64, 64))
     factor = g.scalar(None, rank=3, name="factor", data_type=DataType.FLOAT)

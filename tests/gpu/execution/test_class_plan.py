@@ -1,4 +1,4 @@
-"""Compare class plans, one for every batch and length within bounds, with float64."""
+"""Class plans: one plan for every batch and length within its bounds, compared with float64."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cudnn_backend_py.target import Target
 from tests.support.ragged_attention import Call, Kind, Mode, error, ints, reference
 
 torch: Any = pytest.importorskip("torch", reason="did not run: these buffers are torch's")
-BOUNDS, SMALL = Bounds(8, 384, 512), Bounds(8, 128, 256)  # small ones take another engine forward
+BOUNDS, SMALL = Bounds(8, 384, 512), Bounds(8, 128, 256)  # small ones use another engine in the forward pass
 KINDS = {
     "plain": Kind(kv_heads=4),
     "groups": Kind(causal=True),
@@ -45,7 +45,7 @@ def class_of(kind: Kind, gpu: Target, *, backward: bool, bounds: Bounds = BOUNDS
 
 
 def lengths(rng: random.Random, batch: int, most: int) -> list[int]:
-    """Return random lengths, with 0, 1 and the bound over-represented."""
+    """Return random lengths, with 0, 1 and the bound more often than by chance."""
     return [rng.choice((0, 1, most, rng.randint(2, most), rng.randint(2, most))) for _ in range(batch)]
 
 
@@ -55,7 +55,7 @@ def calls(kind: Kind, count: int, bounds: Bounds = BOUNDS) -> Iterator[Call]:
     for number in range(count):
         batch, mode = rng.randint(1, bounds.batch), rng.choice(modes)
         lens_q = lengths(rng, batch, bounds.q)
-        # With a bottom-right mask, rows beyond all keys see none; without keys, statistics know nothing of a sink.
+        # With a bottom-right mask, rows beyond all keys attend to none; without keys, statistics ignore the sink.
         least = [own if kind.bottom_right else int(kind.sink) for own in lens_q]
         lens_kv = [rng.randint(own, bounds.kv) for own in least]
         if mode == "dense":
@@ -75,7 +75,7 @@ def check(call: Call, *, backward: bool) -> None:
 
 @pytest.mark.parametrize("bounds", [BOUNDS, SMALL], ids=["large", "small"])
 @pytest.mark.parametrize("name", KINDS)
-def test_one_plan_each_way_serves_all_calls(gpu: Target, name: str, bounds: Bounds) -> None:
+def test_one_plan_per_direction_serves_all_calls(gpu: Target, name: str, bounds: Bounds) -> None:
     kind = KINDS[name]
     forward, backward = (class_of(kind, gpu, backward=way, bounds=bounds) for way in (False, True))
     for call in calls(kind, 12, bounds):
@@ -86,7 +86,7 @@ def test_one_plan_each_way_serves_all_calls(gpu: Target, name: str, bounds: Boun
 
 
 @pytest.mark.parametrize("mode", ["packed", "dense", "padded"])
-def test_32_bit_offsets_are_as_right(gpu: Target, mode: Mode) -> None:
+def test_32_bit_offsets_give_right_results(gpu: Target, mode: Mode) -> None:
     kind = KINDS["groups"]
     for way in (False, True):
         problem = class_problem(kind.problem(1, 2, 2), BOUNDS, backward=way)
@@ -101,8 +101,8 @@ def test_32_bit_offsets_are_as_right(gpu: Target, mode: Mode) -> None:
 @pytest.mark.parametrize(
     ("mode", "lens_q", "rows"), [("padded", [1, 1, 1], [0, 1, 2, 2, 3]), ("packed", [1, 1, 0], [0, 1, 1, 1, 2])]
 )
-def test_decoding_reads_rows_of_q_alone(gpu: Target, mode: Mode, lens_q: list[int], rows: list[int]) -> None:
-    """Its kernels read a row of every sequence of the class; rows of missing sequences come after Q."""
+def test_decoding_reads_only_rows_of_q(gpu: Target, mode: Mode, lens_q: list[int], rows: list[int]) -> None:
+    """Its kernels read a row of each sequence of the class; rows beyond the call begin after Q."""
     held: list[Any] = []
 
     def allocate(size: int) -> Any:
@@ -119,8 +119,8 @@ def test_decoding_reads_rows_of_q_alone(gpu: Target, mode: Mode, lens_q: list[in
     assert begins == [row * call.multipliers["q"] for row in rows]
 
 
-def test_tables_that_stay_are_written_when_the_shape_changes(gpu: Target) -> None:
-    """Calls come from one or several threads, on several streams, and next to a captured graph."""
+def test_kept_tables_are_written_when_the_shape_changes(gpu: Target) -> None:
+    """By one thread and several, on several streams, and next to a captured graph of another shape."""
     kind = KINDS["groups"]
     plan = class_of(kind, gpu, backward=False)
     made = [Call(kind, "dense", [s] * b, [s] * b, s) for b, s in ((2, 100), (2, 300), (8, 100))]
@@ -163,7 +163,7 @@ def test_tables_that_stay_are_written_when_the_shape_changes(gpu: Target) -> Non
 
 
 def paged(lens: list[int], page: int, cols: int) -> tuple[Any, Any, Any, list[tuple[Any, Any]]]:
-    """Return containers of shuffled pages, a block table with -1 in unused entries, and K and V per sequence."""
+    """Return pages in random order, a block table with -1 for missing pages, and K and V of each sequence."""
     pages = 4 * cols
     k, v = (torch.randn(pages, page, 2, 64, device="cuda", dtype=torch.half) for _ in "kv")
     order, table = torch.randperm(pages, device="cuda").int(), torch.full((len(lens), cols), -1, device="cuda").int()
@@ -177,7 +177,7 @@ def paged(lens: list[int], page: int, cols: int) -> tuple[Any, Any, Any, list[tu
 
 
 @pytest.mark.parametrize("lens_q", [[64, 1, 30, 5], [1, 1, 1, 1]])
-def test_pages_and_packed_queries(gpu: Target, lens_q: list[int]) -> None:
+def test_pages_and_packed_queries_give_right_results(gpu: Target, lens_q: list[int]) -> None:
     lens, page = [500, 1, 77, 512], 16
     k, v, table, whole = paged(lens, page, 40)
     kind = Kind(causal=max(lens_q) > 1, bottom_right=max(lens_q) > 1)
@@ -222,10 +222,10 @@ def test_a_captured_call_reads_lengths_and_tensors_at_each_replay(gpu: Target) -
 
 
 def test_memory_grows_with_the_call_and_not_with_the_bounds(gpu: Target) -> None:
-    asked: list[int] = []
+    requested: list[int] = []
 
     def allocate(size: int) -> Any:
-        asked.append(size)
+        requested.append(size)
         return torch.empty(size, dtype=torch.uint8, device="cuda")
 
     plan = class_of(KINDS["groups"], gpu, backward=True, bounds=Bounds(64, 16384, 16384), workspace=allocate)
@@ -235,11 +235,11 @@ def test_memory_grows_with_the_call_and_not_with_the_bounds(gpu: Target) -> None
         run(call, plan)
         check(call, backward=True)
         tokens = batch * length
-        assert asked[-1] < tokens * 4 * (4 * 64 + 2 * 2 * 64 + 8) + (1 << 20)
-    assert asked[-1] < 32 << 20
+        assert requested[-1] < tokens * 4 * (4 * 64 + 2 * 2 * 64 + 8) + (1 << 20)
+    assert requested[-1] < 32 << 20
 
 
-def test_its_own_memory_serves_calls_that_grow(gpu: Target) -> None:
+def test_its_own_memory_serves_growing_calls(gpu: Target) -> None:
     kind = KINDS["groups"]
     plan = class_of(kind, gpu, backward=False, workspace=None)
     for length in (10, 300, 20):
@@ -249,7 +249,7 @@ def test_its_own_memory_serves_calls_that_grow(gpu: Target) -> None:
     plan.close()
 
 
-def test_threads_and_streams_may_share_one(gpu: Target) -> None:
+def test_threads_and_streams_share_a_class_plan(gpu: Target) -> None:
     kind = KINDS["groups"]
     plan = class_of(kind, gpu, backward=False)
     wrong: list[str] = []

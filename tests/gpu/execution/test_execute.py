@@ -113,7 +113,7 @@ def device_frameworks() -> list[str]:
 
 
 @pytest.mark.parametrize("framework", device_frameworks())
-def test_device_buffers_are_used_where_they_lie(gpu: Target, framework: str) -> None:
+def test_device_buffers_are_used_in_place(gpu: Target, framework: str) -> None:
     module = __import__(framework)
     plan = first_plan(flash_graph(), gpu)
     rng = np.random.default_rng(2)
@@ -148,7 +148,7 @@ def test_saved_plan_runs_after_loading(gpu: Target, tmp_path: Any) -> None:
 
 
 def test_numpy_arrays_need_no_other_package() -> None:
-    """Memory and copies use the driver, without cuda-python or a framework."""
+    """Neither cuda-python nor a framework: the driver manages memory and copies."""
     program = "import sys\nsys.modules.update(cuda=None, torch=None, cupy=None)\n"
     program += "from examples import flash_forward\nflash_forward.main()"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120)
@@ -192,7 +192,7 @@ def good_buffers() -> dict[str | int, Any]:
     ],
     ids=lambda value: str(value)[:30],
 )
-def test_wrong_buffers_are_refused_and_the_context_lives(gpu: Target, change: dict[Any, Any], code: str) -> None:
+def test_wrong_buffers_are_refused_and_the_context_survives(gpu: Target, change: dict[Any, Any], code: str) -> None:
     plan = first_plan(flash_graph(), gpu)
     with pytest.raises(UsageError) as caught:
         execute(plan, {**good_buffers(), **change})

@@ -1,4 +1,4 @@
-"""Test the pool of plans on a GPU: evictions during work, captures, background builds, any shape."""
+"""The pool of plans on a GPU: eviction while work is in flight, captures, builds in the background, any shape."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def exact(length: int, gpu: Target, **options: Any) -> Executable:
 
 
 def tensors(length: int, batch: int = 2, heads: int = 4, dim: int = 64) -> dict[str, Any]:
-    """Return q, k, v and o [b, h, s, d] with b, s, h, d in memory, and statistics with b, s, h."""
+    """Return q, k, v and o [b, h, s, d] stored as b, s, h, d, and statistics stored as b, s, h."""
 
     def random() -> Any:
         return torch.randn(batch, length, heads, dim, device="cuda", dtype=torch.half).transpose(1, 2)
@@ -69,12 +69,12 @@ def is_right(given: dict[str, Any]) -> bool:
     return bool(torch.allclose(given["o"].float(), wanted(given), atol=4e-3))
 
 
-def test_plans_go_while_their_work_is_in_flight(pool: PlanPool, gpu: Target) -> None:
+def test_plans_are_evicted_while_their_work_is_in_flight(pool: PlanPool, gpu: Target) -> None:
     results = []
     for length in range(64, 96):
         held = pool.get_or_build(length, lambda length=length: exact(length, gpu, cache=False))  # type: ignore[misc]
         given = tensors(length)
-        torch.cuda._sleep(2_000_000)  # so that nothing has run when the plan is to go
+        torch.cuda._sleep(2_000_000)  # so that no work has run when the plan is to be evicted
         held.plan(given["q"], given["k"], given["v"], given["o"])
         results.append(given)
     assert len(pool) == 3
@@ -83,14 +83,14 @@ def test_plans_go_while_their_work_is_in_flight(pool: PlanPool, gpu: Target) -> 
 
 
 @pytest.mark.alone
-def test_a_plan_is_destroyed_once_its_stream_is_past_it(pool: PlanPool, gpu: Target) -> None:
+def test_a_plan_is_destroyed_after_its_stream_has_finished(pool: PlanPool, gpu: Target) -> None:
     held = pool.get_or_build(64, lambda: exact(64, gpu, cache=False))
     gone = weakref.ref(held.plan)
     given = tensors(64)
     others = [exact(length, gpu) for length in (65, 66, 67)]
     held.plan(given["q"], given["k"], given["v"], given["o"])  # loads the kernel, for which CUDA may wait for the GPU
     torch.cuda.synchronize()
-    torch.cuda._sleep(3_000_000_000)  # longer than a busy host takes for what follows
+    torch.cuda._sleep(3_000_000_000)  # longer than a busy host takes for the next steps
     held.plan(given["q"], given["k"], given["v"], given["o"])
     for number in range(3):
         pool.get_or_build(number, others.pop)
@@ -103,7 +103,7 @@ def test_a_plan_is_destroyed_once_its_stream_is_past_it(pool: PlanPool, gpu: Tar
     assert is_right(given)
 
 
-def test_a_class_is_destroyed_too_with_tables_were_kept(pool: PlanPool, gpu: Target) -> None:
+def test_a_class_with_kept_tables_is_destroyed_too(pool: PlanPool, gpu: Target) -> None:
     problem = class_problem(Kind(kv_heads=4, causal=True).problem(1, 2, 2), Bounds(4, 128, 128), backward=False)
     held = pool.get_or_build("class", lambda: ClassPlan(problem, gpu, backward=False))
     gone = weakref.ref(held.plan)
@@ -118,7 +118,7 @@ def test_a_class_is_destroyed_too_with_tables_were_kept(pool: PlanPool, gpu: Tar
     assert is_right(given)
 
 
-def test_a_plan_of_a_cuda_graph_stays(pool: PlanPool, gpu: Target) -> None:
+def test_a_plan_of_a_cuda_graph_is_not_evicted(pool: PlanPool, gpu: Target) -> None:
     problem = class_problem(KIND.problem(1, 2, 2), Bounds(4, 128, 128), backward=False)
     held = pool.get_or_build("class", lambda: ClassPlan(problem, gpu, backward=False))
     call = Call(KIND, "dense", [100] * 2, [100] * 2)
@@ -157,7 +157,7 @@ def test_no_plan_is_built_in_a_capture_and_the_capture_goes_on(gpu: Target) -> N
 
 
 def test_a_build_in_the_background_leaves_a_capture_valid(pool: PlanPool, gpu: Target) -> None:
-    """The capture in mode "global" forbids conflicting calls of other threads, and lasts as long as the builds."""
+    """The capture (mode "global") forbids other threads operations that break it, and lasts as long as the builds."""
     x = torch.zeros(8, device="cuda")
     graph = torch.cuda.CUDAGraph()
     torch.cuda.synchronize()
@@ -190,7 +190,7 @@ def test_one_call_accepts_any_shape(gpu: Target, shapes: Any) -> None:
         assert not bool(given["stats"].isnan().any())
 
 
-def test_a_shape_that_returns_gets_its_exact_plan(gpu: Target) -> None:
+def test_a_repeated_shape_gets_its_exact_plan(gpu: Target) -> None:
     problem = Attention(batch=1, heads=4, seq_q=64, head_dim=64, causal=True, stats=True)
     pool = PlanPool(8)
     run = AnyShape(problem, gpu, workspace="torch", pool=pool)
@@ -226,7 +226,7 @@ def test_a_larger_class_serves_until_the_better_one_is_built(gpu: Target) -> Non
     assert better.plan.bounds == Bounds(2, 128, 128)
 
 
-def test_heads_before_rows_have_exact_plans(gpu: Target) -> None:
+def test_tensors_with_heads_before_rows_have_exact_plans(gpu: Target) -> None:
     problem = Attention(batch=1, heads=4, seq_q=64, head_dim=64, causal=True)
     run = AnyShape(problem, gpu, workspace="torch", pool=PlanPool(8))
     q, k, v = (torch.randn(2, 4, 100, 64, device="cuda", dtype=torch.half) for _ in range(3))
@@ -235,7 +235,7 @@ def test_heads_before_rows_have_exact_plans(gpu: Target) -> None:
     assert is_right(given)
 
 
-def test_tensors_that_do_not_belong_together_are_refused(gpu: Target) -> None:
+def test_tensors_that_do_not_match_are_refused(gpu: Target) -> None:
     problem = Attention(batch=1, heads=4, seq_q=64, head_dim=64, causal=True, stats=True)
     run = AnyShape(problem, gpu, workspace="torch", pool=PlanPool(8))
     with pytest.raises(UsageError, match="buffer-dims"):
@@ -261,12 +261,12 @@ def test_memory_stays_flat_over_many_shapes(gpu: Target) -> None:
             seen.append(torch.cuda.mem_get_info()[0])
             assert is_right(given)
     assert len(pool) <= 16 + 1
-    # Other processes use the GPU's memory too: what is kept is missing after each thousand.
+    # Other processes use the GPU's memory too: a leak would show after each thousand.
     assert min(one - two for one, two in pairwise(seen)) < (64 << 20) // 3
 
 
 @pytest.mark.alone
-def test_a_call_of_a_new_shape_waits_for_nothing(gpu: Target) -> None:
+def test_a_call_of_a_new_shape_does_not_wait(gpu: Target) -> None:
     problem = Attention(batch=1, heads=2, seq_q=64, head_dim=64, causal=True, stats=True)
     run = AnyShape(problem, gpu, shapes="any", workspace="torch", pool=PlanPool(16))
     run(**tensors(1024, 4, 2))

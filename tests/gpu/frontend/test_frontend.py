@@ -1,4 +1,4 @@
-"""Programs for cudnn-frontend must run completely on the GPU: the notebooks' cells, and our examples."""
+"""Programs for cudnn-frontend run to their end on the GPU: the cells of its notebooks, and our examples."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.gpus import check_program
 from tests.support.seed_cells import PLACES, find_seed, program
 
 NO_TORCH = "did not run: torch is not installed, and the program's tensors are torch's"
-# A process that used torch's autograd aborts at its end now and then, with either module: one and two of 14 on an H200.
+# A process that used torch's autograd sometimes aborts at exit, with either module: one and two of 14 on an H200.
 END = "print('to the end with', cudnn.__file__, flush=True)\nimport os\nos._exit(0)"
 EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("frontend_*.py"))
 
@@ -30,7 +30,7 @@ def need_torch() -> None:
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_notebook_runs_to_its_end(seed: int, tmp_path: Path) -> None:
-    """Every cell runs; its own assert_close calls are the assertions."""
+    """Every cell, both halves; the cells' own assert_close calls are the assertions."""
     need_torch()
     path = find_seed(seed)
     if path is None:
@@ -94,7 +94,7 @@ def test_override_shapes_reach_the_kernel() -> None:
         assert "9.21.0" in done.stdout
 
 
-def test_a_first_result_imports_nothing_it_has_no_use_for() -> None:
+def test_a_first_result_imports_no_unused_module() -> None:
     need_torch()
     run = subprocess.run([sys.executable, first_result.__file__, "gpu"], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
@@ -193,7 +193,7 @@ print("all right")
 
 
 def test_a_cuda_graph_outlives_the_graph_it_was_captured_from() -> None:
-    """A captured graph keeps everything it launches, and frees it at its end."""
+    """The memory of its launches is kept for it, and freed with it."""
     need_torch()
     done = run_python(["-c", CAPTURES], timeout_s=300)
     check_program(done)

@@ -1,4 +1,4 @@
-"""Compare attention features of cudnn-frontend since 1.25 with float64: running sums, multipliers, log2 statistics."""
+"""Attention of cudnn-frontend 1.25 and later on the GPU: running sums, multipliers, log2 statistics."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def expected(q: Any, k: Any, v: Any, causal: bool) -> tuple[Any, Any]:
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("log2", [False, True])
 @pytest.mark.parametrize("multiplied", [False, True])
-def test_packed_sequences_by_running_sums(multiplied: bool, log2: bool, causal: bool) -> None:
+def test_packed_sequences_are_given_by_running_sums(multiplied: bool, log2: bool, causal: bool) -> None:
     """One operation reads ``cu_seq_len`` and, with a multiplier, the same sums as ragged offsets."""
     need(9, 27, 0) if log2 else need(9, 24, 0)
     torch.manual_seed(1)
@@ -113,8 +113,8 @@ def test_packed_sequences_by_running_sums(multiplied: bool, log2: bool, causal: 
             torch.testing.assert_close(stats[rows].double(), want_stats, atol=1e-3, rtol=1e-3)
 
 
-def test_a_product_with_other_dims_and_its_workspace() -> None:
-    """One plan gets its dims at each call, and the workspace that cuDNN reports for them (9.23)."""
+def test_a_product_runs_with_other_dims_and_its_workspace() -> None:
+    """One plan, with dims given at each call, and the workspace that cuDNN reports for them (9.23)."""
     need(9, 23, 0)
     torch.manual_seed(2)
     handle = cudnn.create_handle()
@@ -146,8 +146,8 @@ def test_a_product_with_other_dims_and_its_workspace() -> None:
         torch.testing.assert_close(buffers[3].double(), x.double() @ y.double(), atol=0.3, rtol=1e-2)
 
 
-def test_calls_with_a_dict_from_many_threads() -> None:
-    """Threads share one graph with a variant pack and a stream's handle each, and read what they wrote."""
+def test_many_threads_call_with_a_dict() -> None:
+    """One graph, a variant pack per thread; each thread has its own handle and stream, and reads its own results."""
     import threading
 
     g = cudnn.pygraph(io_data_type=TYPE.BFLOAT16, compute_data_type=TYPE.FLOAT)

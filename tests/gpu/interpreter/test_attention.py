@@ -1,4 +1,4 @@
-"""Compare random attention problems on the GPU with float64: dropout, determinism, memory, errors of others."""
+"""Attention on the GPU: random problems compared with float64, dropout, determinism, memory, and torch's errors."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def gpu() -> Any:
 
 @pytest.fixture(scope="module")
 def runs() -> list[Run]:
-    """The results of every random problem, forward and backward, in every form of this cuDNN."""
+    """Run every random problem, forward and backward, in every form that this cuDNN has for it."""
     found = run_many([(number, backward, None, False) for number in range(CASES) for backward in (False, True)])
     for backward in (False, True):
         worst: dict[str, dict[str, list[float]]] = defaultdict(dict)
@@ -72,7 +72,7 @@ def test_random_problems_agree_with_float64(runs: list[Run], backward: bool) -> 
 
 
 def test_both_forms_ran_and_agree(runs: list[Run]) -> None:
-    """Composite and unified form of one problem are compared with the same float64 result."""
+    """Both results of a problem are compared with the same float64 result."""
     agreeing = defaultdict(set)
     for run in runs:
         if run.outcome == "agrees":
@@ -87,7 +87,7 @@ DROPOUT = {"batch": 2, "heads": 4, "seq_q": 512, "head_dim": 64, "dropout": 0.1,
 
 
 def run_graph(graph: Graph, target: Target, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Run the first plan of a graph on poisoned outputs, and return the outputs."""
+    """Run the first plan of a graph; fill outputs with NaN first and return them."""
     plan = build_plan(first_config(graph, target))
     outputs = {tensor.name: encode(np.full(tensor.dims, np.nan), tensor.data_type) for tensor in graph.outputs}
     if "s" in outputs:  # kernels of the backward pass read all of it, those of the forward pass write up to the lengths
@@ -230,7 +230,7 @@ def check_small(gpu: Target, sizes: dict[str, Any], options: dict[str, Any]) -> 
 def check_small_gradients(
     options: dict[str, Any], arrays: dict[str, NDArray[Any]], found: dict[str, NDArray[Any]]
 ) -> None:
-    """Compare with the reference, which has every option but the multiplied mask."""
+    """Compare with the reference, which supports every option except the multiplied mask."""
     if "mask" in options:
         assert all(np.isfinite(value).all() for value in found.values())
         return
@@ -255,14 +255,14 @@ def check_small_gradients(
 
 
 def small_rows(arrays: dict[str, NDArray[Any]], value: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return the rows of an output within the sequence length."""
+    """Return which rows of an output are inside the sequence length."""
     rows = np.ones(value.shape, bool)
     if "seq_len_q" in arrays:
         rows &= np.arange(value.shape[2])[None, None, :, None] < arrays["seq_len_q"]
     return rows
 
 
-# peers and tools
+# torch's results and tools
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="compares with torch, which is not installed")

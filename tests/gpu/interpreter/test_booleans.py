@@ -1,4 +1,4 @@
-"""Every plan must read and write booleans in memory as eight per byte, the first in the lowest bit."""
+"""Booleans in memory are packed eight to a byte, the first in the lowest bit, in every plan."""
 
 from __future__ import annotations
 

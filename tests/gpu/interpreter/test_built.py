@@ -1,4 +1,4 @@
-"""The graphs of docs/operations.md must run on this GPU as recorded, and agree with the interpreter."""
+"""The graphs of docs/operations.md run on this GPU, match their record, and agree with the interpreter."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from ...support.gpus import measured_here, sm_here
 
 @pytest.fixture(scope="module")
 def seen() -> dict[str, dict[str, Any]]:
-    """The results of all graphs on this GPU."""
+    """Return the outcome of every graph on this GPU."""
     with ThreadPoolExecutor(WORKERS) as pool:
         found = dict(zip(BUILT, pool.map(run_in_child, BUILT), strict=True))
     add_figure("graphs of operations", seen={name: item["said"] for name, item in found.items()})
     return found
 
 
-def test_what_cudnn_accepts_agrees_with_the_interpreter(seen: dict[str, dict[str, Any]]) -> None:
+def test_supported_graphs_agree_with_the_interpreter(seen: dict[str, dict[str, Any]]) -> None:
     others = {name: item for name, item in seen.items() if item["said"] not in (AGREES, REFUSED)}
     assert others == {}
     assert any(item["said"] == AGREES for item in seen.values())
@@ -33,7 +33,7 @@ def test_what_cudnn_accepts_agrees_with_the_interpreter(seen: dict[str, dict[str
         assert sum(item["said"] == AGREES for item in seen.values()) > 30
 
 
-def test_the_record_of_this_gpu_and_version_agrees(seen: dict[str, dict[str, Any]]) -> None:
+def test_the_record_of_this_gpu_and_version_is_equal(seen: dict[str, dict[str, Any]]) -> None:
     where = key_of(collect_info())
     record = read_records().get(where)
     if record is None:
@@ -44,7 +44,7 @@ def test_the_record_of_this_gpu_and_version_agrees(seen: dict[str, dict[str, Any
 
 @pytest.mark.parametrize("name", [name for name, case in BUILT.items() if case.kind in ELSEWHERE])
 def test_kinds_for_other_gpus_are_not_supported_on_hopper(seen: dict[str, dict[str, Any]], name: str) -> None:
-    """They are refused before anything runs; a kind newer than the library is reported as such."""
+    """They are refused before they run; a kind newer than the library is reported as newer."""
     if sm_here() != 90:
         pytest.skip(f"did not run: {BUILT[name].kind.name} may run here, it needs {ELSEWHERE[BUILT[name].kind]}")
     assert seen[name]["said"] == REFUSED

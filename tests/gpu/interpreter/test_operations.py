@@ -20,7 +20,7 @@ Records = dict[str, dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def edges() -> Records:
-    """The results of every edge case on each of its engines."""
+    """Return the results of every edge case, on each engine of cuDNN for it."""
     found = {record["name"]: record for record in run_many([*CASES, *REFUSED])}
     add_figure(
         "edges of operations",
@@ -33,7 +33,7 @@ def edges() -> Records:
 
 @pytest.fixture(scope="module")
 def problems() -> Records:
-    """The results of every random problem."""
+    """Return the results of every random problem."""
     found = {record["name"]: record for record in run_many(random_names(RANDOM))}
     for family in FAMILIES:
         those = [record for name, record in found.items() if name.split("/")[1] == family]
@@ -48,7 +48,7 @@ def problems() -> Records:
 
 
 def _largest(records: list[dict[str, Any]]) -> dict[str, float]:
-    """Return the largest error of each type relative to the allowed one."""
+    """Return the largest error of each type, as a share of the allowed error."""
     found: dict[str, float] = {}
     for record in records:
         for kind, share in record.get("shares", {}).items():
@@ -57,21 +57,21 @@ def _largest(records: list[dict[str, Any]]) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_cudnn_does_at_the_edges_what_the_interpreter_states(edges: Records, name: str) -> None:
+def test_cudnn_agrees_with_the_interpreter_at_the_edges(edges: Records, name: str) -> None:
     if edges[name]["outcome"] in ("refused", "no plan"):
         skip_refused(edges[name].get("words", ""))
     assert edges[name]["outcome"] == "agrees", edges[name]
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_cudnn_refuses_what_is_reported_as_refused(edges: Records, name: str) -> None:
-    """This applies where it was measured; elsewhere it may agree."""
+def test_cudnn_refuses_the_listed_cases(edges: Records, name: str) -> None:
+    """On GPUs with measurements; elsewhere the graph may be supported."""
     expected = ("refused", "no plan") if measured_here() else ("refused", "no plan", "agrees")
     assert edges[name]["outcome"] in expected, edges[name]
 
 
 @pytest.mark.parametrize("number", range(RANDOM))
-def test_a_random_convolution_is_that_of_pytorch_and_of_the_interpreter(problems: Records, number: int) -> None:
+def test_a_random_convolution_agrees_with_pytorch_and_the_interpreter(problems: Records, number: int) -> None:
     record = problems[f"random/convolution/{number}"]
     if record["outcome"] == "refused":
         skip_refused(record["words"])
@@ -79,7 +79,7 @@ def test_a_random_convolution_is_that_of_pytorch_and_of_the_interpreter(problems
 
 
 @pytest.mark.parametrize("number", range(RANDOM))
-def test_a_random_norm_is_that_of_pytorch_and_of_the_interpreter(problems: Records, number: int) -> None:
+def test_a_random_norm_agrees_with_pytorch_and_the_interpreter(problems: Records, number: int) -> None:
     record = problems[f"random/norm/{number}"]
     if record["outcome"] == "refused":
         skip_refused(record["words"])

@@ -1,4 +1,4 @@
-"""Attention with very negative scores in every row must be right, or wrong as a known issue states."""
+"""Attention with scores far below 0 in every row: right, or wrong as in a row of the known issue table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EVERY = 7  # of the cases: python -m tools.records.deep_scores runs all
 
 @pytest.fixture(scope="module")
 def found() -> list[dict[str, Any]]:
-    """The results for every mask, shape and form."""
+    """Return the results of cases of every mask, shape and form."""
     target = open_target()
     cases = deep_cases(target.library.version)
     target.close()
@@ -27,12 +27,12 @@ def found() -> list[dict[str, Any]]:
     return items
 
 
-def test_what_is_wrong_has_a_name(found: list[dict[str, Any]]) -> None:
+def test_every_wrong_result_has_a_known_issue(found: list[dict[str, Any]]) -> None:
     unnamed = [item for item in found if item["outcome"] not in ("agrees", "refused") and not item["faults"]]
     assert unnamed == []
 
 
-def test_most_are_right(found: list[dict[str, Any]]) -> None:
+def test_most_results_are_right(found: list[dict[str, Any]]) -> None:
     outcomes = Counter(item["outcome"] for item in found)
     if not outcomes["agrees"]:
         skip_refused("no attention of these types is supported")

@@ -1,13 +1,13 @@
-"""Compare one plan used for many shapes, by each of cuDNN's methods, with float64.
+"""One plan for many shapes: which methods of cuDNN to change a plan's shape give right numbers, compared with float64.
 
-Two ways: a kernel cache shared by plans with dynamic shapes, and override shapes in the variant pack. Each is tried
+Two methods: a kernel cache shared by plans with dynamic shapes, and override shapes in the variant pack. Each is tested
 with attention, as many operations and as one, forward and backward, and with a matrix product as the control. A case
-runs in a process of its own, because an illegal address ends it. To run one, or to list them without CASE:
+runs in a separate process, because an illegal address ends it. To run one, or to list them without CASE:
 
     python -m tests.gpu.known_issues.test_dynamic_shapes CASE
 
-Buffers are in memory several times as large as they need to be, so that what a kernel reads or writes outside of them
-is seen: results are compared with those of the shape that was requested, then with those of every mix of that shape
+Buffers are several times as large as they need to be, so that reads and writes of a kernel outside of them
+become visible: results are compared with those of the requested shape, then with those of every mix of that shape
 and the one the plan was built for. A wrong case is run again in memory of exactly its size.
 """
 
@@ -60,10 +60,10 @@ Dims = tuple[int, ...]
 WORKERS = 12
 RIGHT = "agrees"
 REFUSED = "refused"
-LIMIT = 0.01  # relative error (Frobenius) that is no rounding
-WORKSPACE_BYTES = 64 << 20  # more than any plan here says it needs, for what the shape it was built for does not show
+LIMIT = 0.01  # relative error (Frobenius) beyond rounding
+WORKSPACE_BYTES = 64 << 20  # more than any plan here reports: the shape it was built for does not reveal the need
 
-BUILT = {"batch": 2, "seq_q": 256, "seq_kv": 256}  # the shape a plan is built for; what is run differs by CHANGES
+BUILT = {"batch": 2, "seq_q": 256, "seq_kv": 256}  # the shape a plan is built for; CHANGES are the executed ones
 CHANGES: dict[str, dict[str, int]] = {
     "as built": {},
     "fewer batches": {"batch": 1},
@@ -108,11 +108,11 @@ MATMUL_CHANGES: dict[str, dict[str, int]] = {
 
 
 class Case(NamedTuple):
-    """One experiment; its text is its name.
+    """The parameters of a case; its text is also its name.
 
-    ``tensors`` is which get other dims and strides: those in memory, all of the graph, all but the statistics and
-    lengths, or those in memory with K as its rows are (the composite form has it transposed). ``strides`` is how the
-    tensors are when they run: "dense" in their new dims, "as built" with the strides the plan was built for, "heads
+    ``tensors`` is which get other dims and strides: those in memory, all of the graph, all except statistics and
+    lengths, or those in memory with K in rows (the composite form has it transposed). ``strides`` is the layout
+    of the tensors at execution: "dense" in their new dims, "as built" with the strides the plan was built for, "heads
     first" with the dims it was built for and other strides.
     """
 
@@ -132,7 +132,7 @@ class Case(NamedTuple):
 
 
 def cases(way: Sharing) -> Iterator[Case]:
-    """Yield the experiments of a method."""
+    """Yield the cases of a method."""
     for change in MATMUL_CHANGES:
         yield Case(way, "matmul", "forward", change)
     for form in ("composite", "unified"):
@@ -166,12 +166,12 @@ def cases(way: Sharing) -> Iterator[Case]:
             yield Case(way, form, "forward", "as built", tensors="all", strides="heads first")
 
 
-# Problems: their graphs, and what their tensors hold
+# Problems: their graphs, and the data of their tensors
 
 
 @dataclass(frozen=True)
 class Tensors:
-    """The tensors of one problem by name, with their layout and the options of the computation."""
+    """The tensors of one problem by name: layouts, and the options of the computation."""
 
     dims: Mapping[str, Dims]
     strides: Mapping[str, Dims]
@@ -182,7 +182,7 @@ class Tensors:
         return 1 + sum((n - 1) * s for n, s in zip(self.dims[name], self.strides[name], strict=True))
 
     def view(self, name: str, arena: Array) -> Array:
-        """Return a tensor in its memory."""
+        """Return a tensor as a view of its arena."""
         step = arena.itemsize
         return np.lib.stride_tricks.as_strided(
             arena, self.dims[name], tuple(stride * step for stride in self.strides[name])
@@ -223,7 +223,7 @@ def attention_graph(case: Case, problem: Attention, target: Target) -> Graph:
 
 
 def attention_names(case: Case) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the names of the tensors read and written."""
+    """Return the names of the tensors of numbers that are read and written."""
     if case.direction == "backward":
         return ("q", "k", "v", "o", "do", "stats"), ("dq", "dk", "dv")
     return ("q", "k", "v"), ("o", "stats") if OPTIONS[case.options].get("stats") else ("o",)
@@ -236,7 +236,7 @@ def attention_tensors(case: Case, p: Attention) -> Tensors:
 
 
 def lengths(p: Attention) -> dict[str, Array]:
-    """Return the small tensors of a problem; ragged sequences are placed as dense ones."""
+    """Return the small tensors of a problem; ragged sequences start where dense ones would."""
     made: dict[str, Any] = {}
     if p.padding:
         rng = np.random.default_rng(1)
@@ -253,7 +253,7 @@ def lengths(p: Attention) -> dict[str, Array]:
 
 
 def expected_attention(case: Case, p: Attention, views: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the expected outputs of a problem in float64, from views of its inputs."""
+    """Return the expected outputs of a problem, in float64, from views of its inputs."""
     held = lengths(p)
     options: dict[str, Any] = {name: getattr(p, name) for name in ("left_bound", "right_bound", "alignment")} | {
         name: value for name, value in held.items() if name.startswith("seq_len")
@@ -269,11 +269,11 @@ def expected_attention(case: Case, p: Attention, views: Mapping[str, Array]) -> 
     return {"dq": back.dq, "dk": back.dk, "dv": back.dv}
 
 
-# What is run in a process of its own
+# Executed in a separate process
 
 
 def differs(got: Mapping[str, Array], want: Mapping[str, Array], keep: Mapping[str, Array]) -> str:
-    """Return as text how outputs differ from the expected ones, in rows selected by `keep`."""
+    """Return the difference of outputs from the expected ones as text; `keep` selects real rows."""
     words = []
     for name, found in got.items():
         real = np.broadcast_to(keep.get(name, np.True_), found.shape)
@@ -287,7 +287,7 @@ def differs(got: Mapping[str, Array], want: Mapping[str, Array], keep: Mapping[s
 
 @dataclass
 class Run:
-    """A plan built for one shape and run with another."""
+    """A plan that is built for one shape and run with another."""
 
     case: Case
     target: Target
@@ -311,7 +311,7 @@ class Run:
         self.tensors = [attention_tensors(case, p) for p in self.problems]
 
     def config(self, graph: Graph) -> EngineConfig:
-        """Return the config of the plan.
+        """Return the config for a plan.
 
         Raises
         ------
@@ -319,15 +319,15 @@ class Run:
             There is none.
         """
         cached = self.case.way == "kernel cache"
-        asked = OperationGraph(graph, self.target, dynamic_shapes=cached, override_shapes=not cached)
-        found = asked.heuristics("A")
+        operation_graph = OperationGraph(graph, self.target, dynamic_shapes=cached, override_shapes=not cached)
+        found = operation_graph.heuristics("A")
         if len(found.configs) <= self.case.config:
             why = [line for line in found.answer.text.splitlines() if "Reason" in line]
             raise LookupError(f"{REFUSED}: {len(found.configs)} configs{': ' + why[0].strip() if why else ''}")
         return found.configs[self.case.config]
 
     def plans(self) -> tuple[Plan, dict[str, float]]:
-        """Return the plan to run, and the milliseconds for building plans."""
+        """Return the plan to run, and the milliseconds of its build."""
         figures: dict[str, float] = {}
 
         def built(name: str, config: EngineConfig, kernels: Descriptor | None = None) -> Plan:
@@ -363,7 +363,7 @@ class Run:
     # numbers
 
     def mixes(self) -> Iterator[tuple[str, Tensors, dict[str, Any]]]:
-        """Yield the requested shape, then each mixture of it with the built shape.
+        """Yield the requested shape, then each mix of it and the one the plan was built for.
 
         Strides of a tensor are those of one of the two, or those of a dense tensor of the mixed dims.
         """
@@ -386,11 +386,11 @@ class Run:
                     tensors = Tensors(tensors.dims, strides, tensors.written)
                 if tensors not in seen:
                     seen.append(tensors)
-                    told = [f"{key} {mixed[key]}" for key in changed]
-                    yield ", ".join([*told, f"strides {of_strides}"]), tensors, {"problem": problem}
+                    changes = [f"{key} {mixed[key]}" for key in changed]
+                    yield ", ".join([*changes, f"strides {of_strides}"]), tensors, {"problem": problem}
 
     def expected(self, tensors: Tensors, problem: Any, arenas: Mapping[str, Array]) -> dict[str, Array]:
-        """Return the right results for one mixture."""
+        """Return the expected results of one of the mixes."""
         views = {name: tensors.view(name, arenas[name]) for name in tensors.dims if name not in tensors.written}
         if self.case.form == "matmul":
             return {"c": views["a"].astype(np.float64) @ views["b"].astype(np.float64)}
@@ -409,7 +409,7 @@ class Run:
         return {name: rows["kv" if name in ("dk", "dv") else "q"] for name in self.tensors[1].written}
 
     def arenas(self, *, tight: bool) -> dict[str, Array]:
-        """Return memory for the tensors; outputs are NaN."""
+        """Return memory for the tensors with their data; outputs are filled with NaN."""
         rng = np.random.default_rng(0)
         run = self.tensors[1]
         made: dict[str, Array] = {}
@@ -434,7 +434,7 @@ class Run:
     def launch(
         self, plan: Plan, arenas: Mapping[str, Array], *, timed: bool
     ) -> tuple[dict[str, Array], dict[str, float]]:
-        """Run the plan once; return its outputs' memory, and microseconds if requested."""
+        """Run the plan once and return the memory of its outputs, and microseconds if requested."""
         handle = live_handle(plan)
         tensors = self.graphs[1].variant_pack_tensors
         small = {} if self.case.form == "matmul" else lengths(self.problems[1])
@@ -472,7 +472,7 @@ class Run:
         return found, figures
 
     def exact(self, row: bytes, workspace: int, memory: Memory) -> dict[str, float]:
-        """Return the cost of the ordinary plan for the shape."""
+        """Return the cost of the ordinary plan of the shape."""
         graph = self.graphs[1]
         config = OperationGraph(graph, self.target).heuristics("A").configs[0]
         start = time.perf_counter()
@@ -486,12 +486,12 @@ class Run:
         return {"exact_built_ms": round(built_ms, 2), "exact_gpu_us": taken}
 
     def compare(self, arenas: Mapping[str, Array], found: Mapping[str, Array]) -> dict[str, Any]:
-        """Return whether a run is right, and otherwise which mixture it is right for."""
+        """Return the outcome of a run: whether it is right, and for which other shape it would be right."""
         said: dict[str, Any] = {}
         run = self.tensors[1]
         mixes = self.mixes()
-        _, _, asked = next(mixes)
-        want = self.expected(run, asked["problem"] if self.case.form == "matmul" else self.problems[1], arenas)
+        _, _, requested = next(mixes)
+        want = self.expected(run, requested["problem"] if self.case.form == "matmul" else self.problems[1], arenas)
         got = {name: run.view(name, found[name]) for name in run.written}
         said["said"] = differs(got, want, self.real_rows())
         for name in run.written:
@@ -516,7 +516,7 @@ class Run:
 
 
 def gpu_us(call: Any, device: int, stream: int, calls: int = 50) -> float:
-    """Return the GPU time of a call, repeated in sequence."""
+    """Return the GPU time of a call, averaged over several calls."""
     for _ in range(5):
         call()
     with Timer(device, 2) as timer:
@@ -536,7 +536,7 @@ def host_us(call: Any, calls: int = 300) -> float:
 
 
 def outcome(case: Case) -> Iterator[dict[str, Any]]:
-    """Yield the results of an experiment as they come, as the process may crash."""
+    """Yield the outcome of a case, part by part: the process may crash on the way."""
     run = Run(case, open_target())
     try:
         plan, figures = run.plans()
@@ -560,7 +560,7 @@ def outcome(case: Case) -> Iterator[dict[str, Any]]:
 
 
 def print_outcome(case: Case) -> None:
-    """Print the results of an experiment, one JSON line each."""
+    """Print the outcome of a case, a line of JSON for each part."""
     try:
         for bit in outcome(case):
             print(json.dumps(bit), flush=True)
@@ -569,8 +569,8 @@ def print_outcome(case: Case) -> None:
         print(json.dumps({"failed": "illegal address" if "ILLEGAL_ADDRESS" in text else text.splitlines()[0]}))
 
 
-def seen_of(case: Case) -> dict[str, Any]:
-    """Return the results of an experiment in a separate process."""
+def outcome_in_child(case: Case) -> dict[str, Any]:
+    """Return the outcome of a case in a separate process."""
     seen: dict[str, Any] = {}
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # as many processes run as there are cores
     try:
@@ -586,49 +586,49 @@ def seen_of(case: Case) -> dict[str, Any]:
     return seen | {"said": seen.get("said") or seen.get("failed") or seen.get("ended") or "nothing"}
 
 
-# What holds here
+# Tests
 
 
 def question(case: Case) -> tuple[Any, ...]:
-    """Return for which experiments cuDNN offers configs, regardless of the shape."""
+    """Return a problem for which cuDNN offers configs, regardless of the shape."""
     return (*case[:3], case.options, case.config)
 
 
 @pytest.fixture(scope="module")
 def seen() -> dict[Case, dict[str, Any]]:
-    """The results of every experiment, also recorded as a figure."""
+    """Return the outcomes of all cases, which are also recorded as a figure."""
     target = open_target()
     version, sm = target.library.version, target.sm
     target.close()
     ways: list[Sharing] = ["kernel cache"]
     if version >= (9, 21, 0):
         ways.append("override shapes")
-    asked = [case for way in ways for case in cases(way)]
+    all_cases = [case for way in ways for case in cases(way)]
     with ThreadPoolExecutor(WORKERS) as pool:
-        first = [case for case in asked if case[3] == "as built" and case[5:7] == ("memory", "dense")]
-        found = dict(zip(first, pool.map(seen_of, first), strict=True))
+        first = [case for case in all_cases if case[3] == "as built" and case[5:7] == ("memory", "dense")]
+        found = dict(zip(first, pool.map(outcome_in_child, first), strict=True))
         refused = {question(case) for case, said in found.items() if said["said"].startswith(REFUSED)}
-        rest = [case for case in asked if case not in found and question(case) not in refused]
-        found |= zip(rest, pool.map(seen_of, rest), strict=True)
+        rest = [case for case in all_cases if case not in found and question(case) not in refused]
+        found |= zip(rest, pool.map(outcome_in_child, rest), strict=True)
     words = {case.name: said for case, said in found.items()}
     add_figure("one plan for many shapes", version=".".join(map(str, version)), sm=sm, seen=words)
     return found
 
 
 def offered(seen: Mapping[Case, Mapping[str, Any]]) -> dict[Case, str]:
-    """Return the results of the experiments that cuDNN does not refuse."""
+    """Return the outcomes of the cases that cuDNN does not refuse."""
     return {case: said["said"] for case, said in seen.items() if not said["said"].startswith(REFUSED)}
 
 
 def test_matmuls_of_any_shape_are_right(seen: dict[Case, dict[str, Any]]) -> None:
-    """The control: without other shapes, every method is right."""
+    """The control: the methods themselves work."""
     controls = {case.name: said for case, said in offered(seen).items() if case.form == "matmul"}
     assert len(controls) >= len(MATMUL_CHANGES)
     assert {name: said for name, said in controls.items() if said != RIGHT} == {}
 
 
-def test_the_shape_that_was_built_for_is_right(seen: dict[Case, dict[str, Any]]) -> None:
-    """Exceptions are override shapes of composite attention, listed as known issues."""
+def test_the_shape_of_the_build_is_right(seen: dict[Case, dict[str, Any]]) -> None:
+    """Except for override shapes of many operations: the known issue table decides for them."""
     same = {
         case.name: said
         for case, said in offered(seen).items()
@@ -641,7 +641,7 @@ def test_the_shape_that_was_built_for_is_right(seen: dict[Case, dict[str, Any]])
 
 
 def test_override_shapes_of_ragged_sequences_are_right(seen: dict[Case, dict[str, Any]]) -> None:
-    """The only method of cuDNN itself in which one attention plan serves many shapes."""
+    """The only method of cuDNN itself by which one plan of attention serves many shapes."""
     ragged = {
         case.name: said
         for case, said in offered(seen).items()
@@ -650,22 +650,22 @@ def test_override_shapes_of_ragged_sequences_are_right(seen: dict[Case, dict[str
     assert {name: said for name, said in ragged.items() if said != RIGHT} == {}
 
 
-def test_what_is_wrong_is_in_the_table_of_known_issues(seen: dict[Case, dict[str, Any]]) -> None:
+def test_every_wrong_outcome_is_in_the_known_issue_table(seen: dict[Case, dict[str, Any]]) -> None:
     target = open_target()
     unknown = {}
     for case, said in offered(seen).items():
         if case.form != "matmul" and said != RIGHT:
             form: Any = "unified" if case.form == "unified" else "single operations"
             use = Use(attention_problem(case, {}), case.direction == "backward", form)
-            faults = find_reported_issues(use, version=target.library.version, sm=target.sm, sharing=case.way)
-            if not list(faults):
+            issues = find_reported_issues(use, version=target.library.version, sm=target.sm, sharing=case.way)
+            if not list(issues):
                 unknown[case.name] = said
     target.close()
     assert unknown == {}
 
 
-def test_the_known_issues_hold_here(seen: dict[Case, dict[str, Any]]) -> None:
-    """Each known issue about many shapes for this version and architecture is reproduced."""
+def test_the_known_issues_appear_on_this_gpu(seen: dict[Case, dict[str, Any]]) -> None:
+    """Each row about many shapes for this version and architecture has wrong outcomes."""
     target = open_target()
     wrong = {case.way for case, said in offered(seen).items() if said != RIGHT}
     holding = {row.sharing for row in FAULTS if row.sharing and row.affects_version(target.library.version, target.sm)}
@@ -674,7 +674,7 @@ def test_the_known_issues_hold_here(seen: dict[Case, dict[str, Any]]) -> None:
 
 
 def case_of(name: str) -> Case:
-    """Return the experiment with a name."""
+    """Return the case with a name."""
     *words, config = name.split("/")
     return Case._make([*words, int(config)])
 

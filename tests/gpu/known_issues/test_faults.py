@@ -1,7 +1,7 @@
-"""Known issues that apply to this GPU: each must be reproduced, and its remedy must be right.
+"""The rows of the known issue table for this GPU: each gives wrong results, and its fix gives right ones.
 
-A few child processes are queried about the graphs, one after another; one that dies, or whose CUDA context is lost, is
-replaced. ``python -m tests.gpu.known_issues.test_faults NAME`` says as text what is seen of one.
+A few child processes run the graphs, one after another; one that dies, or loses its CUDA context, is
+replaced. ``python -m tests.gpu.known_issues.test_faults NAME`` prints the outcome of one.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ WORKERS = 8
 ROWS: Mapping[str, KnownIssue] = {row.code: row for row in FAULTS}
 RIGHT, NO_ENGINE = "agrees", "none of its engines is here"
 TOO_NEW = ("attribute-newer-than-library", "descriptor-newer-than-library")  # forms of a graph that a version lacks
-ENDED = {  # how a kernel ends the CUDA context
+ENDED = {  # errors with which a kernel ends the CUDA context
     "ILLEGAL_ADDRESS": "illegal address",
     "ILLEGAL_INSTRUCTION": "illegal instruction",
     "MISALIGNED_ADDRESS": "misaligned address",
@@ -70,11 +70,11 @@ ENDED = {  # how a kernel ends the CUDA context
 }
 
 
-# What is run in a child process
+# Executed in a child process
 
 
 def outcome(run: Callable[[], str]) -> str:
-    """Return the result of a run, or how it crashes."""
+    """Return the result of a run, or the error that ended it."""
     try:
         return run()
     except CudnnBackendError as error:
@@ -85,7 +85,7 @@ def outcome(run: Callable[[], str]) -> str:
 
 
 def differs(got: Mapping[str, Array], want: Mapping[str, Array], limit: float = 0.01) -> str:
-    """Return as text how outputs differ from the expected ones."""
+    """Return the difference of outputs from the expected ones as text."""
     words = []
     for name, wanted in want.items():
         found = np.asarray(got[name], np.float64)
@@ -97,7 +97,7 @@ def differs(got: Mapping[str, Array], want: Mapping[str, Array], limit: float = 
 
 
 def numbers(graph: Graph, seed: int = 0) -> dict[str, Array]:
-    """Return numbers for what a graph reads."""
+    """Return the inputs of a graph."""
     rng = np.random.default_rng(seed)
     written = {tensor.uid for tensor in graph.outputs}
     made: dict[str, Array] = {}
@@ -114,7 +114,7 @@ def numbers(graph: Graph, seed: int = 0) -> dict[str, Array]:
 
 
 def run_graph(graph: Graph, target: Target, values: Mapping[str, Array], engine: int | None = None) -> dict[str, Array]:
-    """Return the outputs of a graph by the first config, or the first of an engine; initially they are 77."""
+    """Return the outputs of a graph by the first config, or the first of an engine; they are filled with 77 before."""
     configs = OperationGraph(graph, target).heuristics("A").configs
     chosen = [config for config in configs if engine in (None, config.engine)]
     if not chosen:
@@ -126,7 +126,7 @@ def run_graph(graph: Graph, target: Target, values: Mapping[str, Array], engine:
 
 
 def as_interpreted(graph: Graph, engine: int | None = None) -> str:
-    """Return how the results of a graph differ from the interpreter's."""
+    """Return the difference between the results of a graph and of the interpreter."""
     values = numbers(graph)
     try:
         got = run_graph(graph, shared_target(), values, engine)
@@ -137,13 +137,13 @@ def as_interpreted(graph: Graph, engine: int | None = None) -> str:
 
 def row_graph(code: str, which: str) -> Graph:
     row = ROWS[code]
-    return graph_of(EXAMPLES[row.code].cure if which == "cure" else EXAMPLES[row.code].reproductions[which])
+    return graph_of(EXAMPLES[row.code].fixed if which == "fixed" else EXAMPLES[row.code].reproductions[which])
 
 
 def strongly_negative_scores(which: str) -> str:
-    """A backward pass with rows of log-sum-exp about -120."""
+    """Return the result of a backward pass of rows with a logarithm of the sum of exponentials of about -120."""
     graph = row_graph("backward-key-tail", which)
-    padding = which == "cure"
+    padding = which == "fixed"
     dims = {"q": (2, 2, 128, 64), "k": (2, 2, 192, 64), "v": (2, 2, 192, 64), "do": (2, 2, 128, 64)}
     rng = np.random.default_rng(0)
     exact = {name: round_to(0.1 * rng.standard_normal(size), DataType.HALF) for name, size in dims.items()}
@@ -163,7 +163,7 @@ def strongly_negative_scores(which: str) -> str:
 
 
 def empty_sequence(length: int) -> str:
-    """A padded forward pass with one sequence that has no keys, or `length` keys."""
+    """Return the result of a padded forward pass; one sequence has no keys, or `length`."""
     graph = attention.sdpa_forward(batch=2, heads=2, seq_q=128, head_dim=64, padding=True, allow_hazards=True)
     values = numbers(graph)
     values |= {"seq_len_q": np.full((2, 1, 1, 1), 128), "seq_len_kv": np.array([128, length]).reshape(2, 1, 1, 1)}
@@ -172,7 +172,7 @@ def empty_sequence(length: int) -> str:
 
 
 def shared_kernels(*, shared: bool) -> str:
-    """A plan for longer sequences with a kernel cached by a plan for shorter ones."""
+    """Return the result of a plan for longer sequences with a cached kernel from a plan for shorter ones."""
     target = shared_target()
     cache: Descriptor | None = None
     said = RIGHT
@@ -180,11 +180,11 @@ def shared_kernels(*, shared: bool) -> str:
         graph = attention.sdpa_forward(
             batch=2, heads=2, seq_q=seq, head_dim=64, implementation="composite", allow_hazards=True
         )
-        asked = OperationGraph(graph, target, dynamic_shapes=shared)
+        operation_graph = OperationGraph(graph, target, dynamic_shapes=shared)
         if shared and cache is None:
             cache = Descriptor(DescriptorType.KERNEL_CACHE, on=target.library)
-            cache.set(Attr.KERNEL_CACHE_OPERATION_GRAPH, asked.descriptor).finalize()
-        plan = build_plan(asked.heuristics("A").configs[0], kernel_cache=cache)
+            cache.set(Attr.KERNEL_CACHE_OPERATION_GRAPH, operation_graph.descriptor).finalize()
+        plan = build_plan(operation_graph.heuristics("A").configs[0], kernel_cache=cache)
         values = numbers(graph)
         out = {"o": encode(np.full((2, 2, seq, 64), np.nan), DataType.HALF)}
         execute(plan, {**{name: encode(item, DataType.HALF) for name, item in values.items()}, **out})
@@ -194,7 +194,7 @@ def shared_kernels(*, shared: bool) -> str:
 
 
 def several_depthwise() -> str:
-    """Several depthwise convolutions of different sizes, each compared."""
+    """Compare depthwise convolutions of different sizes, one after another."""
     target = shared_target()
     for size in (56, 28, 14, 56, 7, 28):
         graph = one_convolution(DataType.HALF, (4, 64, size, size), (64, 1, 3, 3))
@@ -206,20 +206,20 @@ def several_depthwise() -> str:
 
 
 def broadcast_add() -> str:
-    """A sum of [1, 2, 2] and [1, 2, 1] in float32."""
+    """Return the result of a sum of [1, 2, 2] and [1, 2, 1] in float32."""
     g = GraphBuilder("sum", io_type=DataType.FLOAT)
     g.pointwise(PointwiseMode.ADD, g.tensor("a", (1, 2, 2)), g.tensor("b", (1, 2, 1)), name="y", virtual=False)
     return as_interpreted(g.graph())
 
 
 def first_config(graph: Graph) -> Callable[[attention_known_issues.Arrays], None]:
-    """Return a function that runs a graph."""
+    """Return a function that runs a graph by its first config."""
     configs = OperationGraph(graph, shared_target()).heuristics("A").configs
     return lambda arrays: execute(build_plan(configs[0]), arrays)
 
 
 def gradient_of_q_apart(which: str) -> str:
-    """A backward pass with another layout for dQ than for Q."""
+    """Return the result of a backward pass with a gradient of Q that is laid out differently from Q."""
     graph = row_graph("bounded-total-apart", which)
     use = read_attention(graph)
     assert use is not None
@@ -230,7 +230,7 @@ def gradient_of_q_apart(which: str) -> str:
 
 
 def tail_not_finite(which: str) -> str:
-    """Keys and values with NaN after the end of a sequence, in its last page or up to the longest length."""
+    """Return the result for NaN in K and V after a sequence's end, in its last page or up to the longest."""
     row = ROWS["paged-tail-not-finite"]
     graph = graph_of(EXAMPLES[row.code].unlike if which == "padded" else EXAMPLES[row.code].reproductions[which])
     use = read_attention(graph)
@@ -249,7 +249,7 @@ def tail_not_finite(which: str) -> str:
 
 
 def gathered(which: str) -> str:
-    """An expert matmul over gathered rows."""
+    """Return the result of a matmul of experts over rows that are gathered by indices."""
     graph = row_graph("moe-gather-32-bits", which)
     values = numbers(graph) | {"first": np.arange(0, 128, 32).reshape(4, 1, 1)}
     values["index"] = np.random.default_rng(1).integers(0, 64, (1, 128, 1))
@@ -270,28 +270,28 @@ def compiled(which: str) -> str:
 
 
 def as_compared(graph: Graph, engines: Sequence[int] = (), kinds: Sequence[str] = ("uniform", "integers")) -> str:
-    """Random data through cuDNN, on the first engine or on given ones, compared as in a campaign.
+    """Compare generated data through cuDNN, on the first engine or on each of some, as a campaign does.
 
     Hostile data have an empty sequence.
     """
     words: list[str] = []
     plans = [run_query(graph, shared_target(), engine=engine) for engine in engines or (None,)]
-    for asked in plans:
-        for kind in kinds if asked.plan is not None else ():
-            assert asked.plan is not None
-            found, _ = on_device(asked.plan, graph, kind, 0, asked.arithmetic())
+    for answer in plans:
+        for kind in kinds if answer.plan is not None else ():
+            assert answer.plan is not None
+            found, _ = on_device(answer.plan, graph, kind, 0, answer.arithmetic())
             words += found.wrong
-    return "; ".join(words) or (RIGHT if any(asked.plan for asked in plans) else NO_ENGINE)
+    return "; ".join(words) or (RIGHT if any(answer.plan for answer in plans) else NO_ENGINE)
 
 
 def norms_in_turn() -> str:
-    """A norm with an operand, after one with an operand of other dims."""
+    """Return the result of a norm with an operand, after one with an operand of other dims."""
     as_compared(row_graph("norm-operands-in-turn", "before"))
     return as_compared(row_graph("norm-operands-in-turn", ""))
 
 
 def sums_split() -> str:
-    """A filter gradient by the split configs of engine 47: the proposed ones, or a named one."""
+    """Return the results of a filter gradient by configs of engine 47 with split sums: listed ones, or one by name."""
     graph = row_graph("filter-gradient-split", "")
     question, words, ran = OperationGraph(graph, shared_target()), list[str](), False
     configs = [config for config in question.heuristics("A").configs if config.engine == 47]
@@ -300,9 +300,9 @@ def sums_split() -> str:
         configs = configs or [question.config(47, {KnobType.SPLIT_K: 2})]
     for config in configs:
         with suppress(CudnnStatusError):
-            asked = PlanAnswer(build_plan(config), config)
-            assert asked.plan is not None
-            found, _ = on_device(asked.plan, graph, "uniform", 0, asked.arithmetic())
+            answer = PlanAnswer(build_plan(config), config)
+            assert answer.plan is not None
+            found, _ = on_device(answer.plan, graph, "uniform", 0, answer.arithmetic())
             words, ran = words + found.wrong, True
     return "; ".join(words) or (RIGHT if ran else NO_ENGINE)
 
@@ -317,68 +317,68 @@ COMPARED = [
 
 
 def mask_drawn(which: str) -> str:
-    """The random numbers written by a forward pass."""
+    """Return the random numbers that a forward pass writes."""
     graph = row_graph("dropout-distribution", which)
-    asked = run_query(graph, shared_target())
-    assert asked.plan is not None
-    drawn = run(asked.plan, make_inputs(graph))[0]["rng_dump"]
+    answer = run_query(graph, shared_target())
+    assert answer.plan is not None
+    drawn = run(answer.plan, make_inputs(graph))[0]["rng_dump"]
     if np.isnan(drawn).any():
         return "it is not written"
-    found, bits = set(np.unique(drawn).tolist()), which == "cure"
+    found, bits = set(np.unique(drawn).tolist()), which == "fixed"
     return RIGHT if (found == {0.0, 1.0} if bits else len(found) > 2) else f"the numbers are {sorted(found)[:9]}"
 
 
 RUNS: dict[str, Callable[[], str]] = {
     "stats-not-float": lambda: as_interpreted(row_graph("stats-not-float", "")),
-    "stats-not-float:cure": lambda: as_interpreted(row_graph("stats-not-float", "cure")),
+    "stats-not-float:fixed": lambda: as_interpreted(row_graph("stats-not-float", "fixed")),
     "backward-key-tail": lambda: strongly_negative_scores(""),
-    "backward-key-tail:cure": lambda: strongly_negative_scores("cure"),
+    "backward-key-tail:fixed": lambda: strongly_negative_scores("fixed"),
     "zero-length-sequences": lambda: empty_sequence(0),
     "kernel-cache-of-attention": lambda: shared_kernels(shared=True),
-    "kernel-cache-of-attention:cure": lambda: shared_kernels(shared=False),
+    "kernel-cache-of-attention:fixed": lambda: shared_kernels(shared=False),
     "bounded-total-apart": lambda: gradient_of_q_apart(""),
-    "bounded-total-apart:cure": lambda: gradient_of_q_apart("cure"),
+    "bounded-total-apart:fixed": lambda: gradient_of_q_apart("fixed"),
     "paged-tail-not-finite": lambda: tail_not_finite(""),
     "moe-gather-32-bits": lambda: gathered(""),
-    "moe-gather-32-bits:cure": lambda: gathered("cure"),
+    "moe-gather-32-bits:fixed": lambda: gathered("fixed"),
     "bilinear-16-bits": lambda: compiled(""),
     "bilinear-16-bits:bfloat16": lambda: compiled("bfloat16"),
-    "bilinear-16-bits:cure": lambda: compiled("cure"),
+    "bilinear-16-bits:fixed": lambda: compiled("fixed"),
     **{
         f"{row.code}:{which}".removesuffix(":"): partial(as_compared, graph_of(made), row.engines)
         for row in COMPARED
         for which, made in EXAMPLES[row.code].reproductions.items()
     },
-    **{f"{row.code}:cure": partial(as_compared, graph_of(EXAMPLES[row.code].cure)) for row in COMPARED},
+    **{f"{row.code}:fixed": partial(as_compared, graph_of(EXAMPLES[row.code].fixed)) for row in COMPARED},
     "backward-row-sums": lambda: as_compared(row_graph("backward-row-sums", ""), kinds=["uniform"]),
     "backward-row-sums:half": lambda: as_compared(row_graph("backward-row-sums", "half"), kinds=["uniform"]),
-    "backward-row-sums:cure": lambda: as_compared(row_graph("backward-row-sums", "cure"), kinds=["uniform"]),
+    "backward-row-sums:fixed": lambda: as_compared(row_graph("backward-row-sums", "fixed"), kinds=["uniform"]),
     "scale-not-above-0": lambda: as_compared(row_graph("scale-not-above-0", ""), kinds=["uniform"]),
     "scale-not-above-0:zero": lambda: as_compared(row_graph("scale-not-above-0", "zero"), kinds=["uniform"]),
-    "scale-not-above-0:cure": lambda: as_compared(row_graph("scale-not-above-0", "cure"), kinds=["uniform"]),
+    "scale-not-above-0:fixed": lambda: as_compared(row_graph("scale-not-above-0", "fixed"), kinds=["uniform"]),
     "dropout-distribution": lambda: mask_drawn(""),
     "dropout-distribution:normal": lambda: mask_drawn("normal"),
-    "dropout-distribution:cure": lambda: mask_drawn("cure"),
+    "dropout-distribution:fixed": lambda: mask_drawn("fixed"),
     "fp8-ragged-no-query": lambda: as_compared(row_graph("fp8-ragged-no-query", ""), kinds=["hostile"]),
-    "fp8-ragged-no-query:cure": lambda: as_compared(row_graph("fp8-ragged-no-query", "cure"), kinds=["hostile"]),
+    "fp8-ragged-no-query:fixed": lambda: as_compared(row_graph("fp8-ragged-no-query", "fixed"), kinds=["hostile"]),
     "fp8-backward-key-tail": lambda: as_compared(row_graph("fp8-backward-key-tail", ""), kinds=["hostile"]),
-    "fp8-backward-key-tail:cure": lambda: as_compared(row_graph("fp8-backward-key-tail", "cure"), kinds=["hostile"]),
+    "fp8-backward-key-tail:fixed": lambda: as_compared(row_graph("fp8-backward-key-tail", "fixed"), kinds=["hostile"]),
     "convolution-minus-infinity": lambda: as_compared(row_graph("convolution-minus-infinity", ""), (47,), ["hostile"]),
-    "convolution-minus-infinity:cure": lambda: as_compared(
-        row_graph("convolution-minus-infinity", "cure"), kinds=["hostile"]
+    "convolution-minus-infinity:fixed": lambda: as_compared(
+        row_graph("convolution-minus-infinity", "fixed"), kinds=["hostile"]
     ),
     "filter-gradient-split": sums_split,
-    "filter-gradient-split:cure": lambda: as_compared(row_graph("filter-gradient-split", "cure")),
+    "filter-gradient-split:fixed": lambda: as_compared(row_graph("filter-gradient-split", "fixed")),
     "norm-operands-in-turn": norms_in_turn,
-    "norm-operands-in-turn:cure": lambda: as_compared(row_graph("norm-operands-in-turn", "cure")),
-    # what others report, or refuse without saying why: not known to show here
+    "norm-operands-in-turn:fixed": lambda: as_compared(row_graph("norm-operands-in-turn", "fixed")),
+    # reported by others, or refused without a reason: not known to appear here
     "depthwise-sequence-of-shapes": several_depthwise,
     "matmul-with-gaps": lambda: as_interpreted(row_graph("matmul-with-gaps", ""), 11),
     "convolution-int8-relu": lambda: as_interpreted(row_graph("convolution-int8-relu", "")),
     "broadcast-add": broadcast_add,
     "padded-tail-not-finite": lambda: tail_not_finite("padded"),
 }
-ASKED = (
+UNKNOWN = (
     "padded-tail-not-finite",
     "zero-length-sequences",
     "depthwise-sequence-of-shapes",
@@ -387,9 +387,9 @@ ASKED = (
     "broadcast-add",
 )
 # fp8-alibi:backward was NaN once, next to a right bound; its reproduction is right with 9.19.0.
-MEASURED_ATTENTION = ("sink-of-ragged-sequences", "decoding-ragged-stats", "decoding-ragged-stats:cure")
-# What dbias-of-shared-rows overwrites is after the tensors that are looked at.
-ASKED_ATTENTION = (
+MEASURED_ATTENTION = ("sink-of-ragged-sequences", "decoding-ragged-stats", "decoding-ragged-stats:fixed")
+# The memory that dbias-of-shared-rows overwrites is after the compared tensors.
+UNKNOWN_ATTENTION = (
     "decoding-causal-groups",
     "backward-large-head-dims",
     "fp8-alibi:backward",
@@ -398,16 +398,16 @@ ASKED_ATTENTION = (
 )
 
 
-# What was built before in a process decides; the others share processes.
+# Earlier builds in the process decide; the other cases share processes.
 ALONE = ("norm-", "kernel-cache-of-attention", "depthwise-sequence-of-shapes")
-LIMIT_S, FIRST_S = 45.0, 60.0  # for one graph; and what the first of a process, which loads cuDNN, may take more
+LIMIT_S, FIRST_S = 45.0, 60.0  # for one graph; and additional time for the first of a process, which loads cuDNN
 
 
-def report_results() -> None:
-    """In a child: report the result of each graph, and whether the CUDA context is lost."""
+def serve_outcomes() -> None:
+    """In a child: answer with the outcome of each graph that the parent names, and whether the CUDA context is lost."""
 
-    def answer(asked: Mapping[str, Any], say: Say) -> None:
-        name = asked["name"]
+    def answer(request: Mapping[str, Any], say: Say) -> None:
+        name = request["name"]
         words = outcome(RUNS[name]) if name in RUNS else attention_known_issues.run_here(name)
         say(seen=words, lost=is_context_lost(0))
 
@@ -415,7 +415,7 @@ def report_results() -> None:
 
 
 def judge_in_child(child: Child, name: str, limit_s: float) -> str:
-    """Return a child's result for a graph or how the child ended; an unusable child is ended."""
+    """Return the outcome of a graph in a child, or how the child ended; end a child that cannot continue."""
     words, lost = "", False
     try:
         for line in child.run_query({"name": name}, limit_s):
@@ -429,10 +429,10 @@ def judge_in_child(child: Child, name: str, limit_s: float) -> str:
     return words
 
 
-def run_all(names: Sequence[str]) -> tuple[dict[str, str], dict[str, float]]:
-    """Return the results of graphs, and the seconds for each."""
+def outcomes_of(names: Sequence[str]) -> tuple[dict[str, str], dict[str, float]]:
+    """Return the outcomes of graphs, and the seconds of each."""
     left: queue.SimpleQueue[str] = queue.SimpleQueue()
-    for name in sorted(names, key=lambda name: not name.startswith(ALONE)):  # those first that start a process
+    for name in sorted(names, key=lambda name: not name.startswith(ALONE)):  # first those that need a process
         left.put(name)
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     environment = {**os.environ, "PYTHONPATH": path}
@@ -452,7 +452,7 @@ def run_all(names: Sequence[str]) -> tuple[dict[str, str], dict[str, float]]:
             if first:
                 if child is not None:
                     child.end()
-                child = Child.start(f"{__name__}:say_what_is_seen", environment)
+                child = Child.start(f"{__name__}:serve_outcomes", environment)
             assert child is not None
             found[name] = judge_in_child(child, name, LIMIT_S + (FIRST_S if first else 0.0))
             if alone:
@@ -467,40 +467,44 @@ def run_all(names: Sequence[str]) -> tuple[dict[str, str], dict[str, float]]:
     return {name: found[name] for name in names}, seconds
 
 
-# What holds here
+# Tests
 
-RIGHT_SINCE = {"row-statistics-alone": (9, 28, 0), "paged-decoding-sink:longer": (9, 28, 0)}  # as their rows say
+RIGHT_SINCE = {"row-statistics-alone": (9, 28, 0), "paged-decoding-sink:longer": (9, 28, 0)}  # according to their rows
 
 
-def holds(name: str, version: tuple[int, int, int], sm: int) -> bool:
-    row = ROWS.get(name.partition(":")[0])  # None: reported, and no row
+def is_expected_wrong(name: str, version: tuple[int, int, int], sm: int) -> bool:
+    row = ROWS.get(name.partition(":")[0])  # None: reported, without a row
     right = name in RIGHT_SINCE and version >= RIGHT_SINCE[name]
     return not right and (row is None or row.affects_version(version, sm))
 
 
 @pytest.fixture(scope="module")
 def seen() -> dict[str, str]:
-    """The results of every graph for this version and architecture, by name."""
+    """Return the outcomes of all graphs for this version and architecture, by name."""
     target = open_target()
     version, sm = target.library.version, target.sm
     target.close()
     refused = [*attention_known_issues.REPRODUCTIONS]
-    refused += [name for name in attention_known_issues.OTHERS if name.endswith(":cure") and ROWS[name[:-5]].refused]
+    refused += [
+        name
+        for name in attention_known_issues.OTHERS
+        if name.endswith(":fixed") and ROWS[name.removesuffix(":fixed")].refused
+    ]
     names = [
         name
-        for name in dict.fromkeys((*refused, *RUNS, *ASKED_ATTENTION, *MEASURED_ATTENTION))
-        if holds(name, version, sm)
+        for name in dict.fromkeys((*refused, *RUNS, *UNKNOWN_ATTENTION, *MEASURED_ATTENTION))
+        if is_expected_wrong(name, version, sm)
     ]
-    every, seconds = run_all(names)
+    every, seconds = outcomes_of(names)
     found = {name: words for name, words in every.items() if words != NO_ENGINE and not words.startswith(TOO_NEW)}
     slowest = dict(sorted(seconds.items(), key=lambda item: -item[1])[:20])
     add_figure("faults on this GPU", version=".".join(map(str, version)), sm=sm, seen=found, slowest=slowest)
     return found
 
 
-def test_what_holds_here_is_wrong(seen: dict[str, str]) -> None:
-    certain = {name: words for name, words in seen.items() if name not in (*ASKED, *ASKED_ATTENTION)}
-    wrong = {name: words for name, words in certain.items() if not name.endswith(":cure") and words != NO_ENGINE}
+def test_known_issues_of_this_gpu_are_wrong(seen: dict[str, str]) -> None:
+    certain = {name: words for name, words in seen.items() if name not in (*UNKNOWN, *UNKNOWN_ATTENTION)}
+    wrong = {name: words for name, words in certain.items() if not name.endswith(":fixed") and words != NO_ENGINE}
     unlike = [name for name, words in wrong.items() if words == RIGHT or words.startswith(("refused", "failed"))]
     if unlike and not measured_here():
         pytest.skip(f"did not run: these rows were measured on {measured_names()}, not here: {', '.join(unlike)}")
@@ -508,19 +512,19 @@ def test_what_holds_here_is_wrong(seen: dict[str, str]) -> None:
     assert len(wrong) > 15 or not measured_here()
 
 
-def test_remedies_are_right(seen: dict[str, str]) -> None:
-    cures = {name: words for name, words in seen.items() if name.endswith(":cure")}
-    assert len(cures) > 10 or not measured_here()
+def test_fixed_graphs_are_right(seen: dict[str, str]) -> None:
+    fixed = {name: words for name, words in seen.items() if name.endswith(":fixed")}
+    assert len(fixed) > 10 or not measured_here()
     if not measured_here():
-        cures = {name: words for name, words in cures.items() if "NOT_SUPPORTED" not in words and words != "refused"}
-    assert {name: words for name, words in cures.items() if words != RIGHT} == {}
+        fixed = {name: words for name, words in fixed.items() if "NOT_SUPPORTED" not in words and words != "refused"}
+    assert {name: words for name, words in fixed.items() if words != RIGHT} == {}
 
 
-def test_what_is_not_known_here_has_an_answer(seen: dict[str, str]) -> None:
-    """The figures show which it is; a row for it must be narrowed or marked as measured."""
-    asked = {name: words for name, words in seen.items() if name in (*ASKED, *ASKED_ATTENTION)}
-    assert len(asked) > 3 or not measured_here()
-    assert all(asked.values())
+def test_issues_not_known_on_this_gpu_have_an_outcome(seen: dict[str, str]) -> None:
+    """The outcomes are in the figures: a row is then narrowed, or becomes a measured one."""
+    unknown = {name: words for name, words in seen.items() if name in (*UNKNOWN, *UNKNOWN_ATTENTION)}
+    assert len(unknown) > 3 or not measured_here()
+    assert all(unknown.values())
 
 
 if __name__ == "__main__":

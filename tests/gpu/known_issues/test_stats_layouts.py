@@ -1,4 +1,4 @@
-"""Statistics of a backward pass may have any layout, except where ``backward-stats-layout`` applies."""
+"""Statistics of a backward pass may be in any order, except on versions with ``backward-stats-layout``."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from cudnn_backend_py.graph.attention import Attention, sdpa_backward
 from cudnn_backend_py.known_issues import FAULTS
 
 ORDERS = [(0, 2, 1), (2, 1, 0), (1, 0, 2), (2, 0, 1), (1, 2, 0)]  # of b, h and s in memory
-FAULT = next(fault for fault in FAULTS if fault.code == "backward-stats-layout")
+ISSUE = next(issue for issue in FAULTS if issue.code == "backward-stats-layout")
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="the buffers are torch's, which is not installed")
 @pytest.mark.parametrize("seed", range(12))
-def test_gradients_are_those_of_packed_statistics(seed: int) -> None:
+def test_gradients_equal_those_of_packed_statistics(seed: int) -> None:
     import torch
 
     target = open_target()
-    if FAULT.affects_version(target.library.version, target.sm):
-        pytest.skip("did not run: the fault is of this architecture and version")
+    if ISSUE.affects_version(target.library.version, target.sm):
+        pytest.skip("did not run: the known issue is of this architecture and version")
     draw = random.Random(seed)
     b, h, s, d = draw.randint(2, 8), draw.randint(2, 6), draw.randint(64, 1500), draw.choice([32, 64, 128, 208, 256])
     options = {name: True for name in ("causal", "padding") if draw.random() < 0.5}

@@ -46,15 +46,15 @@ def test_device_can_be_read_and_judged_by_its_own_description(tmp_path: Path) ->
     assert first_config(flash_graph(), target).tag
 
 
-def test_the_driver_reports_of_the_gpu_what_cudnn_states() -> None:
-    """A profile starts from the driver's facts, and queries cuDNN for others on demand."""
+def test_the_driver_and_cudnn_agree_on_the_gpu() -> None:
+    """A profile is read from the driver, and queries cuDNN only for the rest."""
     profile, properties = device_profile(0), read_device(0)
     assert (profile.sm, profile.title) == (properties["deviceVer"] // 10, properties["deviceName"])
     assert dict(profile.properties) == properties
     assert set(profile.sources) == set(properties)
 
 
-def test_handle_streams_and_close() -> None:
+def test_handle_sets_streams_and_closes() -> None:
     with Handle() as handle:
         assert handle.stream == 0
     handle.close()
@@ -89,7 +89,7 @@ def test_a_handle_of_another_gpu_is_refused() -> None:
     target.close()
 
 
-def test_current_gpu_stays_when_a_handle_is_dropped() -> None:
+def test_current_gpu_is_kept_when_a_handle_closes() -> None:
     from cuda.bindings import runtime
 
     last = library().driver.devices - 1
@@ -100,7 +100,7 @@ def test_current_gpu_stays_when_a_handle_is_dropped() -> None:
     assert runtime.cudaGetDevice()[1] == 0
 
 
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of threads that xdist has
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # xdist starts threads
 def test_handle_made_before_fork_is_refused_after_it() -> None:
     handle = Handle()
     read, write = os.pipe()
@@ -135,7 +135,7 @@ def aot_plans() -> list[str]:
 
 
 def test_plans_of_other_machines_run_here(tmp_path: Path) -> None:
-    """Without given files, a plan of this machine is used."""
+    """Without given plans, the plan of this machine is used."""
     target = open_target()
     own = tmp_path / "own.json"
     first_plan(flash_graph(), target).save(own)

@@ -1,4 +1,4 @@
-"""A plan built for a described GPU must be found and run on the real one, without another build."""
+"""A plan built ahead of time for a description is found on the GPU, runs there, and is not built again."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def check_result(made: Plan) -> None:
     np.testing.assert_allclose(outputs["o"].astype(np.float64), expected, atol=4e-3, rtol=4e-3)
 
 
-def test_a_plan_built_for_a_description_is_found_here(tmp_path: Path, builds: list[str]) -> None:
+def test_a_plan_built_for_a_description_is_found_on_the_gpu(tmp_path: Path, builds: list[str]) -> None:
     described = tmp_path / "device.json"
     described.write_text(json.dumps(read_device(current_device())))
     no_gpu = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
@@ -63,7 +63,7 @@ def test_a_plan_built_for_a_description_is_found_here(tmp_path: Path, builds: li
 
 
 def test_the_profile_of_this_gpu_gives_its_keys() -> None:
-    """A packaged profile with this GPU's name can be used to build ahead of time."""
+    """A profile of the package with this GPU's name is enough to build ahead of time."""
     here = shared_target()
     named = [
         profile
@@ -74,7 +74,7 @@ def test_the_profile_of_this_gpu_gives_its_keys() -> None:
         assert plan_key(flash(), shared_target(profile), {}) == plan_key(flash(), here, {})
 
 
-def test_the_gpu_here_is_one_target_and_its_plans_are_found_again(builds: list[str]) -> None:
+def test_the_gpu_is_one_target_and_its_plans_are_found_again(builds: list[str]) -> None:
     assert shared_target() is shared_target("gpu")
     first = build(flash())
     assert build(flash(), "gpu") is first
@@ -84,7 +84,7 @@ def test_the_gpu_here_is_one_target_and_its_plans_are_found_again(builds: list[s
     assert len(builds) == 1
 
 
-def test_a_handle_of_the_caller_has_plans_of_its_own(builds: list[str]) -> None:
+def test_a_handle_of_the_caller_has_its_own_plans(builds: list[str]) -> None:
     shared = build(flash())
     mine = open_target()
     own = build(flash(), mine)
@@ -103,7 +103,7 @@ def test_plan_is_ready_to_be_called() -> None:
 
 
 def test_threads_build_plans() -> None:
-    """Four plans with new kernels are built in one thread and in four; the times are figures."""
+    """Four plans of new kernels, in this thread and in four threads: the time is a figure, not a test."""
     seconds = {}
     for threads in (1, 4):
         graphs = [sdpa_forward(batch=1, heads=2, seq_q=64 * (threads + 5 * n), head_dim=64) for n in range(1, 5)]

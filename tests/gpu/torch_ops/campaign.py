@@ -1,10 +1,10 @@
-"""Compare random problems of the torch operators with float64: ``python -m tests.gpu.torch_ops.campaign``.
+"""Random problems of the torch operators compared with float64 on the GPU: ``python -m tests.gpu.torch_ops.campaign``.
 
-With ``--names``, each option of dense tensors in a process of its own has all the problems: a thousand of each.
+With ``--names``, each option of dense tensors has all the problems, in its own process: a thousand of each.
 
 Dense tensors of random batch and lengths (forward, statistics, every gradient), packed tokens, paged K and V, and
-decoding of 64 sequences of up to 32k tokens. The record says how many are right, how far off the worst is, and what
-the first call of each shape took of the host.
+decoding of 64 sequences of up to 32k tokens. The record has the number of right results, the largest error, and
+the host time of each shape's first call.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ PAGED: dict[str, tuple[dict[str, Any], int, int, int, str, int]] = {
 
 
 class Record:
-    """The results so far."""
+    """Results of the problems so far."""
 
     def __init__(self) -> None:
         self.parts: dict[str, dict[str, Any]] = {}
@@ -109,7 +109,7 @@ def _quantiles(values: list[float]) -> dict[str, float]:
 
 
 def _size(rng: random.Random, most: int, least: int = 1) -> int:
-    """Return a number between two bounds, with each order of magnitude equally likely."""
+    """Return a number between two bounds, uniform on a logarithmic scale."""
     return round(math.exp(rng.uniform(math.log(least), math.log(most))))
 
 
@@ -125,11 +125,11 @@ class Inputs:
         self._generator = torch.Generator(device="cuda").manual_seed(seed)
 
     def normal(self, *dims: int, dtype: Any = None) -> Any:
-        """Return normal numbers of the type of Q, or another."""
+        """Return normal numbers in the type of Q, or another."""
         return self.torch.randn(dims, device="cuda", dtype=dtype or self.type, generator=self._generator)
 
     def heads(self, b: int, h: int, s: int, d: int, layout: str) -> Any:
-        """Return [b, h, s, d] with the given layout."""
+        """Return [b, h, s, d] in the requested layout."""
         if layout == "bhsd":
             return self.normal(b, h, s, d)
         return self.normal(b, s, h, d).transpose(1, 2)
@@ -202,7 +202,7 @@ def run_dense(torch: Any, p: dict[str, Any], record: Record | None, shapes: str)
     found, host_backward = _timed(torch, lambda: torch.autograd.grad(o, list(inputs.values()), d_o))
     if record is None:
         return
-    # Rows beyond the lengths are 0, whatever the gradient of the output is there.
+    # Rows beyond the lengths are 0, regardless of the gradient of the output there.
     want = gradients(inputs, d_o, _masks(options, False), **others, **slopes)
     errors = {"o": error(o, want["o"])} | {
         f"d{name}": error(x, want[f"d{name}"]) for name, x in zip(inputs, found, strict=True)
@@ -277,7 +277,7 @@ def paged_problem(rng: random.Random) -> dict[str, Any]:
     b = _size(rng, 32)
     chunk = 1 if way == "decode" else _size(rng, 256, 2)
     many_q = [chunk] * b if way != "packed" else [_length(rng, 256) for _ in range(b)]
-    # The queries' own keys are in the pages; some sequences have just those, some none at all.
+    # The queries' own keys are in the pages; some sequences have only those, some none at all.
     many_kv = [n + rng.choice((0, 1, _size(rng, MOST), _size(rng, MOST))) for n in many_q]
     if rng.random() < 0.2 and "causal" not in PAGED[name][0]:
         many_kv[rng.randrange(b)] = rng.choice((0, 1))
@@ -292,7 +292,7 @@ def run_paged(torch: Any, p: dict[str, Any], record: Record | None, shapes: str)
     many_q, many_kv = p["len_q"], p["len_kv"]
     b, longest, longest_kv = len(many_q), max(*many_q, 1), max(*many_kv, 1)
     k, v = (new.heads(b, kv_heads, longest_kv, d, "bshd") for _ in range(2))
-    # The same pages for every problem of a kind, as in a server: few of them are anyone's.
+    # The same pages for every problem of a kind, as in a server: few of them are used.
     k_pages, table = fill_pages(k, many_kv, page_size, 4096 - b * -(-longest_kv // page_size), p["seed"])
     v_pages, _ = fill_pages(v, many_kv, page_size, 4096 - b * -(-longest_kv // page_size), p["seed"])
     q = new.heads(b, heads, longest, d, "bshd")
@@ -364,7 +364,7 @@ PARTS: dict[str, tuple[Callable[..., Any], Callable[..., Any], int]] = {
 
 
 def largest(part: str) -> list[dict[str, Any]]:
-    """Return the largest problems of each kind, with plans that serve all others."""
+    """Return problems at the bounds of each kind of a part: their plans then serve all others."""
     if part == "dense":
         full = [[MOST] * 32] * 2
         return [
@@ -385,7 +385,7 @@ def largest(part: str) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Run the campaign and write its record; parts run concurrently in separate processes."""
+    """Run the campaign and write its record: each part in its own process, all in parallel."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=100.0, help="after which no problem is begun")
@@ -456,7 +456,7 @@ def _run_part(torch: Any, part: str, record: Record, chosen: argparse.Namespace,
     def warm(problem: dict[str, Any]) -> None:
         try:
             run(torch, problem, None, chosen.shapes)
-        except Exception as failure:  # a campaign reports and goes on
+        except Exception as failure:  # a campaign records errors and continues
             record.fail(f"{part}, plans", problem, failure)
 
     with ThreadPoolExecutor(8) as pool:
@@ -469,7 +469,7 @@ def _run_part(torch: Any, part: str, record: Record, chosen: argparse.Namespace,
         problem = make(rng)
         try:
             run(torch, problem, record, chosen.shapes)
-        except Exception as failure:  # a campaign reports and goes on
+        except Exception as failure:  # a campaign records errors and continues
             record.fail(part, problem, failure)
 
 

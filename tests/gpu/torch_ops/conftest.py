@@ -1,4 +1,4 @@
-"""Shared fixtures of the torch operators' tests."""
+"""Fixtures of the tests of the torch operators."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _fused_attention() -> None:
 
 @pytest.fixture(autouse=True)
 def adaptive_shapes() -> Iterator[None]:
-    """Start each test with the users' default policy."""
+    """Start each test with the default policy."""
     former = set_shapes("adaptive")
     yield
     set_shapes(former)
@@ -29,7 +29,7 @@ def adaptive_shapes() -> Iterator[None]:
 
 @pytest.fixture(scope="package")
 def module(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A copy of the compiled step, as a file loaded twice is one module."""
+    """Return a copy of the compiled step: a file that is loaded twice is one module."""
     torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the step is torch's")
     path, build = tmp_path_factory.mktemp("step") / "step.so", Build.of(torch)
     built = folder().path / build.file

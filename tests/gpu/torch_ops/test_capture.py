@@ -1,4 +1,4 @@
-"""Test CUDA graphs of the operators: replay with new numbers and lengths, and no plan built during capture."""
+"""CUDA graphs of the operators: replayed with new numbers and lengths, without builds during a capture."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def ints(values: list[int]) -> Any:
 
 
 def capture(call: Callable[[], Any]) -> tuple[Any, Any]:
-    """Return a CUDA graph of a warmed-up call, and the call's result."""
+    """Return a CUDA graph of a call after a warm-up, and the result of the call."""
     call()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
@@ -29,7 +29,7 @@ def capture(call: Callable[[], Any]) -> tuple[Any, Any]:
     return graph, found
 
 
-def test_packed_tokens_with_other_lengths() -> None:
+def test_packed_tokens_replay_with_other_lengths() -> None:
     t, longest = 512, 300
     q, k, v, d_o = (torch.randn(t, 4, 64, device="cuda", dtype=torch.half) for _ in range(4))
     inputs = [x.requires_grad_(True) for x in (q, k, v)]
@@ -54,7 +54,7 @@ def test_packed_tokens_with_other_lengths() -> None:
 
 
 @pytest.mark.parametrize("shapes", ["exact", "any", "adaptive"])
-def test_decoding_with_other_lengths_and_pages(shapes: str) -> None:
+def test_decoding_replays_with_other_lengths_and_pages(shapes: str) -> None:
     b, s, longest = 4, 1, 320
     q = torch.randn(b, s, 8, 64, device="cuda", dtype=torch.half)
     lens, table = ints([1] * b), torch.zeros(b, longest // 16, device="cuda", dtype=torch.int32)
@@ -74,7 +74,7 @@ def test_decoding_with_other_lengths_and_pages(shapes: str) -> None:
 
 
 @pytest.mark.parametrize("shapes", ["exact", "any", "adaptive"])
-def test_dense_with_other_numbers(shapes: str) -> None:
+def test_dense_tensors_replay_with_other_numbers(shapes: str) -> None:
     q, k, v = (torch.randn(2, 100, 4, 64, device="cuda", dtype=torch.half).transpose(1, 2) for _ in range(3))
     graph, o = capture(lambda: attention(q, k, v, causal=True, shapes=shapes))
     q.copy_(torch.randn_like(q))
@@ -104,8 +104,8 @@ def test_no_plan_is_built_while_capturing(shapes: str) -> None:
     assert error(o, want) < 2e-3
 
 
-def test_captures_while_other_threads_meet_new_shapes() -> None:
-    """Plans built elsewhere, in foreground or background, keep a capture valid."""
+def test_captures_succeed_while_other_threads_use_new_shapes() -> None:
+    """Plans built by other threads, in the foreground and the background, leave a capture valid."""
     stop, failed = threading.Event(), []
 
     def work() -> None:
@@ -117,7 +117,7 @@ def test_captures_while_other_threads_meet_new_shapes() -> None:
                     for _ in range(3):
                         attention(q, q, q, shapes="adaptive")
                     s += 8
-        except Exception as error:  # told by the main thread
+        except Exception as error:  # reported by the main thread
             failed.append(repr(error))
 
     q, k, v = (torch.randn(2, 100, 4, 64, device="cuda", dtype=torch.half).transpose(1, 2) for _ in range(3))
@@ -142,7 +142,7 @@ def test_captures_while_other_threads_meet_new_shapes() -> None:
 def test_memory_of_a_graph_outlives_forgotten_plans() -> None:
     q, k, v = (torch.randn(2, 100, 4, 64, device="cuda", dtype=torch.half).transpose(1, 2) for _ in range(3))
     graph, o = capture(lambda: attention(q, k, v, shapes="any"))
-    for s in range(1, 40):  # others come and go
+    for s in range(1, 40):  # plans of other shapes replace it
         x = torch.randn(1, 7 * s, 4, 64, device="cuda", dtype=torch.half).transpose(1, 2)
         attention(x, x, x, shapes="any")
     q.copy_(torch.randn_like(q))

@@ -1,4 +1,4 @@
-"""Test the operators in torch: opcheck, gradcheck, compile with dynamic shapes, autocast, streams, devices."""
+"""The operators inside torch: opcheck, gradcheck, compile with dynamic shapes, autocast, streams, devices."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PLAIN = OperatorOptions(None, 0.0, None, None, False, None, True, None, None, "a
 
 
 @pytest.mark.parametrize("form", ["dense", "packed", "paged", "fp8"])
-def test_opcheck(form: str) -> None:
+def test_operators_pass_opcheck(form: str) -> None:
     operator = torch.ops.cudnn_backend.sdpa_forward.default
     if form == "dense":
         q, k, v = (half(2, 100, 4, 64).transpose(1, 2).requires_grad_(True) for _ in range(3))
@@ -66,7 +66,7 @@ def test_opcheck(form: str) -> None:
     torch.library.opcheck(operator, given, test_utils=utilities)
 
 
-def test_opcheck_backward() -> None:
+def test_backward_operators_pass_opcheck() -> None:
     q, k, v, d_o = (half(2, 100, 4, 64).transpose(1, 2) for _ in range(4))
     sink = torch.randn(4, device="cuda")
     options = PLAIN._replace(right_bound=0)
@@ -80,7 +80,7 @@ def test_opcheck_backward() -> None:
 
 
 def test_gradients_agree_with_differences() -> None:
-    """A step along each gradient changes packed attention accordingly."""
+    """A step along each gradient changes packed attention as the gradient predicts."""
     many = [60, 0, 1, 100]
     q, k, v, d_o = (half(161, 4, 64) for _ in range(4))
     cu = ints([0, 60, 60, 61, 161])
@@ -152,8 +152,8 @@ def test_dense_and_decoding_compile_with_dynamic_shapes() -> None:
 
 @pytest.mark.filterwarnings("ignore:The CUDA Graph is empty")  # of torch, which makes its memory pool by one
 @pytest.mark.parametrize("policy", ["any", "adaptive"])
-def test_captured_by_torch_compile(policy: str) -> None:
-    """The warm-up before capture accounts for all memory kept from torch's allocator."""
+def test_torch_compile_captures_the_operators(policy: str) -> None:
+    """Its warm-up, before the capture, accounts for all memory that is allocated by torch and kept."""
     compiled = torch.compile(
         lambda q, k, v: attention(q, k, v, causal=True, shapes=policy) * 2, backend="cudagraphs", dynamic=False
     )
@@ -165,7 +165,7 @@ def test_captured_by_torch_compile(policy: str) -> None:
         assert error(found / 2, gradients({"q": q, "k": k, "v": v}, q, Masks(right_bound=0))["o"]) < 4e-3
 
 
-def test_compiled_out() -> None:
+def test_out_is_written_when_compiled() -> None:
     torch._dynamo.reset()
     q, k, v = (half(2, 50, 4, 64).transpose(1, 2) for _ in range(3))
     out = torch.empty_like(q)
@@ -176,7 +176,7 @@ def test_compiled_out() -> None:
     assert error(out, attend(*(x.double() for x in (q, k, v)), Masks())[0]) < 2e-3
 
 
-def test_autocast() -> None:
+def test_autocast_casts_the_inputs() -> None:
     q, k, v = (torch.randn(2, 4, 64, 64, device="cuda", requires_grad=True) for _ in range(3))
     with torch.autocast("cuda", torch.bfloat16):
         o = attention(q, k, v, causal=True)
@@ -214,7 +214,7 @@ def test_runs_on_the_current_stream() -> None:
 
 
 def test_streams_do_not_share_scratch_memory() -> None:
-    """Many calls of one class run on several streams, each with its own lengths."""
+    """Many calls of one class in flight on several streams, each with its own lengths."""
     streams = [torch.cuda.Stream() for _ in range(4)]
     cases = []
     for i in range(4):
@@ -235,8 +235,8 @@ def test_streams_do_not_share_scratch_memory() -> None:
 
 @needs_two_gpus
 @pytest.mark.parametrize("shapes", ["exact", "any"])
-def test_two_gpus(shapes: str) -> None:
-    """Each call runs on its tensors' GPU, whichever is current."""
+def test_two_gpus_are_supported(shapes: str) -> None:
+    """Each call runs on the GPU of its tensors, regardless of the current GPU."""
     for device in ("cuda:1", "cuda:0", "cuda:1"):
         q, k, v, d_o = (half(2, 100, 4, 64, device=device).transpose(1, 2) for _ in range(4))
         inputs = [x.requires_grad_(True) for x in (q, k, v)]
@@ -266,7 +266,7 @@ def test_tensors_of_two_gpus_are_refused() -> None:
         attention_varlen(packed, packed, packed, ints([0, 64, 128], "cuda:1"), None, 64)
 
 
-def test_drop_in_accepts_the_policy() -> None:
+def test_drop_in_uses_the_policy() -> None:
     q, k, v = (half(2, 4, 77, 64) for _ in range(3))
     want, _ = attend(*(x.double() for x in (q, k, v)), Masks(right_bound=0))
     assert error(scaled_dot_product_attention(q, k, v, is_causal=True), want) < 2e-3

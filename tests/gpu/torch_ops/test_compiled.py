@@ -1,7 +1,7 @@
-"""Test the compiled step of torch's operators: lookups, writes, results, and calls left to Python.
+"""The compiled step of the torch operators: the calls it recognizes, writes, returns and leaves to Python.
 
-It is connected to tensors of the host and to functions of the test's own instead of a launch, so it runs wherever torch
-and a C++ compiler are. That its results are Python's is tested with the operators.
+It is connected to tensors of the host and to functions of the test instead of a launch, so it runs wherever torch
+and a C++ compiler are installed. The tests of the operators check that its results equal Python's.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ Address = ctypes.c_void_p
 
 
 class Launches:
-    """A launch function that records its row and returns a status."""
+    """The step's launches: records the row, and returns a status."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[list[int], int, int, list[int]]] = []
         self.status = 0
         self.stream, self.is_captured = STREAM, 0
-        self.asked: list[tuple[Any, ...]] = []  # gradients that Python was requested
+        self.requests: list[tuple[Any, ...]] = []  # gradients requested from Python
         self.parameters = (ctypes.c_int64 * 4)()
         self.go = ctypes.CFUNCTYPE(ctypes.c_int, Address)(self._go)
         self.current = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(Address))(self._current)
@@ -62,7 +62,7 @@ class Launches:
         return 0
 
     def differentiate(self, number: int, tensors: tuple[Any, ...], numbers: tuple[Any, ...], wanted: int) -> Any:
-        self.asked.append((number, len(tensors), numbers, wanted))
+        self.requests.append((number, len(tensors), numbers, wanted))
         return tuple(torch.full_like(x, index + 1) for index, x in enumerate(tensors[3:]))
 
     def fail(self, function: int, status: int) -> None:
@@ -84,7 +84,7 @@ def launches(module: Any) -> Iterator[Launches]:
 
 @pytest.fixture
 def operator(module: Any) -> int:
-    """A torch operator on three tensors with gradients; that of the last one only if requested."""
+    """Return an operator of three tensors with gradients; that of the last one is optional."""
     return int(module.define(3, 0b111, 0b100, (), ()))
 
 
@@ -152,10 +152,8 @@ class DLTensor(ctypes.Structure):
         return self.data, self.kind, self.code, self.bits, self.lanes, *rows, self.offset
 
 
-def test_reader_reports_of_tensors_what_dlpack_does(
-    module: Any, launches: Launches, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("cudnn_backend_py.execution.buffers._readers", {})  # a step that is in use reads in its place
+def test_reader_and_dlpack_agree_on_tensors(module: Any, launches: Launches, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cudnn_backend_py.execution.buffers._readers", {})  # a step that is in use reads in place
     found = exchange(torch.Tensor)
     if found is None:
         pytest.skip("this torch has no C functions of DLPack")
@@ -178,7 +176,7 @@ def test_reader_reports_of_tensors_what_dlpack_does(
     ctypes.PYFUNCTYPE(None, ctypes.POINTER(Address), ctypes.c_int)(fetch)(objects, len(tensors))
 
 
-def test_reader_refuses_what_is_not_a_plain_tensor(module: Any, launches: Launches) -> None:
+def test_reader_refuses_all_but_plain_tensors(module: Any, launches: Launches) -> None:
     read = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(DLTensor))(module.reader()[0])
     inside: list[int] = []
 
@@ -259,7 +257,7 @@ def test_other_calls_are_left_to_python(module: Any, launches: Launches, operato
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit")
-def test_what_could_see_the_operators_is_left_to_python(
+def test_calls_under_tracing_modes_or_transforms_are_left_to_python(
     module: Any, launches: Launches, operator: int, tensors: Any
 ) -> None:
     class Dispatch(TorchDispatchMode):
@@ -339,7 +337,7 @@ def test_gradients_come_from_python_until_they_are_taught(
     o, stats = differentiable(q, k, v)
     d_q, d_k = torch.autograd.grad(o, (q, k), d_o)
     assert ((d_q == 1) & (d_k == 2)).all()
-    assert launches.asked == [(operator, 6, NUMBERS, 0)]
+    assert launches.requests == [(operator, 6, NUMBERS, 0)]
     row = ((0, INPUT, 0, 0), (1, INPUT, 1, 0), (2, INPUT, 2, 0), (3, INPUT, 3, 0), (4, OUTPUT, 0, 0), (5, OUTPUT, 1, 0))
     plan = describe(launches, (like(q), like(k)), row)
     assert module.learn(plan, True, 0, operator, d_o, o.detach(), stats, q, k, v, *NUMBERS)
@@ -347,25 +345,25 @@ def test_gradients_come_from_python_until_they_are_taught(
     d_q, d_k = torch.autograd.grad(o, (q, k), d_o)
     found = [x.data_ptr() for x in (d_o, o, stats, q, d_q, d_k)]
     assert launches.seen[-1][0] == found
-    assert len(launches.asked) == 1
-    # A gradient that is made only if wanted is another plan, and so are gradients of gradients.
+    assert len(launches.requests) == 1
+    # A gradient that is optional is another plan, and so are gradients of gradients.
     o, _ = differentiable(q, k, v.requires_grad_())
     torch.autograd.grad(o, v, d_o)
-    assert launches.asked[-1] == (operator, 6, NUMBERS, 0b100)
+    assert launches.requests[-1] == (operator, 6, NUMBERS, 0b100)
     v.requires_grad_(False)
     o, _ = differentiable(q, k, v)
     torch.autograd.grad(o, q, d_o, create_graph=True)
-    assert len(launches.asked) == 3
+    assert len(launches.requests) == 3
     o, _ = differentiable(q, k, v)
     launches.status = 7
     with pytest.raises(ValueError, match="function 0 answered 7"):
         torch.autograd.grad(o, q, d_o)
 
 
-def test_gradients_of_a_pass_are_in_one_memory(
+def test_gradients_of_a_pass_share_one_allocation(
     module: Any, launches: Launches, operator: int, tensors: Any, differentiable: Any
 ) -> None:
-    """They are separate tensors with the allocator's alignment, alive as long as any of them."""
+    """They are separate tensors there, aligned as by torch's allocator, and live as long as one of them does."""
     q, k = (x.detach().clone().requires_grad_() for x in tensors[:2])
     v, d_o = tensors[2], torch.ones_like(q)
     o, stats = differentiable(q, k, v)
@@ -374,7 +372,7 @@ def test_gradients_of_a_pass_are_in_one_memory(
     plan = describe(launches, (like(q), rows_first), row)
     assert module.learn(plan, True, 0, operator, d_o, o.detach(), stats, q, k, v, *NUMBERS)
     d_q, d_k = torch.autograd.grad(o, (q, k), d_o)
-    assert launches.asked == []
+    assert launches.requests == []
     assert launches.seen[-1][0][4:] == [d_q.data_ptr(), d_k.data_ptr()]
     assert d_k.data_ptr() - d_q.data_ptr() == 512 > d_q.nbytes
     assert (d_q.stride(), d_k.stride(), d_k.dtype) == (q.stride(), (64, 4, 8, 1), torch.float32)
@@ -387,7 +385,7 @@ def test_gradients_of_a_pass_are_in_one_memory(
     assert (d_k == 3).all()
 
 
-def test_autograd_keeps_its_promises(launches: Launches, tensors: Any, differentiable: Any) -> None:
+def test_autograd_checks_still_apply(launches: Launches, tensors: Any, differentiable: Any) -> None:
     q, k, v = tensors
     q.requires_grad_()
     d_o = torch.ones_like(q)
@@ -421,7 +419,7 @@ def test_copied_inputs_are_copied(module: Any, launches: Launches, operator: int
 LOOSE = ((0, 0, 0, 0), (1, 0, 1, 0), (2, 0, 1, 0), (3, 0, 2, -1))
 
 
-def test_one_number_can_be_compared_with_two(module: Any, launches: Launches) -> None:
+def test_one_number_is_compared_with_two(module: Any, launches: Launches) -> None:
     operator = module.define(2, 0, 0, ((0, 0, 0, 0), (1, 0, 1, 0), (0, 0, 1, 0)), ())
     x, y = torch.randn(10, 4), torch.randn(12, 4)
     plan = describe(launches, (like(x),), ())
@@ -484,7 +482,7 @@ def test_plans_are_bounded_and_released(module: Any, launches: Launches, operato
     assert module.forget(1) == 0
 
 
-def test_plans_of_threads_that_ended_go_when_the_next_thread_learns(
+def test_plans_of_ended_threads_are_released_when_the_next_thread_learns(
     module: Any, launches: Launches, operator: int, tensors: Any
 ) -> None:
     class Slot:
@@ -512,9 +510,7 @@ def test_plans_of_threads_that_ended_go_when_the_next_thread_learns(
     assert module.forget(3) < 1000
 
 
-def test_plan_that_is_launched_is_not_forgotten_meanwhile(
-    module: Any, launches: Launches, operator: int, tensors: Any
-) -> None:
+def test_plan_is_not_released_during_its_launch(module: Any, launches: Launches, operator: int, tensors: Any) -> None:
     steps: list[str] = []
     begun, proceed = threading.Event(), threading.Event()
 
@@ -541,6 +537,6 @@ def test_plan_that_is_launched_is_not_forgotten_meanwhile(
     assert steps == ["launched", "forgotten"]
 
 
-def test_build_reports_what_it_depends_on() -> None:
+def test_build_names_its_dependencies() -> None:
     build = Build.of(torch)
     assert Path(build.command[-5]).name == "compiled.cpp"

@@ -1,6 +1,6 @@
-"""Test dense attention on the GPU: results next to torch's math backend in float32, autograd, compile, streams.
+"""Dense attention on the GPU: compared with torch's math backend in float32; autograd, compile, streams.
 
-All of it with the plan of the very shape, and with that of a class of shapes.
+All tests run with the plan of the exact shape, and with that of a shape class.
 """
 
 from __future__ import annotations
@@ -88,14 +88,14 @@ def test_output_and_gradients_agree_with_float32(case: str, kind: str) -> None:
     check(kind, [o, *torch.autograd.grad(o, inputs, d_o)], in_float32(inputs, d_o, **options), case)
 
 
-def test_slices_of_one_buffer_are_used_where_they_lie() -> None:
+def test_slices_of_one_buffer_are_used_in_place() -> None:
     whole = torch.randn(B, S, 3, H, D, device="cuda", dtype=torch.half, requires_grad=True)
     d_o = torch.randn(B, H, S, D, device="cuda", dtype=torch.half)
     inputs = [x.transpose(1, 2) for x in whole.unbind(2)]
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
     o = scaled_dot_product_attention(*inputs, is_causal=True)
-    # Room for the output and its statistics, and for no copies of the inputs.
+    # Memory for the output and its statistics, but not for copies of the inputs.
     assert torch.cuda.max_memory_allocated() - before < 2 * o.numel() * o.element_size()
     want = in_float32(inputs, d_o, is_causal=True)
     check("float16", [o, *torch.autograd.grad(o, inputs, d_o)], want, "slices of one buffer")
@@ -120,7 +120,7 @@ def test_layouts_cudnn_cannot_read_are_copied(how: str) -> None:
 
 
 @pytest.mark.parametrize("dims", [(S, S), (B, 1, S, S), (1, H, S, S), (1, 1, 1, S)], ids=str)
-def test_bool_mask(dims: tuple[int, ...]) -> None:
+def test_bool_mask_is_applied(dims: tuple[int, ...]) -> None:
     *inputs, d_o = make("float16")
     mask = torch.rand(dims, device="cuda") > 0.3
     o = scaled_dot_product_attention(*inputs, attn_mask=mask)
@@ -136,7 +136,7 @@ def test_float_mask_gets_its_gradient() -> None:
 
 
 def test_gradients_agree_with_differences() -> None:
-    """The change along the gradient is measured with the operator itself."""
+    """The change by a step along the gradient, measured with the operator itself."""
     *inputs, d_o = make("float16")
     o = scaled_dot_product_attention(*inputs, is_causal=True)
     gradients = torch.autograd.grad(o, inputs, d_o)
@@ -148,12 +148,12 @@ def test_gradients_agree_with_differences() -> None:
             moved[index] = (moved[index].float() + sign * step).half()
             places.append(moved[index].double())
             ends.append((scaled_dot_product_attention(*moved, is_causal=True).double() * d_o.double()).sum())
-        # The steps that were made, not those that were meant: float16 rounds each element.
+        # The actual steps, not the intended ones: float16 rounds each element.
         want = float((gradient.double() * (places[0] - places[1])).sum())
         assert math.isclose(float(ends[0] - ends[1]), want, rel_tol=0.02)
 
 
-def test_stats_padding_and_sink() -> None:
+def test_stats_padding_and_sink_are_right() -> None:
     q, k, v, d_o = make("float16")
     lens = torch.tensor([S, 100], device="cuda", dtype=torch.int32)
     o, stats = attention(q, k, v, seq_len_q=lens, seq_len_kv=lens, return_stats=True)
@@ -171,7 +171,7 @@ def test_stats_padding_and_sink() -> None:
     check("float16", [o, *torch.autograd.grad(o, (q, k, v, sink), d_o)], want_all, "sink")
 
 
-def test_dropout_is_torchs_generators_and_the_same_backward() -> None:
+def test_dropout_uses_torchs_generator_and_repeats_backward() -> None:
     q, k, _, d_o = make("float16")
     v = torch.eye(S, D, device="cuda", dtype=torch.half).expand(B, H, S, D).contiguous().requires_grad_(True)
     results = []
@@ -185,7 +185,7 @@ def test_dropout_is_torchs_generators_and_the_same_backward() -> None:
     o = results[0][0]
     share = float((o == 0).float().mean())  # o is the first columns of the probabilities
     assert 0.45 < share < 0.55
-    # dV = P^T dO: where dO is 1 for what the forward pass kept, and 0 elsewhere, another mask would lose half of it.
+    # dV = P^T dO: dO is 1 for elements that the forward pass kept, else 0; another mask would lose half of them.
     (dv,) = torch.autograd.grad(o, v, (o > 0).half())
     assert math.isclose(float((dv.double() * v.detach()).sum()), float(o.detach().double().sum()), rel_tol=0.02)
 
@@ -219,7 +219,7 @@ def test_compiles_as_one_graph(dynamic: bool) -> None:
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
-def test_opcheck(dropout: float, policy: str) -> None:
+def test_operators_pass_opcheck(dropout: float, policy: str) -> None:
     q, k, v, _ = make("float16", kv_heads=2, layout="bshd")
     rng = torch.zeros(4, dtype=torch.int64, device="cuda") if dropout else None
     empty = [None] * (len(TENSORS) - 4)
@@ -228,7 +228,7 @@ def test_opcheck(dropout: float, policy: str) -> None:
     torch.library.opcheck(torch.ops.cudnn_backend.sdpa_forward.default, arguments)
 
 
-def test_captured_in_a_cuda_graph() -> None:
+def test_calls_are_captured_in_a_cuda_graph() -> None:
     q, k, v, _ = (x.detach() for x in make("float16"))
     scaled_dot_product_attention(q, k, v)
     torch.cuda.synchronize()
@@ -257,7 +257,7 @@ def test_runs_on_the_current_stream() -> None:
     assert torch.equal(found, want)
 
 
-def test_threads_with_streams_of_their_own() -> None:
+def test_threads_use_separate_streams() -> None:
     failed: list[str] = []
 
     def work(seed: int) -> None:
@@ -270,7 +270,7 @@ def test_threads_with_streams_of_their_own() -> None:
                 torch.cuda.current_stream().synchronize()
                 if not torch.allclose(x, torch.full_like(x, float(seed)), rtol=1e-2):
                     failed.append(f"{seed}: {x.flatten()[:4]}")
-        except Exception as error:  # told by the main thread
+        except Exception as error:  # reported by the main thread
             failed.append(repr(error))
 
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(1, 5)]
@@ -284,13 +284,13 @@ def test_threads_with_streams_of_their_own() -> None:
 # with and without the dispatcher
 
 
-def test_operators_give_what_the_short_way_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_operators_equal_the_compiled_step(monkeypatch: pytest.MonkeyPatch) -> None:
     *inputs, d_o = make("float16", layout="bshd")
     found = []
     for way in ("short", "operator"):
         if way == "operator":
             monkeypatch.setattr("cudnn_backend_py.torch_ops.operators.is_eager", lambda *_: False)
-            monkeypatch.setattr(STEP, "call", None)  # it may have learnt the call from the first one
+            monkeypatch.setattr(STEP, "call", None)  # it may have learned the call from the first one
         o, stats = attention(*inputs, causal=True, deterministic=True, return_stats=True)
         assert ("Generated" in o.grad_fn.name()) == (way == "operator")
         found.append([o.detach(), stats, *torch.autograd.grad(o, inputs, d_o)])
@@ -317,10 +317,10 @@ def test_modes_and_transforms_see_the_operators() -> None:
     assert torch.equal(torch.func.vmap(lambda x: attention(x, k, v))(both)[1], want)
 
 
-# what is refused
+# refusals
 
 
-def test_what_cannot_be_used_is_reported() -> None:
+def test_unsupported_arguments_are_reported() -> None:
     q, k, v, _ = (x.detach() for x in make("float16"))
     wrong: list[tuple[type[Exception], str, Any]] = [
         (UsageError, "one CUDA device", lambda: scaled_dot_product_attention(q.cpu(), k.cpu(), v.cpu())),
@@ -346,7 +346,7 @@ def test_second_derivative_is_refused() -> None:
         gradient.sum().backward()
 
 
-def test_plans_can_be_forgotten() -> None:
+def test_plans_can_be_released() -> None:
     q, k, v, _ = (x.detach() for x in make("float16"))
     want = scaled_dot_product_attention(q, k, v)
     clear_plans()

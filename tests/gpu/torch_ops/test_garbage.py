@@ -1,4 +1,4 @@
-"""Earlier memory contents must not matter: everything that is read was written in the same call."""
+"""Independence of previous memory contents: a call reads only data that it was given or has written."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.support.torch_reference import Masks, attend, error, fill_pages, grad
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the operators are torch's")
 H, D = 4, 64
 LARGE = 64 << 20  # bytes: more than any workspace here
-# NaN of every type, and -1 as an integer; large numbers, and pages far beyond the last one; an address of no one's.
+# NaN of every type, and -1 as an integer; large numbers, and pages far beyond the last one; an invalid address.
 BYTES = (0xFF, 0x7B, 0x5A)
 
 
-def spoil(byte: int) -> None:
-    """Fill all free memory of torch's allocator, small and large blocks, with given bytes."""
+def fill_free_memory(byte: int) -> None:
+    """Fill all free memory of torch's allocator with such bytes, small blocks and large ones."""
     torch.cuda.synchronize()
     small = [torch.full((1 << 19,), byte, device="cuda", dtype=torch.uint8) for _ in range(64)]
     large = [torch.full((LARGE,), byte, device="cuda", dtype=torch.uint8) for _ in range(4)]
@@ -27,7 +27,7 @@ def spoil(byte: int) -> None:
 
 @pytest.fixture(params=BYTES, ids=hex)
 def byte(request: pytest.FixtureRequest) -> Iterator[int]:
-    """The bytes in memory; memory is released before and after, so that blocks are the filled ones."""
+    """Bytes of the free memory; memory is freed before and after, so that the filled blocks are used."""
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     yield request.param
@@ -37,7 +37,7 @@ def byte(request: pytest.FixtureRequest) -> Iterator[int]:
 
 @pytest.mark.parametrize(("s_q", "s_kv"), [(215, 1), (1, 215), (215, 2), (100, 100), (1, 1)])
 @pytest.mark.parametrize("has_bias", [False, True])
-def test_dense(byte: int, s_q: int, s_kv: int, has_bias: bool) -> None:
+def test_dense_results_are_independent_of_memory(byte: int, s_q: int, s_kv: int, has_bias: bool) -> None:
     torch.manual_seed(s_q)
     inputs = {
         name: torch.randn(31, s, H, D, device="cuda", dtype=torch.half).transpose(1, 2)
@@ -50,9 +50,9 @@ def test_dense(byte: int, s_q: int, s_kv: int, has_bias: bool) -> None:
         x.requires_grad_(True)
     want = gradients(inputs, d_o, Masks())
     for _ in range(3):  # by Python first, then by the compiled step
-        spoil(byte)
+        fill_free_memory(byte)
         o, stats = attention(**inputs, shapes="any", return_stats=True)
-        spoil(byte)
+        fill_free_memory(byte)
         found = torch.autograd.grad(o, list(inputs.values()), d_o)
         errors = {"o": error(o, want["o"]), "stats": error(stats.squeeze(-1), want["stats"])}
         errors |= {name: error(x, want[f"d{name}"]) for name, x in zip(inputs, found, strict=True)}
@@ -61,7 +61,7 @@ def test_dense(byte: int, s_q: int, s_kv: int, has_bias: bool) -> None:
 
 @pytest.mark.parametrize("many", [[178, 1], [0, 1], [256, 255], [17] * 31], ids=["two", "none", "tile", "many"])
 @pytest.mark.parametrize("rows", [1, 5])
-def test_pages(byte: int, many: list[int], rows: int) -> None:
+def test_paged_results_are_independent_of_memory(byte: int, many: list[int], rows: int) -> None:
     torch.manual_seed(sum(many))
     b, longest = len(many), max(many)
     q = torch.randn(b, rows, H, D, device="cuda", dtype=torch.half)
@@ -71,7 +71,7 @@ def test_pages(byte: int, many: list[int], rows: int) -> None:
     wide = (q.transpose(1, 2).double(), k.double(), v.double())
     want, lse = attend(*wide, Masks(), len_kv=lengths)
     for _ in range(3):
-        spoil(byte)
+        fill_free_memory(byte)
         o, stats = attention_with_kvcache(q, k_pages, v_pages, table, lengths, shapes="any", return_stats=True)
         has_keys = lse != float("-inf")
         assert error(o.transpose(1, 2), want) < 2e-3

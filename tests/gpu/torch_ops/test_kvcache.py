@@ -1,4 +1,4 @@
-"""Compare paged K and V on the GPU with float64: decoding, chunks and packed prefill."""
+"""Paged K and V on the GPU: decoding, chunks and packed prefill compared with float64."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def check(found: tuple[Any, Any], want: tuple[Any, Any], limit: float = 2e-3) ->
 @pytest.mark.parametrize("shapes", ["exact", "any", "adaptive"])
 @pytest.mark.parametrize("chunk", [1, 2, 40])
 @pytest.mark.parametrize("case", CASES)
-def test_equally_many_new_tokens(case: str, chunk: int, shapes: str) -> None:
+def test_equal_numbers_of_new_tokens_are_right(case: str, chunk: int, shapes: str) -> None:
     options, masks = CASES[case]
     options = prepare(options)
     many_kv = [n + chunk for n in KV]
@@ -71,7 +71,7 @@ def test_equally_many_new_tokens(case: str, chunk: int, shapes: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_packed_new_tokens(case: str) -> None:
+def test_packed_new_tokens_are_right(case: str) -> None:
     options, masks = CASES[case]
     options = prepare(options)
     many_q = [10, 1, 0, 17, 128]
@@ -91,7 +91,7 @@ def test_packed_new_tokens(case: str) -> None:
 
 @pytest.mark.parametrize("page_size", [1, 8, 16, 64, 256])
 @pytest.mark.parametrize("kv_layout", ["NHD", "HND"])
-def test_pages(kv_layout: str, page_size: int) -> None:
+def test_pages_of_several_sizes_are_right(kv_layout: str, page_size: int) -> None:
     many_kv = [n + 3 for n in KV]
     q, k, v, k_pages, v_pages, table = make(many_kv, 3, page_size=page_size)
     if kv_layout == "HND":
@@ -106,7 +106,7 @@ def test_pages(kv_layout: str, page_size: int) -> None:
     check((found[0].transpose(1, 2), found[1].squeeze(-1)), want)
 
 
-def test_pages_of_k_and_v_in_one_buffer() -> None:
+def test_pages_of_k_and_v_share_one_buffer() -> None:
     q, k, v, k_pages, v_pages, table = make(KV, 1)
     both = torch.stack([k_pages, v_pages], 1)  # [pages, 2, tokens, h, d]
     wide_table = torch.full((len(KV), table.shape[1] + 5), -1, device="cuda", dtype=torch.int32)
@@ -121,15 +121,15 @@ def test_pages_of_k_and_v_in_one_buffer() -> None:
 
 @pytest.mark.parametrize("shapes", ["exact", "any"])
 @pytest.mark.parametrize("n", [4, 43, 107])
-def test_few_keys_next_to_pages_of_others(n: int, shapes: str) -> None:
-    """A tile of keys extends beyond the table's end: pages of other sequences, NaN here, must not be used."""
+def test_few_keys_do_not_read_pages_of_others(n: int, shapes: str) -> None:
+    """A tile of keys extends beyond the table's end: pages of other sequences, NaN here, must not take part."""
     q, k, v, k_pages, v_pages, table = make([n], 3, heads=4, kv_heads=4)
     k_pages, v_pages = (torch.cat([torch.full_like(x, float("nan")), x]) for x in (k_pages, v_pages))
     o = attention_with_kvcache(q.transpose(1, 2), k_pages, v_pages, table + len(k_pages) // 2, ints([n]), shapes=shapes)
     assert error(o.transpose(1, 2), want_of(q, k, v, Masks(), [3], [n])[0]) < 2e-3
 
 
-def test_sequences_without_keys() -> None:
+def test_sequences_without_keys_are_zero() -> None:
     many_kv = [30, 0, 1]
     q, k, v, k_pages, v_pages, table = make(many_kv, 1)
     o = attention_with_kvcache(q.transpose(1, 2), k_pages, v_pages, table, ints(many_kv))
@@ -155,7 +155,7 @@ def test_backward_is_refused() -> None:
         o.sum().backward()
 
 
-def test_what_cannot_be_used_is_reported() -> None:
+def test_unsupported_arguments_are_reported() -> None:
     q, _, _, k_pages, v_pages, table = make(KV, 1)
     q, lens = q.transpose(1, 2), ints(KV)
     call = attention_with_kvcache
@@ -186,7 +186,7 @@ def test_what_cannot_be_used_is_reported() -> None:
 
 
 def as_fp8(x: Any) -> tuple[Any, Any]:
-    """Return a tensor as e4m3, and its descale factor."""
+    """Return a tensor as e4m3, and the scale that reverts it."""
     factor = x.abs().max().float() / 448
     return (x.float() / factor).to(torch.float8_e4m3fn), factor.reshape(1)
 
@@ -197,24 +197,24 @@ def scales_of(q: Any, k: Any, v: Any) -> Scales:
 
 
 @pytest.mark.parametrize("form", ["dense", "packed", "paged"])
-def test_fp8_forward(form: str) -> None:
+def test_fp8_forward_is_right(form: str) -> None:
     torch.manual_seed(4)
     b, s, heads, d = 2, 128, 4, 128
     wide = [torch.randn(b, s, heads, d, device="cuda") for _ in range(3)]
     small, factors = zip(*map(as_fp8, wide), strict=True)
     scales = scales_of(*factors)
-    asked: dict[str, Any] = {"scales": scales, "return_stats": True, "return_amax": True}
+    options: dict[str, Any] = {"scales": scales, "return_stats": True, "return_amax": True}
     if form == "dense":
-        o, stats, amax_s, amax_o = attention(*(x.transpose(1, 2) for x in small), **asked)
+        o, stats, amax_s, amax_o = attention(*(x.transpose(1, 2) for x in small), **options)
     elif form == "packed":
         o, stats, amax_s, amax_o = attention_varlen(
-            *(x.flatten(0, 1) for x in small), ints([0, s, 2 * s]), None, s, **asked
+            *(x.flatten(0, 1) for x in small), ints([0, s, 2 * s]), None, s, **options
         )
         o, stats = o.view(b, s, heads, d).transpose(1, 2), stats.t().view(b, s, heads, 1).transpose(1, 2)
     else:
         pages = [x.view(b * s // 16, 16, heads, d) for x in small[1:]]
         table = ints(list(range(b * s // 16))).view(b, -1)
-        o, stats, amax_s, amax_o = attention_with_kvcache(small[0], *pages, table, ints([s] * b), **asked)
+        o, stats, amax_s, amax_o = attention_with_kvcache(small[0], *pages, table, ints([s] * b), **options)
         o = o.transpose(1, 2)
     exact = [(x.double() * factor).transpose(1, 2) for x, factor in zip(small, factors, strict=True)]
     want, lse = attend(*exact, Masks())

@@ -1,4 +1,4 @@
-"""A part of the campaign's random problems, each compared with float64."""
+"""A part of the campaign's random problems: each right compared with float64."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tests.gpu.torch_ops.campaign import PARTS, Record
 from tests.support.figures import add_figure
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the operators are torch's")
-pytestmark = pytest.mark.filterwarnings("default::UserWarning")  # of faults that others reported
+pytestmark = pytest.mark.filterwarnings("default::UserWarning")  # of known issues that others reported
 COUNT = 40
 
 
 @pytest.mark.parametrize("shapes", ["any", "adaptive"])
 @pytest.mark.parametrize("part", PARTS)
-def test_random_problems(part: str, shapes: str) -> None:
+def test_random_problems_are_right(part: str, shapes: str) -> None:
     make, run, _ = PARTS[part]
     rng, record = random.Random(f"{part} {shapes}"), Record()
     for _ in range(COUNT):

@@ -1,4 +1,4 @@
-"""Test the cost of a new shape by policy, with the same results from every plan."""
+"""New shapes by policy: the same results, regardless of the plan that computes them."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def make(b: int, s: int, *, layout: str = "bshd", kv_heads: int = H) -> list[Any
 
 
 def check(inputs: dict[str, Any], found: list[Any], d_o: Any, masks: Masks, summed: int = 1, **others: Any) -> None:
-    """Compare results; a bias gradient sums `summed` rows of scores with their rounding errors."""
+    """Compare; in each element of a bias's gradient `summed` rows of scores add up, and so do their roundings."""
     want = gradients(inputs, d_o, masks, **others)
-    floor = 0.3  # what `error` takes values for at least
+    floor = 0.3  # the floor of `error`
     floors = {"bias": floor * summed**0.5}
     errors = {"o": error(found[0], want["o"])}
     for name, x in zip(inputs, found[1:], strict=True):
@@ -78,7 +78,7 @@ def test_rows_beyond_the_lengths_are_zero(policy: str, layout: str) -> None:
     *inputs, d_o = make(b, s, layout=layout)
     len_q = torch.tensor([150, 100, 1, 0, 0, 5], device="cuda", dtype=torch.int32)
     len_kv = torch.tensor([90, 150, 1, 3, 0, 0], device="cuda", dtype=torch.int32)
-    # What torch's allocator hands out next was something else before.
+    # The memory that torch's allocator returns next held other data.
     spoiled = [torch.full_like(inputs[0], float("nan")) for _ in range(4)]
     del spoiled
     o = attention(*inputs, seq_len_q=len_q, seq_len_kv=len_kv, shapes=policy)
@@ -92,7 +92,7 @@ def test_rows_beyond_the_lengths_are_zero(policy: str, layout: str) -> None:
 @pytest.mark.parametrize("policy", ["exact", "any"])
 @pytest.mark.parametrize("how", ["slices of one buffer", "part of a longer buffer", "heads of a longer buffer"])
 @pytest.mark.parametrize("s", [1, 40])
-def test_tensors_with_gaps(how: str, s: int, policy: str) -> None:
+def test_tensors_with_gaps_are_right(how: str, s: int, policy: str) -> None:
     b = 22
     if how == "slices of one buffer":
         whole = torch.randn(b, s, 3, H, D, device="cuda", dtype=torch.half)
@@ -109,7 +109,7 @@ def test_tensors_with_gaps(how: str, s: int, policy: str) -> None:
 
 
 @pytest.mark.parametrize("layout", ["bshd", "bhsd"])
-def test_one_sequence_with_a_length(layout: str) -> None:
+def test_one_sequence_with_a_length_is_right(layout: str) -> None:
     *inputs, d_o = make(1, 300, layout=layout)
     len_q, len_kv = (torch.tensor([n], device="cuda", dtype=torch.int32) for n in (2, 270))
     o = attention(*inputs, seq_len_q=len_q, seq_len_kv=len_kv, shapes="any")
@@ -119,7 +119,7 @@ def test_one_sequence_with_a_length(layout: str) -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("dims", [(1, 1), (3, 1), (1, H), (3, H)], ids=str)
-def test_bias_and_its_gradient(policy: str, dims: tuple[int, int]) -> None:
+def test_bias_and_its_gradient_are_right(policy: str, dims: tuple[int, int]) -> None:
     for s in (64, 200):
         *inputs, d_o = make(3, s)
         bias = torch.randn(*dims, s, s, device="cuda", dtype=torch.half, requires_grad=True)
@@ -130,7 +130,7 @@ def test_bias_and_its_gradient(policy: str, dims: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("dims", [(1, H, 0, 1), (3, H, 1, 0), (1, 1, 1, 1)], ids=["keys", "rows", "all"])
-def test_gradient_of_a_bias_that_rows_or_keys_share(policy: str, dims: tuple[int, ...]) -> None:
+def test_gradient_of_a_bias_shared_by_rows_or_keys_is_right(policy: str, dims: tuple[int, ...]) -> None:
     for s in (64, 200):
         *inputs, d_o = make(3, s)
         bias = torch.randn(*[dim or s for dim in dims], device="cuda", dtype=torch.half, requires_grad=True)
@@ -142,7 +142,7 @@ def test_gradient_of_a_bias_that_rows_or_keys_share(policy: str, dims: tuple[int
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("kv_heads", [H, 2])
-def test_sink_and_its_gradient(policy: str, kv_heads: int) -> None:
+def test_sink_and_its_gradient_are_right(policy: str, kv_heads: int) -> None:
     *inputs, d_o = make(2, 140, kv_heads=kv_heads)
     sink = torch.randn(H, device="cuda", requires_grad=True)
     o = attention(*inputs, sink=sink, causal=True, shapes=policy)
@@ -152,7 +152,7 @@ def test_sink_and_its_gradient(policy: str, kv_heads: int) -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("layout", ["bshd", "bhsd"])
-def test_statistics(policy: str, layout: str) -> None:
+def test_statistics_are_right(policy: str, layout: str) -> None:
     *inputs, d_o = make(3, 99, layout=layout)
     _, stats = attention(*inputs, causal=True, shapes=policy, return_stats=True)
     want = gradients(dict(zip("qkv", inputs, strict=True)), d_o, Masks(right_bound=0))["stats"]
@@ -165,9 +165,9 @@ def test_dropout_is_the_same_backward(policy: str) -> None:
     b, s = 2, 200
     q, k, _, _ = make(b, s)
     v = torch.eye(s, D, device="cuda", dtype=torch.half).expand(b, H, s, D).contiguous().requires_grad_(True)
-    for _ in range(6):  # also where the exact plan is ready meanwhile
+    for _ in range(6):  # also if the exact plan is ready in the meantime
         o = attention(q, k, v, dropout=0.5, shapes=policy)
-        # dV = P^T dO: where dO is 1 for what the forward pass kept, another mask would lose half of it.
+        # dV = P^T dO: with dO 1 for elements that the forward pass kept, another mask would lose half of it.
         (dv,) = torch.autograd.grad(o, v, (o > 0).half())
         kept, whole = float((dv.double() * v.detach()).sum()), float(o.detach().double().sum())
         assert abs(kept - whole) < 0.02 * whole
@@ -188,7 +188,7 @@ def test_exact_plan_accepts_over() -> None:
     assert error(found, runs[0]) < 1e-3
 
 
-def test_results_repeat_where_they_must() -> None:
+def test_deterministic_results_repeat() -> None:
     clear_plans()
     q, k, v, d_o = make(2, 333)
     runs = []
@@ -200,7 +200,7 @@ def test_results_repeat_where_they_must() -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_nothing_to_attend_to(policy: str) -> None:
+def test_rows_without_keys_are_zero(policy: str) -> None:
     for b, s_q, s_kv in ((0, 10, 10), (2, 0, 10), (2, 10, 0)):
         q = torch.randn(b, s_q, H, D, device="cuda", dtype=torch.half, requires_grad=True)
         k = torch.randn(b, s_kv, H, D, device="cuda", dtype=torch.half, requires_grad=True)
@@ -252,7 +252,7 @@ def test_a_new_shape_of_a_known_class_does_not_wait() -> None:
 
 @pytest.fixture
 def compiled_step() -> None:
-    """Wait for the compiled step, which is built in the background after an operator's first run."""
+    """Wait for the compiled step, which is built in the background after an operator has run."""
     attention(*(x.detach() for x in make(1, 64)[:3]), shapes="any")
     if not EXTENSION.wait(300):
         pytest.skip(f"did not run: there is no compiled step ({describe_extension()})")
@@ -270,7 +270,7 @@ def take(b: int, s: int, layout: str) -> list[Any]:
 @pytest.mark.usefixtures("compiled_step")
 @pytest.mark.parametrize("policy", ["any", "adaptive"])
 @pytest.mark.parametrize("layout", ["bshd", "bhsd", "parts"])
-def test_known_classes_take_new_shapes_in_the_compiled_step(layout: str, policy: str) -> None:
+def test_known_classes_accept_new_shapes_in_the_compiled_step(layout: str, policy: str) -> None:
     clear_plans()
     rng = random.Random(layout)
     shapes = [(rng.choice((5, 6)), rng.randint(257, 512)) for _ in range(40)]
@@ -291,7 +291,7 @@ def test_known_classes_take_new_shapes_in_the_compiled_step(layout: str, policy:
 
 
 @pytest.mark.usefixtures("compiled_step")
-def test_known_classes_take_new_lengths_in_the_compiled_step() -> None:
+def test_known_classes_accept_new_lengths_in_the_compiled_step() -> None:
     for number, (b, s) in enumerate([(4, 120), (4, 100), (4, 65), (4, 128), (4, 77), (4, 99)]):
         *inputs, d_o = make(b, s)
         len_q, len_kv = (torch.randint(1, s + 1, (b,), device="cuda", dtype=torch.int32) for _ in "qk")
@@ -306,7 +306,7 @@ def test_known_classes_take_new_lengths_in_the_compiled_step() -> None:
 
 @pytest.mark.usefixtures("compiled_step")
 def test_decoding_step_by_step_is_one_class() -> None:
-    """Each step has one query and one key more, with dense tensors."""
+    """One query and one key more at each step, of dense tensors."""
     clear_plans()
     b = 3
     keys, values = (torch.randn(b, 200, H, D, device="cuda", dtype=torch.half) for _ in "kv")
@@ -321,8 +321,8 @@ def test_decoding_step_by_step_is_one_class() -> None:
 
 
 @pytest.mark.usefixtures("compiled_step")
-def test_tables_that_stay_are_those_of_the_call() -> None:
-    """Alternating shapes, on two streams, by two operators, in a captured graph, each with its own lengths."""
+def test_kept_tables_belong_to_the_call() -> None:
+    """Shapes in turns, on two streams, by two operators, in a captured graph: each uses its own lengths."""
     clear_plans()
     inputs = {s: [x.detach() for x in make(2, s)[:3]] for s in (300, 400)}
     want = {s: attention(*given, causal=True, shapes="exact") for s, given in inputs.items()}
@@ -348,7 +348,7 @@ def test_tables_that_stay_are_those_of_the_call() -> None:
 
 
 @pytest.mark.usefixtures("compiled_step")
-def test_a_larger_class_substitutes_until_the_better_one_is_built() -> None:
+def test_a_larger_class_serves_until_the_better_one_is_built() -> None:
     clear_plans()
     attention(*(x.detach() for x in make(4, 1024)[:3]), causal=True, shapes="any")
     for s in (100, 101, 102, 103):
@@ -368,7 +368,7 @@ def test_a_larger_class_substitutes_until_the_better_one_is_built() -> None:
     assert len(strategies._ways) == known
 
 
-def test_layers_of_one_step_are_not_return() -> None:
+def test_layers_of_one_step_do_not_count_as_a_repeated_shape() -> None:
     clear_plans()
 
     def exact_plans() -> int:
@@ -396,8 +396,8 @@ def test_layers_of_one_step_are_not_return() -> None:
         before = exact_plans()
 
 
-def test_packed_tokens_alone_are_not_class_of_their_strides() -> None:
-    """The stride of a single token is meaningless, and must not be used for several tokens."""
+def test_single_packed_tokens_teach_no_strides() -> None:
+    """One token, with a meaningless stride, teaches the compiled step no stride of several."""
     whole = torch.randn(8, 3, H, D, device="cuda", dtype=torch.half)
     for rows in (1, 1, 1, 1, 5):
         q, k, v = (x[:rows] for x in whole.unbind(1))
@@ -423,7 +423,7 @@ def test_memory_is_flat_over_many_shapes() -> None:
 
     runs = [run([s % most + 1 for s in sizes]) for most in (512, 500, 490)]
     assert runs[-1][0] <= runs[0][0] + (1 << 20)
-    # Other processes use the GPU's memory too: what is kept is missing after each.
+    # Other processes use the GPU's memory too: a leak would show after each.
     assert min(one[1] - two[1] for one, two in pairwise(runs)) <= 64 << 20
 
 

@@ -1,7 +1,7 @@
-"""Test the compiled step's launches for new dense shapes, by the recipe of another shape of their class.
+"""Launches of the compiled step for new dense shapes, with the recipe of another shape of their class.
 
-It must be what Python would launch for them. Tensors are the host's and nothing runs: what is compared are outputs,
-addresses, and what the kernel before the plan is reported. Needs torch and a C++ compiler.
+They must equal Python's launches. Tensors are the host's and no kernel runs: compared are outputs,
+addresses, and the arguments of the kernel before the plan. Needs torch and a C++ compiler.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Described(ClassPlan):
 
 
 class FakeCall:
-    """The parts of a call that the step reads and writes."""
+    """A substitute for a call, with the fields that the step reads and writes."""
 
     def __init__(self, *_given: Any, given: int, tail: Any, prepare: Any, **_more: Any) -> None:
         self.row = (ctypes.c_uint64 * (given + len(tail)))(*[0] * given, *tail)
@@ -76,13 +76,13 @@ class FakePrepare:
 
 
 class Step:
-    """The manually taught step, and its last launch."""
+    """The compiled step with recipes from the test, and its last launch."""
 
     def __init__(self, module: Any, launches: Launches) -> None:
         self.module, self.launches = module, launches
         self.recipe: Any = None
         self.seen: list[tuple[list[int], list[int], bool]] = []
-        self.read: tuple[int, int] | None = None  # a place of the row, and how many bytes there are looked at
+        self.read: tuple[int, int] | None = None  # a place of the row, and the number of bytes to read there
         self.bytes = b""
         self.go = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(self._go)
         operators = [module.define(len(TENSORS), 0b111, 0, (), ())]
@@ -145,7 +145,7 @@ def backward_of(q: Any, k: Any, v: Any, d_o: Any) -> tuple[Any, Any]:
 
 
 class Class:
-    """A class as Python finds it for a call, and Python's launch for it."""
+    """A class as Python finds it for a call, and Python's launch with it."""
 
     def __init__(self, backward: bool, inputs: Any, outputs: Any) -> None:
         self.backward, named = backward, named_of(inputs, outputs)
@@ -167,8 +167,8 @@ class Class:
     def sequences(self, named: Any, r: Any) -> Sequences:
         return Sequences(r.batch, r.max_q, r.max_kv, len_q=named["seq_len_q"], len_kv=named["seq_len_kv"])
 
-    def holds(self, inputs: Any, outputs: Any) -> bool:
-        """Return whether Python uses this class for a call without copies."""
+    def accepts(self, inputs: Any, outputs: Any) -> bool:
+        """Return whether Python uses this class for a call, without copies."""
         r = read(self.backward, named_of(inputs, outputs), OPTIONS)
         return (
             r.related_plans == self.reading.related_plans
@@ -177,7 +177,7 @@ class Class:
         )
 
     def check(self, inputs: Any, outputs: Any, made: Any, seen: Any) -> None:
-        """Compare the step's results and launch with Python's."""
+        """Compare the step's outputs and launch with Python's."""
         row, words, _ = seen
         for (name, want), x in zip(outputs, made, strict=True):
             assert (x.shape, x.stride(), x.dtype) == (want.shape, want.stride(), want.dtype), name
@@ -218,7 +218,7 @@ def shapes(seed: str, count: int = 60) -> Iterator[tuple[int, int, int]]:
 
 @pytest.mark.parametrize("stats", [False, True])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_forward(step: Step, layout: str, stats: bool) -> None:
+def test_forward_launch_equals_pythons(step: Step, layout: str, stats: bool) -> None:
     first = [make(layout, 4, 100) for _ in "qkv"]
     inputs, outputs = forward_of(*first, stats)
     found = Class(False, inputs, outputs)
@@ -229,17 +229,17 @@ def test_forward(step: Step, layout: str, stats: bool) -> None:
         inputs, outputs = forward_of(q, k, v, stats)
         made = step.module.call(step.dense, *[x for _, x in inputs], *OPTIONS, stats)
         if made is not None:
-            assert found.holds(inputs, outputs), (b, s_q, s_kv)
+            assert found.accepts(inputs, outputs), (b, s_q, s_kv)
             found.check(inputs, outputs, made if stats else (made,), step.seen[-1])
             served += 1
         else:
             is_usual = s_q > 1 and s_kv > 1 and (b > 1 or layout != "part of a longer buffer")
-            assert not (is_usual and found.holds(inputs, outputs)), (b, s_q, s_kv)
+            assert not (is_usual and found.accepts(inputs, outputs)), (b, s_q, s_kv)
     assert served > 5
 
 
 @pytest.mark.parametrize("layout", [*LAYOUTS, "slices, copied", "part of a longer buffer, copied"])
-def test_backward(step: Step, layout: str) -> None:
+def test_backward_launch_equals_pythons(step: Step, layout: str) -> None:
     is_copied, layout = layout.endswith("copied"), layout.removesuffix(", copied")
 
     def tensors(b: int, s_q: int, s_kv: int) -> Any:
@@ -263,11 +263,11 @@ def test_backward(step: Step, layout: str) -> None:
             continue
         detached = [(name, x if x is None else x.detach()) for name, x in taught[0]]
         assert step.teach(backward.recipe(*taught), True, detached)
-        asked = len(step.launches.asked)
+        requested = len(step.launches.requests)
         step.read = backward.plan.names.index("q"), given[0].nbytes
         made = torch.autograd.grad(o, given, d_o)
         step.read = None
-        if len(step.launches.asked) > asked:
+        if len(step.launches.requests) > requested:
             continue
         detached = [x.detach() for x in given]
         inputs, outputs = backward_of(*detached, d_o)
@@ -296,7 +296,7 @@ def test_backward(step: Step, layout: str) -> None:
     assert served > 5
 
 
-def test_lengths_on_the_device(step: Step) -> None:
+def test_lengths_on_the_device_are_used(step: Step) -> None:
     def call(b: int, s: int) -> Any:
         lens = torch.full((b,), 5, dtype=torch.int32), torch.full((b,), 7, dtype=torch.int32)
         return forward_of(*[make("slices", b, s) for _ in "qkv"], True, lens)
@@ -311,7 +311,7 @@ def test_lengths_on_the_device(step: Step) -> None:
         found.check(inputs, outputs, made, step.seen[-1])
 
 
-def test_kernel_before_the_plan_is_left_out_while_nothing_changes(step: Step) -> None:
+def test_kernel_before_the_plan_is_skipped_without_changes(step: Step) -> None:
     inputs, outputs = forward_of(*[make("rows first", 4, 100) for _ in "qkv"], False)
     found = Class(False, inputs, outputs)
     assert step.teach(found.recipe(inputs, outputs), False, inputs, False)
@@ -321,12 +321,12 @@ def test_kernel_before_the_plan_is_left_out_while_nothing_changes(step: Step) ->
     assert [prepared for _, _, prepared in step.seen] == [True, False, True, False, True]
 
 
-def test_notice_is_reported_of_changes_and_may_leave_a_call_to_python(step: Step) -> None:
-    told: list[Any] = []
+def test_notice_gets_changes_and_may_leave_a_call_to_python(step: Step) -> None:
+    notices: list[Any] = []
     answers = iter((2, 0, -1, 0, 5))
 
     def notice(unreported: int, shape: tuple[int, int, int]) -> int:
-        told.append((unreported, shape))
+        notices.append((unreported, shape))
         return next(answers)
 
     inputs, outputs = forward_of(*[make("rows first", 4, 100) for _ in "qkv"], False)
@@ -338,7 +338,7 @@ def test_notice_is_reported_of_changes_and_may_leave_a_call_to_python(step: Step
         return step.module.call(step.dense, *[x for _, x in inputs], *OPTIONS, False) is not None
 
     assert [call(s) for s in (100, 100, 100, 100, 90, 90, 100)] == [True, True, True, True, False, True, True]
-    assert told == [(0, (4, 100, 100)), (2, (4, 100, 100)), (0, (4, 90, 90)), (0, (4, 90, 90)), (0, (4, 100, 100))]
+    assert notices == [(0, (4, 100, 100)), (2, (4, 100, 100)), (0, (4, 90, 90)), (0, (4, 90, 90)), (0, (4, 100, 100))]
 
 
 def test_error_of_a_notice_is_raised(step: Step) -> None:

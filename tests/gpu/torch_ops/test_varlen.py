@@ -1,4 +1,4 @@
-"""Compare packed tokens on the GPU with float64, forward and backward, with difficult lengths."""
+"""Packed tokens on the GPU: compared with float64, forward and backward, with lengths at the limits of kernels."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def check(
 @pytest.mark.parametrize("heads", [(4, 4, 64), (8, 2, 128), (4, 1, 64)], ids=str)
 @pytest.mark.parametrize("lengths", LENGTHS)
 @pytest.mark.parametrize("case", CASES)
-def test_against_float64(case: str, lengths: str, heads: tuple[int, int, int]) -> None:
+def test_results_agree_with_float64(case: str, lengths: str, heads: tuple[int, int, int]) -> None:
     options, masks = CASES[case]
     many_q, many_kv = LENGTHS[lengths]
     q, k, v, d_o = make(many_q, many_kv, *heads, "float16")
@@ -96,7 +96,7 @@ def test_against_float64(case: str, lengths: str, heads: tuple[int, int, int]) -
 
 @pytest.mark.parametrize("shapes", ["exact", "any", "adaptive"])
 @pytest.mark.parametrize("kind", ["float16", "bfloat16"])
-def test_sink_and_its_gradient(kind: str, shapes: str) -> None:
+def test_sink_and_its_gradient_are_right(kind: str, shapes: str) -> None:
     many = [70, 0, 1, 129]
     q, k, v, d_o = make(many, many, 8, 2, 64, kind)
     sink = torch.randn(8, device="cuda", requires_grad=True)
@@ -109,7 +109,7 @@ def test_sink_and_its_gradient(kind: str, shapes: str) -> None:
     check(inputs, d_o, [o, stats, *grads], Masks(right_bound=0), many, many, limit=limit)
 
 
-def test_alibi() -> None:
+def test_alibi_is_right() -> None:
     many = [70, 200, 1]
     q, k, v, d_o = make(many, many, 4, 4, 64, "float16")
     slopes = 2.0 ** -torch.arange(1, 5, device="cuda", dtype=torch.float32)
@@ -119,7 +119,7 @@ def test_alibi() -> None:
     check(inputs, d_o, [o, stats, *grads], Masks(right_bound=0), many, many, alibi_slopes=slopes)
 
 
-def test_bias_and_its_gradient() -> None:
+def test_bias_and_its_gradient_are_right() -> None:
     many = [70, 128, 1]
     q, k, v, d_o = make(many, many, 4, 4, 64, "float16")
     bias = torch.randn(1, 4, 128, 128, device="cuda", dtype=torch.half, requires_grad=True)
@@ -129,7 +129,7 @@ def test_bias_and_its_gradient() -> None:
     check(inputs, d_o, [o, stats, *grads], Masks(), many, many)
 
 
-def test_slices_of_one_buffer_are_used_where_they_lie() -> None:
+def test_slices_of_one_buffer_are_used_in_place() -> None:
     many = [100, 28]
     whole = torch.randn(128, 3, 4, 64, device="cuda", dtype=torch.half, requires_grad=True)
     q, k, v = whole.unbind(1)
@@ -140,7 +140,7 @@ def test_slices_of_one_buffer_are_used_where_they_lie() -> None:
     check(inputs, d_o, [o, stats, *grad.unbind(1)], Masks(right_bound=0), many, many)
 
 
-def test_tokens_after_the_end_are_left_alone() -> None:
+def test_tokens_after_the_end_are_not_written() -> None:
     many, spare = [40, 60], 28
     torch.manual_seed(5)
     q, k, v, d_o = (torch.randn(128, 4, 64, device="cuda", dtype=torch.half) for _ in range(4))
@@ -159,7 +159,7 @@ def test_tokens_after_the_end_are_left_alone() -> None:
     check(inputs, d_o[:100], found, Masks(), many, many)
 
 
-def test_agrees_with_dense_tensors() -> None:
+def test_results_agree_with_dense_tensors() -> None:
     b, s = 3, 128
     torch.manual_seed(2)
     q, k, v = (torch.randn(b, s, 4, 64, device="cuda", dtype=torch.half) for _ in range(3))
@@ -192,14 +192,14 @@ def test_deterministic_backward_is_repeatable() -> None:
     assert all(torch.equal(mine, other) for run in runs[1:] for mine, other in zip(run, runs[0], strict=True))
 
 
-def test_no_tokens() -> None:
+def test_calls_without_tokens_are_accepted() -> None:
     q, k, v, _ = make([0, 0], [0, 0], 4, 4, 64, "float16")
     o, stats = attention_varlen(q, k, v, starts([0, 0]), None, 0, return_stats=True)
     assert (o.shape, stats.shape) == ((0, 4, 64), (4, 0))
     assert torch.autograd.grad(o.sum(), q)[0].shape == q.shape
 
 
-def test_what_cannot_be_used_is_reported() -> None:
+def test_unsupported_arguments_are_reported() -> None:
     many = [10, 20]
     q, k, v, _ = (x.detach() for x in make(many, many, 4, 4, 64, "float16"))
     cu = starts(many)

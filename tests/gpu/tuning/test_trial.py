@@ -1,4 +1,4 @@
-"""Run graphs on random data on the GPU: right engines pass, errors in the interpreter are found, configs reproduce."""
+"""Trials of graphs on the GPU: right engines pass, added errors are found, each config is reproducible."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GRAPHS = ("convolution forward", "matmul", "pointwise", "reduction", "layer norm
 
 
 def tried(graph: Graph, **options: Any) -> Trial:
-    """Return the trial of a graph that is right here; a refusal skips the test where allowed."""
+    """Return the trial of a supported graph; skip the test if cuDNN refuses it and may refuse."""
     trial = run_graph(graph, **options)
     if trial.state == "refused":
         skip_refused(trial.words)
@@ -66,7 +66,7 @@ def test_attention_is_right_and_timed() -> None:
 
 @pytest.mark.parametrize("data", ["uniform", "integers"])
 def test_a_wrong_scale_is_found(data: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The interpreter computes another graph than cuDNN runs, with a scale one percent off."""
+    """The interpreter computes another graph than cuDNN runs: a scale differs by one percent."""
     from cudnn_backend_py.tuning.trial import trial as module
 
     real = module.expect
@@ -83,7 +83,7 @@ def test_a_wrong_scale_is_found(data: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def is_wrong(graph: Graph, data: str) -> bool:
-    """Return whether cuDNN's result is reported wrong; graphs known to crash it are skipped."""
+    """Return whether cuDNN's result is reported as wrong; intermediate graphs known to crash it are not run."""
     target = shared_target()
     if find_ending_problems(graph, target.sm, target.library.version):
         return False
@@ -124,7 +124,7 @@ def test_a_wrong_scale_of_every_family_and_type_is_found_and_reduced(family: str
 
 @pytest.mark.parametrize("name", MODES)
 def test_a_wrong_mode_is_found_and_reduced(name: str) -> None:
-    """The interpreter computes another mode or a shifted mask; the reduced graph has the mode."""
+    """The interpreter computes another mode, or a mask that is off by one; the reduced graph has the mode."""
     make, mode, other = MODES[name]
     graph = make()
     tried(graph, seed=1, time=False)
@@ -143,7 +143,7 @@ def test_a_failed_config_is_reproduced_by_its_line() -> None:
     assert again.configs[0].comparisons == config.comparisons
 
 
-def test_a_child_agrees() -> None:
+def test_a_child_gets_the_same_trial() -> None:
     graph = BUILT["matmul"].make()
     with Runner(limit_s=60) as runner:
         there = runner.run(graph, configs=2, time=False)

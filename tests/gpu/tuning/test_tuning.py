@@ -1,4 +1,4 @@
-"""Test tuning on the GPU: timed plans agree, the budget is kept, and the winner is cached with its evidence."""
+"""Tuning on the GPU: timed configs agree, the budget is kept, the winner is found again with its evidence."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def forward(**options: Any) -> Graph:
 
 def test_evidence_is_plain_data_and_the_winner_was_timed(gpu: Target, tmp_path: Path) -> None:
     cache = PlanCache(tmp_path / "plans")
-    told: list[float] = []
-    tuned = autotune(forward(), gpu, budget_s=8, cache=cache, progress=lambda text, done: told.append(done))
+    progress: list[float] = []
+    tuned = autotune(forward(), gpu, budget_s=8, cache=cache, progress=lambda text, done: progress.append(done))
     evidence = tuned.evidence
     assert json.loads(json.dumps(evidence, allow_nan=False)) == evidence
     timed = {item["tag"]: item for item in evidence["candidates"] if item["state"] == "timed"}
@@ -48,7 +48,7 @@ def test_evidence_is_plain_data_and_the_winner_was_timed(gpu: Target, tmp_path: 
     assert all(item["cold"]["median_us"] > 1 for item in timed.values())
     assert tuned.gain >= 1
     assert evidence["l2_bytes"] > 1 << 20
-    assert told == sorted(told)
+    assert progress == sorted(progress)
     key = plan_key(forward(), gpu, tuned_options(None, gpu))
     assert cache.evidence(key) == evidence
     kept = cache.get(key, gpu)
@@ -62,7 +62,7 @@ def test_first_is_the_heuristics_first_choice(gpu: Target) -> None:
     assert tuned.evidence["first"] == first_config(forward(), gpu).tag
 
 
-def test_the_tuned_plan_gives_what_the_first_choice_gives(gpu: Target) -> None:
+def test_the_tuned_plan_equals_the_first_choice(gpu: Target) -> None:
     graph = forward()
     rng = np.random.default_rng(5)
     arrays = {name: rng.standard_normal((2, 8, 1024, 64)).astype(np.float16) for name in "qkv"}

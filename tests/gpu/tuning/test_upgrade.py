@@ -1,4 +1,4 @@
-"""Plans with different code are run by both versions; here both are this process's cuDNN."""
+"""Plans with different code are run by both versions; here both are the cuDNN of this process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def without_code(candidate: Candidate) -> Candidate:
     return replace(candidate, kernels=None)
 
 
-def test_only_what_may_be_other_code_is_run_and_numbers_are_compared() -> None:
+def test_only_plans_with_different_code_are_run_and_compared() -> None:
     graph = sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64)
     verdict: Verdict = judge(Query(graph, "gpu", build=True))
     assert verdict.supported
@@ -34,22 +34,22 @@ def test_only_what_may_be_other_code_is_run_and_numbers_are_compared() -> None:
         assert set(run) == {"open"}
 
 
-def test_what_the_time_is_over_for_is_named_and_not_run() -> None:
+def test_graphs_beyond_the_time_limit_are_named_and_not_run() -> None:
     graph = sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64)
     verdict = judge(Query(graph, "gpu", build=True))
     hidden = replace(verdict, candidates=tuple(map(without_code, verdict.candidates)))
     changes = tuple(Change(name, "gpu", hidden, hidden) for name in "ab")
-    told: list[Upgrade] = []
-    asked = Upgrade("old", "new", (None, None), changes)
+    progress: list[Upgrade] = []
+    upgrade = Upgrade("old", "new", (None, None), changes)
 
     def keep(so_far: Callable[[], Upgrade]) -> None:
-        told.append(so_far())
+        progress.append(so_far())
 
-    none = time_changes(asked, dict.fromkeys("ab", graph), until=0.0, keep=keep)
-    assert (none.changes, none.not_timed, told) == (changes, ("a", "b"), [])
-    found = time_changes(asked, dict.fromkeys("ab", graph), keep=keep)
-    assert told[0].not_timed == ("b",)
-    assert len(told) >= 4  # each graph timed and compared; what seems faster is timed again
-    assert not any(one.not_timed for one in told[1:])
-    assert {one.times.old_state for one in told[1].changes if one.times} == {"not compared"}
+    none = time_changes(upgrade, dict.fromkeys("ab", graph), until=0.0, keep=keep)
+    assert (none.changes, none.not_timed, progress) == (changes, ("a", "b"), [])
+    found = time_changes(upgrade, dict.fromkeys("ab", graph), keep=keep)
+    assert progress[0].not_timed == ("b",)
+    assert len(progress) >= 4  # each graph timed and compared; apparent improvements are timed again
+    assert not any(one.not_timed for one in progress[1:])
+    assert {one.times.old_state for one in progress[1].changes if one.times} == {"not compared"}
     assert {one.times.old_state for one in found.changes if one.times} == {"right"}

@@ -1,1 +1,1 @@
-"""Compare the room why with torch's own answers on a GPU."""
+"""Tests of the package's `why` compared with torch's own answers on a GPU."""

@@ -1,4 +1,4 @@
-"""Our prediction of the first condition that excludes cuDNN must equal torch's, over a grid of calls."""
+"""Our answers, given without torch, equal torch's: the first gate that prevents cuDNN, over a grid of calls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py.why.gates import find_blocker, find_gate_by_message, find_releases
-from tests.support.sdpa_words import answer_of, call_of, machine_of
+from tests.support.sdpa_answers import answer_of, call_of, machine_of
 from tools.records import sdpa_grid
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the answers are torch's")
@@ -20,7 +20,7 @@ NUMBER = 320
 
 
 def differences(record: dict[str, Any]) -> list[str]:
-    """Return a line for each case where the table and torch differ."""
+    """Return a line for each case in which our answer differs from torch's."""
     machine, found = machine_of(record), []
     for item in record["cases"]:
         case, answer = item["case"], item["answer"]
@@ -29,12 +29,12 @@ def differences(record: dict[str, Any]) -> list[str]:
         call = call_of(case)
         ours = find_blocker(call, machine)
         gate = ours.gate if ours else None
-        told = find_gate_by_message(tuple(answer["words"]))
+        reported = find_gate_by_message(tuple(answer["words"]))
         short = {name: value for name, value in case.items() if name not in "qkv" and value != sdpa_grid.BASE.get(name)}
         if answer["cudnn"] != (gate in (None, "order")):
-            found.append(f"{short}: torch {answer['cudnn']} {told}, ours {gate}")
-        elif not answer["cudnn"] and told is not None and told != gate:
-            found.append(f"{short}: torch {told}, ours {gate}")
+            found.append(f"{short}: torch {answer['cudnn']} {reported}, ours {gate}")
+        elif not answer["cudnn"] and reported is not None and reported != gate:
+            found.append(f"{short}: torch {reported}, ours {gate}")
         elif answer["cudnn"] and isinstance(answer["choice"], int) and (answer["choice"] == 3) != (gate is None):
             found.append(f"{short}: torch chose {answer['choice']}, ours {gate}")
         named = find_blocker(call, machine, answer_of(answer))
@@ -46,7 +46,7 @@ def differences(record: dict[str, Any]) -> list[str]:
 @pytest.mark.parametrize(
     "setting", ["", "TORCH_CUDNN_SDPA_NESTED_TENSOR_ENABLED=1", "TORCH_CUDNN_SDPA_DEPRIORITIZED=1"]
 )
-def test_first_gate_is_torchs(tmp_path: Path, setting: str) -> None:
+def test_first_gate_equals_torchs(tmp_path: Path, setting: str) -> None:
     path = tmp_path / "grid.json"
     name, _, value = setting.partition("=")
     environment = {**os.environ, **({name: value} if name else {})}

@@ -1,4 +1,4 @@
-"""Test a watched program on a GPU: torch's choice at each call, compiled calls, times of backends."""
+"""A watched program on a GPU: torch's own choice at each call, compiled calls judged again, and times of backends."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def qkv(dtype: Any = torch.bfloat16, dim: int = 64, **how: Any) -> tuple[Any, An
     return tuple(torch.randn(2, 8, 256, dim, device="cuda", dtype=dtype, **how) for _ in range(3))
 
 
-def test_what_tensors_that_are_gone_would_have_got() -> None:
-    """Compiled calls are judged with fake tensors, and must get the answers of real ones."""
+def test_freed_tensors_get_the_answers_of_real_ones() -> None:
+    """Compiled calls are judged with fake tensors: the answers equal those of real ones."""
     from cudnn_backend_py.why.calls import TorchCall
     from cudnn_backend_py.why.query_torch import describe, query_by_facts, query_torch, read_switches
 
@@ -76,7 +76,7 @@ def _train(compiled: bool) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_training_continues_as_without_a_watch(compiled: bool) -> None:
+def test_training_is_unchanged_by_a_watch(compiled: bool) -> None:
     plain, seen = _train(compiled), None
     with why_not_cudnn(run_query=False) as report:
         seen = _train(compiled)
@@ -93,7 +93,7 @@ def _blocked(report: WhyReport) -> dict[str, str]:
     return {one.call.q.dtype + str(one.call.q.dims[-1]): one.blocker.gate for one in report.blocked if one.blocker}
 
 
-def test_gates_switches_and_times_of_real_calls() -> None:
+def test_gates_switches_and_times_of_real_calls_are_reported() -> None:
     with why_not_cudnn(measure=True) as report:
         attend(*qkv(torch.float32))
         attend(*qkv(torch.float16, 20))
@@ -111,7 +111,7 @@ def test_gates_switches_and_times_of_real_calls() -> None:
     assert all({"cudnn", "flash"} <= set(one.times) for one in report.findings if one.call.q.dtype != "float32")
 
 
-def test_nested_tensors_are_answered() -> None:
+def test_nested_tensors_get_an_answer() -> None:
     with why_not_cudnn(run_query=False) as report:
         for layout in (torch.strided, torch.jagged):
             jagged = layout == torch.jagged

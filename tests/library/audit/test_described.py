@@ -1,4 +1,4 @@
-"""Tests of a case examined for a described GPU with two cuDNN versions, up to execution."""
+"""Examination of a case for a described GPU by two cuDNN versions: all steps except the execution."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def kept(tmp_path: Path) -> Path:
     return path
 
 
-def test_each_version_reports_what_it_would_run(kept: Path) -> None:
+def test_each_version_names_the_plan_it_would_run(kept: Path) -> None:
     said: list[str] = []
     found = examine(kept, target="h100", cudnn=["9.24"], step=said.append)
     assert found.interpreter is not None
@@ -56,7 +56,7 @@ def test_the_command_lists_and_examines(kept: Path) -> None:
     assert "cudnn-version-not-installed" in wrong.stderr
 
 
-def test_an_execution_of_the_frontend_is_seen_as_plan_and_addresses() -> None:
+def test_an_execution_of_the_frontend_is_recorded_as_plan_and_addresses() -> None:
     graph = cudnn.pygraph(
         io_data_type=cudnn.data_type.HALF,
         intermediate_data_type=cudnn.data_type.FLOAT,

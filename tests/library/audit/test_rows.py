@@ -1,4 +1,4 @@
-"""Compare sampled rows of attention in torch on the CPU with the reference: right ones pass, wrong ones fail."""
+"""Sampled rows of attention in torch, on the CPU, compared with the reference: right ones pass, others do not."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from cudnn_backend_py.audit.rows import FACTS, check_backward, check_forward  # 
 SEEDS = range(40)
 
 
-class Made:
-    """A random problem with its tensors and right results."""
+class Problem:
+    """A random problem, its tensors, and the right results."""
 
     def __init__(self, seed: int) -> None:
         draw = random.Random(seed)
@@ -67,17 +67,17 @@ class Made:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_right_results_are_right(seed: int) -> None:
-    made = Made(seed)
+def test_right_results_pass(seed: int) -> None:
+    made = Problem(seed)
     found = made.check(made.o, made.gradients)
     assert set(found) == {"o", "dq", "dk", "dv"}
     assert {name: x for name, x in found.items() if x[0]} == {}
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_tenth_too_much_is_wrong(seed: int) -> None:
-    """O is always checked; with many keys the bounds of its gradients' sums may be wider."""
-    made = Made(seed)
+def test_results_a_tenth_too_large_are_wrong(seed: int) -> None:
+    """O is always found; with many keys, the bound of its gradients may be wider."""
+    made = Problem(seed)
     wrong = 1.1 if made.kind is not torch.bfloat16 else 1.3
     found = made.check(made.o * wrong, made.gradients)
     assert found["o"][0] == (found["o"][FACTS.index("compared")] > 0)
@@ -85,7 +85,7 @@ def test_a_tenth_too_much_is_wrong(seed: int) -> None:
 
 @pytest.mark.parametrize("name", ["o", "dq", "dk", "dv"])
 def test_one_nan_is_found_wherever_it_is(name: str) -> None:
-    made = Made(3)
+    made = Problem(3)
     results = {"o": made.o.clone(), **{key: x.clone() for key, x in made.gradients.items()}}
     batch, heads, rows, _ = results[name].shape
     results[name][batch - 1, heads - 1, rows // 2, 3] = float("nan")
@@ -99,8 +99,8 @@ def test_one_nan_is_found_wherever_it_is(name: str) -> None:
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_nothing_is_brought_to_the_host(packed: bool) -> None:
-    """Tensors without data refuse every read, which on a GPU would wait for the stream."""
+def test_no_data_is_copied_to_the_host(packed: bool) -> None:
+    """Tensors without data refuse every read: on a GPU a read would wait for the stream."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     with FakeTensorMode():
@@ -120,7 +120,7 @@ def test_nothing_is_brought_to_the_host(packed: bool) -> None:
     assert {"o", "dq"} <= set(found)
 
 
-def test_packed_and_paged_rows_are_those_of_their_sequences() -> None:
+def test_packed_and_paged_rows_belong_to_their_sequences() -> None:
     torch.manual_seed(0)
     generator = torch.Generator()
     lengths = [40, 0, 64, 7]

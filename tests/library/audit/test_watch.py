@@ -1,4 +1,4 @@
-"""Tests of calls that are not sampled: they are counted, passed on unchanged, and invisible to compilers."""
+"""Calls that are not sampled: counted, passed on unchanged, and invisible to compilers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def qkv() -> list[Any]:
 @pytest.mark.parametrize(("every", "first"), [(1, 0), (7, 0), (7, 5), (1000, 3)])
 def test_all_calls_are_counted(every: int, first: int, tmp_path: Path) -> None:
     given = qkv()
-    with audit(folder=tmp_path, every=every, first=first, cost=1e-12) as report:  # nothing more is ever paid for
+    with audit(folder=tmp_path, every=every, first=first, cost=1e-12) as report:  # no further sample is ever paid for
         for _ in range(50):
             F.scaled_dot_product_attention(*given, is_causal=True)
     assert report.calls == 50
@@ -39,7 +39,7 @@ def test_all_calls_are_counted(every: int, first: int, tmp_path: Path) -> None:
     assert dict(report.unjudged) == ({"tensors are not on a GPU": first} if first else {})
 
 
-def test_a_pause_sees_and_pays_nothing(tmp_path: Path) -> None:
+def test_a_pause_counts_and_pays_nothing(tmp_path: Path) -> None:
     report = AuditReport()
     watch = Watch(1, 1e-12, CaseFolder(tmp_path), report)
     original = F.scaled_dot_product_attention
@@ -65,7 +65,7 @@ def test_a_compiled_program_is_compiled_as_without_an_audit(tmp_path: Path) -> N
     def run(q: Any, k: Any, v: Any) -> Any:
         return F.scaled_dot_product_attention(q * 2, k, v, is_causal=True) + 1
 
-    given, told = qkv(), []
+    given, compilations = qkv(), []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's own
         for audited in (False, True):
@@ -78,10 +78,10 @@ def test_a_compiled_program_is_compiled_as_without_an_audit(tmp_path: Path) -> N
                 assert report.calls == 0
             else:
                 results = [compiled(*given) for _ in range(3)]
-            told.append((dict(counters["frames"]), counters["stats"]["unique_graphs"]))
+            compilations.append((dict(counters["frames"]), counters["stats"]["unique_graphs"]))
             assert all(torch.equal(result, results[0]) for result in results)
         torch._dynamo.reset()
-    assert told[0] == told[1]
+    assert compilations[0] == compilations[1]
 
 
 def mixed(a: int, /, b: int, c: int = 3, *d: int, e: int, f: int = 6, **g: int) -> tuple[Any, ...]:

@@ -1,5 +1,5 @@
-"""What is measured, where there is no GPU: the shapes, C loop, judgement and tables of ``python -m benchmarks``, and a
-little of what it measures.
+"""Benchmarks without a GPU: the shapes, C loop, acceptance and tables of ``python -m benchmarks``, and a
+few of its measurements.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def graph_on(target: Any, problem: Attention, direction: Any) -> Graph:
     return build_graph(problem, direction, target.library.version, target.sm)
 
 
-def test_twenty_shapes_cover_what_they_should() -> None:
+def test_twenty_shapes_cover_the_options() -> None:
     assert len({format_problem(shape) for shape in SHAPES}) == len(SHAPES) == 20
     assert {shape.seq_q for shape in SHAPES} >= {512, 16384}
     types = {DataType.HALF, DataType.BFLOAT16}
@@ -61,7 +61,7 @@ def test_twenty_shapes_cover_what_they_should() -> None:
 
 
 def test_a_fresh_process_builds_the_small_problem(h100: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has the sizes as plain numbers, so that our package is not imported before its clock starts."""
+    """It has the sizes as plain numbers, so that none of our modules is imported before its clock starts."""
     if "torch" not in sys.modules:
         monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))  # only imported here
     fresh_process = importlib.import_module("benchmarks.fresh_process")
@@ -80,7 +80,7 @@ def test_flops_are_those_of_the_formula() -> None:
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-def test_cudnn_accepts_every_shape(h100: Any, direction: Any) -> None:
+def test_cudnn_supports_every_shape(h100: Any, direction: Any) -> None:
     refused = [
         format_problem(shape)
         for shape in (SMALL, *SHAPES)
@@ -98,7 +98,7 @@ def test_tag_of_a_config_names_it(h100: Any) -> None:
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-def test_our_frontend_builds_what_is_measured(h100: Any, direction: Any) -> None:
+def test_our_frontend_builds_the_measured_graphs(h100: Any, direction: Any) -> None:
     problem = replace(SMALL, stats=direction == "forward")
     graph, tensors = build(frontend, DescribedHandle(h100), problem, direction)
     assert set(tensors) == set("qkvo") | {"stats"} | ({"do", "dq", "dk", "dv"} if direction == "backward" else set())
@@ -119,7 +119,7 @@ def test_our_frontend_builds_packed_sequences(h100: Any, direction: Any) -> None
         assert tuple(tensors[name].get_dim()) == problem.dims(name)
 
 
-def test_our_frontend_builds_what_decodes_from_pages(h100: Any) -> None:
+def test_our_frontend_builds_decoding_from_pages(h100: Any) -> None:
     size = {"batch": 64, "heads": 12, "seq_q": 1, "seq_kv": 1280, "head_dim": 64}
     problem = Attention(**size, padding=True, page_size=64, pages_k=1280, pages_v=1280)
     graph, tensors = build(frontend, DescribedHandle(h100), problem, "forward")
@@ -138,14 +138,14 @@ def test_c_loop_makes_its_calls() -> None:
     assert calls == [(1, 2, 3)] * 5
 
 
-def test_c_loop_answers_the_status_of_a_call_that_fails() -> None:
+def test_c_loop_returns_the_status_of_a_failing_call() -> None:
     """cuDNN itself refuses a null handle."""
     execute = ctypes.cast(library().unchecked("cudnnBackendExecute"), ctypes.c_void_p)
     status = -compiled_library().cudnn_backend_py_loop(execute, None, None, None, 5)
     assert 2000 <= status < 3000  # CUDNN_STATUS_BAD_PARAM*
 
 
-# what is accepted, and how it is reported
+# acceptance and report
 
 
 def timing(median: float, spread: float = 0.0) -> dict[str, float]:
@@ -229,8 +229,8 @@ def test_another_plan_than_the_frontends_is_not_compared() -> None:
     assert passed(made)["GPU: shapes that differ from cudnn-frontend, same plan"] is False
 
 
-def test_a_difference_beyond_noise_is_what_tuning_accepts_for_one() -> None:
-    """The difference is two percent and both spreads: the quartiles of each are one percent apart."""
+def test_a_difference_beyond_noise_is_defined_as_in_tuning() -> None:
+    """Two percent, and both spreads: the quartiles of each differ by a percent."""
     name = "GPU: shapes that differ from cudnn-frontend, same plan"
     for median, spread, differs in ((97.5, 0.0, True), (98.5, 0.0, False), (97.5, 1.5, False), (102.5, 0.0, True)):
         made = record()
@@ -238,20 +238,20 @@ def test_a_difference_beyond_noise_is_what_tuning_accepts_for_one() -> None:
         assert passed(made)[name] is not differs, (median, spread)
 
 
-def test_a_plan_next_to_itself_does_not_differ() -> None:
-    """The limit comes from all plans of a run on an H200 next to the same plans of cudnn-frontend."""
+def test_a_plan_compared_with_itself_does_not_differ() -> None:
+    """The limit comes from a run on an H200: all plans compared with the same ones of cudnn-frontend."""
     made = read_record("bench-h200-cudnn-9.19.0.json")
     judged = {item["name"]: item["value"] for item in judge(made)}
     assert judged["GPU: shapes that differ from cudnn-frontend, same plan"] == 0
     assert judged["GPU: shapes where autotuned is slower than the first choice"] == 0
 
 
-def test_what_was_not_measured_neither_passes_nor_fails() -> None:
+def test_missing_measurements_neither_pass_nor_fail() -> None:
     empty = {"problem": format_problem(SMALL), "c loop": "not measured", "forward": {}, "backward": {}}
     assert set(passed(record(host=empty, ragged={}, gpu=[], fresh={})).values()) == {None}
 
 
-def test_tables_and_lines_report_the_figures() -> None:
+def test_tables_and_lines_show_the_figures() -> None:
     made = record()
     made["accepted"] = judge(made)
     out = io.StringIO()
@@ -286,7 +286,7 @@ def measured(tmp_path: Path, name: str, *options: str) -> Any:
     return json.loads(output.read_text())
 
 
-def test_matrix_is_resumed_where_it_was_killed(tmp_path: Path) -> None:
+def test_matrix_is_resumed_after_a_kill(tmp_path: Path) -> None:
     found = measured(tmp_path, "matrix", "--rounds", "1", "--targets", "sm90", "--versions", library().version_text)
     assert found["schema"] == "cudnn-backend-py/matrix"
     assert found["environment"]["cudnn"] == library().version_text

@@ -1,4 +1,4 @@
-"""Tests of the benchmark of many shapes without a GPU: its shapes, arguments and report."""
+"""Benchmarks of many shapes without a GPU: the shapes, acceptance and reports."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def passed(made: dict[str, Any], accepted: Any) -> dict[str, bool | None]:
     return {item["name"]: item["passed"] for item in judge(made, accepted)}
 
 
-# which shapes
+# the shapes
 
 
-def test_the_grid_covers_what_it_should() -> None:
+def test_the_grid_covers_the_options() -> None:
     shapes = list(grid.grid_shapes())
     assert len({format_problem(shape) for shape in shapes}) == len(shapes) > 25
     assert {(shape.head_dim, shape.causal) for shape in shapes} == {(d, c) for d in (64, 128) for c in (True, False)}
@@ -47,7 +47,7 @@ def test_random_shapes_are_different_and_bounded() -> None:
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-def test_cudnn_accepts_random_shapes(direction: Any) -> None:
+def test_cudnn_supports_random_shapes(direction: Any) -> None:
     target = open_target("h200")
     for shape in shape_classes.random_shapes(5):
         assert (
@@ -68,10 +68,10 @@ def test_classes_of_new_shapes_begin_with_the_largest() -> None:
     assert len(any_shape.new_shapes(most + 1)) == most
 
 
-# what is accepted, and how it is reported
+# acceptance and report
 
 
-def test_the_fastest_and_what_is_as_fast() -> None:
+def test_the_fastest_and_equally_fast_ones_are_listed() -> None:
     assert grid.fastest({"a": timing(10.0), "b": timing(10.1), "c": timing(12.0)}) == ["a", "b"]
     assert grid.fastest({}) == []
 
@@ -163,7 +163,7 @@ def trained(step: float, first: float, losses: list[float]) -> dict[str, Any]:
     return {"packed": epochs, "padded": epochs, "serving": served, "serving, captured": served}
 
 
-def test_the_model_is_accepted_by_its_peers() -> None:
+def test_the_model_is_accepted_by_comparison() -> None:
     made: dict[str, Any] = {"parameters": 1, "makers": {"torch flash": trained(10.0, 1.0, [5.0, 4.0])}}
     assert set(passed(made, model.ACCEPTED).values()) == {None}
     made["makers"] |= {"ours, adaptive": trained(9.0, 1.0, [5.01, 4.0]), "torch cudnn": trained(9.0, 9.0, [5.0, 4.0])}
@@ -175,8 +175,8 @@ def test_the_model_is_accepted_by_its_peers() -> None:
     assert not passed(made, model.ACCEPTED)["packed: losses apart from those of torch flash"]
 
 
-def test_a_maker_that_was_ended_is_compared_no_further() -> None:
-    """An unfinished first epoch gives no figure; torch's cuDNN took at least the given time."""
+def test_an_ended_provider_is_not_compared_further() -> None:
+    """A first epoch that was ended is no figure; one of torch's cuDNN took at least its time limit."""
     made: dict[str, Any] = {"parameters": 1, "makers": {"torch flash": trained(10.0, 1.0, [5.0, 4.0])}}
     made["makers"] |= {"ours, adaptive": trained(9.0, 1.0, [5.0, 4.0]), "torch cudnn": trained(9.0, 9.0, [5.0, 4.0])}
     made["makers"]["torch cudnn"] |= {"serving": {"loss": 7.0}, "packed": trained(9.0, 9.0, [5.0, 9.0])["padded"]}
@@ -189,7 +189,7 @@ def test_a_maker_that_was_ended_is_compared_no_further() -> None:
     assert passed(made, model.ACCEPTED)["packed: first epoch, ours, adaptive / torch cudnn"] is None
 
 
-def test_what_was_not_measured_is_reported() -> None:
+def test_missing_measurements_are_reported() -> None:
     made: dict[str, Any] = {"parameters": 1, "makers": {"cudnn-frontend": {"not measured": "it is not installed"}}}
     assert set(passed(made, model.ACCEPTED).values()) == {None}
     assert model.model_table(made).row_count == 20

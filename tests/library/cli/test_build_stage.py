@@ -1,4 +1,4 @@
-"""Tests of the build stage: a failed compilation has a cause, and remedies named with a build were built."""
+"""The build as a stage: a plan that does not compile has a cause, and a remedy named with a build was built."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from tests.support.child import children_cpu_s
 from tests.support.zoo import ZOO
 
 MODES = ("A", "FALLBACK")
-SECONDS = 40.0  # of processors, a bound for any machine, however busy; the time is printed
+SECONDS = 40.0  # limit of processor time for any machine, however busy; the time is printed
 MXFP8 = find_case("mxfp8 d512")
 
 
 def too_wide() -> Graph:
-    """Return a graph that passes its support check on sm_100, but has no plan that compiles."""
+    """Return a graph that passes its support check on sm_100, but its only plan does not compile."""
     return backward(head_dim=256)
 
 
@@ -83,18 +83,18 @@ def test_plan_that_does_not_compile_has_a_cause(
     assert judge.run_query(Query(offered[cause.remedy.removesuffix(" (idea)")], "sm100", build=True)).supported
 
 
-def test_variations_that_are_built_are_reported_before(judge: Judge) -> None:
-    """Progress lines show stages, and a time limit applies to a stage."""
+def test_variations_are_announced_before_their_build(judge: Judge) -> None:
+    """They are shown by a progress line; and a time limit is one of a stage."""
     steps: list[str] = []
-    with Judge(step=steps.append) as told:
-        told.run_query(Query(too_wide(), "sm100", build=True))
+    with Judge(step=steps.append) as judge_with_steps:
+        judge_with_steps.run_query(Query(too_wide(), "sm100", build=True))
     numbers = [int(step.split()[3]) for step in steps if step.startswith("plan, of variation ")]
     assert numbers == list(range(1, len(numbers) + 1))
     assert len(numbers) > 1
 
 
-def test_remedy_is_built_where_a_build_is_requested(judge: Judge) -> None:
-    """192 padded to 256 passes the support check but does not compile; 192 with 128 for V does both."""
+def test_remedy_is_built_if_a_build_is_requested(judge: Judge) -> None:
+    """192 padded to 256 passes its support check and does not compile; 192 with 128 for V passes both."""
     padded = next(one for one in changes(backward(head_dim=192), ("pad_head_dim",)) if "256" in one.title)
     with using("sm100") as target:
         assert supports(padded.graph, target, MODES)
@@ -107,8 +107,8 @@ def test_remedy_is_built_where_a_build_is_requested(judge: Judge) -> None:
         assert "192 -> 128" in cause.remedy
 
 
-def test_crash_while_a_variation_is_built_costs_that_variation_only() -> None:
-    """V in row-major order crashes the process that compiles it, with cuDNN 9.28."""
+def test_crash_during_the_build_of_a_variation_loses_only_it() -> None:
+    """V in row-major order ends the process that compiles it, with cuDNN 9.28."""
     with using("sm100") as target:
         graph = next(
             one.graph for one in changes(too_wide(), ("layout",)) if one.title.startswith("v: strides -> row-major")
@@ -119,7 +119,7 @@ def test_crash_while_a_variation_is_built_costs_that_variation_only() -> None:
 
 
 def test_a_bounded_number_of_variations_is_built() -> None:
-    """The limit is independent of time: a plan that compiles counts as seven that do not."""
+    """Independent of their time: a plan that compiles counts as seven that do not."""
     with using("sm90") as target:
         case = Case((), forward(), target, MODES, budget=Budget(8))
         assert [case.run_query(forward()) for _ in range(3)] == [True, True, None]
@@ -128,8 +128,8 @@ def test_a_bounded_number_of_variations_is_built() -> None:
         assert [case.run_query(too_wide()) for _ in range(2)] == [False, None]
 
 
-def test_search_for_the_cause_that_is_too_slow_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message contains cuDNN's own text."""
+def test_too_slow_a_search_for_the_cause_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It returns cuDNN's reasons, which a line distinguishes from an answer."""
 
     def spin(*_given: object) -> bool:
         while True:
@@ -143,10 +143,10 @@ def test_search_for_the_cause_that_is_too_slow_is_reported(monkeypatch: pytest.M
     assert lines == ["time ran out: a variation of the graph took more than 1 s of the processor"]
 
 
-# whatif that is not finished
+# unfinished whatif
 
 
-def test_search_that_ran_out_of_time_claims_nothing(tmp_path: Path) -> None:
+def test_search_that_ran_out_of_time_makes_no_claim(tmp_path: Path) -> None:
     options, graph = ("--target", "sm90", "--no-build", "--budget=0"), "forward(head_dim=100)"
     done = command(tmp_path, "whatif", *options, graph=graph)
     assert done.exit_code == 2
@@ -174,7 +174,7 @@ def test_search_that_ran_out_of_time_claims_nothing(tmp_path: Path) -> None:
     assert search["continue"] == again.removeprefix("continue with: ")
 
 
-def test_no_variation_is_built_where_no_cause_is_requested() -> None:
+def test_no_variation_is_built_if_no_cause_is_requested() -> None:
     verdict = explain(too_wide(), "sm100", build=True, causes=False)
     assert verdict.outcome is Outcome.NOT_SUPPORTED
     assert verdict.cause is not None
@@ -224,8 +224,8 @@ def test_remedies_report_that_they_were_not_built(tmp_path: Path) -> None:
     assert "built]" not in done.stdout.replace("not built]", "")
 
 
-def test_modes_are_queried(judge: Judge, tmp_path: Path) -> None:
-    """FALLBACK alone supports no forward attention; the remedy applies to the queried modes."""
+def test_all_modes_are_queried(judge: Judge, tmp_path: Path) -> None:
+    """FALLBACK alone supports no forward attention; the remedy is for the queried modes."""
     assert whatif(forward(), "sm90", modes=("A",)) == []
     found = whatif(forward(head_dim=100), "sm90", modes=("A",), judge=judge)
     assert found
@@ -270,7 +270,7 @@ def test_graph_that_mode_a_supports_does_not_mention_fallback(judge: Judge, mode
     assert verdict.only_fallback is None
 
 
-def test_whatif_of_a_graph_that_only_fallback_supports(tmp_path: Path) -> None:
+def test_whatif_reports_a_graph_that_only_fallback_supports(tmp_path: Path) -> None:
     done = command(tmp_path, "whatif", "--target", "sm90", graph="doubles()")
     first, second = done.stdout.splitlines()
     assert first.startswith("SUPPORTED by FALLBACK only, mode A refuses (")
@@ -284,7 +284,7 @@ def test_whatif_of_a_graph_that_only_fallback_supports(tmp_path: Path) -> None:
 
 
 def test_older_version_is_named_only_if_it_was_queried(tmp_path: Path) -> None:
-    """Two products in F16x16 order were once supported on sm_80, but not on sm_89 with its smaller shared memory."""
+    """Two products in F16x16 order were once supported on sm_80, but not on sm_89, which has less shared memory."""
     removed = command(tmp_path, "explain", "-v", "--target", "sm80", graph="ZOO['two matmul, reordered, s 10']()")
     said = next(line for line in removed.stdout.splitlines() if line.startswith("remedy:"))
     version = re.search(r"use cuDNN (\S+) ", said)

@@ -1,4 +1,4 @@
-"""Tests of `cudnn-backend compare`: its contenders, its plans without a GPU, and its report."""
+"""`cudnn-backend compare` without a GPU: the compared cases, the plans, and the report."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def timing(median: float) -> dict[str, float]:
     return {"median_us": median, "low_us": median - 0.1, "high_us": median + 0.1, "samples": 9}
 
 
-# what is compared
+# compared cases
 
 
-def test_forty_shapes_are_compared_both_ways() -> None:
+def test_forty_shapes_are_compared_in_both_directions() -> None:
     shapes = list(compare.compared_shapes())
     assert len({format_problem(shape) for shape in shapes}) == len(shapes) == 40
     assert set(compare.grid_shapes()) < set(shapes)
@@ -90,9 +90,7 @@ def test_attention_that_could_not_be_rebuilt_is_named(tmp_path: Path) -> None:
         ({"causal": True, "seq_kv": 256, "alignment": "bottom_right"}, "causal from the bottom right"),
     ],
 )
-def test_what_torchs_backends_would_compute_otherwise_is_not_compared_with_them(
-    options: dict[str, Any], why: str
-) -> None:
+def test_problems_that_torchs_backends_compute_differently_are_not_compared(options: dict[str, Any], why: str) -> None:
     use = read_attention(sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, **options))
     assert use is not None
     plain, words = compare._to_plain_problem(use.problem)
@@ -100,7 +98,7 @@ def test_what_torchs_backends_would_compute_otherwise_is_not_compared_with_them(
     assert words.endswith(why)
 
 
-def test_a_plain_problem_is_the_one_its_graph_was_made_of() -> None:
+def test_a_plain_problem_equals_that_of_its_graph() -> None:
     for problem in compare.compared_shapes():
         use = read_attention(build_graph(problem, "forward", (9, 28, 0), 90))
         assert use is not None
@@ -110,7 +108,7 @@ def test_a_plain_problem_is_the_one_its_graph_was_made_of() -> None:
 # without a GPU
 
 
-def test_plans_are_named_for_a_described_gpu_and_the_command_agrees_again() -> None:
+def test_plans_are_named_for_a_described_gpu_and_reproducible() -> None:
     done = command(LOG, "--target", "h100", "--cudnn", OLDER, "--cudnn", "default", "--format", "json")
     assert done.code == 0, done.stderr
     record = json.loads(done.stdout)
@@ -134,8 +132,8 @@ def test_plans_are_named_for_a_described_gpu_and_the_command_agrees_again() -> N
     assert record["command"] in compare.as_markdown(record)
 
 
-def test_a_record_that_came_to_its_limit_is_gone_on_with(tmp_path: Path) -> None:
-    """Existing rows are kept; the others equal those of an uninterrupted run."""
+def test_a_record_that_reached_its_limit_is_continued(tmp_path: Path) -> None:
+    """Existing rows are kept; the others are equal to those of the whole run."""
     path, target = tmp_path / "record.json", ("--target", "h100", "--format", "json", "--output")
     assert command(LOG, *target, str(path)).code == 0
     whole = json.loads(path.read_text())
@@ -155,19 +153,19 @@ def test_a_record_that_came_to_its_limit_is_gone_on_with(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"rows": [{"shape": "b1"}], "seconds": 1, "command": "x"}', "\x00"])
-def test_what_is_not_a_record_is_not_gone_on_with(tmp_path: Path, text: str) -> None:
+def test_an_invalid_record_is_not_continued(tmp_path: Path, text: str) -> None:
     path = tmp_path / "record.json"
     path.write_text(text)
     with pytest.raises(UsageError, match="compare-resume"):
         compare.read_record(path)
 
 
-def test_each_row_is_reported_as_soon_as_it_is_there() -> None:
-    told: list[int] = []
+def test_each_row_is_reported_at_once() -> None:
+    shown: list[int] = []
     record = compare.compare(
-        compare.Comparison(LOG, target="h100"), keep=lambda so_far: told.append(len(so_far["rows"]))
+        compare.Comparison(LOG, target="h100"), keep=lambda so_far: shown.append(len(so_far["rows"]))
     )
-    assert told == list(range(1, len(record["rows"]) + 1))
+    assert shown == list(range(1, len(record["rows"]) + 1))
 
 
 def test_without_a_gpu_times_are_refused() -> None:
@@ -193,7 +191,7 @@ def test_wrong_uses_are_named(arguments: list[str], words: str) -> None:
     assert words in done.stderr
 
 
-def test_a_version_reports_what_it_refuses_and_lives_on(tmp_path: Path) -> None:
+def test_a_version_reports_refusals_and_continues(tmp_path: Path) -> None:
     refused = sdpa_forward(batch=1, heads=1, seq_q=64, head_dim=20)
     taken = sdpa_forward(batch=1, heads=1, seq_q=64, head_dim=64)
     save_graph(taken, tmp_path / "taken.json")
@@ -208,7 +206,7 @@ def test_a_version_reports_what_it_refuses_and_lives_on(tmp_path: Path) -> None:
 
 
 def test_the_first_configs_are_those_that_can_be_built() -> None:
-    """The first config of this graph passes the check but does not compile."""
+    """The first config of this graph passes the check, but does not compile."""
     target = shared_target("h100")
     question = OperationGraph(random_graph(19, "pointwise", version=(9, 14, 0)), target)
     configs = candidates(question, Selection()).configs[:3]
@@ -219,7 +217,7 @@ def test_the_first_configs_are_those_that_can_be_built() -> None:
     assert [plan.tag for plan in _build_first(configs, 1)] == tags[:1]
 
 
-# how it is reported
+# report
 
 
 def a_record() -> dict[str, Any]:
@@ -231,20 +229,20 @@ def a_record() -> dict[str, Any]:
     return record | {"torch": "2.11", "date": "2026-11-22", "cases": 3, "command": "cudnn-backend compare --rounds=9"}
 
 
-def test_a_record_is_reported_with_versions_plans_and_its_command() -> None:
+def test_a_record_is_shown_with_versions_plans_and_its_command() -> None:
     text = compare.as_text(a_record())
     assert "10.0 *" in text
     assert "10.1 *" in text
     assert "15.0 *" not in text
-    for told in (text, compare.as_markdown(a_record())):
+    for shown in (text, compare.as_markdown(a_record())):
         for words in ("cuDNN 9.19.0 and 9.28.0", "torch 2.11", "eng2", "cudnn-backend compare --rounds=9"):
-            assert words in told
-        assert "no GPU (b1 forward)" in told
-        assert "2 of 3 cases were not begun" in told
+            assert words in shown
+        assert "no GPU (b1 forward)" in shown
+        assert "2 of 3 cases were not begun" in shown
     assert "| 15.0 / 20.0 |" in compare.as_markdown(a_record())
 
 
-def test_another_config_is_reported_only_where_it_is_faster_beyond_noise() -> None:
+def test_another_config_is_shown_only_if_it_is_faster_beyond_noise() -> None:
     first, same, faster = ({"tag": name, "gpu": timing(us)} for name, us in (("a", 10.0), ("b", 9.95), ("c", 8.0)))
     assert [suffix for suffix, _ in compare._select_first_and_best([first, same])] == [""]
     assert [(suffix, one["tag"]) for suffix, one in compare._select_first_and_best([first, same, faster])] == [
@@ -254,9 +252,7 @@ def test_another_config_is_reported_only_where_it_is_faster_beyond_noise() -> No
     assert list(compare._select_first_and_best([])) == []
 
 
-def test_absence_of_matplotlib_is_reported_before_anything_is_measured(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_absence_of_matplotlib_is_reported_before_measuring(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     monkeypatch.setattr(compare, "compare", lambda *_, **__: pytest.fail("it was measured"))
     with pytest.raises(EnvironmentNotReady, match="matplotlib-missing"):
@@ -265,8 +261,8 @@ def test_absence_of_matplotlib_is_reported_before_anything_is_measured(
         compare.draw(a_record(), tmp_path / "x.svg")
 
 
-def test_why_a_backend_of_torch_is_not_for_a_problem_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """torch warns of each reason before it raises; this replacement has no GPU to refuse."""
+def test_reasons_of_unsuitable_torch_backends_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch warns of each reason before it raises; a substitute for it, which has no GPU to refuse."""
 
     class Tensor:
         def detach(self) -> Tensor:

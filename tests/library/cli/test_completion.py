@@ -1,4 +1,4 @@
-"""Tests of shell completion with the installed cuDNN versions."""
+"""Completion with the installed cuDNN versions."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tests.support.child import OLDER
 def test_installed_versions_are_completed_the_newest_first() -> None:
     chosen = get_completion_class("bash")
     assert chosen is not None
-    asked = chosen(main, {}, "cudnn-backend", "_CUDNN_BACKEND_COMPLETE")
+    completion = chosen(main, {}, "cudnn-backend", "_CUDNN_BACKEND_COMPLETE")
     for line in ("explain g.json --cudnn", "matrix g.json --cudnn", "cudnn remove"):
-        found = [one.value for one in asked.get_completions(line.split(), "9.")]
+        found = [one.value for one in completion.get_completions(line.split(), "9.")]
         installed = list_installed()
         assert set(found) == {name for one in installed for name in (one.short, one.name)}
         assert found[0] == installed[-1].short

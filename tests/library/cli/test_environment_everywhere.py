@@ -1,6 +1,6 @@
-"""Every entry point must name an environment problem: doctor, whatif, matrix, log, build, selection, frontend.
+"""Every entry point reports an environment problem: doctor, whatif, matrix, log, build, plan selection, frontend.
 
-Each question is queried in a child with libraries that are mixed or lack something; nothing is faked but the files.
+Each query runs in a child with libraries that are mixed or incomplete; only files are changed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def older() -> Path:
 
 @pytest.fixture
 def mixed(tmp_path: Path) -> dict[str, str]:
-    """Return the environment of a child with engines of another cuDNN version."""
+    """Return the environment of a child with a cuDNN that has engines of another version."""
     source = Path(next(place.path for place in cudnn_places() if place.path is not None)).parent
     folder = tmp_path / "lib"
     folder.mkdir()
@@ -52,7 +52,7 @@ def mixed(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def no_nvrtc(tmp_path: Path) -> dict[str, str]:
-    """Return the environment of a child with an invalid NVRTC library."""
+    """Return the environment of a child with a cuDNN that needs NVRTC and finds an invalid library."""
     (tmp_path / "nothing.c").write_text("int nothing;")
     built = tmp_path / "libnvrtc.so.12"
     command = ["cc", "-shared", "-fPIC", f"-Wl,-soname,{built.name}", "-o", built, tmp_path / "nothing.c"]
@@ -72,7 +72,7 @@ def command(environment: dict[str, str], *arguments: str) -> Finished:
 
 
 @pytest.mark.parametrize("broken", ["mixed", "no_nvrtc"])
-def test_commands_name_the_known_issue_and_judge_nothing(
+def test_commands_name_the_problem_and_judge_nothing(
     broken: str, graph_file: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     environment = {**request.getfixturevalue(broken), "XDG_CACHE_HOME": str(tmp_path / "answers"), "COLUMNS": "1000"}
@@ -86,7 +86,7 @@ def test_commands_name_the_known_issue_and_judge_nothing(
         ("matrix", graph_file, "--target", "sm90", *versions),
         ("matrix", "--since", graph_file, "--target", "sm90", *versions),
     ):
-        if "--here" in arguments:  # which loads the library in the process that is queried
+        if "--here" in arguments:  # which loads the library in its own process
             done = command(environment, *arguments)
         else:
             result = CliRunner().invoke(main, arguments, env=environment, catch_exceptions=False)
@@ -95,13 +95,13 @@ def test_commands_name_the_known_issue_and_judge_nothing(
         assert done.code == 2, arguments
         assert "SUPPORTED" not in done.stdout, arguments
     shown = json.loads(command(environment, "doctor", "--format", "json").stdout)
-    named = {fault["code"]: fault for fault in shown["environment"]}
+    named = {problem["code"]: problem for problem in shown["environment"]}
     assert named[code]["prevents"] == "verdicts"
     assert words in named[code]["headline"]
     assert f"cannot judge until this is fixed: {named[code]['headline']}" in command(environment, "doctor").stdout
 
 
-def test_a_log_is_explained_with_the_known_issue(mixed: dict[str, str]) -> None:
+def test_a_log_is_explained_with_the_problem(mixed: dict[str, str]) -> None:
     done = command(mixed, "log", str(LOGS / "torch-attention-9.19.0.log.gz"), "-v", "--target", "sm90")
     assert MIXED[1] in done.stdout
     assert done.code == 2
@@ -124,15 +124,15 @@ try:
     g.build([cudnn.heur_mode.A])
 except cudnnGraphNotSupportedError as error:
     print(error.code, error.headline, error.sections["fix"])
-for ask in (lambda: build(graph, "sm90", cache=False), lambda: select(graph, "sm90")):
+for run_query in (lambda: build(graph, "sm90", cache=False), lambda: select(graph, "sm90")):
     try:
-        ask()
+        run_query()
     except errors.CudnnBackendError as error:
         print(error.code, error.headline, error.sections["fix"])
 """
 
 
-def test_graphs_of_the_frontend_and_plans_name_the_known_issue(no_nvrtc: dict[str, str]) -> None:
+def test_graphs_of_the_frontend_and_plans_name_the_problem(no_nvrtc: dict[str, str]) -> None:
     lines = run_code(FRONTEND, environment=no_nvrtc).stdout.splitlines()
     assert len(lines) == 3
     for line in lines:
@@ -150,7 +150,7 @@ except errors.EnvironmentNotReady as error:
 """
 
 
-def test_what_no_plan_builds_for_is_the_environments(tmp_path: Path) -> None:
+def test_a_failure_to_build_any_plan_is_an_environment_problem(tmp_path: Path) -> None:
     """NVRTC without its builtins passes every support check."""
     from cudnn_backend_py.native.find import nvrtc_places
 
@@ -173,7 +173,7 @@ main()
 """
 
 
-def test_info_accepts_the_standard_library_alone() -> None:
+def test_info_needs_only_the_standard_library() -> None:
     for style in ("text", "json"):
         done = run_python(["-c", ALONE, "doctor", "--format", style])
         assert done.code == 0, done.stderr
@@ -188,7 +188,7 @@ def test_info_accepts_the_standard_library_alone() -> None:
         assert "Traceback" not in done.stderr
 
 
-def test_a_living_judge_sees_that_another_library_is_requested(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_running_judge_notices_another_requested_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDNN_BACKEND_LIBRARY", raising=False)
     question = Query(control_graph(), "sm90")
     with Judge() as judge:

@@ -1,4 +1,4 @@
-"""Every command with every kind of bad input must end with code 0, 1, 2 or 130, without a traceback."""
+"""Every command with every kind of invalid input: exit code 0, 1, 2 or 130, no traceback, no control characters."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GRAPH = "examples/forum_two_matmul.py"
 
 
 def leaves(group: click.Group, *before: str) -> Iterator[tuple[str, click.Command]]:
-    """Yield every command of a group and its subgroups, with its words."""
+    """Yield every command of a group and of its nested groups, by its text."""
     for name, command in group.commands.items():
         if isinstance(command, click.Group):
             yield from leaves(command, *before, name)
@@ -49,7 +49,7 @@ def run(arguments: list[str]) -> Result:
 
 
 def check_ending(done: Result, arguments: list[str], expected: int | None) -> None:
-    """Check what must be true after every command line."""
+    """Check the conditions for every command line."""
     what = f"{arguments}: exit code {done.exit_code}\n{done.output}"
     assert done.exit_code in (0, 1, 2, 130), what
     assert expected in (None, done.exit_code), what
@@ -69,7 +69,7 @@ def test_every_command_has_a_row() -> None:
 
 
 @pytest.mark.parametrize("command", LINES)
-def test_bad_input(command: str, folder: Path) -> None:
+def test_bad_input_has_its_exit_code(command: str, folder: Path) -> None:
     for arguments, code in LINES[command]:
         check_ending(run(arguments), arguments, code)
         assert not Path(HIT).exists(), f"{arguments} ran a file that is data"
@@ -102,7 +102,7 @@ RAISED: dict[BaseException, int] = {
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_whatever_is_raised(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_exception_has_its_exit_code(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for error, code in RAISED.items():
 
         def fail(error: BaseException = error, **_: object) -> None:
@@ -118,7 +118,7 @@ def test_whatever_is_raised(command: str, monkeypatch: pytest.MonkeyPatch) -> No
         assert bool(done.stderr) is not silent, error
 
 
-def test_a_known_issue_of_ours_is_named_and_its_traceback_can_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_error_is_named_and_its_traceback_is_available(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> None:
         raise IndexError("list index out of range")
 
@@ -144,7 +144,7 @@ def test_answers_have_their_codes(folder: Path) -> None:
         assert Path("out").stat().st_size > 100
 
 
-def test_a_graph_file_shows_where_it_failed(folder: Path) -> None:
+def test_the_line_of_a_failing_graph_file_is_shown(folder: Path) -> None:
     Path("g.py").write_text("import beside\nprint('hello')\n\ndef graph():\n    return beside.make()\n")
     Path("beside.py").write_text("def make():\n    return 1 / 0\n")
     done = run(["explain", "g.py", "--target", "sm80", "--format", "json"])
@@ -158,7 +158,7 @@ def test_a_graph_file_shows_where_it_failed(folder: Path) -> None:
     assert "beside" not in sys.modules
 
 
-def test_modules_next_to_a_graph_file_take_no_ones_place(tmp_path: Path) -> None:
+def test_modules_next_to_a_graph_file_replace_no_others(tmp_path: Path) -> None:
     for name in ("json", "numpy", "random", "cudnn_backend_py", "colorsys"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('taken')")
     (tmp_path / "g.py").write_text(
@@ -210,7 +210,7 @@ def process(*arguments: str, shell: str = '"$@"', **environment: str) -> subproc
         ('LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 "$@"', 0, ""),
     ],
 )
-def test_where_the_output_is_dropped(shell: str, code: int, said: str) -> None:
+def test_output_is_on_the_right_stream(shell: str, code: int, said: str) -> None:
     done = process("target", "show", "l40s", shell=shell)
     assert (done.returncode, done.stderr.partition("\n")[0]) == (code, said)
 
@@ -223,7 +223,7 @@ def test_text_beyond_the_locale_is_escaped(tmp_path: Path) -> None:
     assert "gr\\xf6\\xdfe.json is no JSON" in done.stderr or "gr\\udcc3" in done.stderr
 
 
-def test_another_cudnn_ends_as_this_one_does() -> None:
+def test_another_cudnn_has_the_same_exit_codes() -> None:
     assert process("explain", GRAPH, "--cudnn", "9.19.0", "--target", "l40s").returncode == 1
     assert process("explain", "no such.json", "--cudnn", "9.19.0").returncode == 2
     missing = process("explain", GRAPH, "--cudnn", "9.99.0")

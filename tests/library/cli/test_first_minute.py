@@ -1,4 +1,4 @@
-"""Tests of a user's first minute: short verdicts, logged programs, doctor, caches, cuDNN's log in every command."""
+"""First use: short verdicts, programs with cuDNN's log, doctor, caches, the log in every command."""
 
 from __future__ import annotations
 

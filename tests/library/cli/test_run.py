@@ -1,4 +1,4 @@
-"""Tests of ``run`` without a GPU: inputs, plans it would run, overrides, batch files, formats, exit codes."""
+"""``run`` without a GPU: its inputs, the planned runs, overrides, batch files, formats, exit codes."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def matmul(tmp_path: Path) -> Path:
 
 
 def test_for_a_described_gpu_nothing_is_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The inputs alone would take 8 GB, the scores 1 TB."""
+    """The inputs alone would need 8 GB, the scores 1 TB."""
     graph = attention.sdpa_forward(batch=32, heads=32, seq_q=65536, head_dim=128)
     for name in ("make_inputs", "load_arrays", "expect"):
         monkeypatch.setattr(trial_module, name, None)
@@ -76,14 +76,14 @@ def test_for_a_described_gpu_nothing_is_computed(tmp_path: Path, monkeypatch: py
         tracemalloc.stop()
 
 
-def test_a_described_gpu_reports_what_would_be_run(matmul: Path) -> None:
+def test_for_a_described_gpu_the_planned_runs_are_shown(matmul: Path) -> None:
     done = run(matmul, "--target", "h100", "--configs", "2")
     assert done.exit_code == 2
     assert "would run eng" in done.stdout
     assert "reads a f16[2,128,64], b f16[2,64,256], bias f16[1,1,256]" in done.stdout
     assert "writes gelu_fwd f16[2,128,256]\n" in done.stdout
     (found,) = trials(matmul, "--target", "h100", "--configs", "2")
-    (output,) = found["outputs"]  # nothing is interpreted for what is compared with nothing
+    (output,) = found["outputs"]  # outputs without a comparison are not interpreted
     assert output == {"name": "gelu_fwd", "type": "f16[2,128,256]", "elements": 65536} | dict.fromkeys(
         ("compared", "median_bound", "largest_bound")
     )
@@ -94,8 +94,8 @@ def test_a_described_gpu_reports_what_would_be_run(matmul: Path) -> None:
     assert run(*words[2:]).exit_code == 2
 
 
-def test_a_graph_that_cudnn_refuses_is_refused_as_it_is(tmp_path: Path) -> None:
-    """Invalid input is not corrected, and counts as an error rather than a failed run."""
+def test_a_graph_that_cudnn_refuses_is_refused_unchanged(tmp_path: Path) -> None:
+    """It is not fixed before, and it is no failure."""
     data = graph_to_json(BUILT["convolution forward"].make())
     for one in data["tensors"]:
         if one["dims"] == [4, 64, 28, 28]:
@@ -153,7 +153,7 @@ def test_several_data_make_several_trials(matmul: Path, tmp_path: Path) -> None:
     assert "2 trials: 2 not run" in done.stdout
 
 
-def test_batch_files_hold_a_command_line_a_line(matmul: Path, tmp_path: Path) -> None:
+def test_batch_files_have_a_command_line_per_line(matmul: Path, tmp_path: Path) -> None:
     batch = tmp_path / "all.txt"
     batch.write_text("# two of them\nmatmul.json --data integers --seed 7\n\nmatmul.json --dims a=1,64,64 # small\n")
     found = trials("--batch", batch, "--target", "h100", "--seed", "2")
@@ -195,12 +195,12 @@ def test_batch_lines_may_name_a_cudnn_and_so_do_lines_to_reproduce(matmul: Path,
         assert (done.exit_code, "line 1: --" in done.output) == (2, True)
 
 
-def test_a_batch_file_names_graphs_and_data_next_to_it(
+def test_paths_in_a_batch_file_are_relative_to_it(
     matmul: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     np.savez(tmp_path / "mine.npz", a=np.ones((2, 128, 64)))
     (tmp_path / "all.txt").write_text("matmul.json --data mine.npz --data uniform\n")
-    (tmp_path / "uniform").mkdir()  # not what is meant
+    (tmp_path / "uniform").mkdir()  # not the intended one
     monkeypatch.chdir("/")
     found = trials("--batch", tmp_path / "all.txt", "--target", "h100", "--configs", "1")
     assert [(item["state"], item["data"]) for item in found] == [
@@ -209,8 +209,8 @@ def test_a_batch_file_names_graphs_and_data_next_to_it(
     ]
 
 
-def test_one_graph_of_a_log_that_cannot_be_had_costs_only_itself(matmul: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One graph is truncated in the log, and one lacks the tensor to change."""
+def test_an_unreadable_graph_of_a_log_does_not_stop_the_others(matmul: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is incomplete in the log, and one without the name to be changed."""
     whole = BUILT["matmul"].make()
     other = BUILT["reduction"].make()
     in_log: list[tuple[int | None, Graph | GraphError]] = [
@@ -252,13 +252,13 @@ def test_a_gpu_described_in_a_file_is_named_by_it_in_the_line_that_runs_it_again
     assert again["configs"] == [{**config, "mode": "named"}]
 
 
-def test_an_unknown_target_is_answered_with_those_that_are_known(matmul: Path) -> None:
+def test_an_unknown_target_is_refused_with_the_known_ones(matmul: Path) -> None:
     (found,) = trials(matmul, "--target", "nope")
     assert found["words"].startswith("unknown-target")
     assert "b200" in found["words"]
 
 
-def test_a_graph_that_cannot_be_had_is_one_failure(matmul: Path, tmp_path: Path) -> None:
+def test_an_unreadable_graph_is_one_failure(matmul: Path, tmp_path: Path) -> None:
     found = trials(matmul, tmp_path / "none.json", matmul, "--target", "h100", "--dims", "a=0,0,0")
     assert [item["state"] for item in found] == ["not run", "failed", "not run"]
     assert "there is no file" in found[1]["words"]
@@ -272,13 +272,13 @@ def test_a_graph_that_cannot_be_had_is_one_failure(matmul: Path, tmp_path: Path)
         ("--limit", "0"),
     ],
 )
-def test_wrong_arguments_are_exit_code_2(arguments: tuple[str, ...], matmul: Path) -> None:
+def test_wrong_arguments_have_exit_code_2(arguments: tuple[str, ...], matmul: Path) -> None:
     done = run(*([matmul, "--target", "h100"] if arguments else []), *arguments)
     assert done.exit_code == 2
     assert "Traceback" not in done.output
 
 
-def test_junit_and_output(matmul: Path, tmp_path: Path) -> None:
+def test_junit_and_output_are_written(matmul: Path, tmp_path: Path) -> None:
     path = tmp_path / "out.xml"
     assert run(matmul, "--target", "h100", "--format", "junit", "--output", path).exit_code == 2
     (case,) = ET.parse(path).getroot().iter("testcase")
@@ -286,7 +286,7 @@ def test_junit_and_output(matmul: Path, tmp_path: Path) -> None:
     assert case.find("error") is not None
 
 
-# what a GPU would have said
+# results of a GPU
 
 
 def trial(**facts: Any) -> Trial:
@@ -332,7 +332,7 @@ def test_results_are_reported(
 # the Python function and its child processes
 
 
-def test_run_graph_refuses_what_it_cannot_do() -> None:
+def test_run_graph_refuses_unsupported_arguments() -> None:
     graph = BUILT["matmul"].make()
     with pytest.raises(EnvironmentNotReady):
         run_graph(graph)
@@ -356,7 +356,7 @@ def test_one_config_is_named_by_its_tag() -> None:
     assert one.tag == every.configs[2].tag
 
 
-def test_a_child_agrees_and_its_errors_are_raised_here() -> None:
+def test_a_child_gives_the_same_and_its_errors_are_raised_in_the_parent() -> None:
     graph = BUILT["matmul"].make()
     with Runner() as runner:
         there = runner.run(graph, target="h100", configs=2, given={"a": np.ones((2, 128, 64))})
@@ -369,7 +369,7 @@ def test_a_child_agrees_and_its_errors_are_raised_here() -> None:
 
 
 def crash_at_second_config() -> None:
-    """In a child: run graphs as usual, but crash with a signal at the second config."""
+    """In a child: run graphs as usual, but crash when the second config runs, by any signal."""
     real = runner_module.run_graph
 
     def dying(graph: Any, *, step: Any, done: Any, skip: Any, **options: Any) -> Trial:
@@ -388,7 +388,7 @@ def crash_at_second_config() -> None:
     runner_module.serve_trials()
 
 
-def test_a_crash_costs_one_config(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_loses_only_one_config(monkeypatch: pytest.MonkeyPatch) -> None:
     def dying(_function: str, environment: Any) -> LastingChild:
         def with_tests() -> dict[str, str]:
             given = environment()

@@ -1,4 +1,4 @@
-"""Tests of the output of ``run``: text, JSON, JUnit, progress bar. `make regen` writes the golden files."""
+"""Output of ``run``: text, JSON, JUnit, the progress bar. `make regen` writes the golden files."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def trials() -> Iterator[Trial]:
 
 
 def printed(style: str, folder: Path) -> str:
-    """Return the command's output for these trials."""
+    """Return the output of the command for these trials."""
     path = folder / "graph.json"
     save_graph(BUILT["matmul"].make(), path)
     made = list(trials())
@@ -83,11 +83,11 @@ def printed(style: str, folder: Path) -> str:
 
 
 @pytest.mark.parametrize("style", FORMATS)
-def test_what_is_printed(style: str, tmp_path: Path) -> None:
+def test_output_equals_the_golden_file(style: str, tmp_path: Path) -> None:
     assert printed(style, tmp_path) == (GOLDEN / FORMATS[style]).read_text(encoding="utf-8"), "run `make regen`"
 
 
-def test_the_formats_agree() -> None:
+def test_the_formats_have_the_same_content() -> None:
     report = json.loads((GOLDEN / FORMATS["json"]).read_text(encoding="utf-8"))
     assert [Trial.from_dict(item).to_dict() for item in report["trials"]] == report["trials"]
     assert [item["state"] for item in report["trials"]] == [item.state for item in trials()]

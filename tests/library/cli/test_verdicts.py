@@ -26,20 +26,20 @@ def test_command_renders_the_page() -> None:
     assert all(f"`{reason}`" in page.partition("## Reasons")[2] for reason in refused)
 
 
-def test_command_requests_chosen_rows() -> None:
+def test_command_judges_chosen_rows() -> None:
     arguments = ["attention-table", "--target", "sm120", "--row", "fp8, causal", "--row", "forward: plain"]
     result = CliRunner().invoke(main, arguments, catch_exceptions=False)
     assert result.exit_code == 0
-    asked = SupportTable.from_json(result.output)
-    assert list(asked.cells) == [
+    table = SupportTable.from_json(result.output)
+    assert list(table.cells) == [
         "forward: plain",
         *(f"{way}: {fp8}, causal" for way in ("forward", "backward") for fp8 in ("fp8", "mxfp8")),
     ]
-    assert asked.targets == ("sm120",)
-    assert_as_stored(asked)
+    assert table.targets == ("sm120",)
+    assert_as_stored(table)
 
 
-def test_command_refuses_a_row_that_is_not_there() -> None:
+def test_command_refuses_an_unknown_row() -> None:
     result = CliRunner().invoke(main, ["attention-table", "--row", "mamba"])
     assert result.exit_code == 2
     assert "no row has 'mamba' in its name" in result.output

@@ -1,4 +1,4 @@
-"""Every command must print the same words with the same exit code at every width, in a pipe and in a terminal."""
+"""Every command at every width, in a pipe and in a terminal: the same text, the same exit code, never empty."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COMMANDS = dict(leaves(main))
 LOG = ROOT / "tests/pure/importers/data/logs/forum-9.1.1.log.gz"
 BASELINE = 'schema = "cudnn-backend-py/check"\nversion = 1\ntargets = ["sm80"]\n[graphs]\ng = "good.json"\n'
 
-# An answer of each command, or where that takes a GPU, the network or long, an error; a new command needs its line.
+# Output of each command, or an error if an answer needs a GPU, the network or a long time; a new command needs a line.
 LINES: dict[str, list[list[str]]] = {
     "explain": [["refused.json", "--target", "l40s", "--here"]],
     "repro": [["good.json", "--output", "nowhere/r.zip"]],
@@ -94,13 +94,13 @@ def surroundings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def letters(text: str) -> Counter[str]:
-    """Count letters, as help cuts long words; changes against workflow commands are undone."""
+    """Count letters: help wraps words that are longer than a line. Escapes for CI commands are removed."""
     return Counter("".join(text.replace("\\x3a", ":").split()))
 
 
 def check_widths(call: Callable[[], object], *, whole_words: bool) -> None:
-    """Check that output and exit code depend neither on the width nor on a terminal."""
-    call_once: Ran = run_at(call, None, terminal=False)  # what is kept from run to run is kept now
+    """Check that output and exit code do not depend on the width, nor on a terminal."""
+    call_once: Ran = run_at(call, None, terminal=False)  # caches between runs are filled now
     expected = run_at(call, None, terminal=False)
     assert expected.code == call_once.code
     assert expected.out.strip() or expected.err.strip()
@@ -143,7 +143,7 @@ def test_every_module_at_every_width(module: str, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("width", [0, 1, 500])
-def test_a_process_in_a_terminal(width: int) -> None:
+def test_a_process_in_a_terminal_prints_the_same(width: int) -> None:
     command = [sys.executable, "-m", "cudnn_backend_py", "explain", "refused.json", "--target", "l40s"]
     environment = {key: text for key, text in os.environ.items() if key != "COLUMNS"} | {"PYTHONPATH": str(ROOT)}
     ours, theirs = pty.openpty()

@@ -1,4 +1,4 @@
-"""Tests of architectures that a cuDNN does not support: too old or too new. The graph must not be blamed."""
+"""Architectures that a cuDNN does not support: older ones, and newer ones. The graph is not the cause."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def flash() -> Graph:
 
 
 def convolution() -> Graph:
-    """Return a convolution that precompiled kernels serve on every architecture."""
+    """Return a convolution that has precompiled kernels on every architecture."""
     g = GraphBuilder("convolution", io_type=DataType.FLOAT)
     image, weights = (8, 64, 32, 32), (64, 64, 3, 3)
     x = g.tensor("x", image, strides=channels_last(image))
@@ -29,7 +29,7 @@ def convolution() -> Graph:
 
 
 def unknown(sm: int) -> Profile:
-    """Return a GPU of an unknown architecture, with the numbers of an RTX 5090."""
+    """Return a GPU of an undescribed architecture, with the numbers of an RTX 5090."""
     known = find_profile("sm120")
     properties = {**known.properties, "deviceVer": sm * 10, "deviceName": "unknown"}
     return replace(known, name="unknown", title="an unknown GPU", properties=properties)
@@ -37,7 +37,7 @@ def unknown(sm: int) -> Profile:
 
 @pytest.mark.parametrize("target", ["p100", "gtx-1080-ti"])
 def test_before_volta_convolutions_are_supported_and_products_are_not(target: str) -> None:
-    """The control graph, a float16 matmul, is refused there; that says nothing about the environment."""
+    """The control graph, a float16 product, is refused there; this is no environment problem."""
     for whole in (False, True):
         verdict = explain(convolution(), target, build=whole)
         assert verdict.outcome is Outcome.SUPPORTED
@@ -52,21 +52,21 @@ def test_before_volta_convolutions_are_supported_and_products_are_not(target: st
 
 
 @pytest.mark.parametrize("target", ["v100", "jetson-xavier"])
-def test_volta_is_judged_and_its_end_is_reported(target: str) -> None:
+def test_volta_is_judged_and_its_end_of_support_is_reported(target: str) -> None:
     verdict = explain(control_graph(), target, build=True)
     assert verdict.outcome is Outcome.SUPPORTED
     assert "9.10 is the last" in verdict.environment[0]
     assert explain(flash(), target).outcome is Outcome.NOT_SUPPORTED
 
 
-def test_turing_and_later_have_no_such_line() -> None:
+def test_turing_and_later_have_no_end_of_support() -> None:
     for target in ("t4", "sm89", "sm121"):
         assert not any(
             "is made for" in line or "older than sm_" in line for line in explain(flash(), target).environment
         )
 
 
-def test_an_architecture_newer_than_the_library() -> None:
+def test_an_architecture_newer_than_the_library_is_reported() -> None:
     refused = explain(flash(), unknown(130))
     assert refused.outcome is Outcome.NOT_SUPPORTED
     assert refused.cause is not None
@@ -79,7 +79,7 @@ def test_an_architecture_newer_than_the_library() -> None:
 
 
 @pytest.mark.parametrize(("sm", "repair"), [(110, "take the cuDNN of CUDA 13"), (122, "take a cuDNN that knows it")])
-def test_what_the_compiler_does_not_know_is_not_a_known_issue_of_the_graph(sm: int, repair: str) -> None:
+def test_an_architecture_that_the_compiler_lacks_is_not_caused_by_the_graph(sm: int, repair: str) -> None:
     passed = explain(flash(), unknown(sm))
     assert passed.outcome is Outcome.SUPPORTED
     assert f"NVRTC 12.9 does not compile for sm_{sm}" in passed.environment
@@ -108,12 +108,12 @@ for target in ("p100", "v100", unknown):
 """
 
 
-def test_an_older_cudnn_agrees() -> None:
+def test_an_older_cudnn_gives_the_same_cause() -> None:
     p100, v100, newer = run_code(OLDER, environment=older_cudnn()).stdout.splitlines()
     assert p100.split("|")[1] == newer.split("|")[1] == "control for sm_80"
     assert v100.startswith("supported|control|sm_70 is older than what cuDNN 9.19.0 is made for")
     assert newer.split("|")[2].startswith("cuDNN 9.19.0 is older than sm_130")
-    # A jit wheel: the engines of the full one were not asked.
+    # A JIT wheel: the engines of the full one were not queried.
     assert p100.endswith("|engines-absent")
     assert newer.endswith("|engines-absent")
     assert not p100.startswith("supported")

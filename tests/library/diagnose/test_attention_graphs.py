@@ -1,7 +1,7 @@
-"""Compare our attention graphs with cudnn-frontend's, as cuDNN describes both in its log.
+"""Our attention graphs compared with those of cudnn-frontend, in cuDNN's own descriptions in its log.
 
-``data/attention_graphs.txt`` holds what cuDNN logged for cudnn-frontend's graphs. For each of them the options that
-must give the same graph are listed here; where ours differs on purpose, the reason is, and cuDNN must support ours
+``data/attention_graphs.txt`` has cuDNN's log of cudnn-frontend's graphs. The options that must give the same graph
+are listed here; if ours differs on purpose, the reason is here, and cuDNN must support ours
 wherever it supports the other.
 """
 
@@ -97,7 +97,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-# Where ours differs from the listing on purpose: why, and what to replace in the listing to get ours.
+# Intended differences from the listing: the reason, and the replacements that give our graph.
 ROW_MAJOR = "virtual tensors are row-major; strides of a tensor that is never in memory mean nothing"
 STATS_FIRST = "the statistics of an empty row are -inf, and -inf - -inf is NaN: they are subtracted before the mask"
 ONE_PROBABILITY = "forward and backward must draw the same mask, so both have the forward pass' 1 - p"
@@ -131,7 +131,7 @@ Answers = Mapping[str, Mapping[str, Any]]
 
 
 def ours(key: str) -> Graph:
-    """Return the graph our builder makes for a listing."""
+    """Return the graph of our builder for a listing."""
     make = sdpa_backward if " bwd " in key else sdpa_forward
     defaults: dict[str, Any] = {
         "implementation": "composite",
@@ -142,12 +142,12 @@ def ours(key: str) -> Graph:
 
 
 def expected(key: str) -> Listing:
-    """Return the listing our graph must be equal to."""
+    """Return the listing that our graph must equal."""
     return LISTINGS[key].edited(*DELIBERATE[key][1]) if key in DELIBERATE else LISTINGS[key]
 
 
 def questions(version: str) -> tuple[dict[str, Graph], list[str]]:
-    """Return the queries for a cuDNN version: both graphs of each listing, with verdicts where they differ."""
+    """Return the queries for a cuDNN version: both graphs of each of its listings, verdicts if they differ."""
     keys = [key for key in LISTINGS if LISTINGS[key].version == version or key in DELIBERATE]
     graphs = {f"listed {key}": LISTINGS[key].graph for key in keys} | {f"ours {key}": ours(key) for key in keys}
     return graphs, [name for name in graphs if name.split(" ", 1)[1] in DELIBERATE]
@@ -155,7 +155,7 @@ def questions(version: str) -> tuple[dict[str, Graph], list[str]]:
 
 @pytest.fixture(scope="module")
 def answered() -> dict[str, Answers]:
-    """The logs and verdicts of both cuDNN versions, those of the older one from a single child process."""
+    """Return logs and verdicts of each of the two cuDNN versions; the older one runs in one child process."""
     return {"9.19": answers_elsewhere(*questions("9.19"), older_cudnn()), "9.28": answers(*questions("9.28"))}
 
 
@@ -165,8 +165,8 @@ def test_every_listing_has_options() -> None:
 
 
 @pytest.mark.parametrize("key", LISTINGS)
-def test_a_listing_is_read_as_it_is_written(key: str, answered: dict[str, Answers]) -> None:
-    """Conversion from listing to graph to cuDNN's log to text must give the listing again."""
+def test_a_listing_round_trip_is_lossless(key: str, answered: dict[str, Answers]) -> None:
+    """Converting a listing to a graph, to cuDNN's log and to text gives the listing again."""
     listing = LISTINGS[key]
     logged = answered[listing.version][f"listed {key}"]["log"]
     assert_same_graph(listing.graph, logged)
@@ -175,24 +175,24 @@ def test_a_listing_is_read_as_it_is_written(key: str, answered: dict[str, Answer
 
 
 @pytest.mark.parametrize("key", LISTINGS)
-def test_our_graph_is_the_listed_one(key: str, answered: dict[str, Answers]) -> None:
-    """Or it equals the listed one with the changes stated in DELIBERATE."""
+def test_our_graph_equals_the_listed_one(key: str, answered: dict[str, Answers]) -> None:
+    """Or the listed one with the changes that are stated in DELIBERATE, and no others."""
     assert difference(expected(key), answered[LISTINGS[key].version][f"ours {key}"]["log"]) is None
 
 
 @pytest.mark.parametrize("key", DELIBERATE)
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_deliberate_difference_costs_no_support(version: str, key: str, answered: dict[str, Answers]) -> None:
-    """Ours is a different graph, for which cuDNN has every engine config of the listed one."""
+def test_a_deliberate_difference_loses_no_support(version: str, key: str, answered: dict[str, Answers]) -> None:
+    """Ours is another graph, and cuDNN has every engine config for it that it has for the listed one."""
     assert difference(LISTINGS[key], answered[version][f"ours {key}"]["log"]) is not None
-    listed, mine = (answered[version][f"{whose} {key}"]["verdicts"] for whose in ("listed", "ours"))
+    listed, mine = (answered[version][f"{side} {key}"]["verdicts"] for side in ("listed", "ours"))
     assert any(listed.values())
     for architecture in ARCHITECTURES:
         assert set(listed[architecture]) <= set(mine[architecture]), architecture
 
 
 def test_scratch_memory_of_ragged_gradients_is_ragged_as_they_are() -> None:
-    """The listings only tell that these tensors are ragged, not their offsets."""
+    """The listings show only that these tensors are ragged, not their offsets."""
     graph = ours("9.19 bwd ragged GQA maxtotal")
     for scratch, like in {"dv_full": "dv", "dk_full": "dk", "dq_accum": "dq", "softmax_sum": "stats"}.items():
         assert graph.tensor(scratch).ragged_offset == graph.tensor(like).ragged_offset is not None
@@ -203,11 +203,11 @@ SHOWN = ("9.19 fwd dropout p", "9.19 fwd ragged", "9.28 fwd padding+SWA BR", "9.
 
 @pytest.mark.parametrize("key", SHOWN)
 def test_every_single_value_of_the_log_matters(key: str, answered: dict[str, Answers]) -> None:
-    """Each number, flag and name logged by cuDNN is changed once, and the comparison must notice it."""
+    """Each number, flag and name in cuDNN's log is changed, one at a time: the comparison finds every change."""
     listing = LISTINGS[key]
     logged = answered[listing.version][f"listed {key}"]["log"]
     missed = unnoticed(logged, lambda other: difference(listing, other))
-    # Of a ragged offset the listings give the mark alone; its dims are compared.
+    # For a ragged offset the listings have only a mark; its dims are compared.
     assert not [path for path in missed if "isRagged" not in path or "dim" in path]
 
 

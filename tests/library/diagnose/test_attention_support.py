@@ -1,4 +1,4 @@
-"""The stored attention support tables must equal cuDNN's answers, and docs/attention-support.md the tables."""
+"""The stored support tables of attention equal cuDNN's verdicts, and docs/attention-support.md equals the tables."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ TABLES = {version: SupportTable.from_json(text) for version, text in TEXTS.items
 ROWS = attention_rows()
 SAMPLE = 10
 CRASHING = "forward: fp8, bias"
-# Not options of a row: the size of the problem, its name, and a type no graph is written for yet.
+# No options of a row: the size of the problem, its name, and a type without graphs yet.
 NOT_IN_ROWS = {"batch", "heads", "name", "stats_log2"}
 
 
 def sample(version: str) -> list[str]:
-    """Return some rows, different for each version, with one before them that crashes some versions."""
+    """Return some rows, different for each version, and first the one that crashes some versions."""
     chosen = random.Random(version).sample([name for name in ROWS if name != CRASHING], SAMPLE)
     return [CRASHING, *chosen]
 
 
-def assert_as_stored(asked: SupportTable) -> None:
-    stored = TABLES[asked.cudnn]
+def assert_as_stored(table: SupportTable) -> None:
+    stored = TABLES[table.cudnn]
     wrong = [
         f"{name}, {form}, {target}: {cell} is stored as {stored.cells[name][form].get(target)}"
-        for name, row in asked.cells.items()
+        for name, row in table.cells.items()
         for form, cells in row.items()
         for target, cell in cells.items()
         if cell != stored.cells[name][form].get(target)
@@ -52,26 +52,26 @@ def assert_as_stored(asked: SupportTable) -> None:
     assert not wrong, f"run 'make attention-table'\n{chr(10).join(wrong[:10])}"
 
 
-def test_cudnn_here_reports_what_is_stored() -> None:
+def test_this_cudnn_gives_the_stored_answers() -> None:
     version = library().version_text
     assert version in TABLES, f"there is no table of cuDNN {version}: NEWEST of the Makefile, 'make attention-table'"
-    asked = support_table(rows=sample(version))
-    assert asked.cudnn == version
-    assert_as_stored(asked)
+    table = support_table(rows=sample(version))
+    assert table.cudnn == version
+    assert_as_stored(table)
 
 
-# CI installs one older version; where others are, they are queried, too.
+# CI installs one older version; other installed ones are judged, too.
 INSTALLED = {item.short: item for item in versions.list_installed()}
 
 
 @pytest.mark.parametrize("version", [OLDER, *(item for item in INSTALLED if item in TABLES and item != OLDER)])
-def test_older_cudnn_reports_what_is_stored(version: str) -> None:
+def test_older_cudnn_gives_the_stored_answers(version: str) -> None:
     assert version in INSTALLED, f"cuDNN {version} is not installed: cudnn-backend cudnn install {version}"
     code = f"from cudnn_backend_py.diagnose import support_table as t; print(t(rows={sample(version)!r}).to_json())"
     done = run_code(code, environment=versions.child_environment(INSTALLED[version]))
-    asked = SupportTable.from_json(done.stdout)
-    assert asked.cudnn == version
-    assert_as_stored(asked)
+    table = SupportTable.from_json(done.stdout)
+    assert table.cudnn == version
+    assert_as_stored(table)
 
 
 def test_rows_cover_every_option() -> None:
@@ -85,7 +85,7 @@ def test_rows_cover_every_option() -> None:
 
 
 @pytest.mark.parametrize("version", FILES)
-def test_file_is_whole(version: str) -> None:
+def test_file_is_complete(version: str) -> None:
     text, table = TEXTS[version], TABLES[version]
     assert table.to_json() == text, "rows, options or form have changed: run 'make attention-table'"
     assert len(text) < 150_000
@@ -117,7 +117,7 @@ def test_plain_attention_is_supported_everywhere() -> None:
             assert all(cell.answer == "yes" for cell in table.cells[name]["composite"].values())
 
 
-def test_reason_is_that_of_the_engine_that_came_furthest() -> None:
+def test_reason_is_that_of_the_engine_that_got_furthest() -> None:
     row = TABLES["9.19.0"].cells["backward: dropout, int32 seed"]["composite"]
     assert "does not support seed tensor of data type != int64" in row["sm100"].reason
 

@@ -1,4 +1,4 @@
-"""Tests of one natural graph of every kind: cuDNN 9.28's answer, and the graph read back from its log."""
+"""A typical graph of every kind, written with the builder: the verdict of cuDNN 9.28, and its log read back."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def answer(name: str, target: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("name", [name for name, case in BUILT.items() if case.supported])
-def test_cudnn_supports_it_where_the_page_states(name: str) -> None:
+def test_support_matches_the_page(name: str) -> None:
     for target in BUILT[name].supported:
         count, words = answer(name, target)
         assert count > 0, f"{target}: {words}"
 
 
 @pytest.mark.parametrize("name", [name for name, case in BUILT.items() if not case.supported])
-def test_what_is_refused_is_refused_with_the_texts_of_the_page(name: str) -> None:
+def test_refusals_have_the_message_of_the_page(name: str) -> None:
     for target in TARGETS:
         count, words = answer(name, target)
         assert count == 0, target
@@ -60,7 +60,7 @@ COMPILED = ("matmul", "norm", "pool", "quantized", "experts", "upsampling", "rop
 
 
 @pytest.mark.parametrize("name", [name for name in BUILT if BUILT[name].supported and any(map(name.count, COMPILED))])
-def test_a_plan_is_compiled_for_a_gpu_that_is_not_there(name: str) -> None:
+def test_a_plan_is_compiled_for_an_absent_gpu(name: str) -> None:
     graph = OperationGraph(BUILT[name].make(), open_target(BUILT[name].supported[-1]))
     configs = [config for mode in ("A", "FALLBACK") for config in graph.heuristics(mode).configs]
     plan = build_plan(configs[0])

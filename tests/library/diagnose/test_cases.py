@@ -1,4 +1,4 @@
-"""Public cases must still show their complaint in cuDNN's message, with a named cause and a remedy that helps."""
+"""Cases of public threads: each complaint still appears in cuDNN's message, its cause is named, its remedy helps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ASKED = [case for case in CASES if case.complaint != "refused by us"]
 REFUSED = [case for case in CASES if case.complaint == "refused by us"]
 FIXED = [case for case in CASES if case.fixed or case.fixed_target or case.fixed_version]
 COMPLAINTS = [case for case in CASES if case.complaint != "supported"]
-CURABLE = [case for case in ASKED if case.cures]
+WITH_REMEDY = [case for case in ASKED if case.remedies]
 NAMED, CURED = 0.9, 0.8
 
 
@@ -32,29 +32,29 @@ def judge() -> Iterator[Judge]:
         yield judge
 
 
-def _version(asked: str | None) -> str | None:
-    """Return the version to request; this environment's own library is used without a name."""
-    return None if asked == library().version_text else asked
+def _version(judge_case: str | None) -> str | None:
+    """Return the version for the query: None for the library of this environment."""
+    return None if judge_case == library().version_text else judge_case
 
 
-Ask = Callable[[str], Verdict]
+JudgeFunction = Callable[[str], Verdict]
 
 
 @pytest.fixture(scope="module")
-def run_query(judge: Judge) -> Ask:
-    """Return the answer for a case by name, judged once."""
+def run_query(judge: Judge) -> JudgeFunction:
+    """Return a function that judges the case of a name once."""
     cases = {case.name: case for case in CASES}
 
     @cache
-    def asked(name: str) -> Verdict:
+    def judge_case(name: str) -> Verdict:
         case = cases[name]
         return judge.run_query(Query(case.graph(), case.target, _version(case.version), build=case.build))
 
-    return asked
+    return judge_case
 
 
 def _said(verdict: Verdict, where: Speaker) -> str:
-    """Return cuDNN's text, the ending of its process, or our headline."""
+    """Return cuDNN's message, or how its process ended; or our headline."""
     if where == "our headline":
         return verdict.cause.headline if verdict.cause else ""
     of_each = slice(1) if where == "innermost reason" else slice(None)
@@ -62,7 +62,7 @@ def _said(verdict: Verdict, where: Speaker) -> str:
     return "\n".join([*(reason.text for reason in reasons), *(item.detail for item in verdict.stages)])
 
 
-def test_there_are_enough_and_each_is_a_thread_of_its_own() -> None:
+def test_there_are_enough_cases_of_different_threads() -> None:
     assert len(cudnn_threads.CASES) >= 24
     assert len(framework_threads.CASES) >= 24
     assert len(COMPLAINTS) >= 40
@@ -70,27 +70,27 @@ def test_there_are_enough_and_each_is_a_thread_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=_name)
-def test_the_case_is_reported(case: Case) -> None:
+def test_the_case_is_complete(case: Case) -> None:
     assert case.source.startswith("https://")
     assert case.title
     assert case.cause
     assert bool(case.cause_words) == (case in COMPLAINTS)
-    assert case.cure
-    assert set(case.cures) <= set(CHANGES)
-    assert (case in FIXED) or not case.cures
+    assert case.remedy
+    assert set(case.remedies) <= set(CHANGES)
+    assert (case in FIXED) or not case.remedies
 
 
 @pytest.mark.parametrize("case", ASKED, ids=_name)
-def test_the_complaint_shows(run_query: Ask, case: Case) -> None:
+def test_the_complaint_appears(run_query: JudgeFunction, case: Case) -> None:
     verdict = run_query(case.name)
-    partial = verdict.cause is not None and verdict.cause.code == ENGINES_ABSENT  # refused by a jit wheel's engines
+    partial = verdict.cause is not None and verdict.cause.code == ENGINES_ABSENT  # refused by a JIT wheel's engines
     outcome = Outcome.NOT_SUPPORTED if partial else verdict.outcome
     assert outcome is OUTCOMES[case.complaint], verdict.cause
     assert case.says in _said(verdict, case.said_in)
 
 
 @pytest.mark.parametrize("case", REFUSED, ids=_name)
-def test_we_refuse_it(case: Case) -> None:
+def test_our_refusal_is_raised(case: Case) -> None:
     with pytest.raises(GraphError) as refused:
         case.graph()
     assert case.says in refused.value.headline
@@ -104,7 +104,7 @@ def test_the_remedy_helps(judge: Judge, case: Case) -> None:
     assert verdict.supported, verdict.cause
 
 
-def _headline(case: Case, run_query: Ask) -> str:
+def _headline(case: Case, run_query: JudgeFunction) -> str:
     try:
         cause = run_query(case.name).cause
     except GraphError as error:
@@ -112,7 +112,7 @@ def _headline(case: Case, run_query: Ask) -> str:
     return cause.headline if cause is not None else ""
 
 
-def test_headlines_name_the_cause(run_query: Ask) -> None:
+def test_headlines_name_the_cause(run_query: JudgeFunction) -> None:
     missed = {}
     for case in COMPLAINTS:
         headline = _headline(case, run_query)
@@ -124,11 +124,11 @@ def test_headlines_name_the_cause(run_query: Ask) -> None:
 
 def test_remedies_are_found_and_verified(judge: Judge) -> None:
     missed = {}
-    for case in CURABLE:
+    for case in WITH_REMEDY:
         graph, version = case.graph(), _version(case.version)
         found = whatif(graph, case.target, version=version, build=case.build, judge=judge)
         assert all(remedy.verified and remedy.verdict is not None and remedy.verdict.supported for remedy in found)
-        if not any(set(remedy.kinds) & set(case.cures) for remedy in found):
-            missed[case.name] = (case.cures, [remedy.title for remedy in found])
+        if not any(set(remedy.kinds) & set(case.remedies) for remedy in found):
+            missed[case.name] = (case.remedies, [remedy.title for remedy in found])
     print(*missed.items(), sep="\n")
-    assert 1 - len(missed) / len(CURABLE) >= CURED, missed
+    assert 1 - len(missed) / len(WITH_REMEDY) >= CURED, missed

@@ -76,7 +76,7 @@ def test_baseline_is_written_kept_and_broken(file: Path, tmp_path: Path) -> None
     assert [one.target for one in broken if one.not_judged] == ["sm90"]
 
 
-def test_an_update_writes_nothing_of_what_ran_out_of_time(file: Path, tmp_path: Path) -> None:
+def test_an_update_does_not_write_cells_that_ran_out_of_time(file: Path, tmp_path: Path) -> None:
     file.write_text(HEADER.replace('"sm80", ', "") + '[graphs]\nplain = "graphs/plain.json"\n')
     options: dict[str, Any] = {"cache": tmp_path / "answers", "progress": False}
     assert exit_code(update(file, limit_s=0.001, **options)) == 2

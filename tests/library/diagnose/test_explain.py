@@ -100,8 +100,8 @@ def test_forum_graph_was_removed_from_the_newest() -> None:
     assert "no longer supported" in verdict["cause"]["headline"]
 
 
-def test_the_measured_need_is_what_the_texts_state() -> None:
-    """cuDNN accepts the limit that was found; with one KiB less it refuses the graph."""
+def test_the_measured_need_equals_that_of_the_message() -> None:
+    """The measured limit is cuDNN's: with one KiB less, the graph is refused."""
     _, verdict = as_json(FORUM, "--cudnn", "9.19.0", "--target", "sm89")
     needed = int(re.findall(r"needs (\d+) bytes", verdict["cause"]["headline"])[0])
     code = (
@@ -158,7 +158,7 @@ def assert_not_judged(code: int, verdict: dict[str, Any], cause: str) -> None:
     assert verdict["cause"]["code"] == cause
 
 
-def test_no_gpu_and_no_target() -> None:
+def test_no_gpu_and_no_target_is_not_judged() -> None:
     assert_not_judged(*as_json(FORUM), "no-gpu")
     done = command(FORUM)
     assert done.code == 2
@@ -166,7 +166,7 @@ def test_no_gpu_and_no_target() -> None:
     assert "NOT SUPPORTED" not in done.stdout
 
 
-def test_version_that_is_not_installed() -> None:
+def test_version_that_is_not_installed_is_not_judged() -> None:
     done = command(FORUM, "--cudnn", "9.3.1", "--target", "sm80")
     assert done.code == 2
     assert "cudnn-version-not-installed" in done.stderr
@@ -179,14 +179,14 @@ def test_unknown_target_lists_no_verdict() -> None:
     assert "unknown-target" in done.stderr
 
 
-def test_library_that_does_not_exist(tmp_path: Path) -> None:
+def test_library_that_does_not_exist_is_not_judged(tmp_path: Path) -> None:
     environment = {**os.environ, "CUDNN_BACKEND_LIBRARY": str(tmp_path / "nowhere")}
     code, verdict = as_json(FORUM, "--target", "sm80", environment=environment)
     assert_not_judged(code, verdict, "cudnn-library-not-found")
     assert str(tmp_path / "nowhere") in verdict["cause"]["detail"]
 
 
-def test_library_that_is_not_a_library(tmp_path: Path) -> None:
+def test_invalid_library_is_not_judged(tmp_path: Path) -> None:
     (tmp_path / "libcudnn.so.9").write_bytes(b"not ELF")
     environment = {**os.environ, "CUDNN_BACKEND_LIBRARY": str(tmp_path)}
     code, verdict = as_json(FORUM, "--target", "sm80", environment=environment)
@@ -196,7 +196,7 @@ def test_library_that_is_not_a_library(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def without_stub(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make a copy of the package as installed without a C compiler: without a driver stub."""
+    """A copy of the package as installed without a C compiler: without the driver stub."""
     folder = tmp_path_factory.mktemp("without_stub")
     ignored = shutil.ignore_patterns("*.so", "__pycache__")
     shutil.copytree(ROOT / "cudnn_backend_py", folder / "cudnn_backend_py", ignore=ignored)
@@ -206,7 +206,7 @@ def without_stub(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("older", [True, False], ids=["9.19.0", "newest"])
 @pytest.mark.parametrize("graph", [FORUM, "examples/flash_forward.py"])
-def test_without_a_driver_library(without_stub: Path, older: bool, graph: str) -> None:
+def test_without_a_driver_library_nothing_is_judged(without_stub: Path, older: bool, graph: str) -> None:
     environment = older_cudnn() if older else None
     code, verdict = as_json(graph, "--target", "sm80", environment=environment, cwd=without_stub)
     assert verdict["driver"] == "missing"
@@ -214,10 +214,10 @@ def test_without_a_driver_library(without_stub: Path, older: bool, graph: str) -
     assert "driver stub" in verdict["cause"]["remedy"]
 
 
-def test_control_graph_refused_on_one_architecture_is_queried_on_another() -> None:
-    """For a described GPU without float16 matmuls (Pascal) it says nothing about the environment.
+def test_control_graph_refused_on_one_architecture_is_judged_on_another() -> None:
+    """On a described GPU too old for float16 products (Pascal), its refusal is no environment problem.
 
-    The older cuDNN is a jit wheel, whose refusal of a matmul is not the full one's.
+    The older cuDNN is a JIT wheel, and its refusal of a matmul differs from the full one's.
     """
     program = (
         "import dataclasses\n"
@@ -244,7 +244,7 @@ def test_the_control_graph_is_supported_on_every_kind_of_target() -> None:
         assert verdict.control.supported
 
 
-def test_verdict_names_what_deviceless_judging_cannot_know() -> None:
+def test_verdict_names_the_limits_of_judging_without_a_device() -> None:
     verdict = explain(flash(), "sm90")
     assert not verdict.live
     assert any("judged without a GPU" in limit for limit in verdict.limits)
@@ -262,7 +262,7 @@ def test_refused_candidates_carry_reasons_innermost_first() -> None:
 
 
 def rope() -> Graph:
-    """Return a graph with an operation that cuDNN 9.19 does not have."""
+    """Return a graph with an operation that cuDNN 9.19 does not know."""
     from cudnn_backend_py.generated.descriptors import DESCRIPTORS
 
     g = GraphBuilder("rope")
@@ -275,7 +275,7 @@ def rope() -> Graph:
     return g.graph()
 
 
-def test_graph_newer_than_the_library() -> None:
+def test_graph_newer_than_the_library_is_not_supported() -> None:
     program = (
         "from cudnn_backend_py import explain\n"
         "from tests.library.diagnose.test_explain import rope\n"
@@ -287,7 +287,7 @@ def test_graph_newer_than_the_library() -> None:
     assert headline == "CUDNN_BACKEND_OPERATION_ROPE_FWD_DESCRIPTOR needs cuDNN 9.24.0, the loaded library is 9.19.0"
 
 
-def test_attribute_newer_than_the_library() -> None:
+def test_attribute_newer_than_the_library_is_not_supported() -> None:
     program = (
         "from cudnn_backend_py import explain\n"
         "from tests.library.diagnose.test_explain import newer_attribute\n"
@@ -312,7 +312,7 @@ def newer_attribute() -> Graph:
     return g.graph()
 
 
-# One library per process; a library that is nowhere
+# One library per process; a missing library
 
 
 def test_a_second_library_in_the_process_is_refused() -> None:
@@ -343,7 +343,7 @@ except EnvironmentNotReady as error:
 
 
 def test_library_not_found_lists_every_place() -> None:
-    """Without site-packages and variables nothing is found, and each searched place is named."""
+    """No site-packages, no environment variables: no library is found, and each searched place is named."""
     done = run_python(["-S", "-c", NOT_FOUND], environment=EMPTY, check=True)
     lines = list(places(done))
     assert lines[0] == "cudnn-library-not-found"
@@ -370,7 +370,7 @@ def test_library_named_but_missing_is_not_replaced_by_another() -> None:
     ]
 
 
-def test_folders_of_the_loader_path_are_looked_at(tmp_path: Path) -> None:
+def test_folders_of_the_loader_path_are_searched(tmp_path: Path) -> None:
     done = run_python(["-S", "-c", NOT_FOUND], environment={**EMPTY, "LD_LIBRARY_PATH": str(tmp_path)}, check=True)
     assert f"environment variable LD_LIBRARY_PATH: no {tmp_path}/libcudnn.so.9" in places(done)
 
@@ -381,7 +381,7 @@ def test_verdict_is_plain_data() -> None:
     assert json.loads(json.dumps(verdict.to_dict()))["graph"] == "sdpa_forward"
 
 
-def test_a_plan_is_not_reported_to_run_on_a_gpu_that_is_only_described() -> None:
+def test_a_plan_is_not_reported_to_run_on_a_described_gpu() -> None:
     graph = sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64)
     verdict = explain(graph, "sm80", execute=True)
     assert (verdict.outcome, verdict.exit_code) == (Outcome.NOT_JUDGED, 2)
@@ -401,8 +401,8 @@ def test_booleans_in_memory_are_a_remark_and_no_known_issue(target: str) -> None
     assert [remark for remark in verdict.remarks if "(booleans-in-memory): of 'mask' eight elements" in remark]
 
 
-def test_a_selection_and_a_verdict_report_the_same_of_what_cudnn_refuses() -> None:
-    """One class describes engine configs: their origin, and why they were refused."""
+def test_a_selection_and_a_verdict_report_the_same_refusals() -> None:
+    """One type for both: a considered engine config, its source, and the reason of its refusal."""
     graph = attention.sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True, stats=True)
     question = OperationGraph(graph, open_target("h100"))
     verdict = explain(question.graph, question.target, mode="A")

@@ -12,7 +12,7 @@ from tests.library.native.test_interruptions import ERRORS
 
 
 class Unpickled:
-    """Sends a signal when it is unpickled."""
+    """An object that sends a signal when it is unpickled."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return signal.raise_signal, (signal.SIGUSR1,)

@@ -1,4 +1,4 @@
-"""Graphs that cuDNN supports only in another form: explain must name the change."""
+"""Changes that write a graph in another form: cuDNN refuses one and supports the other, and explain names it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def int8_convolution() -> Graph:
     return Graph((Operation(op.type, "conv", {**op.fields, **operands, "convolution": computed}),), "int8")
 
 
-# graph, target, version, kind, words of the title
+# graph, target, version, kind, part of the title
 REFUSED: dict[str, tuple[Callable[[], Graph], str, str | None, str, str]] = {
     "five dims": (lambda: by_hand(2, 3, 4, statistics=True), "sm90", None, "flatten", "5 dims -> 4"),
     "product of heads": (lambda: product(2, 2), "sm90", None, "flatten", "4 dims -> 3"),
@@ -94,7 +94,7 @@ def judge() -> Iterator[Judge]:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_form_that_is_refused_has_one_that_is_supported(judge: Judge, name: str) -> None:
+def test_a_refused_form_has_a_supported_one(judge: Judge, name: str) -> None:
     make, target, version, kind, words = REFUSED[name]
     graph = make()
     verdict = judge.run_query(Query(graph, target, version))
@@ -105,8 +105,8 @@ def test_form_that_is_refused_has_one_that_is_supported(judge: Judge, name: str)
     assert after.supported, after.cause
     assert verdict.cause is not None
     assert verdict.cause.basis is Basis.MEASURED, verdict.cause
-    told = f"{verdict.cause.headline} {verdict.cause.remedy}"
-    assert words in told or "bias of dims" in told, verdict.cause
+    text = f"{verdict.cause.headline} {verdict.cause.remedy}"
+    assert words in text or "bias of dims" in text, verdict.cause
 
 
 @pytest.mark.parametrize("name", ["five dims", "softmax by hand", "lengths"])
@@ -117,7 +117,7 @@ def test_whatif_finds_the_form(judge: Judge, name: str) -> None:
     assert set(FORMS) >= {"flatten", "composite", "lengths"}
 
 
-def test_what_is_known_not_to_compile_is_not_a_remedy(judge: Judge) -> None:
+def test_a_form_known_not_to_compile_is_no_remedy(judge: Judge) -> None:
     verdict = judge.run_query(Query(product(2, 1, 2), "sm90"))
     in_float32 = next(one for one in changes(product(2, 1, 2), ("data_type",)) if "f16 -> f32" in one.title)
     assert judge.run_query(Query(in_float32.graph, "sm90")).supported
@@ -126,15 +126,15 @@ def test_what_is_known_not_to_compile_is_not_a_remedy(judge: Judge) -> None:
     assert "f32" not in f"{[one.title for one in whatif(product(2, 1, 2), 'sm90', judge=judge)]}"
 
 
-def test_padding_of_an_image_leaves_a_convolution_supported(judge: Judge) -> None:
+def test_padding_of_an_image_keeps_a_convolution_supported(judge: Judge) -> None:
     graph = padded_convolution((0, 0), (2, 2), data_type=F16)
     change = next(changes(graph, ("explicit_padding",)))
     answers = [judge.run_query(Query(one, "sm80")).outcome for one in (graph, change.graph)]
     assert answers[0] is answers[1]
 
 
-def test_number_of_a_type_is_named_by_its_name(judge: Judge) -> None:
-    """cuDNN writes "compute type 9" for bfloat16: the quote stays verbatim, the name is next to it."""
+def test_number_of_a_type_is_shown_with_its_name(judge: Judge) -> None:
+    """CuDNN calls bfloat16 "compute type 9": the quote stays unchanged, with the name next to it."""
     op = int8_convolution().ops[0]
     assert isinstance(op, Operation)
     inner = op.fields["convolution"]

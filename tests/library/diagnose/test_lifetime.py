@@ -1,4 +1,4 @@
-"""A verdict must destroy every native object it creates."""
+"""A verdict destroys each native object that it created."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.live import counting
 
 
 def test_a_verdict_leaves_nothing_alive() -> None:
-    explain(flash(), "sm90")  # fills what is kept per process
+    explain(flash(), "sm90")  # fills the caches of the process
     gc.collect()
     with counting() as live:
         explain(flash(), "sm90")

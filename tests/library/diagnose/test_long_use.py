@@ -1,6 +1,6 @@
-"""A verdict must leave no objects, exit functions, files or threads behind.
+"""A verdict leaves nothing in the process: the numbers of objects, exit functions, files and threads stay the same.
 
-``python -m benchmarks long-use`` measures the same over 100,000 verdicts, next to a C loop of cuDNN calls.
+``python -m benchmarks long-use`` measures the same over 100,000 verdicts, compared with a C loop of cuDNN calls.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAKERS = [ZOO[name] for name in {names}]
 if not {build}:
     MAKERS += [OPERATIONS["rope"], lambda: concat(9)]
 
-def ask(rounds):
+def judge_all(rounds):
     for number in range(rounds):
         explain(MAKERS[number % len(MAKERS)](), "sm90", build={build})
 
@@ -33,10 +33,10 @@ def left():
     counted = {{"exit functions": atexit._ncallbacks(), "files": files, "threads": threads}}
     return json.dumps({{**made, **counted, "Python threads": threading.active_count()}})  # text: gc does not count it
 
-ask({warm})
+judge_all({warm})
 left()  # itself makes some
 before = left()
-ask({rounds})
+judge_all({rounds})
 print(before)
 print(left())
 """
@@ -50,7 +50,7 @@ print(left())
     ],
     ids=["verdicts", "builds"],
 )
-def test_nothing_of_ours_stays(build: bool, names: list[str], warm: int, rounds: int) -> None:
+def test_verdicts_leave_nothing(build: bool, names: list[str], warm: int, rounds: int) -> None:
     program = PROGRAM.format(build=build, names=names, warm=warm, rounds=rounds)
     before, after = map(json.loads, run_code(program).stdout.splitlines())
     assert {name: after[name] - before[name] for name in after if after[name] != before.get(name)} == {}

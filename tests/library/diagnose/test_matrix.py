@@ -1,4 +1,4 @@
-"""Tests of the matrix and version spans with the real cuDNN: answers, caching, executors, crashes."""
+"""The matrix and the span of versions on real cuDNN: answers, stored answers, executors, crashes."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_matrix_has_a_verdict_for_every_graph_target_and_version(answered: tuple
     assert answers.exit_code == 1
 
 
-def test_nothing_is_queried_twice(answered: tuple[Path, Matrix]) -> None:
+def test_no_cell_is_judged_twice(answered: tuple[Path, Matrix]) -> None:
     folder, answers = answered
     again = run_query(folder)
     assert again.asked == 0
@@ -70,7 +70,7 @@ def test_nothing_is_queried_twice(answered: tuple[Path, Matrix]) -> None:
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
-def test_fresh_judges_again_and_one_more_graph_queries_only_about_that(answered: tuple[Path, Matrix]) -> None:
+def test_fresh_judges_again_and_one_more_graph_judges_only_that(answered: tuple[Path, Matrix]) -> None:
     folder, answers = answered
     more = GRAPHS | {"longer": sdpa_forward(batch=2, heads=4, seq_q=512, head_dim=64)}
     options: dict[str, Any] = {"cache": folder, "progress": False}
@@ -140,10 +140,10 @@ def test_a_crash_is_a_cell_and_does_not_stop_the_others(tmp_path: Path) -> None:
     assert found.exit_code == 2
     assert "!1  cuDNN crashed with SIGSEGV" in table_text(render_matrix(found))
     again = matrix(graphs, TARGETS, [OLDER], cache=tmp_path, progress=False)
-    assert (again.asked, again) == (1, found)  # a crash may come from this moment: it is not kept
+    assert (again.asked, again) == (1, found)  # a crash may be due to the moment: it is not stored
 
 
-def test_what_ran_out_of_time_is_judged_again(tmp_path: Path) -> None:
+def test_cells_that_ran_out_of_time_are_judged_again(tmp_path: Path) -> None:
     graphs = {"plain": GRAPHS["plain"]}
     late = matrix(graphs, ["sm90"], [NEWEST], cache=tmp_path, progress=False, limit_s=0.001)
     [cell] = late.cells.values()
@@ -172,13 +172,13 @@ many(folder)
 
 
 def many(cache: Path) -> Matrix:
-    """Judge 40 graphs."""
+    """Judge 40 cells."""
     graphs = {f"s {s}": sdpa_forward(batch=1, heads=2, seq_q=s, head_dim=64) for s in range(64, 64 + 20 * 8, 8)}
     return matrix(graphs, TARGETS, [NEWEST], cache=cache, progress=False, workers=1)
 
 
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT])
-def test_a_run_that_was_stopped_continues_where_it_was(ending: signal.Signals, tmp_path: Path) -> None:
+def test_a_stopped_run_is_resumed(ending: signal.Signals, tmp_path: Path) -> None:
     child = subprocess.Popen(
         [sys.executable, "-c", MANY, str(tmp_path), str(int(ending))],
         cwd=ROOT,
@@ -204,7 +204,7 @@ def test_since_names_the_first_and_the_last_version(tmp_path: Path) -> None:
     assert f"{NEWEST} is the first after it that refuses" in table_text(render_since(found))
 
 
-def test_since_passes_over_a_version_that_crashes(tmp_path: Path) -> None:
+def test_since_skips_a_version_that_crashes(tmp_path: Path) -> None:
     graph = graph_of("inner-stride:backward")
     crashed = since(graph, "sm90", [OLDER], cache=tmp_path)
     assert (crashed.first, crashed.unjudged, crashed.exit_code) == (None, (OLDER,), 2)
@@ -212,7 +212,7 @@ def test_since_passes_over_a_version_that_crashes(tmp_path: Path) -> None:
     assert (cell.outcome, cell.cause, cell.stage) == (Outcome.NOT_JUDGED, "cudnn-crashed", "heuristics")
 
 
-def test_a_version_that_is_not_installed_is_refused_before_anything_is_queried(tmp_path: Path) -> None:
+def test_a_version_that_is_not_installed_is_refused_before_judging(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentNotReady, match="cudnn-version-not-installed"):
         matrix(GRAPHS, TARGETS, [NEWEST, "9.1.1"], cache=tmp_path / "none")
     assert not (tmp_path / "none").exists()

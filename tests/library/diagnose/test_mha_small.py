@@ -1,4 +1,4 @@
-"""Tests of Mha-fprop and Mha-bprop: results, supporting versions and GPUs, tensors that kernels read."""
+"""Mha-fprop and Mha-bprop: their results, supporting versions and GPUs, and the inputs of their kernels."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ BACKWARD: dict[str, dict[str, Any]] = {
     "lengths 64 and 256": {"seq_q": 64, "seq_kv": 256},
     "lengths 512": {"seq_q": 512},
 }
-# What cuDNN 9.19 refuses: pattern, options, its innermost words.
+# Refusals of cuDNN 9.19: pattern, options, its innermost reason.
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "forward, 576": ("forward", {"seq_q": 576}, "Seq length > 512 not supported"),
     "forward, training, 100": (
@@ -111,7 +111,7 @@ def judge(targets: tuple[str, ...]) -> list[list[Any]]:
 
 
 def kernels_read(graph: Graph, target: str) -> list[str] | None:
-    """Return the names of the tensors passed to the first plan's kernels, None without a plan."""
+    """Return the names of the input tensors of the first plan's kernels, None if there is no plan."""
     plans: list[Any] = []
     explain(graph, target, mode="A", build=True, plans=plans)
     if not plans:
@@ -134,7 +134,7 @@ TARGETS = ("sm80", "sm86", "sm89", "sm90", "sm100")
 TAKEN = ("sm80", "sm90", "sm100")  # 150 KiB of shared memory per block are needed; sm_86 and sm_89 have 99
 
 
-def test_9_19_accepts_every_option_where_shared_memory_suffices() -> None:
+def test_9_19_supports_every_option_if_shared_memory_suffices() -> None:
     verdicts = in_older(f"t.judge({TARGETS!r})")
     assert len(verdicts) == len(TARGETS) * (len(cases("forward")) + len(cases("backward")))
     for pattern, name, target, supported, said in verdicts:
@@ -160,22 +160,22 @@ def cause(pattern: str, target: str) -> tuple[str, str]:
     return found.code, found.headline
 
 
-def test_the_newest_accepts_none() -> None:
+def test_the_newest_supports_none() -> None:
     for pattern, name, target, supported, said in judge(TARGETS):
         assert not supported, (pattern, name, target)
         assert (NO_FPROP if pattern == "forward" else NO_BPROP) in said, (pattern, name, target)
 
 
 @pytest.mark.parametrize("pattern", ["forward", "backward"])
-def test_the_newest_states_the_pattern_was_removed(pattern: str) -> None:
+def test_the_newest_reports_the_removed_pattern(pattern: str) -> None:
     found = explain(make(pattern, {}), "sm90").cause
     assert found is not None
     assert found.code == "pattern-removed"
     assert (NO_FPROP if pattern == "forward" else NO_BPROP) in found.headline
 
 
-def test_four_matmuls_alone_are_not_removed_pattern() -> None:
-    """cuDNN gives the same message for attention with as many matmuls; F16x16 order names the removed pattern."""
+def test_four_matmuls_alone_are_no_removed_pattern() -> None:
+    """cuDNN's reason is the same for any attention of as many matmuls; only F16x16 shows the removed pattern."""
     text = json.dumps(graph_to_json(make("backward", {})))
     assert "F16x16" in text
     verdict = explain(graph_from_json(json.loads(text.replace("F16x16", "NONE"))), "sm90")
@@ -186,7 +186,7 @@ def test_four_matmuls_alone_are_not_removed_pattern() -> None:
 
 # Plans
 
-# By-value numbers the kernels do not take: they have their own, and a causal mask needs no lengths.
+# By-value numbers that the kernels do not read: they have their own, and a causal mask needs no lengths.
 OWN_NUMBERS = {"lowest", "zero", "whole_seq_q", "whole_seq_kv"}
 
 
@@ -218,7 +218,7 @@ def selected_mask() -> Graph:
 
 
 def stored_without_softmax() -> Graph:
-    """Return two matmuls with an S in memory, which the builder does not offer."""
+    """Return two matmuls with S in memory, which the builder does not offer."""
     graph = make("forward", FORWARD["two matmuls"])
     first, second = graph.ops
     s = dataclasses.replace(first.c, virtual=False)  # type: ignore[attr-defined]
@@ -239,16 +239,16 @@ def sequence_first() -> Graph:
     return Graph(tuple(ops), "sequence_first")
 
 
-def test_what_9_19_accepts_and_does_not_read() -> None:
-    """This is why the builder offers no selecting mask, no S without softmax, and no s, b, h, d for batches of two."""
+def test_inputs_that_9_19_accepts_and_does_not_read_are_known() -> None:
+    """The reason why the builder has no selecting mask, no S without softmax, and no s, b, h, d of a batch of two."""
     program = "[t.kernels_read(g, 'sm80') for g in (t.selected_mask(), t.stored_without_softmax(), t.sequence_first())]"
     selected, stored, first = in_older(program)
     assert selected == ["k", "o", "q", "v"]  # and not: mask, low
     assert stored == ["k", "o", "q", "v"]  # and not: s
-    assert first == ["k", "o", "q"]  # v is taken to be after k
+    assert first == ["k", "o", "q"]  # v is assumed to be after k
 
 
-# What the graphs compute, operation by operation
+# Results of the graphs, operation by operation
 
 
 def numbers(seed: int, *dims: int) -> NDArray[np.float64]:
@@ -262,7 +262,7 @@ Q, K, V, DO = (numbers(seed, *SHAPE) for seed in range(4))
 ADDED = numbers(4, 1, *SCORES[1:])
 
 
-def test_training_step_is_the_formula() -> None:
+def test_training_step_equals_the_formula() -> None:
     want = bprop_example.reference(Q, K, V, ADDED, DO)
     forward = interpret(mha_fprop(TINY, store_s=True), {"q": Q, "k": K.swapaxes(2, 3), "v": V, "bias": ADDED})
     backward = interpret(mha_bprop(TINY), {"q": Q, "k": K, "v": V.swapaxes(2, 3), "do": DO, "s": forward["s"]})
@@ -271,7 +271,7 @@ def test_training_step_is_the_formula() -> None:
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_padding_and_mask_are_the_formula(causal: bool) -> None:
+def test_padding_and_mask_equal_the_formula(causal: bool) -> None:
     p = dataclasses.replace(TINY, causal=causal, bias=None, dbias=False, padding=True, mask=True, scale=0.5)
     lengths = np.array([4, 2]).reshape(2, 1, 1, 1)
     mask = (numbers(5, *SCORES) > 0).astype(float)
@@ -292,8 +292,8 @@ def test_padding_and_mask_are_the_formula(causal: bool) -> None:
         np.testing.assert_allclose(o[b, :, :n], want[b, :, :n], atol=1e-6)
 
 
-def test_gradient_through_dropout_is_that_of_the_formula() -> None:
-    """S is stored as kernels do: the softmax, with the sign set where a probability was dropped."""
+def test_gradient_through_dropout_equals_that_of_the_formula() -> None:
+    """With S as the kernels store it: the softmax, and the sign set where a probability was dropped."""
     p = dataclasses.replace(TINY, causal=False, bias=None, dbias=False, dropout_mask=True)
     keep, factor = (numbers(6, *SCORES) > -0.5).astype(float), 1.25
     graph = mha_bprop(p)
@@ -310,7 +310,7 @@ def test_gradient_through_dropout_is_that_of_the_formula() -> None:
 # The graphs themselves
 
 
-def test_what_is_reordered_and_what_is_in_memory() -> None:
+def test_reordered_tensors_and_tensors_in_memory_are_right() -> None:
     tensors = {tensor.name: tensor for tensor in make("backward", BACKWARD["everything"]).tensors}
     reordered = {name for name, tensor in tensors.items() if tensor.reordering is TensorReordering.F16x16}
     assert reordered == {"s", "ds"}
@@ -321,7 +321,7 @@ def test_what_is_reordered_and_what_is_in_memory() -> None:
     assert names == {"q", "k", "v", "o", "s", "bias", "seq_len_q", "seq_len_kv", "dropout_seed", "dropout_offset"}
 
 
-def test_without_masks_nothing_depends_on_an_index() -> None:
+def test_without_masks_no_operation_uses_an_index() -> None:
     verbs = {op.verb() for op in make("backward", {}).ops}
     assert "gen_index" not in verbs
     assert "binary_select" in verbs
@@ -340,7 +340,7 @@ def test_without_masks_nothing_depends_on_an_index() -> None:
         ({"seq_q": 0}, "attention-size", "seq_q is 0"),
     ],
 )
-def test_options_that_cannot_be(options: dict[str, Any], code: str, words: str) -> None:
+def test_impossible_options_are_refused(options: dict[str, Any], code: str, words: str) -> None:
     with pytest.raises(GraphError) as caught:
         SmallAttention(**(BASE | options))
     assert caught.value.code == code

@@ -13,7 +13,7 @@ from tests.support.child import run_code
 OLDER = "9.19.0"
 
 
-def test_named_version_is_judged_in_a_child_where_another_is_loaded() -> None:
+def test_named_version_is_judged_in_a_child_if_another_is_loaded() -> None:
     loaded = library().version_text
     verdict = explain(forum(), "l40s", version=OLDER)
     assert (verdict.cudnn, verdict.outcome) == (OLDER, "not supported")
@@ -26,7 +26,7 @@ def test_named_version_is_judged_in_a_child_where_another_is_loaded() -> None:
         explain(forum(), open_target("l40s"), version=OLDER)
 
 
-def test_named_version_is_loaded_where_none_is() -> None:
+def test_named_version_is_loaded_if_none_is() -> None:
     done = run_code(
         "from cudnn_backend_py import explain, library\n"
         "from examples.forum_two_matmul import graph\n"

@@ -1,4 +1,4 @@
-"""Unusual graphs and failing rules must give verdicts instead of exceptions."""
+"""Verdicts on unusual graphs, and with failing rules of ours: never an exception."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def refused(**options: object) -> Graph:
 
 
 @pytest.mark.parametrize("axis", [-1, 9, 1 << 40])
-def test_what_this_package_refuses_is_reported_in_its_own_name(axis: int) -> None:
+def test_refusals_of_this_package_are_reported_as_its_own(axis: int) -> None:
     verdict = explain(concat(axis), "sm90")
     assert verdict.cause is not None
     assert (verdict.outcome, verdict.stage, verdict.exit_code) == (Outcome.NOT_SUPPORTED, "graph", 1)
@@ -39,7 +39,7 @@ def test_what_this_package_refuses_is_reported_in_its_own_name(axis: int) -> Non
     assert [str(stage) for stage in verdict.stages][:3] == [
         "environment passed", "graph refused", "operation graph not reached",
     ]  # fmt: skip
-    assert (verdict.candidates, verdict.reasons) == ((), ())  # cuDNN said nothing
+    assert (verdict.candidates, verdict.reasons) == ((), ())  # cuDNN gave no reason
 
 
 @pytest.mark.parametrize("make", [block_scaled, at_the_end])
@@ -62,10 +62,10 @@ def test_the_cause_of_a_graph_with_the_largest_uids_names_its_tensors() -> None:
     assert largest.limits == small.limits
 
 
-# rules that fail
+# failing rules
 
 
-def test_a_failing_rule_leaves_cudnns_message_and_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_rule_keeps_cudnns_reason_and_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     before = explain(refused(), "sm90")
     assert before.cause is not None
     assert before.cause.code == "head-dim"
@@ -88,7 +88,7 @@ def test_a_failing_rule_leaves_cudnns_message_and_a_line(monkeypatch: pytest.Mon
     assert Verdict.from_dict(json.loads(json.dumps(verdict.to_dict()))) == verdict
 
 
-def test_what_else_fails_in_this_package_is_a_verdict_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_failures_of_this_package_are_verdicts_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(causes_module, "find_cause", lambda *_, **__: {}[3, 2])
     verdict = explain(refused(), "sm90")
     assert verdict.cause is not None
@@ -97,14 +97,14 @@ def test_what_else_fails_in_this_package_is_a_verdict_too(monkeypatch: pytest.Mo
     assert verdict.cudnn != "none"
 
 
-def test_what_explain_raises() -> None:
+def test_explain_raises_only_on_wrong_arguments() -> None:
     for options in ({"target": "sm1"}, {"target": "sm90", "mode": "C"}):
         with pytest.raises(UsageError, match=r"unknown-target|unknown-enumerator"):
             explain(refused(), **options)  # type: ignore[arg-type]
 
 
-def test_a_limit_of_time_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A signal handler's exception belongs to the caller, also when it arrives inside a rule."""
+def test_a_time_limit_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An exception of a signal handler reaches the caller, also if it is raised inside a rule."""
 
     def interrupted(*_: object) -> None:
         raise TimeoutError("the caller's")
@@ -114,7 +114,7 @@ def test_a_limit_of_time_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
         explain(refused(), "sm90")
 
 
-def test_two_processes_agree() -> None:
+def test_two_processes_give_the_same_verdict() -> None:
     program = (
         "import json\n"
         "from cudnn_backend_py import explain\n"

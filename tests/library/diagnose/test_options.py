@@ -1,4 +1,4 @@
-"""Compare the search for refused options (alone, in pairs, from a size on) with judging every subset."""
+"""Refused options of attention: alone, in pairs, from a size on; compared with judging every subset."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ TOLD: dict[str, tuple[Callable[[], Graph], str, tuple[str, ...], tuple[str, ...]
 
 
 @pytest.mark.parametrize("name", TOLD)
-def test_what_is_refused_is_reported(name: str) -> None:
+def test_refused_options_are_reported(name: str) -> None:
     make, target, words, never = TOLD[name]
     cause = explain(make(), target).cause
     assert cause is not None
@@ -81,8 +81,8 @@ def test_what_is_refused_is_reported(name: str) -> None:
     assert cause.remedy
 
 
-def test_specific_texts_stay_next_to_what_was_queried() -> None:
-    """cuDNN's text gives the dims of a bias gradient, which stay in the headline whatever else helps."""
+def test_specific_reasons_stay_next_to_judged_options() -> None:
+    """CuDNN names the dims needed for a gradient of the bias: they stay in the headline, despite other remedies."""
     graph = sdpa_backward(
         batch=2, heads=4, seq_q=256, head_dim=64, bias=(1, 4, 256, 1), dbias=True, allow_hazards=True,
         implementation="unified", version=(9, 28, 0),
@@ -102,7 +102,7 @@ def test_plain_attention_that_is_refused_blames_no_option() -> None:
     assert verdict.cause.code == "architecture"
 
 
-def test_graph_that_is_refused_for_other_reasons_is_not_used_for_its_problem() -> None:
+def test_graph_refused_for_other_reasons_names_no_option() -> None:
     graph = backward(dropout=0.1, deterministic=True)
     with using("sm100") as target:
         assert Case((), graph, target, MODES).options is None
@@ -110,8 +110,8 @@ def test_graph_that_is_refused_for_other_reasons_is_not_used_for_its_problem() -
 
 
 @pytest.mark.parametrize("form", ["expanded", "single operations", "unified"])
-def test_graph_with_all_options_is_the_graph(form: str) -> None:
-    """A graph that is read and rebuilt has the same operations and tensors, in every form."""
+def test_graph_with_all_options_is_unchanged(form: str) -> None:
+    """The graph that is read and built again has the same operations and tensors, in every form."""
     options: dict[str, Any] = {"causal": True, "kv_heads": 2, "stats": True, "bias": (1, 4, 256, 256), "head_dim": 96}
     graph = forward(
         implementation="unified" if form == "unified" else "composite",
@@ -132,7 +132,7 @@ def test_graph_with_all_options_is_the_graph(form: str) -> None:
     assert not {"bias", "stats"} & {item.name for item in plain.tensors if not item.virtual}
 
 
-# every subset, asked
+# every subset, judged
 
 BOTH: dict[str, dict[str, Any]] = {
     "right bound": {"causal": True},
@@ -157,7 +157,7 @@ ONLY: dict[str, dict[str, dict[str, Any]]] = {
         "deterministic": {"deterministic": True},
     },
 }
-# What else is implied: the maximum and the sum go together, and lengths with what is ragged or paged.
+# Implied options: the maximum and the sum belong together, and lengths with ragged or paged tensors.
 SAME = {"sum_exp": "max", "padding": "ragged"}
 
 
@@ -179,8 +179,8 @@ def built(direction: str, options: Sequence[str], form: str) -> Graph:
     return (sdpa_forward if direction == "forward" else sdpa_backward)(**fields)
 
 
-def judged_subset(direction: str, options: Sequence[str], form: str, target: str) -> bool | None:
-    """Return cuDNN's answer; None for an invalid graph."""
+def is_supported(direction: str, options: Sequence[str], form: str, target: str) -> bool | None:
+    """Return cuDNN's answer; None if there is no such graph."""
     try:
         graph = built(direction, options, form)
     except GraphError:
@@ -190,14 +190,14 @@ def judged_subset(direction: str, options: Sequence[str], form: str, target: str
 
 
 def smallest(direction: str, options: tuple[str, ...], form: str, target: str) -> list[set[str]]:
-    """Return every minimal refused subset; None where all options together are supported."""
+    """Return every refused subset without a smaller one in it; none if all options together are supported."""
     found: list[set[str]] = []
-    if judged_subset(direction, options, form, target) is not False:
+    if is_supported(direction, options, form, target) is not False:
         return found
     for size in range(len(options) + 1):
         for subset in itertools.combinations(options, size):
             covered = any(one <= set(subset) for one in found)
-            if not covered and judged_subset(direction, subset, form, target) is False:
+            if not covered and is_supported(direction, subset, form, target) is False:
                 found.append(set(subset))
     return found
 
@@ -211,8 +211,8 @@ def blamed(verdict: Verdict, graph: Graph, target: str) -> list[set[str]] | None
     return run_in_fork(find, lambda: None)
 
 
-def test_generated_problems_are_reported_as_querying_about_every_subset_tells() -> None:
-    """This checks the search itself: the blamed options must be one of the minimal refused sets."""
+def test_reports_of_generated_problems_match_judging_every_subset() -> None:
+    """A check of the search, not of examples: the options that it names are among the smallest refused sets."""
     right, wrong, unknown = 0, [], 0
     for problem in problems(120):
         truth = run_in_fork(partial(smallest, *problem), list)

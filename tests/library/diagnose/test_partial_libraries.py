@@ -1,4 +1,4 @@
-"""Libraries without some engines must not pass off their refusal as cuDNN's, unless they have all relevant engines."""
+"""Libraries without some engines: their refusal is not reported as cuDNN's, unless missing engines do not matter."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ from tests.support.zoo import ZOO
 
 TARGETS = ("sm75", "sm90", "sm120")
 
-# Supported by the full wheels of 9.10, 9.14, 9.20, 9.24 and 9.28 on some target: each was queried, once. Of the first
-# the engines of the jit wheels refuse every one on some target.
+# Supported by the full wheels of 9.10, 9.14, 9.20, 9.24 and 9.28 on some target: each was judged once. For the first
+# four, the engines of the JIT wheels refuse every one on some target.
 FULL_ONLY = (
     *("conv nchw f16", "conv nchw f32", "conv nchw f32 3 channels", "conv nchw f32 depthwise", "conv f64"),
     *("dgrad nchw f16", "dgrad nchw f32", "dgrad nchw f32 3 channels", "dgrad nchw f32 depthwise", "dgrad f64"),
@@ -65,7 +65,7 @@ ATTENTION = [name for name in ZOO if name.startswith(("flash", "unified", "two m
 
 @pytest.fixture(scope="module")
 def partial(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make a libcudnn with only the sub-libraries of a JIT wheel."""
+    """A libcudnn next to the sub-libraries of a JIT wheel: those of the cuDNN of this environment."""
     whole = Path(library().path).parent
     assert "engines_precompiled" in sublibraries(whole), "the cuDNN of this environment has to be a full wheel"
     folder = tmp_path_factory.mktemp("partial")
@@ -76,7 +76,7 @@ def partial(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def at_hand(partial: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def use_partial(partial: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let child processes judge with the partial library."""
     monkeypatch.setenv("CUDNN_BACKEND_LIBRARY", str(partial))
 
@@ -90,11 +90,11 @@ def whole() -> Iterator[Judge]:
 def judged_partially(partial: Path, monkeypatch: pytest.MonkeyPatch, questions: list[Query]) -> list[Verdict]:
     with monkeypatch.context() as changed, Judge(limit_s=120) as judge:
         changed.setenv("CUDNN_BACKEND_LIBRARY", str(partial))
-        return [judge.run_query(replace(question)) for question in questions]  # made here: it reads the libraries
+        return [judge.run_query(replace(question)) for question in questions]  # computed here: it reads the libraries
 
 
-def is_reported_correctly(verdict: Verdict) -> bool:
-    """Return whether a verdict by a library without engines claims no more than it can know."""
+def is_reported_rightly(verdict: Verdict) -> bool:
+    """Return whether a verdict of a library without engines claims only what they can show."""
     cause = verdict.cause
     if verdict.outcome is Outcome.SUPPORTED:
         return cause is None
@@ -110,7 +110,7 @@ def test_no_refusal_of_a_partial_library_is_cudnns(
     assert len(named) >= 100
     questions = [Query(graph, target) for graph, target in product(named.values(), TARGETS)]
     verdicts = judged_partially(partial, monkeypatch, questions)
-    wrong = [f"{one.graph} on {one.target}: {one.cause}" for one in verdicts if not is_reported_correctly(one)]
+    wrong = [f"{one.graph} on {one.target}: {one.cause}" for one in verdicts if not is_reported_rightly(one)]
     assert not wrong
     lacking = [
         (question, verdict)
@@ -123,11 +123,11 @@ def test_no_refusal_of_a_partial_library_is_cudnns(
         assert f"cudnn install {verdict.cudnn} --full" in verdict.cause.remedy
         assert any(item.reasons for item in verdict.candidates) or verdict.reasons or not verdict.candidates
     full = [question for question, _ in lacking if whole.run_query(question).supported]
-    assert len({question.graph.name for question in full}) >= 20  # else it shows nothing
+    assert len({question.graph.name for question in full}) >= 20  # else it proves nothing
     assert len(full) >= 40
 
 
-def test_what_the_engines_available_serve_alone_is_judged_as_by_all(
+def test_graphs_served_by_the_available_engines_are_judged_as_by_all(
     partial: Path, whole: Judge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alone = [make() for make in FAMILIES.values() if _is_served_alone(make())]
@@ -135,8 +135,8 @@ def test_what_the_engines_available_serve_alone_is_judged_as_by_all(
     assert len(graphs) >= 50
     questions = [Query(graph, target) for graph, target in product(graphs, ("sm89", "sm100"))]
     verdicts = judged_partially(partial, monkeypatch, questions)
-    told = [(one.graph, one.target, one.outcome, one.cause and one.cause.code, one.limits) for one in verdicts]
-    assert told == [
+    reported = [(one.graph, one.target, one.outcome, one.cause and one.cause.code, one.limits) for one in verdicts]
+    assert reported == [
         (one.graph, one.target, one.outcome, one.cause and one.cause.code, one.limits)
         for one in map(whole.run_query, questions)
     ]
@@ -172,7 +172,7 @@ print(json.dumps({name: engines for name, engines in found.items() if engines[1]
 """
 
 
-def test_absent_engines_are_none_of_those_offered_for_what_is_served_alone(partial: Path) -> None:
+def test_absent_engines_are_not_offered_for_graphs_served_without_them(partial: Path) -> None:
     lists = []
     for path in (library().path, str(partial)):
         environment = {**os.environ, "CUDNN_BACKEND_LIBRARY": path}
@@ -186,7 +186,7 @@ def wheels_of(*flavors: str) -> list[str]:
 
 
 @pytest.mark.parametrize("version", [one for one in wheels_of("jit") if one in ("9.14.0", "9.20.0", "9.24.0")])
-def test_installed_jit_wheels_call_nothing_refused_that_others_might_support(version: str, whole: Judge) -> None:
+def test_installed_jit_wheels_refuse_no_graph_that_others_might_support(version: str, whole: Judge) -> None:
     installed = find_installed(version, flavor="jit")
     assert installed is not None
     questions = [Query(FAMILIES[name](), target) for name, target in product(FULL_ONLY, ("sm75", "sm100"))]
@@ -203,14 +203,14 @@ def test_installed_jit_wheels_call_nothing_refused_that_others_might_support(ver
     assert sum(verdict.cause is not None and verdict.cause.code == ENGINES_ABSENT for verdict in verdicts) >= 20
 
 
-# What follows from a verdict
+# Consequences of a verdict
 
 
 def lacking() -> Graph:
     return FAMILIES["dgrad nchw f32"]()
 
 
-def test_matrix_since_and_junit_distinguish_it(at_hand: None, tmp_path: Path) -> None:
+def test_matrix_since_and_junit_distinguish_it(use_partial: None, tmp_path: Path) -> None:
     found = matrix([lacking()], ["sm80"], [None], cache=tmp_path, progress=False)
     [cell] = found.cells.values()
     assert (cell.letter, cell.cause, found.exit_code) == ("?", ENGINES_ABSENT, 2)
@@ -223,8 +223,8 @@ def test_matrix_since_and_junit_distinguish_it(at_hand: None, tmp_path: Path) ->
     assert "by none of the 0 versions that could judge" in table_text(render_since(span))
 
 
-def test_what_was_kept_is_judged_again_when_the_engines_come(
-    at_hand: None, partial: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_stored_answers_are_judged_again_with_more_engines(
+    use_partial: None, partial: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = matrix([lacking()], ["sm80"], [None], cache=tmp_path, progress=False)
     assert first.exit_code == 2
@@ -240,7 +240,7 @@ def test_what_was_kept_is_judged_again_when_the_engines_come(
                 place.unlink()
 
 
-def test_a_baseline_can_expect_it(at_hand: None, tmp_path: Path) -> None:
+def test_a_baseline_can_expect_it(use_partial: None, tmp_path: Path) -> None:
     save_graph(lacking(), tmp_path / "g.json")
     file = tmp_path / "verdicts.toml"
     file.write_text(
@@ -253,7 +253,7 @@ def test_a_baseline_can_expect_it(at_hand: None, tmp_path: Path) -> None:
     assert (same.changed, exit_code([same]), same.expected) == (False, 0, "could not be judged (engines-absent)")
 
 
-def test_whatif_reports_what_would_judge(at_hand: None) -> None:
+def test_whatif_names_the_wheel_that_would_judge(use_partial: None) -> None:
     with Judge() as judge:
         verdict = judge.run_query(Query(lacking(), "sm80"))
     remedies = whatif(lacking(), "sm80")
@@ -264,7 +264,7 @@ def test_whatif_reports_what_would_judge(at_hand: None) -> None:
     assert f"remedy: cudnn-backend cudnn install {library().version_text} --full" in text
 
 
-def test_a_yes_of_a_partial_library_names_what_was_not_queried(at_hand: None) -> None:
+def test_support_by_a_partial_library_names_the_missing_engines(use_partial: None) -> None:
     with Judge() as judge:
         product_, sums = (judge.run_query(Query(ZOO[name](), "sm80")) for name in ("matmul f16 64", "flash f16 causal"))
     assert product_.supported
@@ -290,7 +290,7 @@ def test_layout_operations_on_blackwell_name_the_engine_of_cuda_13(whole: Judge)
 
 @pytest.fixture
 def jit_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Make a graph file and a store with one JIT wheel; pip finds a full wheel of a few bytes."""
+    """A graph file, and a version store with the JIT wheel of one version; pip sees a full wheel of a few bytes."""
     installed = find_installed(OLDER, flavor="jit")
     assert installed is not None
     cache = tmp_path / "cache"
@@ -309,9 +309,9 @@ def command(*arguments: str) -> list[str]:
     return call_command("cudnn_backend_py.cli.commands:main", *arguments)
 
 
-def test_without_a_terminal_nothing_is_queried_or_fetched(jit_wheel: Path) -> None:
-    asked = command("explain", str(jit_wheel), "--cudnn", OLDER, "--target", "sm80", "--format", "json")
-    done = subprocess.run(asked, capture_output=True, text=True, stdin=subprocess.DEVNULL, cwd=ROOT, check=False)
+def test_without_a_terminal_the_user_is_not_asked_and_nothing_is_fetched(jit_wheel: Path) -> None:
+    arguments = command("explain", str(jit_wheel), "--cudnn", OLDER, "--target", "sm80", "--format", "json")
+    done = subprocess.run(arguments, capture_output=True, text=True, stdin=subprocess.DEVNULL, cwd=ROOT, check=False)
     assert done.returncode == 2
     verdict = Verdict.from_dict(json.loads(done.stdout))
     assert verdict.cause is not None
@@ -321,7 +321,7 @@ def test_without_a_terminal_nothing_is_queried_or_fetched(jit_wheel: Path) -> No
 
 
 def at_terminal(arguments: list[str], answer: bytes) -> tuple[int, str]:
-    """Run a command on a terminal that answers its questions; return exit code and output."""
+    """Run a command at a terminal that answers its questions; return its exit code and its output."""
     shown = b""
     child, terminal = pty.fork()
     if child == 0:
@@ -345,23 +345,23 @@ def at_terminal(arguments: list[str], answer: bytes) -> tuple[int, str]:
     return os.waitstatus_to_exitcode(status), shown.decode()
 
 
-@pytest.mark.parametrize(("flags", "asks"), [((), True), (("--jit",), False)])
+@pytest.mark.parametrize(("flags", "prompts"), [((), True), (("--jit",), False)])
 def test_at_a_terminal_the_full_wheel_is_offered_with_its_size(
-    jit_wheel: Path, flags: tuple[str, ...], asks: bool
+    jit_wheel: Path, flags: tuple[str, ...], prompts: bool
 ) -> None:
-    asked = command("explain", str(jit_wheel), "--cudnn", OLDER, "--target", "sm80", *flags)
-    code, shown = at_terminal(asked, b"n\n")
+    arguments = command("explain", str(jit_wheel), "--cudnn", OLDER, "--target", "sm80", *flags)
+    code, shown = at_terminal(arguments, b"n\n")
     assert code == 2
-    assert (f"fetch the full wheel of cuDNN {OLDER}, 0 MB, and use it?" in shown) is asks
+    assert (f"fetch the full wheel of cuDNN {OLDER}, 0 MB, and use it?" in shown) is prompts
     assert "COULD NOT BE JUDGED" in shown
     assert [one.flavor for one in list_installed()] == ["jit"]
 
 
 @pytest.mark.parametrize("order", [("--full", "--cudnn", OLDER), ("--cudnn", OLDER, "--full")])
-def test_full_is_fetched_without_asking(jit_wheel: Path, order: tuple[str, ...]) -> None:
-    """The downloaded wheel is not a library; the output must show that it was downloaded and used."""
-    asked = command("explain", "-v", str(jit_wheel), "--target", "sm80", *order)
-    done = subprocess.run(asked, capture_output=True, text=True, stdin=subprocess.DEVNULL, cwd=ROOT, check=False)
+def test_full_is_fetched_without_a_prompt(jit_wheel: Path, order: tuple[str, ...]) -> None:
+    """The fetched wheel has no library: the test checks that it was fetched and should judge."""
+    arguments = command("explain", "-v", str(jit_wheel), "--target", "sm80", *order)
+    done = subprocess.run(arguments, capture_output=True, text=True, stdin=subprocess.DEVNULL, cwd=ROOT, check=False)
     assert done.returncode == 2
     assert [one.flavor for one in list_installed()] == ["full", "jit"]
     assert "-full/nvidia/cudnn/lib/libcudnn.so.9" in done.stdout
@@ -401,7 +401,7 @@ outcome = "supported"
 
 @pytest.fixture
 def surveyed(jit_wheel: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Make a folder with a graph and a baseline that expects the full wheel's verdict."""
+    """The folder of a graph and of a baseline with the full wheel's verdict."""
     folder = jit_wheel.parent
     (folder / "verdicts.toml").write_text(BASELINE, encoding="utf-8")
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "kept"))
@@ -414,25 +414,25 @@ def survey(folder: Path, name: str, *flags: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", SURVEYS)
-def test_surveys_fetch_nothing_unrequested_and_with_full_they_do(surveyed: Path, name: str) -> None:
+def test_surveys_fetch_only_with_full(surveyed: Path, name: str) -> None:
     options: dict[str, Any] = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL, "cwd": ROOT}
     done = subprocess.run(survey(surveyed, name), check=False, **options)
     assert (done.returncode, [one.flavor for one in list_installed()]) == (2, ["jit"]), done.stderr
     assert "the runtime-compiled engines of this library (cuDNN JIT) refuse it" in " ".join(done.stdout.split())
     fetched = subprocess.run(survey(surveyed, name, "--full"), check=False, **options)
     assert [one.flavor for one in list_installed()] == ["full", "jit"], fetched.stderr
-    assert fetched.returncode == 2  # the wheel that came is no library
+    assert fetched.returncode == 2  # the fetched wheel has no library
     assert "the runtime-compiled engines" not in " ".join(fetched.stdout.split())
     small = subprocess.run(survey(surveyed, name, "--jit"), check=False, **options)
     assert "the runtime-compiled engines of this library (cuDNN JIT) refuse it" in " ".join(small.stdout.split())
 
 
 @pytest.mark.parametrize("name", SURVEYS)
-@pytest.mark.parametrize(("flags", "asks"), [((), True), (("--jit",), False)])
-def test_surveys_offer_full_wheels_at_a_terminal(surveyed: Path, name: str, flags: tuple[str, ...], asks: bool) -> None:
+@pytest.mark.parametrize(("flags", "prompts"), [((), True), (("--jit",), False)])
+def test_surveys_offer_wheels_at_a_terminal(surveyed: Path, name: str, flags: tuple[str, ...], prompts: bool) -> None:
     code, shown = at_terminal(survey(surveyed, name, *flags), b"n\n")
     assert code == 2
-    assert (f"fetch the full wheel of cuDNN {OLDER}, 0 MB, and use it?" in shown) is asks
+    assert (f"fetch the full wheel of cuDNN {OLDER}, 0 MB, and use it?" in shown) is prompts
     assert [one.flavor for one in list_installed()] == ["jit"]
 
 
@@ -447,15 +447,15 @@ def test_one_wheel_of_a_version_is_named_by_it(jit_wheel: Path, tmp_path: Path) 
     assert [(version, cell.cause) for (*_, version), cell in named.cells.items()] == [("small", ENGINES_ABSENT)]
 
 
-def test_info_reports_which_wheel_each_installed_version_is(jit_wheel: Path) -> None:
+def test_info_names_the_wheel_of_each_installed_version(jit_wheel: Path) -> None:
     version = install(OLDER, flavor="full", progress=False).version
     done = subprocess.run(command("doctor", "--format", "json"), capture_output=True, text=True, cwd=ROOT, check=True)
     named = json.loads(done.stdout)["cudnn versions installed"]
     assert named == [f"{version} (full, CUDA 12)", f"{version} (jit, CUDA 12)"]
 
 
-def test_whatif_and_matrix_report_what_does_not_block(tmp_path: Path) -> None:
-    """One supported graph has a known issue; another engine might support the other graph."""
+def test_whatif_and_matrix_report_known_issues(tmp_path: Path) -> None:
+    """A supported graph with a known issue, and one that another engine might support."""
     row = next(row for row in FAULTS if row.code == "decoding-on-blackwell")
     save_graph(graph_of(next(iter(EXAMPLES[row.code].reproductions.values()))), tmp_path / "faulty.json")
     save_graph(FAMILIES["concat alone f16"](), tmp_path / "concat.json")

@@ -1,4 +1,4 @@
-"""Public cases that were not used in development: count right headlines; none may mislead."""
+"""Public statements that this package was not tuned to: the share of right headlines, without misleading ones."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from cudnn_backend_py.diagnose import Judge, Query, Verdict
 from cudnn_backend_py.known_issues import FAULTS
 from tests.cases.public import PUBLIC, PublicCase, has_words
 
-# Shares that were right when the cases were counted; an answer may become better, not worse.
+# Shares of right headlines when the cases were counted; an answer may become better, not worse.
 RIGHT = {("attention", "work"): 0.96, ("attention", "sealed"): 0.88, ("other", "work"): 0.93, ("other", "sealed"): 0.7}
 
-# Faults that depend on more than the graph, and say on what: they take nothing back of a graph that is supported.
+# Known issues that depend on more than the graph, and name it: they do not contradict support of a graph.
 CONDITIONAL = [f"({fault.code}" for fault in FAULTS if fault.depends_on]
 
 
-def told(verdict: Verdict) -> str:
+def first_line(verdict: Verdict) -> str:
     cause = verdict.cause
     said = () if cause is None else (cause.headline, cause.detail, cause.remedy)
     return " ".join((*said, *verdict.hazards)).lower()
 
 
 def is_right(case: PublicCase, verdict: Verdict) -> bool:
-    """Return whether the first line is true and has the required text."""
+    """Return whether the first line is true, with the words it needs."""
     headline = "" if verdict.cause is None else verdict.cause.headline
     if case.truth == "supported":
         return verdict.supported and all(any(name in one for name in CONDITIONAL) for one in verdict.hazards)
@@ -32,12 +32,12 @@ def is_right(case: PublicCase, verdict: Verdict) -> bool:
     return not verdict.supported and has_words(headline, case.headline_words)
 
 
-def test_the_cases_are_of_sources_of_their_own() -> None:
+def test_the_cases_have_different_sources() -> None:
     assert len({case.name for case in PUBLIC}) == len(PUBLIC) > 100
 
 
 @pytest.mark.parametrize(("area", "half"), list(RIGHT))
-def test_headlines_are_right_and_nothing_misleads(area: str, half: str) -> None:
+def test_headlines_are_right_and_none_misleads(area: str, half: str) -> None:
     cases = [case for case in PUBLIC if (case.area, case.half) == (area, half)]
     own, wrong, misleading = library().version_text, [], []
     with Judge() as judge:
@@ -45,7 +45,7 @@ def test_headlines_are_right_and_nothing_misleads(area: str, half: str) -> None:
             version = None if case.version == own else case.version
             verdict = judge.run_query(Query(case.make_graph(), case.target, version, build=case.build))
             wrong += [] if is_right(case, verdict) else [case.name]
-            misleading += [case.name for words in case.must_not_say if words.lower() in told(verdict)]
+            misleading += [case.name for words in case.must_not_say if words.lower() in first_line(verdict)]
     print(f"{area}, {half}: {len(cases) - len(wrong)} of {len(cases)} headlines are right")
     assert misleading == []
     assert 1 - len(wrong) / len(cases) >= RIGHT[area, half], wrong if half == "work" else len(wrong)

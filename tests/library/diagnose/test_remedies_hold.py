@@ -1,4 +1,4 @@
-"""Every change, target and version printed as a remedy must be judged supported."""
+"""Printed remedies work: every change, target and version in the text of a verdict is judged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cudnn_backend_py.diagnose import Judge, Outcome
 from cudnn_backend_py.native import library
 from cudnn_backend_py.versions import store
 from tests.library.diagnose.test_attention_support import TABLES
-from tools.records.remedies import Cell, all_cells, check_advice, question_of, refused_cells
+from tools.records.remedies import Cell, all_cells, check_remedies, query_of, refused_cells
 
 HERE = {library().version_text, *(item.short for item in store.list_installed())}
 VERSIONS = [name for name in TABLES if name in HERE]
@@ -28,38 +28,38 @@ def judge() -> Iterator[Judge]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_remedies_of_the_tables_hold(judge: Judge, version: str) -> None:
+def test_remedies_of_the_tables_work(judge: Judge, version: str) -> None:
     cells = CELLS[version]
     step = EVERY_OF_NEWEST if version == library().version_text else EVERY
     count = 0
     for cell in cells[::step]:
-        question = question_of(cell, version)
+        question = query_of(cell, version)
         if question is None:
             continue
         verdict = judge.run_query(question)
         assert not verdict.supported, cell
-        count += check_advice(judge.run_query, question, verdict)
+        count += check_remedies(judge.run_query, question, verdict)
     print(f"cuDNN {version}: {len(cells[::step])} of {len(cells)} refused verdicts, {count} remedies asked")
     assert count > len(cells[::step]) // 3
 
 
 @pytest.mark.skipif(WITHOUT_TABLE not in HERE, reason=f"did not run: cuDNN {WITHOUT_TABLE} is not installed")
-def test_remedies_of_a_version_without_a_table_hold(judge: Judge) -> None:
+def test_remedies_of_a_version_without_a_table_work(judge: Judge) -> None:
     refused, count = 0, 0
     for cell in random.Random(WITHOUT_TABLE).sample(all_cells(), SAMPLE):
-        question = question_of(cell, WITHOUT_TABLE)
+        question = query_of(cell, WITHOUT_TABLE)
         verdict = None if question is None else judge.run_query(question)
         if question is not None and verdict is not None and verdict.outcome is Outcome.NOT_SUPPORTED:
             refused += 1
-            count += check_advice(judge.run_query, question, verdict)
+            count += check_remedies(judge.run_query, question, verdict)
     assert refused > SAMPLE // 8
     assert count > refused // 3
 
 
 @pytest.mark.parametrize("cell", CELLS[library().version_text][::40], ids=", ".join)
-def test_remedies_of_the_tables_hold_when_built(judge: Judge, cell: Cell) -> None:
-    question = question_of(cell, library().version_text, build=True)
+def test_remedies_of_the_tables_work_when_built(judge: Judge, cell: Cell) -> None:
+    question = query_of(cell, library().version_text, build=True)
     assert question is not None
     verdict = judge.run_query(question)
     assert not verdict.supported
-    check_advice(judge.run_query, question, verdict)
+    check_remedies(judge.run_query, question, verdict)

@@ -1,4 +1,4 @@
-"""Reproduction archives are written and unpacked, and both programs must give the verdict's answer."""
+"""Reproduction archives: written, unpacked, and both programs run with the verdict's result."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def unpack(archive: Path) -> Path:
 
 
 def compile_cpp(folder: Path, version: str | None, *settings: str) -> Path:
-    """Compile the C++ program with its Makefile against a cuDNN folder, which is returned."""
+    """Compile the C++ program with its Makefile and a cuDNN, and return cuDNN's folder."""
     installed = None if version is None else find_installed(version)
     cudnn = Path(library().path if installed is None else installed.library).parents[1]
     command = ["make", f"CUDNN={cudnn}", "CXXFLAGS=-O0 -Wall -Wextra -Werror", *settings, "reproduce"]
@@ -68,7 +68,7 @@ def compile_cpp(folder: Path, version: str | None, *settings: str) -> Path:
 
 
 def run_cpp(folder: Path, cudnn: Path, *flags: str, stub: bool = True) -> subprocess.CompletedProcess[str]:
-    """Run the compiled program as README.txt describes, with the archive's stub where there is no driver."""
+    """Run the compiled program as described in README.txt, with the archive's driver stub if there is no driver."""
     folders = [cudnn / "lib"]
     folders += [Path(place.path).parent for place in (library().nvrtc, library().cublaslt) if place.path]
     if stub and library().driver.kind != "real":
@@ -138,7 +138,7 @@ def test_archive_names_no_person_and_no_place(refused: Path) -> None:
             assert place not in text, member
 
 
-def test_log_has_the_graph_and_its_refusals_and_nothing_of_the_run(refused: Path) -> None:
+def test_log_has_the_graph_and_its_refusals_without_the_run(refused: Path) -> None:
     log = (refused / "cudnn.log").read_text()
     assert "CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR" in log
     assert "no longer supported" in log
@@ -146,7 +146,7 @@ def test_log_has_the_graph_and_its_refusals_and_nothing_of_the_run(refused: Path
     assert {line.split()[2] for line in log.splitlines() if "! Time: " in line} == {"1980-01-01T00:00:00.000000"}
 
 
-def test_versions_report_what_judged(refused: Path) -> None:
+def test_versions_name_the_judging_libraries(refused: Path) -> None:
     versions = json.loads((refused / "versions.json").read_text())
     assert versions["cudnn"] == library().version_text
     assert versions["cudnn library"] == "libcudnn.so.9"
@@ -155,7 +155,7 @@ def test_versions_report_what_judged(refused: Path) -> None:
 
 
 def test_program_reports_that_it_could_not_be_judged(refused: Path) -> None:
-    """With 9.19 no graph has an engine without libcuda.so.1, which only the control graph reveals."""
+    """With 9.19, no graph has an engine without libcuda.so.1, and only the control graph distinguishes that."""
     cudnn = compile_cpp(refused, OLDER, "-B")
     assert run_cpp(refused, cudnn).returncode == 1
     if library().driver.kind != "real":
@@ -165,15 +165,15 @@ def test_program_reports_that_it_could_not_be_judged(refused: Path) -> None:
         assert done.stdout.splitlines()[-1].startswith("COULD NOT BE JUDGED: graph forum_two_matmul")
 
 
-def test_program_for_the_gpu(refused: Path) -> None:
+def test_program_for_the_gpu_is_written(refused: Path) -> None:
     cudnn = compile_cpp(refused, None, "-B", "USE_GPU=1")
     done = run_cpp(refused, cudnn)
     assert done.returncode == (1 if library().driver.kind == "real" and library().driver.devices else 2)
     assert "graph forum_two_matmul on the GPU of this process, cuDNN" in done.stdout.splitlines()[-1]
 
 
-def test_same_question_gives_the_same_bytes(tmp_path: Path) -> None:
-    """cuDNN's log output is checked above."""
+def test_same_query_gives_the_same_bytes(tmp_path: Path) -> None:
+    """Except for cuDNN's output in its log: that is checked above."""
     files = {"b.txt": "b" * 1000, "a/c.txt": "\u00e4"}
     for suffix in (".tar.gz", ".zip"):
         first, second = tmp_path / "one" / f"same{suffix}", tmp_path / "two" / f"same{suffix}"
@@ -205,13 +205,13 @@ def test_a_missing_log_is_empty(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["repro.rar", "nowhere/repro.zip"])
-def test_a_path_that_cannot_be_written(name: str, tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_written_is_named(name: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         write_repro(forum(), "sm89", tmp_path / name)
     assert caught.value.code == "repro-path"
 
 
-def test_the_usual_name() -> None:
+def test_the_default_name_is_used() -> None:
     assert archive_name(forum(), "sm89") == "forum_two_matmul-l40s.tar.gz"
     odd = Graph(forum().ops, "../a b/c")
     assert archive_name(odd, "sm90") == "a_b_c-h100-sxm.tar.gz"

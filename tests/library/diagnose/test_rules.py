@@ -163,7 +163,7 @@ MEASURED: dict[str, tuple[Callable[[], Graph], str, str, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("name", MEASURED)
-def test_cause_is_measured_and_names_what_is_wrong(name: str) -> None:
+def test_cause_is_measured_and_names_the_error(name: str) -> None:
     make, target, code, words = MEASURED[name]
     verdict = explain(make(), target)
     assert verdict.cause is not None
@@ -173,7 +173,7 @@ def test_cause_is_measured_and_names_what_is_wrong(name: str) -> None:
     assert verdict.cause.detail
 
 
-def test_one_change_is_the_cause_where_the_texts_report_nothing() -> None:
+def test_one_change_is_the_cause_if_the_reason_says_nothing() -> None:
     g = GraphBuilder("sigmoid", io_type=F32)
     g.pointwise(P.SIGMOID_FWD, g.tensor("x", (1, 3, 32, 32)), name="y", virtual=False)
     cause = explain(g.graph(), "sm86").cause
@@ -183,7 +183,7 @@ def test_one_change_is_the_cause_where_the_texts_report_nothing() -> None:
     assert "channels last" in cause.remedy
 
 
-def test_operation_without_a_matmul_is_reported_to_lack_one() -> None:
+def test_operation_without_a_matmul_is_reported() -> None:
     case = find_case("quantize alone")
     cause = explain(case.graph(), case.target).cause
     assert cause is not None
@@ -192,7 +192,7 @@ def test_operation_without_a_matmul_is_reported_to_lack_one() -> None:
 
 
 def test_engine_of_a_newer_cuda_names_both_versions() -> None:
-    """Otherwise the other engines' reason would be used, that the operation must be fused with a matmul."""
+    """Otherwise the reasons of the other engines, that the operation must be fused to a matmul, mislead: it is one."""
     verdict = explain(OPERATIONS["moe backward"](), "sm90")
     cause = verdict.cause
     assert cause is not None
@@ -201,7 +201,7 @@ def test_engine_of_a_newer_cuda_names_both_versions() -> None:
     assert "cudnn install 9.28.0 --cuda 13" in cause.remedy
 
 
-def test_unknown_refusal_quotes_the_candidate_that_came_furthest() -> None:
+def test_unknown_refusal_quotes_the_candidate_that_got_furthest() -> None:
     g = GraphBuilder("softmax", io_type=F16)
     s = g.tensor("s", (2, 4, 64, 64))
     exp = g.pointwise(P.EXP, g.pointwise(P.SUB, s, g.reduction(ReduceTensorOp.MAX, s, (2, 4, 64, 1))))
@@ -213,10 +213,10 @@ def test_unknown_refusal_quotes_the_candidate_that_came_furthest() -> None:
     assert longest.reasons[0].statement in verdict.cause.headline
 
 
-# without asking
+# without judging
 
 
-def test_nothing_is_measured_where_nothing_may_be_queried() -> None:
+def test_nothing_is_measured_without_queries() -> None:
     graph = forward(head_dim=100)
     reason = Reason("CUDNN_STATUS_NOT_SUPPORTED_SHAPE", "Embedding dim is not a multiple of 8 at: d_qk % 8 != 0")
     refused = [Candidate("A", 3, {}, "refused", (reason,))]
@@ -230,7 +230,7 @@ def test_nothing_is_measured_where_nothing_may_be_queried() -> None:
         assert measured.basis is Basis.MEASURED
 
 
-def test_questions_are_counted() -> None:
+def test_queries_are_counted() -> None:
     with using("sm90") as target:
         case = Case((), forward(), target, ("A",), questions=2)
         assert [case.supports(forward()) for _ in range(3)] == [True, True, False]
@@ -280,13 +280,13 @@ def test_suspects_are_named() -> None:
 # run_in_fork
 
 
-def test_what_kills_a_fork_does_not_kill_the_caller() -> None:
+def test_a_crash_of_a_fork_does_not_end_the_caller() -> None:
     here = os.getpid()
     assert run_in_fork(os.getpid, lambda: 0) != here
     assert run_in_fork(lambda: os.kill(os.getpid(), signal.SIGSEGV), os.getpid) == here  # type: ignore[arg-type, return-value]
 
 
-def test_what_a_fork_raises_is_raised_here() -> None:
+def test_an_exception_of_a_fork_is_raised_in_the_parent() -> None:
     def fail() -> int:
         raise KeyError("p")
 
@@ -294,7 +294,7 @@ def test_what_a_fork_raises_is_raised_here() -> None:
         run_in_fork(fail, lambda: 0)
 
 
-def test_next_to_threads_nothing_is_forked() -> None:
+def test_no_process_is_forked_with_threads() -> None:
     stop = threading.Event()
     thread = threading.Thread(target=stop.wait)
     thread.start()
@@ -306,22 +306,22 @@ def test_next_to_threads_nothing_is_forked() -> None:
 
 
 def softcap_refused() -> Cause | None:
-    """Return the cause of a refused graph, on which cuDNN 9.28 crashes without ``sub``."""
+    """Return the cause of a refused graph that crashes cuDNN 9.28 without ``sub``."""
     with using("sm80") as target:
         graph = backward(score_modifier=SoftCap(30.0))
         reason = Reason("CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN", "Unsupported node in this graph at: true")
         return find_cause([Candidate("A", 3, {}, "refused", (reason,))], graph, target, ("A", "FALLBACK"))
 
 
-def test_crash_of_a_variation_leaves_the_others() -> None:
+def test_crash_of_a_variation_does_not_stop_the_others() -> None:
     cause = softcap_refused()
     assert cause is not None
     assert cause.basis is Basis.MEASURED
     assert "sm_80 does not take the graph, sm_90, sm_100 do (cuDNN: Unsupported node" in cause.headline
 
 
-def test_crash_of_a_variation_leaves_the_texts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the crash, results of variations do not count."""
+def test_crash_of_a_variation_keeps_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If no further query is possible, no variation counts."""
     monkeypatch.setattr(find, "_DEADLY", 0)
     cause = softcap_refused()
     assert cause is not None

@@ -1,4 +1,4 @@
-"""Tests of class plans by version and architecture, with the real library without a GPU."""
+"""Class plans of cuDNN by version and architecture, judged by the real library without a GPU."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VERSIONS = ("9.14.0", "9.19.0", "9.24.0", "own")
 FORWARD = set(CASES)
 BACKWARD = {f"{name} backward" for name, options in CASES.items() if "page_size" not in options}
 
-# What cuDNN refuses; everything else has a class.
+# Refusals of cuDNN; all others have a class.
 RAGGED = set(BACKWARD)
 AMPERE = {"cap backward", "d256 backward", "deterministic backward"}
 REFUSED = {
@@ -44,13 +44,13 @@ def answers(version: str) -> dict[str, dict[str, str]]:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("gpu", GPUS)
-def test_class_plans_of_a_version_and_an_architecture(version: str, gpu: str) -> None:
+def test_class_plans_of_a_version_and_an_architecture_are_listed(version: str, gpu: str) -> None:
     found = answers(version)[gpu]
     assert set(found) == FORWARD | BACKWARD
     assert {name for name, why in found.items() if why} == REFUSED.get((version, gpu), set())
 
 
-def test_an_old_version_has_no_ragged_backward_pass_on_ampere_and_is_reported() -> None:
+def test_an_old_version_reports_no_ragged_backward_pass_on_ampere() -> None:
     assert "nothing-selected" in answers("9.14.0")["a100"]["causal backward"]
 
 
@@ -62,7 +62,7 @@ def test_an_old_version_has_no_ragged_backward_pass_on_ampere_and_is_reported() 
         ({"ragged": True}, "one plan serves every batch and length up to its own"),
     ],
 )
-def test_a_verdict_reports_whether_one_plan_can_serve_every_shape(options: dict[str, object], said: str) -> None:
+def test_a_verdict_reports_whether_one_plan_serves_every_shape(options: dict[str, object], said: str) -> None:
     graph = attention.sdpa_forward(batch=2, heads=8, seq_q=128, head_dim=64, causal=True, **options)  # type: ignore[arg-type]
     verdict = explain(graph, "h100", shapes=True)
     assert verdict.shapes.startswith(said)
@@ -80,7 +80,7 @@ def test_a_verdict_on_another_graph_does_not_mention_shapes() -> None:
     assert explain(control_graph(), "h100", shapes=True).shapes == ""
 
 
-def test_a_verdict_does_not_mention_shapes_unless_it_is_queried() -> None:
+def test_a_verdict_mentions_shapes_only_on_request() -> None:
     assert explain(attention.sdpa_forward(batch=2, heads=8, seq_q=128, head_dim=64), "h100").shapes == ""
 
 

@@ -1,6 +1,6 @@
-"""Causes of refused graphs other than attention: related sizes, types, operations and targets.
+"""Causes of refused graphs outside attention, by mechanism: neighbours in sizes, types, operations and targets.
 
-What is needed is found here by brute force, and every remedy that is printed is queried.
+The values needed are found here by brute force, and every printed remedy is judged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cudnn_backend_py.graph.replace import replace_tensors
 from cudnn_backend_py.rewrite.changes import changes
 from cudnn_backend_py.target import using
 from tests.library.diagnose.test_rules import changed
-from tests.support.refused import (
+from tests.support.refused_graphs import (
     block_product,
     image_convolution,
     norm_backward,
@@ -45,28 +45,28 @@ def judge() -> Iterator[Judge]:
 
 
 def headline(judge: Judge, graph: Graph, target: str) -> str:
-    """Return the headline of a refused graph after judging each of its remedies."""
+    """Return the headline of a refused graph, after all its remedies have been judged."""
     question = Query(graph, target)
     verdict = judge.run_query(question)
     assert not verdict.supported
     assert verdict.cause is not None
-    assert holds(judge, question, verdict) > 0, verdict.cause
+    assert check_remedies(judge, question, verdict) > 0, verdict.cause
     return verdict.cause.headline
 
 
-def holds(judge: Judge, question: Query, verdict: Verdict) -> int:
+def check_remedies(judge: Judge, question: Query, verdict: Verdict) -> int:
     """Judge every remedy that a verdict prints; return their number."""
     assert verdict.cause is not None
     offered = {change.title: change.graphs for change in changes(question.graph)}
-    asked: list[Query] = []
+    queries: list[Query] = []
     for part in verdict.cause.remedy.split("; or "):
         if part.startswith("judge for "):
-            asked += [replace(question, target=f"sm{sm}") for sm in re.findall(r"\bsm_(\d+)\b", part)]
+            queries += [replace(question, target=f"sm{sm}") for sm in re.findall(r"\bsm_(\d+)\b", part)]
         else:
-            asked += [replace(question, graph=graph) for graph in offered[EFFECT.sub("", part)]]
-    for one in asked:
+            queries += [replace(question, graph=graph) for graph in offered[EFFECT.sub("", part)]]
+    for one in queries:
         assert judge.run_query(replace(one, causes=False)).supported, verdict.cause.remedy
-    return len(asked)
+    return len(queries)
 
 
 @pytest.mark.parametrize(("kind", "per_group"), list(itertools.product((E4M3, E5M2), (1, 2, 3))))
@@ -118,7 +118,7 @@ def test_operations_before_a_weight_gradient_are_reported_with_the_cut(
 
 @pytest.mark.parametrize("target", ["sm80", "sm90", "sm100"])
 def test_type_next_to_operations_is_reported(judge: Judge, target: str) -> None:
-    """Some variations crash cuDNN for sm_100; the others must still be used."""
+    """Some variations crash cuDNN for sm_100: the others are used all the same."""
     graph = scaled_weight_gradient(T.BFLOAT16, (P.MUL, P.ADD, P.RELU_FWD))
     said = headline(judge, graph, target)
     assert "not supported in one graph with it" in said or "supported as two graphs" in said
@@ -133,7 +133,7 @@ def test_block_scales_need_a_newer_architecture(judge: Judge, target: str) -> No
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(128, 128, 160), (100, 128, 128), (128, 72, 96), (100, 72, 160)])
-def test_scales_are_needed_in_whole_tiles(judge: Judge, m: int, n: int, k: int) -> None:
+def test_scales_need_whole_tiles(judge: Judge, m: int, n: int, k: int) -> None:
     assert judge.run_query(Query(block_product(m, n, k, whole=True), "sm100")).supported
     said = headline(judge, block_product(m, n, k), "sm100")
     needed = block_product(m, n, k, whole=True)
@@ -172,8 +172,8 @@ def test_result_of_attention_has_the_head_dim_of_v(judge: Judge, head_dim: int, 
     assert f"o {list(dims)} where [2, 2, 128, {head_dim_v}] is needed" in said
 
 
-def test_variation_that_kills_cudnn_is_left_out() -> None:
-    """The first attempt crashes on one variation, the second continues without it."""
+def test_variation_that_crashes_cudnn_is_left_out() -> None:
+    """On request for several: the first attempt crashes on one, the second continues without it."""
     graph = scaled_weight_gradient(T.BFLOAT16, (P.MUL, P.ADD, P.RELU_FWD))
     with using("sm100") as target:
         case = Case((), graph, target, ("A",), deadly=frozenset({1, 3}))
@@ -198,7 +198,7 @@ def test_type_of_block_scales_is_reported(judge: Judge, kind: DataType, block: i
 
 @pytest.mark.parametrize("kind", [T.HALF, T.BFLOAT16])
 @pytest.mark.parametrize("target", ["v100", "t4"])
-def test_output_is_not_used_away_where_another_architecture_supports_the_graph(
+def test_output_is_not_removed_if_another_architecture_supports_the_graph(
     judge: Judge, target: str, kind: DataType
 ) -> None:
     said = headline(judge, with_statistics(kind), target)

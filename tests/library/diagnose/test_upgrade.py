@@ -1,4 +1,4 @@
-"""Compare two versions with the real cuDNN; what is called unchanged is compared byte by byte."""
+"""Comparison of two versions on real cuDNN; graphs called unchanged are compared byte by byte."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def test_verdicts_configs_plans_code_and_reasons_are_compared() -> None:
     assert facts["build_s"] > 0
 
 
-def test_what_is_called_unchanged_is_the_same_byte_by_byte(tmp_path: Path) -> None:
-    """Both versions are queried again without the code under test: verdict, lists, every kernel's instructions."""
+def test_unchanged_graphs_are_equal_byte_by_byte(tmp_path: Path) -> None:
+    """Both versions judge again, without the code under test: verdict, lists, and instructions of every kernel."""
     graphs = {family: random_graph(1, family, version=(9, 14, 0)) for family in FAMILIES}
     found = compare_versions(graphs, ["h100"], OLDEST, OLDER, progress=False)
     unchanged = [one for one in found.changes if one.effect is Effect.UNCHANGED]
@@ -59,8 +59,8 @@ def test_what_is_called_unchanged_is_the_same_byte_by_byte(tmp_path: Path) -> No
     assert find_others({one.graph: graphs[one.graph] for one in unchanged}, OLDEST, OLDER, tmp_path) == []
 
 
-def test_code_is_that_of_a_process_that_compiled_nothing_before() -> None:
-    """NVRTC (of cuDNN 9.28, and 12.9 for 9.19) compiles the second of these differently after the first."""
+def test_code_is_that_of_a_fresh_process() -> None:
+    """NVRTC, that of cuDNN 9.28 and 12.9 with 9.19, compiles the second into different code after the first."""
     families = {"fusion": 910063, "norm backward": 910192}
     graphs = {family: random_graph(seed, family, version=(9, 14, 0)) for family, seed in families.items()}
     together = compare_versions(graphs, ["a100"], OLDER, "default", progress=False, workers=1)
@@ -84,10 +84,10 @@ def test_command_compares_graphs_and_logs(tmp_path: Path) -> None:
     assert (done.code, done.stdout.count("<testcase")) in ((0, 1), (1, 1))
 
 
-def test_what_the_time_was_over_for_is_named_and_what_was_done_is_kept(tmp_path: Path) -> None:
-    """The first query is the last one started, or none is."""
+def test_graphs_beyond_the_time_limit_are_named_and_results_are_kept(tmp_path: Path) -> None:
+    """The first query is the last that is started, or none is."""
     graphs = {name: sdpa_forward(batch=2, heads=4, seq_q=seq, head_dim=64) for name, seq in (("a", 64), ("b", 128))}
-    told: list[tuple[int, tuple[str, ...]]] = []
+    progress: list[tuple[int, tuple[str, ...]]] = []
     found = compare_versions(
         graphs,
         ["h100"],
@@ -95,9 +95,9 @@ def test_what_the_time_was_over_for_is_named_and_what_was_done_is_kept(tmp_path:
         "default",
         progress=False,
         workers=1,
-        keep=lambda so_far: told.append((len(so_far().changes), so_far().not_asked)),
+        keep=lambda so_far: progress.append((len(so_far().changes), so_far().not_asked)),
     )
-    assert told == [(0, ("a", "b")), (1, ("b",)), (1, ("b",)), (2, ())]
+    assert progress == [(0, ("a", "b")), (1, ("b",)), (1, ("b",)), (2, ())]
     assert (found.not_asked, found.left_out) == ((), [])
     save_graph(graphs["a"], tmp_path / "a.json")
     output = tmp_path / "found.json"
@@ -143,7 +143,7 @@ def test_wrong_uses_are_named(tmp_path: Path, arguments: list[str], words: str) 
     assert words in done.stderr
 
 
-def test_function_refuses_what_cannot_be_compared() -> None:
+def test_function_refuses_incomparable_versions() -> None:
     graph = {"a": sdpa_forward(batch=1, heads=1, seq_q=64, head_dim=64)}
     with pytest.raises(UsageError, match="no graphs"):
         compare_versions({}, ["h100"], OLDER, "default", progress=False)

@@ -1,4 +1,4 @@
-"""Remedies found by search: smallest first, each verified, and cuDNN crashes must not reach the caller."""
+"""Remedies found by judging: the smallest change first, each verified, and no crash of cuDNN reaches the caller."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.library.diagnose.test_rules import backward, changed, forward, image_
 from tests.support.child import children_cpu_s
 from tests.support.zoo import ZOO
 
-SECONDS = 40.0  # of processors, a bound for any machine, however busy; the time is printed
+SECONDS = 40.0  # limit of processor time for any machine, however busy; the time is printed
 
 
 @pytest.fixture(scope="module")
@@ -25,8 +25,8 @@ def judge() -> Iterator[Judge]:
         yield one
 
 
-def found_remedies(judge: Judge, graph: Graph, target: str, **options: object) -> list[Remedy]:
-    """Return the remedies after checking each, and print the time."""
+def checked_remedies(judge: Judge, graph: Graph, target: str, **options: object) -> list[Remedy]:
+    """Return the remedies, with the time printed, after checking each."""
     start = children_cpu_s()
     found = whatif(graph, target, judge=judge, **options)  # type: ignore[arg-type]
     took_s = children_cpu_s() - start
@@ -60,70 +60,70 @@ FIRST: dict[str, tuple[Callable[[], Graph], str, str, str, str]] = {
 
 
 @pytest.mark.parametrize("name", FIRST)
-def test_smallest_remedy_comes_first(judge: Judge, name: str) -> None:
+def test_smallest_remedy_is_first(judge: Judge, name: str) -> None:
     make, target, kind, effect, words = FIRST[name]
     graph = make()
-    found = found_remedies(judge, graph, target)
-    cure = next(remedy for remedy in found if remedy.kinds == (kind,))
-    assert cure.effect == effect or not effect
-    assert words in cure.title
-    assert cure.graph != graph
+    found = checked_remedies(judge, graph, target)
+    remedy = next(remedy for remedy in found if remedy.kinds == (kind,))
+    assert remedy.effect == effect or not effect
+    assert words in remedy.title
+    assert remedy.graph != graph
     if effect == "exact":
-        assert found[0] is cure
-    assert explain(cure.graph, target).supported
+        assert found[0] is remedy
+    assert explain(remedy.graph, target).supported
 
 
 def test_other_architecture_is_the_remedy_of_the_forum_graph(judge: Judge) -> None:
     graph = ZOO["two matmul, reordered, s 10"]()
-    found = found_remedies(judge, graph, "sm89", version="9.19.0")
+    found = checked_remedies(judge, graph, "sm89", version="9.19.0")
     assert {remedy.target for remedy in found if remedy.kinds == ("target",)} >= {"sm90"}
     assert all(remedy.version == "9.19.0" for remedy in found if remedy.kinds == ("target",))
 
 
 def test_older_version_is_the_remedy_of_a_removed_pattern(judge: Judge) -> None:
     graph = ZOO["two matmul, reordered, s 10"]()
-    found = found_remedies(judge, graph, "sm90")
+    found = checked_remedies(judge, graph, "sm90")
     versions = [remedy for remedy in found if remedy.kinds == ("version",)]
     assert versions
     assert versions[0].graph == graph
     assert versions[0].version == versions[0].verdict.cudnn  # type: ignore[union-attr]
 
 
-def test_graph_is_split_where_no_engine_accepts_the_whole(judge: Judge) -> None:
+def test_graph_is_split_if_no_engine_supports_the_whole(judge: Judge) -> None:
     case = find_case("layer norm and product")
-    cure = next(remedy for remedy in found_remedies(judge, case.graph(), case.target) if remedy.kinds == ("split",))
-    assert len(cure.graphs) == 2
-    assert all(explain(part, case.target).supported for part in cure.graphs)
+    remedy = next(remedy for remedy in checked_remedies(judge, case.graph(), case.target) if remedy.kinds == ("split",))
+    assert len(remedy.graphs) == 2
+    assert all(explain(part, case.target).supported for part in remedy.graphs)
 
 
-def test_supported_graph_needs_nothing(judge: Judge) -> None:
-    assert found_remedies(judge, forward(), "sm90") == []
+def test_supported_graph_needs_no_remedy(judge: Judge) -> None:
+    assert checked_remedies(judge, forward(), "sm90") == []
 
 
-def test_variation_that_kills_cudnn_is_left_out(judge: Judge) -> None:
-    """Gradients of a sum have strides of 0, which crash the process that judges this graph."""
+def test_variation_that_crashes_cudnn_is_left_out(judge: Judge) -> None:
+    """Gradients of a sum have strides of 0: this graph itself crashes the process that judges it."""
     graph = changed(backward(batch=1, heads=16, seq_q=1, seq_kv=1 << 16, layout="bhsd"), "do", strides=(0, 0, 0, 0))
-    found = found_remedies(judge, graph, "h100")
+    found = checked_remedies(judge, graph, "h100")
     assert found[0].kinds == ("layout",)
     assert found[0].tensors == ("do",)
 
 
 def test_remedy_can_be_built(judge: Judge) -> None:
-    found = found_remedies(judge, forward(head_dim=100), "sm90", build=True, limit=1)
+    found = checked_remedies(judge, forward(head_dim=100), "sm90", build=True, limit=1)
     assert [remedy.kinds for remedy in found] == [("pad_head_dim",)]
     assert found[0].verdict is not None
     assert any(candidate.state == "built" for candidate in found[0].verdict.candidates)
 
 
-def test_two_steps_where_one_does_not_help(judge: Judge) -> None:
+def test_two_steps_are_found_if_one_does_not_help(judge: Judge) -> None:
     g = GraphBuilder("sigmoid", io_type=DataType.HALF)
     x = g.tensor("x", (1, 4, 32, 32), alignment=1)
     g.pointwise(PointwiseMode.SIGMOID_FWD, x, name="y", virtual=False)
-    kinds = [remedy.kinds for remedy in found_remedies(judge, g.graph(), "sm86")]
+    kinds = [remedy.kinds for remedy in checked_remedies(judge, g.graph(), "sm86")]
     assert ("alignment", "layout") in kinds or ("layout", "alignment") in kinds
 
 
-def test_what_is_not_there_is_refused() -> None:
+def test_unknown_arguments_are_refused() -> None:
     with pytest.raises(UsageError, match="unknown-target"):
         whatif(forward(), "sm1")
     with pytest.raises(EnvironmentNotReady, match="cudnn-version-not-installed"):

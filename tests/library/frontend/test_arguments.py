@@ -1,4 +1,4 @@
-"""Wrong arguments: each operation must name the argument, the given value and the needed one."""
+"""Arguments of a wrong kind: each operation reports the argument, the value found, and the kind needed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def h100() -> Iterator[None]:
 
 
 class Watched(Maker):
-    """Records the arguments of a program's operation, and calls it with one of them replaced."""
+    """Records the arguments of the operation that a program calls, and calls it with one of them replaced."""
 
     def __init__(self, replaced: str = "", value: Any = None) -> None:
         super().__init__(cudnn)
@@ -54,13 +54,13 @@ def _build(program: Callable[[Any], Any], m: Maker) -> None:
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_an_argument_of_a_wrong_kind_is_refused_by_message(program: str) -> None:
+def test_an_argument_of_a_wrong_kind_is_refused_with_a_message(program: str) -> None:
     plain = Watched()
     PROGRAMS[program](plain)
     for argument in plain.given:
         for kind, value in WRONG.items():
             if (kind == "nothing" and argument in LISTS) or (kind == "text" and argument == "name"):
-                continue  # what is not set is a ValueError of validate; a name is a text
+                continue  # an unset value is a ValueError of validate; a name is a text
             with pytest.raises((TypeError, ValueError, RuntimeError, cudnn.cudnnGraphNotSupportedError)) as refused:
                 _build(PROGRAMS[program], Watched(argument, value))
             words = str(refused.value)
@@ -69,7 +69,7 @@ def test_an_argument_of_a_wrong_kind_is_refused_by_message(program: str) -> None
 
 @pytest.mark.parametrize("setter", ["dim", "stride", "name", "uid", "ragged_offset", "reordering_type",
                                     "ragged_offset_multiplier", "alignment_value", "data_type"])  # fmt: skip
-def test_a_tensor_reports_which_of_its_attributes_is_of_a_wrong_kind(setter: str) -> None:
+def test_a_tensor_names_its_attribute_of_a_wrong_kind(setter: str) -> None:
     m = Maker(cudnn)
     for value in ([1.5], object(), len):
         with pytest.raises(TypeError, match=r"needed|is no cudnn.data_type"):
@@ -82,7 +82,7 @@ def test_a_tensor_reports_which_of_its_attributes_is_of_a_wrong_kind(setter: str
         m.g.validate()
 
 
-def test_numbers_of_numpy_are_accepted_wherever_lists_of_int_and_ints_are() -> None:
+def test_numbers_of_numpy_are_accepted_as_ints_and_in_lists() -> None:
     m = Maker(cudnn)
     one = np.array([1, 1])
     y = m.g.conv_fprop(m.images()[0], m.t(16, 32, 3, 3, last=True), padding=one, stride=one, dilation=one)
@@ -104,7 +104,7 @@ def test_flags_are_booleans() -> None:
     assert m.g.sdpa(q=q, k=q, v=q, generate_stats=False, use_causal_mask=np.bool_(True))[1] is None
 
 
-def test_what_is_missing_is_named_with_the_operation() -> None:
+def test_missing_arguments_are_named_with_the_operation() -> None:
     with pytest.raises(TypeError, match=r"matmul\(\): missing a required argument: 'B'"):
         Maker(cudnn).g.matmul(Maker(cudnn).t(2, 8, 16))
 
@@ -121,7 +121,7 @@ def test_what_is_missing_is_named_with_the_operation() -> None:
         (lambda m: m.g.slice(m.t(2, 8, 16), [slice(0, 1)] * 3).set_dim([2, 1, 1]), r"slices leave \[1, 1, 1\]"),
     ],
 )
-def test_dims_that_do_not_fit_are_reported(make: Callable[[Maker], Any], words: str) -> None:
+def test_mismatched_dims_are_reported(make: Callable[[Maker], Any], words: str) -> None:
     with pytest.raises((ValueError, RuntimeError), match=words) as refused:
         _build(lambda m: make(m).set_output(True), Maker(cudnn))
     assert hasattr(refused.value, "code")
@@ -137,13 +137,13 @@ def test_dims_that_do_not_fit_are_reported(make: Callable[[Maker], Any], words: 
         ("device_property", "h100", "device_property is 'h100', what create_device_properties returned is needed"),
     ],
 )
-def test_a_graph_reports_which_of_its_options_is_of_a_wrong_kind(option: str, value: Any, words: str) -> None:
+def test_a_graph_names_its_option_of_a_wrong_kind(option: str, value: Any, words: str) -> None:
     with pytest.raises(TypeError, match=words):
         cudnn.pygraph(**{option: value})
 
 
 @pytest.mark.parametrize("given", [None, 3, "abc", object()])
-def test_invalid_variant_pack_is_refused_by_message(given: Any) -> None:
+def test_an_invalid_variant_pack_is_refused_with_a_message(given: Any) -> None:
     m = Maker(cudnn)
     m.g.relu(m.t(2, 8, 16)).set_output(True)
     m.g.build()
@@ -190,7 +190,7 @@ def test_other_dims_are_read_before_cudnn_sees_them(
             run()
 
 
-def test_no_other_dims_are_those_of_the_plan() -> None:
+def test_missing_dims_are_those_of_the_plan() -> None:
     g = _product()
     for none in (None, [], (), np.array([], int)):
         assert g.get_workspace_size(None, none, [], []) == g.get_workspace_size()
@@ -198,7 +198,7 @@ def test_no_other_dims_are_those_of_the_plan() -> None:
             g.execute({1: 4096, 2: 4096, 3: 4096}, 0, None, none, [], [])
 
 
-def test_other_dims_of_a_plan_that_is_not_there() -> None:
+def test_other_dims_of_a_missing_plan_are_refused() -> None:
     g = Maker(cudnn, is_override_shape_enabled=True).g
     with pytest.raises(RuntimeError, match="Plan index 0 is invalid: the graph has no plans"):
         g.get_workspace_size_plan_at_index(0, None, [1], [[1]], [[1]])

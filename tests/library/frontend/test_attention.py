@@ -1,6 +1,6 @@
-"""Tests of attention through cudnn-frontend's methods: equal graphs to ``attention``'s, supported by cuDNN.
+"""Attention through cudnn-frontend's methods: the graphs equal those of ``attention``, and cuDNN accepts them.
 
-``test_attention_graphs.py`` shows those to be cudnn-frontend's own.
+``test_attention_graphs.py`` shows that those equal cudnn-frontend's own.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def softcap(g: Any, score: cudnn.tensor, cap: cudnn.tensor) -> cudnn.tensor:
 
 
 def causal(g: Any, score: cudnn.tensor, otherwise: cudnn.tensor) -> cudnn.tensor:
-    """Mask by explicit operations, as cudnn-frontend's own tests do."""
+    """Mask with operations, as cudnn-frontend's own tests do."""
     row, column = g.gen_index(input=score, axis=2), g.gen_index(input=score, axis=3)
     keep = g.cmp_ge(
         input=row.set_data_type(INT32),
@@ -91,7 +91,7 @@ def test_a_score_modifier_of_the_user_is_planned_in_both_forms(
 
 
 def test_a_modifier_reads_tensors_of_its_graph_after_any_number_of_operations(h100: None) -> None:
-    """Uids in the modifier count from 1, so some coincide with those of the outer graph."""
+    """Uids in the modifier count from 1, so that some collide with those of the outer graph."""
     for count in range(8):
         g = new_graph()
         q, k, v = qkv(g)
@@ -144,7 +144,7 @@ def test_two_nodes_fit_into_one_graph() -> None:
     assert len({tensor.name for tensor in graph.tensors}) == len(graph.tensors)
 
 
-def test_a_known_issue_is_built_and_named_once(h100: None) -> None:
+def test_a_known_issue_is_built_and_reported_once(h100: None) -> None:
     code = "unaligned-strides"
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -161,8 +161,8 @@ def test_a_known_issue_is_built_and_named_once(h100: None) -> None:
     assert sum(code in str(item.message) for item in caught) == 1
 
 
-def test_memory_of_the_backward_pass_is_what_cudnn_frontend_queries_for(h100: None) -> None:
-    """The workspace of cudnn-frontend for b 2, h 6, s 384 and 512, d 64 and 128, in both measured versions."""
+def test_memory_of_the_backward_pass_equals_that_of_cudnn_frontend(h100: None) -> None:
+    """Workspace of cudnn-frontend, for b 2, h 6, s 384 and 512, d 64 and 128, in both versions measured."""
     g = new_graph()
     sizes = {"q": (384, 64), "k": (512, 64), "v": (512, 128), "o": (384, 128), "do": (384, 128)}
     q, k, v, o, d_o = (
@@ -196,8 +196,8 @@ def test_a_block_mask_on_sm_10x_needs_cudnn_926(sm: int, version: tuple[int, ...
         set_default_target(None)
 
 
-def test_a_key_that_an_operation_wrote_is_refused_by_what_differs(h100: None) -> None:
-    """Attention reads K in another order than the operation writes it; cudnn-frontend reports no engine."""
+def test_a_key_written_by_an_operation_is_refused_with_the_difference(h100: None) -> None:
+    """Attention reads K transposed; cudnn-frontend reports that no engine supports it."""
     g = new_graph()
     q, k, v = qkv(g)
     o, _ = g.sdpa(q=q, k=g.relu(k, name="positive"), v=v, attn_scale=0.1, generate_stats=False)

@@ -1,4 +1,4 @@
-"""Tests of torch programs on a described GPU, which run until they need numbers."""
+"""Programs of torch on a described GPU: up to their results, on a machine without one."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ assert torch.nonzero(many).shape == (40000, 2)
 """
 
 
-def test_a_mask_chooses_what_is_known_and_else_all(tmp_path: Path) -> None:
+def test_a_mask_selects_known_elements_or_all(tmp_path: Path) -> None:
     path = tmp_path / "masks.py"
     path.write_text(MASKS)
     done = run_python(["-m", "cudnn_backend_py.frontend", "--target", "h100", str(path)])
@@ -99,7 +99,7 @@ def test_a_mask_chooses_what_is_known_and_else_all(tmp_path: Path) -> None:
         ("print(q.cpu())", "reached cpu of a tensor of shape (8, 64, 64), which only a GPU computes"),
     ],
 )
-def test_a_notebook_is_built_up_to_its_numbers(tmp_path: Path, last: str, end: str) -> None:
+def test_a_notebook_is_built_up_to_its_results(tmp_path: Path, last: str, end: str) -> None:
     path = tmp_path / "sample.ipynb"
     path.write_text(json.dumps({"cells": [{"cell_type": "code", "source": cell} for cell in (CELLS, last)]}))
     done = run_python(["-m", "cudnn_backend_py.frontend", "--target", "h100", str(path)])
@@ -149,7 +149,7 @@ torch.unique(torch.ones(3000, 3000, device="cuda"))
 """
 
 
-def test_torch_is_answered_for_the_described_gpu_or_reports_that_it_is_described(tmp_path: Path) -> None:
+def test_torch_gets_the_properties_of_the_described_gpu_or_an_error(tmp_path: Path) -> None:
     path = tmp_path / "program.py"
     path.write_text(ANSWERS)
     done = run_python(["-m", "cudnn_backend_py.frontend", "--target", "h100", str(path)])
@@ -157,7 +157,7 @@ def test_torch_is_answered_for_the_described_gpu_or_reports_that_it_is_described
     assert "reached the size of what unique gives, which only a GPU computes" in done.stderr
 
 
-# What programs of torch use next to tensors, each as a program that ends well on a GPU.
+# Uses of torch next to tensors, each as a program that exits with 0 on a GPU.
 
 AUTOCAST = """
 import torch
@@ -342,7 +342,7 @@ else:
 
 
 @pytest.mark.parametrize("program", [AUTOCAST, STREAMS, BACKWARD, FILES, DEVICES])
-def test_a_program_ends_as_it_does_where_the_gpu_is(tmp_path: Path, program: str) -> None:
+def test_a_program_ends_as_on_the_gpu(tmp_path: Path, program: str) -> None:
     path = tmp_path / "program.py"
     path.write_text(program + "\nprint('to its end')")
     done = run_python(["-m", "cudnn_backend_py.frontend", "--target", "h100", str(path)])

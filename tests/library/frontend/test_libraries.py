@@ -82,7 +82,7 @@ def _lengths(g: cudnn.pygraph, uid: int, count: int = 4) -> Any:
 
 
 def _heads(g: cudnn.pygraph, uid: int, heads: int, tokens: int) -> Any:
-    """Return packed tokens: the batch stride is one token, and offsets give the start of each sequence."""
+    """Return packed tokens: the batch has the stride of one token, offsets are the starts of the sequences."""
     return g.tensor(
         dim=[4, heads, tokens, 128], stride=[heads * 128, 128, heads * 128, 1], data_type=TYPE.BFLOAT16, uid=uid
     )
@@ -96,7 +96,7 @@ def prefill(g: cudnn.pygraph) -> None:
 
 
 def prefill_by_tokens(g: cudnn.pygraph) -> None:
-    """Return attention where running sums of tokens are lengths and, times a multiplier, offsets."""
+    """Running sums of tokens are lengths and, times a multiplier, offsets."""
     q, k, v = (_heads(g, uid, heads, 128) for uid, heads in ((1, 8), (2, 2), (3, 2)))
     for item, uid, heads in ((q, 50, 8), (k, 53, 2), (v, 54, 2)):
         item.set_ragged_offset(_lengths(g, uid, 5)).set_ragged_offset_multiplier(heads * 128)
@@ -112,7 +112,7 @@ def prefill_of_pages(g: cudnn.pygraph) -> None:
 
 
 def prefill_of_pages_by_tokens(g: cudnn.pygraph) -> None:
-    """Return attention with sums of tokens for queries and lengths for pages."""
+    """Sums of tokens for the queries, lengths for the pages."""
     q = _heads(g, 1, 8, 128).set_ragged_offset(_lengths(g, 50, 5)).set_ragged_offset_multiplier(8 * 128)
     k, v = (_pages(g, uid) for uid in (2, 3))
     lengths = {"cu_seq_len_q": _lengths(g, 100, 5), "seq_len_kv": _lengths(g, 101)}
@@ -168,7 +168,7 @@ def decode(g: cudnn.pygraph) -> None:
 
 
 def soft_cap(g: cudnn.pygraph) -> None:
-    """Apply a score function with a number from the host."""
+    """Return a function of the scores with a number from the host."""
     q, k, v = (g.tensor(dim=[2, 4, 128, 64], stride=[4 * 128 * 64, 64, 256, 1], data_type=TYPE.BFLOAT16) for _ in "qkv")
     cap = g.tensor(dim=[1, 1, 1, 1], stride=[1, 1, 1, 1], data_type=TYPE.FLOAT, is_pass_by_value=True)
 
@@ -204,7 +204,7 @@ def propose(g: cudnn.pygraph) -> None:
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-def test_what_libraries_build_is_proposed(name: str, target: str) -> None:
+def test_graphs_of_libraries_get_configs(name: str, target: str) -> None:
     write, since, only_blackwell = GRAPHS[name]
     g = start()
     write(g)
@@ -219,8 +219,8 @@ def test_what_libraries_build_is_proposed(name: str, target: str) -> None:
     assert {item.uid for item in g._used_tensors() if item.uid_given and not item.virtual} <= given
 
 
-def test_a_plan_is_made_again_of_its_engine_and_knobs(target: str) -> None:
-    """As a tuner does, every plan of a graph is made again by engine and knobs in another graph."""
+def test_a_plan_is_rebuilt_from_its_engine_and_knobs(target: str) -> None:
+    """As in a tuner: every plan of one graph, by engine and knobs, in another graph built with only that plan."""
     g = start()
     product(g)
     propose(g)

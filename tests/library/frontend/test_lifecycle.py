@@ -26,7 +26,7 @@ from cudnn_backend_py.native.descriptor import _Owner
 from cudnn_backend_py.native.launch import int64_rows
 from cudnn_backend_py.native.libcudnn import HandlePointer
 from tests.support.child import run_code
-from tests.support.faults import issue_categories
+from tests.support.issue_warnings import issue_warnings
 
 HALF, FLOAT = cudnn.data_type.HALF, cudnn.data_type.FLOAT
 
@@ -53,7 +53,7 @@ def matmul(n: int = 64, **options: Any) -> tuple[cudnn.pygraph, cudnn.tensor]:
 
 
 def causal(**options: Any) -> tuple[cudnn.pygraph, list[Any]]:
-    """Return a forward pass that cuDNN refuses for an odd head dim and supports otherwise."""
+    """Return a forward pass that cuDNN refuses for an odd head dim, and supports otherwise."""
     d = options.pop("d", 64)
     g = new_graph(**options)
     q, k, v = (g.tensor(name=name, dim=[1, 2, 128, d], stride=[256 * d, 128 * d, d, 1]) for name in "qkv")
@@ -63,7 +63,7 @@ def causal(**options: Any) -> tuple[cudnn.pygraph, list[Any]]:
     return g, outputs
 
 
-def test_build_makes_one_plan_and_reports_what_it_is() -> None:
+def test_build_makes_one_plan_and_describes_it() -> None:
     g, c = matmul()
     assert g.get_execution_plan_count() == 0
     g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
@@ -83,8 +83,8 @@ def test_build_makes_one_plan_and_reports_what_it_is() -> None:
     assert c.get_dim() == [1, 64, 64]
 
 
-def test_a_step_accepts_the_ones_before_it_and_a_question_reports_which_is_missing() -> None:
-    """As in cudnn-frontend 1.32, plans need no prior operation graph and an execution no prior plan."""
+def test_a_step_includes_earlier_ones_and_a_query_names_the_missing_one() -> None:
+    """As in cudnn-frontend 1.32: plans need an operation graph, and an execution a plan, that was built before."""
     g, _ = matmul()
     with pytest.raises(RuntimeError, match="Plan index -1 is invalid"):
         g.get_workspace_size()
@@ -106,7 +106,7 @@ def test_a_step_accepts_the_ones_before_it_and_a_question_reports_which_is_missi
     assert run.get_workspace_size() == g.get_workspace_size()
 
 
-def test_a_described_device_still_reports_which_buffers_are_missing() -> None:
+def test_a_described_device_still_names_missing_buffers() -> None:
     g, c = matmul()
     g.build()
     with pytest.raises(ValueError, match=r"missing a buffer for tensor uid 2 \('B'\)"):
@@ -129,8 +129,8 @@ def test_a_deserialized_graph_answers_about_its_plan_and_tensors() -> None:
 
 
 @pytest.mark.parametrize("step", ["check_support", "build_plans", "build"])
-def test_the_steps_of_a_build_leave_a_plan_that_was_built_elsewhere(step: str) -> None:
-    """A program that reads or writes its plan can repeat the steps afterwards."""
+def test_the_steps_of_a_build_keep_a_plan_built_elsewhere(step: str) -> None:
+    """A program that reads its plan, or writes it, may repeat the same steps after both."""
     saved = _built(matmul).serialize(as_bytes=True)
     for g in (new_graph(), matmul()[0], _built(lambda: matmul(32))):
         g.deserialize(saved)
@@ -141,7 +141,7 @@ def test_the_steps_of_a_build_leave_a_plan_that_was_built_elsewhere(step: str) -
             getattr(g, step)()
 
 
-def test_a_written_graph_with_a_plan_that_was_built_elsewhere_changes_no_more() -> None:
+def test_a_written_graph_with_a_plan_built_elsewhere_is_frozen() -> None:
     g, c = matmul()
     g.deserialize(_built(matmul).serialize())
     with pytest.raises(RuntimeError, match="relu is added to a graph"):
@@ -150,7 +150,7 @@ def test_a_written_graph_with_a_plan_that_was_built_elsewhere_changes_no_more() 
 
 
 def test_torch_dtypes_are_types_and_operations_come_before_the_operation_graph() -> None:
-    class half:  # as torch.float16 calls itself
+    class half:  # the name of torch.float16 itself
         def __str__(self) -> str:
             return "torch.float16"
 
@@ -170,7 +170,7 @@ def test_torch_dtypes_are_types_and_operations_come_before_the_operation_graph()
         raise cudnn.cudnnGraphNotSupportedError("said by a program")
 
 
-def test_modes_that_agree_plan_give_it_once() -> None:
+def test_modes_with_the_same_plan_give_it_once() -> None:
     g, _ = matmul()
     modes = [cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK]
     g.create_execution_plans([*modes, *modes])
@@ -191,8 +191,8 @@ def test_empty_graph_validates_and_cannot_be_built() -> None:
 
 @pytest.mark.parametrize("step", ["create_execution_plans", "check_support", "build_plans", "build"])
 @pytest.mark.parametrize("kind", [RuntimeError, cudnn.cudnnGraphNotSupportedError])
-def test_what_plans_are_refused_for_before_cudnn_is_queried_is_of_both_kinds(step: str, kind: type[Exception]) -> None:
-    """cudnn-frontend reports it at validate or, for some graphs, with the plans."""
+def test_refusals_of_plans_before_cudnn_is_queried_are_of_both_kinds(step: str, kind: type[Exception]) -> None:
+    """cudnn-frontend reports it at validate or, for some families of graphs, with their plans."""
     g = new_graph()
     x = g.tensor(dim=[2, 8, 16], stride=[128, 16, 1])
     g.transpose(x, permutation=[0, 0, 1]).set_output(True)
@@ -200,26 +200,26 @@ def test_what_plans_are_refused_for_before_cudnn_is_queried_is_of_both_kinds(ste
         getattr(g, step)()
 
 
-def test_plans_of_cudnn_are_requested_where_a_program_queries_whether_there_are_any() -> None:
+def test_plans_are_requested_when_a_program_checks_for_them() -> None:
     g, _ = matmul()
     assert len(g.backend_plan_entries()) == g.get_execution_plan_count() > 0
     assert causal(d=63)[0].backend_plan_entries() == []
 
 
 @pytest.mark.parametrize("given", [None, 5, 10**12, 1.5, {}, object()])
-def test_what_is_not_a_serialized_graph_by_its_kind_is_a_type_error(given: Any) -> None:
+def test_a_serialized_graph_of_a_wrong_kind_is_a_type_error(given: Any) -> None:
     with pytest.raises(TypeError, match="the serialized graph is"):
         new_graph().deserialize(given)
 
 
-def test_plans_that_are_not_there_yet_are_of_both_kinds() -> None:
-    """cudnn-frontend reports it before plans are requested, and as an IndexError afterwards."""
+def test_errors_of_missing_plans_are_of_both_kinds() -> None:
+    """cudnn-frontend reports it before plans are requested, and as an IndexError after it."""
     for kind in (IndexError, RuntimeError):
         with pytest.raises(kind, match="Plan index 0 is invalid"):
             matmul()[0].get_engine_and_knobs_at_index(0)
 
 
-def test_operation_graph_without_validate() -> None:
+def test_operation_graph_is_built_without_validate() -> None:
     g, _ = matmul()
     g.build_operation_graph()
     g.create_execution_plans([cudnn.heur_mode.A])
@@ -242,7 +242,7 @@ def test_refusal_carries_our_verdict() -> None:
     assert error.verdict is error.verdict
 
 
-def test_filters_by_note_name_workspace_and_shared_memory() -> None:
+def test_plans_are_filtered_by_note_name_workspace_and_shared_memory() -> None:
     def built(**filters: Any) -> cudnn.pygraph:
         g, _ = causal()
         g.validate()
@@ -294,8 +294,8 @@ def _read() -> cudnn.pygraph:
 @pytest.mark.parametrize(
     "make", [new_graph, lambda: matmul()[0], lambda: _built(matmul), lambda: _built(causal), _refused, _read]
 )
-def test_a_graph_goes_with_its_last_user(make: Callable[[], cudnn.pygraph]) -> None:
-    """Its plans are freed with it: cyclic collection would come late, or during a capture."""
+def test_a_graph_is_freed_with_its_last_user(make: Callable[[], cudnn.pygraph]) -> None:
+    """Its plans with it: the garbage collector of cycles runs late, or during the capture of another CUDA graph."""
     gc.collect()
     gc.disable()
     try:
@@ -307,8 +307,8 @@ def test_a_graph_goes_with_its_last_user(make: Callable[[], cudnn.pygraph]) -> N
         gc.enable()
 
 
-def test_a_tensor_that_a_built_graph_has_no_use_for_may_still_change() -> None:
-    """cuDNN's operations are unchanged, and another graph may use the tensor."""
+def test_an_unused_tensor_of_a_built_graph_may_still_change() -> None:
+    """cuDNN's operations are not changed, and another graph may use it."""
     g = _built(matmul)
     before = g.serialize()
     one = g.tensor(name="n", dim=[1, 1, 1], stride=[1, 1, 1], data_type=cudnn.data_type.FLOAT)
@@ -325,7 +325,7 @@ def test_a_tensor_that_a_built_graph_has_no_use_for_may_still_change() -> None:
 
 @pytest.mark.parametrize("given", [False, True])
 @pytest.mark.parametrize("offset", [False, True])
-def test_a_tensor_of_another_graph_with_uid_is_accepted_is_called_so(given: bool, offset: bool) -> None:
+def test_a_tensor_of_another_graph_with_a_used_uid_is_reported(given: bool, offset: bool) -> None:
     g, other = new_graph(), new_graph()
     x = g.tensor(name="x", dim=[1, 64, 64], stride=[4096, 64, 1])
     y = other.tensor(name="y", dim=[1, 64, 64], stride=[4096, 64, 1])
@@ -345,7 +345,7 @@ def test_a_tensor_of_another_graph_with_uid_is_accepted_is_called_so(given: bool
         g.graph()
 
 
-def test_results_get_no_uid_that_a_tensor_of_another_graph_brings() -> None:
+def test_results_get_no_uid_of_a_tensor_of_another_graph() -> None:
     g, other = new_graph(), new_graph()
     x = g.tensor(name="x", dim=[1, 64, 64], stride=[4096, 64, 1])
     other.tensor(name="z", dim=[1, 64, 64], stride=[4096, 64, 1])
@@ -362,7 +362,7 @@ def planned(*modes: Any) -> cudnn.pygraph:
     return g
 
 
-def test_filters_hold_for_plans_that_come_later() -> None:
+def test_filters_apply_to_later_plans() -> None:
     g, _ = matmul()
     g.validate()
     g.build_operation_graph()
@@ -395,7 +395,7 @@ def test_a_deselected_plan_is_refused_at_every_entry_point(run_query: Callable[[
     assert isinstance(caught.value, cudnn.cudnnGraphNotSupportedError)
 
 
-def test_a_limit_that_comes_after_a_plan_was_built_leaves_it_its_workspace() -> None:
+def test_a_limit_after_the_build_of_a_plan_keeps_its_workspace() -> None:
     g = planned(cudnn.heur_mode.A)
     g.build_plan_at_index(0)
     g.deselect_workspace_greater_than(-1)
@@ -406,20 +406,20 @@ def test_a_limit_that_comes_after_a_plan_was_built_leaves_it_its_workspace() -> 
         g.build_plan_at_index(0)
 
 
-def test_plans_are_reported_whether_cuda_graphs_keep_them() -> None:
-    told = library().version >= (9, 28)
-    for asked in (*cudnn.cuda_graph_retention, None):
-        g, _ = matmul(cuda_graph_retention=asked)
+def test_plans_know_whether_cuda_graphs_keep_them() -> None:
+    is_reported = library().version >= (9, 28)
+    for retention in (*cudnn.cuda_graph_retention, None):
+        g, _ = matmul(cuda_graph_retention=retention)
         g.build([cudnn.heur_mode.A])
-        assert g.get_cuda_graph_retention() is (asked or cudnn.cuda_graph_retention.PER_GRAPH)
-        if told:
+        assert g.get_cuda_graph_retention() is (retention or cudnn.cuda_graph_retention.PER_GRAPH)
+        if is_reported:
             found = g._plans.built(0).descriptor.get(Attr.EXECUTION_PLAN_CUDA_GRAPH_RETENTION)
-            assert found.name == (asked or cudnn.cuda_graph_retention.PER_GRAPH).name
+            assert found.name == (retention or cudnn.cuda_graph_retention.PER_GRAPH).name
     with pytest.raises(TypeError, match=r"a cudnn\.cuda_graph_retention is needed"):
         new_graph(cuda_graph_retention="NONE")
 
 
-def test_names_that_are_deselected_add_up() -> None:
+def test_deselected_names_accumulate() -> None:
     g = planned()
     g.deselect_engines([g.get_plan_name_at_index(0)])
     g.deselect_engines([g.get_plan_name_at_index(1)]).deselect_engines([])
@@ -436,7 +436,7 @@ def test_numbers_of_numpy_are_numbers() -> None:
     assert g.get_plan_name_at_index(g.get_execution_plan_count() - 1) == g.get_plan_name_at_index(0)
 
 
-def test_a_built_plan_that_is_deselected_gives_way_to_the_next() -> None:
+def test_a_deselected_built_plan_is_replaced_by_the_next() -> None:
     g = planned()
     g.build_plans()
     g.deselect_engines([g.get_plan_name_at_index(0)])
@@ -450,20 +450,20 @@ def test_a_built_plan_that_is_deselected_gives_way_to_the_next() -> None:
         g.build_plans()
 
 
-def test_all_plans_are_built_next_to_the_one_that_was_chosen() -> None:
+def test_all_plans_are_built_in_addition_to_the_chosen_one() -> None:
     g = planned(cudnn.heur_mode.A)
     g.select_plan(1)
     g.build_plans(cudnn.build_plan_policy.ALL)
     assert g._plan_index == 1
     assert all(g._plans.is_built(index) for index in range(g.get_execution_plan_count()))
-    g.build_plan_at_index(2)  # which is chosen from now on, whatever was selected
+    g.build_plan_at_index(2)  # which is used from now on, regardless of the selection
     g.build_plans()
     g.build_plans(cudnn.build_plan_policy.ALL)
     assert g._plan_index == 2
 
 
 @pytest.mark.parametrize("index", ["x", None, 1.0, -1, 10**6])
-def test_what_is_not_an_index_of_a_plan_is_an_index_error(index: Any) -> None:
+def test_an_invalid_index_of_a_plan_is_an_index_error(index: Any) -> None:
     g = planned()
     for run_query in (g.get_plan_name_at_index, g.get_behavior_notes_for_plan_at_index, g.build_plan_at_index):
         with pytest.raises(IndexError, match="out of range"):
@@ -471,7 +471,7 @@ def test_what_is_not_an_index_of_a_plan_is_an_index_error(index: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "given", "told"),
+    ("call", "given", "message"),
     [
         ("create_execution_plans", ["A"], "'A' is no mode of heuristics"),
         ("create_execution_plan", ("4", {}), "'4' is no number of an engine"),
@@ -487,9 +487,9 @@ def test_what_is_not_an_index_of_a_plan_is_an_index_error(index: Any) -> None:
         ("deselect_engines", [3], r"names of engines are \[3\]"),
     ],
 )
-def test_arguments_of_a_wrong_kind_are_type_errors(call: str, given: Any, told: str) -> None:
+def test_arguments_of_a_wrong_kind_are_type_errors(call: str, given: Any, message: str) -> None:
     g = planned()
-    with pytest.raises(TypeError, match=told):
+    with pytest.raises(TypeError, match=message):
         getattr(g, call)(*(given if isinstance(given, tuple) else (given,)))
 
 
@@ -502,7 +502,7 @@ def test_knobs_and_engines_that_are_not_cudnns_are_refused_by_name() -> None:
         g.create_execution_plan(20500, {})
 
 
-def test_plans_by_index_and_all_of_them() -> None:
+def test_plans_are_built_by_index_or_all() -> None:
     g, _ = causal()
     g.validate()
     g.build_operation_graph()
@@ -516,7 +516,7 @@ def test_plans_by_index_and_all_of_them() -> None:
         g.get_plan_name_at_index(99)
 
 
-def test_one_engine_with_knobs() -> None:
+def test_one_engine_with_knobs_is_built() -> None:
     g, _ = matmul()
     g.validate()
     g.build_operation_graph()
@@ -554,7 +554,7 @@ def test_serialized_graph_is_read_back_and_damage_is_found() -> None:
 
 
 def test_serialized_graphs_of_earlier_versions_are_read() -> None:
-    """The bytes contain the whole plan except for the target's name."""
+    """They have all parts of the plan except the target's name."""
     g, _ = causal()
     g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
     now = read_ubjson(g.serialize(as_bytes=True))
@@ -614,7 +614,7 @@ def test_variant_packs_are_checked_before_c_sees_them() -> None:
 
 
 def null_handle(device: int = 0) -> Handle:
-    """Return a null handle, which cuDNN refuses with a status."""
+    """Return an invalid handle: cuDNN itself refuses it, with a status."""
     handle = object.__new__(Handle)
     handle._library, handle._pid, handle.device = library(), os.getpid(), device
     handle._owner = _Owner(HandlePointer(), library().destructor_type("cudnnDestroy"))
@@ -623,7 +623,7 @@ def null_handle(device: int = 0) -> Handle:
 
 
 def ready_to_run() -> tuple[cudnn.pygraph, dict[Any, Any]]:
-    """Return a built graph and a variant pack of addresses that are not read."""
+    """Return a built graph and a variant pack of addresses that are never read."""
     g, _ = causal()
     g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
     return g, {uid: 4096 * uid for uid in g._get_variant_pack_uids_sorted()}
@@ -641,8 +641,8 @@ def test_refused_launch_is_a_runtime_error_with_cudnns_message() -> None:
         assert cause.last_error.rstrip() in error.sections["cudnn"]
 
 
-def test_a_compiled_call_reports_what_the_other_tells() -> None:
-    """After a successful first launch, which needs a GPU, C code makes the calls."""
+def test_a_compiled_call_reports_the_same_as_python() -> None:
+    """After a first successful launch, which is impossible without a GPU, calls are made by C."""
     g, full = ready_to_run()
     runner, handle = g._current, null_handle()
     assert runner is not None
@@ -657,12 +657,12 @@ def test_a_compiled_call_reports_what_the_other_tells() -> None:
             g.execute(pack, 1 << 20, handle)
         assert isinstance(caught.value, FrontendRuntimeError)
         assert "CUDNN_STATUS_BAD_PARAM" in caught.value.sections["cudnn"]
-    assert not runner.launcher._packs  # none was kept: Python did not come to look
+    assert not runner.launcher._packs  # none was stored: Python was not called
     with pytest.raises(ValueError, match="missing a buffer for tensor uid"):
         g.execute(dict(list(full.items())[1:]), 1 << 20, handle)
     with pytest.raises(ValueError, match="no DLPack"):
         g.execute(full | {min(full): "text"}, 1 << 20, handle)
-    with pytest.raises(RuntimeError, match="the launch"):  # what the graph does not have is ignored
+    with pytest.raises(RuntimeError, match="the launch"):  # parts that the graph does not have are ignored
         g.execute(full | {None: 1, 99999: 7}, 1 << 20, handle)
     assert len(runner.launcher._packs) == 1
     handle.close()
@@ -695,7 +695,7 @@ def test_a_handle_that_launched_before_a_fork_is_refused_after_it() -> None:
     assert run_code(LAUNCHED_BEFORE).stdout.split() == ["cudnn-status", "handle-after-fork", "cudnn-status"]
 
 
-def test_a_workspace_that_is_needed_is_requested() -> None:
+def test_a_missing_workspace_is_reported() -> None:
     g, full = ready_to_run()
     runner = g._current
     assert runner is not None
@@ -704,7 +704,7 @@ def test_a_workspace_that_is_needed_is_requested() -> None:
         g.execute(full, None, null_handle())
 
 
-def test_the_workspace_for_other_dims_is_queried_of_cudnn() -> None:
+def test_the_workspace_for_other_dims_is_queried_from_cudnn() -> None:
     g, full = ready_to_run()
     runner, uid = g._current, min(full)
     assert runner is not None
@@ -749,7 +749,7 @@ def test_wrong_handles_are_runtime_errors_with_a_kept_pack_too() -> None:
         g.execute(full, 1 << 20, mine)
 
 
-def test_graph_of_a_given_device_description() -> None:
+def test_graph_is_built_for_a_given_device_description() -> None:
     text = json.dumps(find_profile("a100").properties)
     properties = cudnn.create_device_properties(text)
     assert properties.serialize() == text
@@ -781,7 +781,7 @@ def test_graph_of_a_given_device_description_cannot_be_timed() -> None:
         g.autotune({}, 0, handle=77)
 
 
-def test_a_graph_that_accepts_a_plan_forgets_the_plans_it_had() -> None:
+def test_a_graph_that_gets_a_plan_drops_its_earlier_plans() -> None:
     g, _ = matmul()
     g.build()
     data = g.serialize(as_bytes=True)
@@ -807,7 +807,7 @@ def test_deselected_plans_are_not_timed() -> None:
         g.autotune({}, 0)
 
 
-def test_buffers_come_as_a_list_wherever_a_plan_is_run() -> None:
+def test_buffers_are_accepted_as_a_list_for_every_run() -> None:
     g, full = ready_to_run()
     for run in (
         lambda pack: g.autotune(pack, 0),
@@ -863,7 +863,7 @@ def test_vectors_are_laid_out_as_cpp_reads_them() -> None:
     assert list((ctypes.c_int64 * 3).from_address(inner[0])) == [1, 2, 3]
 
 
-def test_a_log_that_cannot_be_written_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unwritable_log_gives_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDNN_FRONTEND_LOG_INFO", "1")
     monkeypatch.setenv("CUDNN_FRONTEND_LOG_FILE", str(tmp_path / "none" / "log"))
     g, _ = matmul()
@@ -873,7 +873,9 @@ def test_a_log_that_cannot_be_written_is_warned_of(tmp_path: Path, monkeypatch: 
         g.build_operation_graph()
 
 
-def test_graph_is_logged_as_json_where_the_environment_queries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_graph_is_logged_as_json_if_the_environment_requests_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = tmp_path / "log"
     monkeypatch.setenv("CUDNN_FRONTEND_LOG_INFO", "1")
     monkeypatch.setenv("CUDNN_FRONTEND_LOG_FILE", str(log))
@@ -885,11 +887,11 @@ def test_graph_is_logged_as_json_where_the_environment_queries(tmp_path: Path, m
     assert content["context"]["io_data_type"] == "HALF"
 
 
-def test_key_depends_on_the_graph_alone() -> None:
+def test_key_depends_only_on_the_graph() -> None:
     assert matmul()[0].key() == matmul()[0].key() != matmul(128)[0].key()
 
 
-def test_invalid_backend_graph_is_refused_by_name() -> None:
+def test_other_graphs_are_refused_by_name() -> None:
     with pytest.raises(NotImplementedError, match="CuTe DSL"):
         _ = cudnn.GemmSwigluSm100
     g, _ = matmul()
@@ -901,7 +903,7 @@ def test_invalid_backend_graph_is_refused_by_name() -> None:
     assert g.get_execution_plan_count()
 
 
-def test_no_gpu_is_reported_with_what_to_do() -> None:
+def test_a_missing_gpu_is_reported_with_a_fix() -> None:
     set_default_target(None)
     with pytest.raises(RuntimeError, match="no GPU") as caught:
         cudnn.create_handle()
@@ -948,7 +950,7 @@ assert handles.shared_handle() is parents
 
 
 def test_a_forked_child_makes_its_own_handle_while_the_parent_makes_one() -> None:
-    """The lock of shared handles may be held by a thread that the child does not have."""
+    """The lock of shared handles is held by a thread that the child does not have."""
     assert run_code(FORKED).stdout == "done 0\n"
 
 
@@ -959,21 +961,21 @@ def test_a_forked_child_makes_its_own_handle_while_the_parent_makes_one() -> Non
         ("is_override_shape_enabled", "override-shapes-of-attention", ((9, 21, 0), (9, 99, 0))),
     ],
 )
-def test_a_shared_plan_of_attention_is_reported(
+def test_a_known_issue_of_a_shared_attention_plan_is_reported(
     way: str, code: str, window: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(find, "_warned", set())
     plain, _ = causal()
     plain.validate()
-    assert issue_categories(plain.build_operation_graph, code) == []
+    assert issue_warnings(plain.build_operation_graph, code) == []
     shared, _ = causal(**{way: True})
     shared.validate()
-    seen = issue_categories(shared.build_operation_graph, code)
+    seen = issue_warnings(shared.build_operation_graph, code)
     assert seen == [cudnn.FrontendKnownIssueWarning] * (window[0] <= library().version < window[1])
 
 
 @pytest.mark.skipif(library().version < (9, 21, 0), reason="did not run: it needs cuDNN 9.21")
-def test_dims_that_cudnn_gets_wrong_are_refused_and_those_built_for_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dims_that_cudnn_gets_wrong_are_refused_and_those_of_the_build_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(find, "_warned", set())
     g, _ = causal(is_override_shape_enabled=True)
     with pytest.warns(cudnn.FrontendKnownIssueWarning):
@@ -997,11 +999,11 @@ def test_dims_that_cudnn_gets_wrong_are_refused_and_those_built_for_run(monkeypa
 def test_a_kernel_cache_of_attention_serves_one_shape(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(find, "_warned", set())
     cache = cudnn.create_kernel_cache()
-    (fault,) = find_known_issues(causal()[0].graph(), 90, (9, 19, 0), "kernel cache")
-    cache.check_dims([(2, 4, 64, 64)], fault)
-    cache.check_dims([(2, 4, 64, 64)], fault)
+    (issue,) = find_known_issues(causal()[0].graph(), 90, (9, 19, 0), "kernel cache")
+    cache.check_dims([(2, 4, 64, 64)], issue)
+    cache.check_dims([(2, 4, 64, 64)], issue)
     with pytest.raises(cudnn.cudnnGraphNotSupportedError, match="kernel-cache-of-attention"):
-        cache.check_dims([(3, 4, 64, 64)], fault)
+        cache.check_dims([(3, 4, 64, 64)], issue)
     for run_query in (cache.size, cache.revision, cache.serialize):
         with pytest.raises(RuntimeError, match="no graph was built"):
             run_query()
@@ -1016,7 +1018,7 @@ def cached_product(cache: Any, rows: int = 32) -> Any:
 
 
 @pytest.mark.skipif(library().version < (9, 27, 0), reason="did not run: it needs cuDNN 9.27")
-def test_a_kernel_cache_counts_as_cudnn_does_and_is_full_when_it_was_loaded() -> None:
+def test_a_kernel_cache_counts_like_cudnn_and_is_full_after_loading() -> None:
     cache = cudnn.create_kernel_cache()
     g = cached_product(cache)
     assert (cache.size(), cache.revision()) == (0, 0)
@@ -1032,7 +1034,7 @@ def test_a_kernel_cache_counts_as_cudnn_does_and_is_full_when_it_was_loaded() ->
     g = cached_product(loaded)
     assert (loaded.size(), loaded.revision()) == (1, 1)
     g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
-    assert (loaded.size(), loaded.revision()) == (1, 1)  # the kernel was found, none was made
+    assert (loaded.size(), loaded.revision()) == (1, 1)  # the kernel was found, none was compiled
 
 
 @pytest.mark.skipif(library().version >= (9, 27, 0), reason="did not run: it needs a cuDNN before 9.27")

@@ -57,7 +57,7 @@ needs = {
 
 
 @pytest.mark.parametrize("case", needs)
-def test_attention_is_one_operation_or_reports_which_cudnn_it_needs(case: str) -> None:
+def test_attention_is_one_operation_or_names_the_needed_cudnn(case: str) -> None:
     since, options = needs[case]
     m = Maker(cudnn)
     _sdpa(m, **options)
@@ -135,7 +135,7 @@ WRONG: dict[str, tuple[type[Exception], str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_does_not_fit_is_refused(case: str) -> None:
+def test_mismatched_arguments_are_refused(case: str) -> None:
     kind, words, options = WRONG[case]
     m = Maker(cudnn)
     if options.get("seq_len_q"):
@@ -192,8 +192,8 @@ def test_texts_of_exceptions_have_the_fix() -> None:
 
 
 @pytest.mark.parametrize("wanted", ["AUTO", "UNIFIED", "COMPOSITE"])
-def test_eight_bits_are_one_operation_where_cudnn_has_it(wanted: str) -> None:
-    """AUTO selects the unified operation since cuDNN 9.25, as cudnn-frontend 1.32 does."""
+def test_eight_bits_are_one_operation_if_cudnn_supports_it(wanted: str) -> None:
+    """AUTO selects the one operation since cuDNN 9.25, as cudnn-frontend 1.32 does."""
     m = Maker(cudnn)
     scales = m.factors("descale_q", "descale_k", "descale_v", "descale_s", "scale_s", "scale_o")
     implementation = getattr(cudnn.attention_implementation, wanted)

@@ -1,7 +1,7 @@
-"""Compare operations under cudnn-frontend's names, as cuDNN logs them, with those of cudnn-frontend 1.23.
+"""Operations under cudnn-frontend's names in cuDNN's log: the same graphs that cudnn-frontend 1.23 builds.
 
-``LOGGED`` holds what cuDNN 9.28 logged when cudnn-frontend built these cases for a described H100: each operation with
-its attributes, tensors as type, dims and strides, ``*`` where they are by value; defaults are left out.
+``LOGGED`` has cuDNN 9.28's log of these cases, built by cudnn-frontend for a described H100: each operation with
+its attributes, tensors as type, dims and strides, ``*`` if they are by value; defaults are left out.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def h100() -> Iterator[None]:
 
 
 class Maker:
-    """A graph, and short names for its tensors."""
+    """A graph, and short functions for its tensors."""
 
     def __init__(self) -> None:
         self.g = cudnn.pygraph(io_data_type=D.HALF, intermediate_data_type=D.FLOAT, compute_data_type=D.FLOAT)
@@ -309,7 +309,7 @@ LOGGED = {
         moe_grouped_matmul firstTokenOffset=i32:4,1,1/1,1,1 mathPrec=DATA_FLOAT mode=MOE_GROUPED_MATMUL_MODE_NONE
             output=f16:1,256,128/32768,128,1 token=f16:1,256,64/16384,64,1 weight=f16:4,64,128/8192,1,64
     """,
-    # by cudnn-frontend 1.32, which brought them
+    # from cudnn-frontend 1.32, which added them
     "rotation": """
         rope_fwd X=f16:2,4,128,64/32768,8192,64,1 Y=f16:2,4,128,64/32768,8192,64,1 freqs=f32:128,1,1,32/32,32,32,1
             output_scale=0.5 rope_dim=32
@@ -322,7 +322,7 @@ LOGGED = {
 
 SHORT = {"HALF": "f16", "FLOAT": "f32", "BOOLEAN": "bool", "INT32": "i32", "FP8_E4M3": "e4m3", "FP8_E8M0": "e8m0"}
 DEFAULTS = ("alpha1=1.0", "alpha2=1.0", "lowerClip=0.0", "lowerClipSlope=0.0", "upperClip=3.4")
-NOT_COMPARED = ("operation", "inputDescs")  # the second holds uids
+NOT_COMPARED = ("operation", "inputDescs")  # the second contains uids
 
 
 def _built(case: str) -> tuple[Maker, Mapping[str, Any]]:
@@ -367,7 +367,7 @@ def _tensor(record: Mapping[str, Any]) -> str:
 
 
 def _expected(text: str) -> list[list[str]]:
-    """Return the text of each operation, which starts in the eighth column."""
+    """Return the text of each operation: it starts in the eighth column, and continues further in."""
     operations: list[list[str]] = []
     for line in text.splitlines():
         if line.strip():
@@ -378,7 +378,7 @@ def _expected(text: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_cudnn_is_given_what_cudnn_frontend_gives_it(case: str) -> None:
+def test_cudnn_gets_the_same_graph_as_from_cudnn_frontend(case: str) -> None:
     _, logged = _built(case)
     assert list(_words(logged)) == _expected(LOGGED[case])
 
@@ -404,14 +404,14 @@ SUPPORTED = (
 
 
 @pytest.mark.parametrize("case", SUPPORTED)
-def test_engines_take_it_on_an_h100(case: str) -> None:
+def test_engines_support_it_on_an_h100(case: str) -> None:
     m, _ = _built(case)
     m.g.create_execution_plans(MODES)
     m.g.check_support()
     assert m.g.get_execution_plan_count() > 0
 
 
-def test_block_scaled_matmul_is_for_blackwell() -> None:
+def test_block_scaled_matmul_needs_blackwell() -> None:
     set_default_target("b200")
     m, _ = _built("dequantize")
     m.g.create_execution_plans(MODES)
@@ -441,8 +441,8 @@ def _pool(m: Maker) -> list[cudnn.tensor | None]:
 
 
 @pytest.mark.parametrize("make", [_finalize, _genstats, _pool])
-def test_what_has_no_python_in_cudnn_frontend_or_goes_wrong_there(make: Callable[[Maker], Any]) -> None:
-    """Genstats compute in the node's type; cudnn-frontend passes the input type's number in its own enum."""
+def test_operations_missing_or_wrong_in_cudnn_frontends_python_are_right(make: Callable[[Maker], Any]) -> None:
+    """Genstats compute in the node's type: cudnn-frontend passes the number of the input's type in its own enum."""
     m = Maker()
     for item in make(m):
         item.set_output(True)
@@ -471,7 +471,7 @@ def _no_mode(m: Maker) -> Any:
 
 
 @pytest.mark.parametrize("make", [_wrong_k, _wrong_batch])
-def test_products_that_do_not_fit_are_refused_when_they_are_validated(make: Callable[[Maker], Any]) -> None:
+def test_mismatched_products_are_refused_at_validation(make: Callable[[Maker], Any]) -> None:
     m = Maker()
     make(m).set_output(True)
     with pytest.raises(ValueError, match="mismatch"):
@@ -479,7 +479,7 @@ def test_products_that_do_not_fit_are_refused_when_they_are_validated(make: Call
 
 
 @pytest.mark.parametrize("make", [_wrong_rank, _wrong_axis, _no_mode])
-def test_what_validation_lets_through_is_refused_when_the_graph_is_built(make: Callable[[Maker], Any]) -> None:
+def test_errors_beyond_validation_are_refused_at_the_build(make: Callable[[Maker], Any]) -> None:
     m = Maker()
     make(m).set_output(True)
     m.g.validate()

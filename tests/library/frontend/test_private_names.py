@@ -1,4 +1,4 @@
-"""Tests of private names by which programs of cudnn-frontend 1.32 inspect graphs before and after a build."""
+"""Names by which programs of cudnn-frontend 1.32 inspect graphs, and their values before and after a build."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_the_table_of_elementwise_operations_calls_each() -> None:
         assert out.dim == [4, 8]
 
 
-def test_engines_of_cudnn_are_reported_from_others_which_are_refused_by_name() -> None:
+def test_engines_of_cudnn_are_distinguished_from_others() -> None:
     ids = importlib.import_module("cudnn.engines.engine_ids")
     assert [ids.is_backend_engine(each) for each in (0, 9_999, 10_000, 20_500, -1)] == [True, True, False, False, False]
     assert ids.is_python_engine(ids.PYTHON_ENGINE_ID_BASE)
@@ -65,7 +65,7 @@ def test_engines_of_cudnn_are_reported_from_others_which_are_refused_by_name() -
         importlib.import_module("cudnn.engines.heuristics")
 
 
-def test_a_program_that_queries_which_kernels_are_offered_finds_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_query_for_offered_kernels_returns_none(monkeypatch: pytest.MonkeyPatch) -> None:
     from cudnn.engines import manifest
 
     assert importlib.import_module("cudnn.engines.manifest") is manifest
@@ -100,7 +100,7 @@ def test_a_handle_is_not_a_number() -> None:
     assert to_backend_handle(create_handle()) is None
 
 
-def test_a_graph_reports_how_far_it_is() -> None:
+def test_a_graph_reports_its_stage() -> None:
     g = pygraph()
     product(g)
     g.validate()
@@ -172,7 +172,7 @@ def test_kinds_are_plain_enumerations() -> None:
 
 
 @pytest.mark.parametrize("given", [{}, {"compute_data_type": FLOAT}, {"intermediate_data_type": FLOAT}])
-def test_types_that_no_one_gives_are_float(given: Any) -> None:
+def test_unset_types_are_float(given: Any) -> None:
     g = cudnn.pygraph(**given)
     a, b = (g.tensor(dim=[1, 64, 64], data_type=HALF) for _ in range(2))
     c = g.matmul(a, b)
@@ -181,7 +181,7 @@ def test_types_that_no_one_gives_are_float(given: Any) -> None:
     assert (c.data_type, g.context.compute) == (FLOAT, FLOAT)
 
 
-def test_a_gradient_with_dims_were_read_is_computed() -> None:
+def test_a_gradient_with_read_dims_is_computed() -> None:
     g = pygraph()
     x, scale = g.tensor(dim=[8, 32, 4, 4]), g.tensor(dim=[8, 1, 4, 4], data_type=FLOAT)
     statistics = [g.tensor(dim=[8, 32, 1, 1], data_type=FLOAT) for _ in range(2)]

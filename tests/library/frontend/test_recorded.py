@@ -1,4 +1,4 @@
-"""Compare nodes, ports and names of every operation with those of cudnn-frontend 1.32."""
+"""Nodes, ports and names of every operation equal those of cudnn-frontend 1.32 for the same programs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def h100() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_parts_are_called_as_cudnn_frontend_calls_them(name: str) -> None:
+def test_parts_have_the_names_of_cudnn_frontend(name: str) -> None:
     theirs = json.loads(json.dumps(THEIRS[name]))
     assert json.loads(json.dumps(answer(Maker(cudnn), PROGRAMS[name]))) == theirs
 
@@ -38,7 +38,7 @@ def test_the_facts_are_of_these_programs() -> None:
     assert set(THEIRS) == set(PROGRAMS)
 
 
-def test_a_tensor_knows_its_graph_and_keeps_it_not() -> None:
+def test_a_tensor_knows_its_graph_without_keeping_it_alive() -> None:
     m = Maker(cudnn)
     x, w = m.t(2, 8, 16, name="x"), m.t(2, 16, 4, name="w")
     y = m.g.matmul(x, w)
@@ -50,19 +50,19 @@ def test_a_tensor_knows_its_graph_and_keeps_it_not() -> None:
     assert y.owner() is None
 
 
-def test_what_is_for_kernels_of_theirs_is_accepted_and_changes_nothing() -> None:
+def test_arguments_for_their_kernels_are_accepted_and_change_nothing() -> None:
     m = Maker(cudnn)
     m.g.matmul(m.t(2, 8, 16), m.t(2, 16, 8)).set_output(True)
     m.g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK], ctx=object())
     assert m.g.get_execution_plan_count() > 0
 
 
-def test_a_type_that_no_one_gave_is_shown_as_none() -> None:
+def test_an_unset_type_is_shown_as_none() -> None:
     shown = cudnn.pygraph()
     shown.tensor(dim=[2, 2], name="x")
-    told = shown.inspect()
-    assert told["context"] == {"io_data_type": "None", "compute_data_type": "None"}
-    assert told["tensors"]["x"]["dtype"] == "None"
+    described = shown.inspect()
+    assert described["context"] == {"io_data_type": "None", "compute_data_type": "None"}
+    assert described["tensors"]["x"]["dtype"] == "None"
 
 
 SETS: dict[str, Callable[[Any], Any]] = {
@@ -93,7 +93,7 @@ def product() -> tuple[Any, Any]:
     return m.g, c.set_output(True)
 
 
-def test_a_tensor_of_a_graph_that_cudnn_has_is_not_changed_in_silence() -> None:
+def test_a_tensor_of_a_graph_that_cudnn_has_is_not_changed_silently() -> None:
     g, c = product()
     g.build_operation_graph()
     before = g.inspect()
@@ -105,7 +105,7 @@ def test_a_tensor_of_a_graph_that_cudnn_has_is_not_changed_in_silence() -> None:
     g.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
 
 
-def test_what_is_written_after_a_graph_was_looked_at_is_in_it() -> None:
+def test_operations_added_after_an_inspection_are_in_the_graph() -> None:
     g, c = product()
     g.validate()
     assert len(g.graph().ops) == 1
@@ -117,7 +117,7 @@ def test_what_is_written_after_a_graph_was_looked_at_is_in_it() -> None:
 
 
 def test_sizes_of_results_are_known_before_a_graph_is_checked() -> None:
-    """As in 1.32, inferred values can be read but do not count as set by the program."""
+    """As in 1.32: inferred values are readable, and do not count as set by the program."""
     m = Maker(cudnn)
     q, k, v = (m.t(2, 4, 64, 32, name=name) for name in "qkv")
     o, stats = m.g.sdpa(q, k, v, generate_stats=True, attn_scale=0.5)
@@ -135,8 +135,8 @@ def test_sizes_of_results_are_known_before_a_graph_is_checked() -> None:
     assert cudnn.tensor().get_dim() == []
 
 
-def test_results_of_backward_attention_are_row_by_row_where_nothing_is_reported() -> None:
-    """The layout is cudnn-frontend's, so allocations by a program are right with both."""
+def test_results_of_backward_attention_are_row_major_by_default() -> None:
+    """As cudnn-frontend lays them out: a program that allocates by its dims and strides is right with both."""
     m = Maker(cudnn)
     rows = [4 * 64 * 64, 64 * 64, 64, 1]
     q, k, v, o, do = (m.t(*Q).set_stride([4 * 64 * 64, 64, 4 * 64, 1]) for _ in range(5))
@@ -148,7 +148,7 @@ def test_results_of_backward_attention_are_row_by_row_where_nothing_is_reported(
     assert [item.get_stride() for item in made] == [rows] * 3
 
 
-def test_a_graph_that_reports_no_types_computes_in_float32() -> None:
+def test_a_graph_without_types_computes_in_float32() -> None:
     g = cudnn.pygraph()
     half = cudnn.data_type.HALF
     x = g.tensor([1, 64, 64], [4096, 64, 1], half)
@@ -161,7 +161,7 @@ def test_a_graph_that_reports_no_types_computes_in_float32() -> None:
     assert [mm.compute_type, relu.compute_type, mm.c.data_type] == [DataType.FLOAT] * 3
 
 
-def test_a_multiplier_of_offsets_reports_nothing_where_there_are_none() -> None:
+def test_a_multiplier_without_offsets_has_no_effect() -> None:
     m = Maker(cudnn)
     q = m.t(*Q, ragged_offset_multiplier=64)
     made = m.g.sdpa(q=q, k=m.t(*Q), v=m.t(*Q), generate_stats=False)[0].set_output(True)
@@ -190,7 +190,7 @@ def test_a_tensor_that_is_renamed_is_listed_last() -> None:
 
 
 def test_a_uid_belongs_to_one_tensor() -> None:
-    """Uids given by the program stay; a tensor with the same default uid gets another at once."""
+    """Uids given by a program stay; a tensor that had it without being given it gets another at once."""
     g = Maker(cudnn).g
     place = {"dim": [2, 2], "stride": [2, 1]}
     given, first, second = g.tensor(uid=2, name="given", **place), g.tensor(**place), g.tensor(**place)
@@ -205,7 +205,7 @@ def test_a_uid_belongs_to_one_tensor() -> None:
     assert g.find_tensor(3) is taker
     g.relu(given).set_output(True)
     g.validate()
-    assert [item.uid for item in g.graph().variant_pack_tensors].count(2) == 1  # what was refused left nothing after
+    assert [item.uid for item in g.graph().variant_pack_tensors].count(2) == 1  # the refused one left no trace
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_a_uid_belongs_to_one_tensor() -> None:
     ],
 )
 def test_uids_of_a_built_graph_stay(take: Callable[[Maker, Any], Any]) -> None:
-    """A refused uid stays with its tensor, so that its buffer is found."""
+    """A refused uid is not taken from the tensor that has it either: its buffer would be missing."""
     m = Maker(cudnn)
     x = m.t(2, 8, 16, name="x")
     result = m.g.relu(x).set_output(True)
@@ -228,7 +228,7 @@ def test_uids_of_a_built_graph_stay(take: Callable[[Maker, Any], Any]) -> None:
     assert m.g.find_tensor(1) is x
 
 
-def test_offsets_that_lead_back_to_their_tensor_are_refused() -> None:
+def test_cyclic_offsets_are_refused() -> None:
     m = Maker(cudnn)
     first, second = m.t(2, 8, 16, name="first"), m.t(3, kind="INT32", name="second")
     with pytest.raises(RuntimeError, match="ragged_offset of tensor 'first' is 'first', which leads back"):
@@ -238,8 +238,8 @@ def test_offsets_that_lead_back_to_their_tensor_are_refused() -> None:
         second.set_ragged_offset(first)
 
 
-def test_a_tensor_like_another_is_in_memory_and_dense_unless_it_is_requested() -> None:
-    """As in cudnn-frontend 1.32: dims, strides, type, and whether it is by value."""
+def test_a_tensor_like_another_is_in_memory_and_dense_by_default() -> None:
+    """As in cudnn-frontend 1.32: dims, strides, type and whether it is by value."""
     m = Maker(cudnn)
     x = m.t(2, 8, 16, ragged_offset=m.t(3, kind="INT32"), ragged_offset_multiplier=4)
     inner = m.g.relu(x)
@@ -259,12 +259,12 @@ def test_a_tensor_like_another_is_in_memory_and_dense_unless_it_is_requested() -
         ({"dim": [1], "stride": [1], "is_virtual": True, "is_pass_by_value": True}, "can't be both virtual and"),
     ],
 )
-def test_a_wrong_tensor_is_reported_in_texts_that_theirs_has(fields: dict[str, Any], words: str) -> None:
+def test_a_wrong_tensor_is_reported_with_the_text_of_theirs(fields: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         cudnn.tensor(name="t", **fields).validate()
 
 
-def test_a_graph_is_looked_through() -> None:
+def test_a_graph_is_inspected() -> None:
     m = Maker(cudnn)
     x, w = m.t(2, 8, 16, name="x"), m.t(2, 16, 4, name="w")
     y = m.g.relu(m.g.matmul(x, w, name="mm"), name="act").set_output(True)
@@ -280,7 +280,7 @@ def test_a_graph_is_looked_through() -> None:
         m.g.find_tensor("x")
 
 
-def test_uids_are_there_from_the_start_and_a_program_may_take_them_over() -> None:
+def test_uids_exist_from_the_start_and_a_program_may_set_them() -> None:
     m = Maker(cudnn)
     first, second = m.t(2, 8, 16), m.t(2, 8, 16)
     assert (first.get_uid(), second.get_uid()) == (1, 2)
@@ -300,7 +300,7 @@ def test_handles_are_those_of_this_module() -> None:
     device = cudnn.create_device_properties(json.dumps(cudnn.create_handle().device._known))
     with pytest.raises(TypeError, match="create_handle"):
         cudnn.pygraph(device_property=device, handle=1)
-    handle = cudnn.Handle(7, 0, 3)  # for a described GPU, where nothing runs on it
+    handle = cudnn.Handle(7, 0, 3)  # for a described GPU, which runs nothing
     assert isinstance(handle, cudnn.Handle)
     assert (handle.backend_handle, cudnn.get_stream(handle), handle.device.sm_version) == (7, 3, 90)
     cudnn.destroy_handle(handle)
@@ -310,7 +310,7 @@ def test_handles_are_those_of_this_module() -> None:
         cudnn.Handle(7)
 
 
-def test_elementwise_operations_take_the_name_before_the_type_of_arithmetic_too() -> None:
+def test_elementwise_operations_accept_the_name_before_the_compute_type() -> None:
     m = Maker(cudnn)
     x, half = m.t(2, 8, 16), cudnn.data_type.HALF
     made = [
@@ -362,7 +362,7 @@ def test_norms_of_rows_need_neither_scale_nor_bias(method: str) -> None:
     assert [item.get_dim() for item in kept] == [[8, 32, 1, 1]] * len(kept)
 
 
-def test_norms_take_the_phase_before_or_after_the_tensors() -> None:
+def test_norms_accept_the_phase_before_or_after_the_tensors() -> None:
     shown = []
     for order in (0, 1):
         m = Maker(cudnn)
@@ -416,7 +416,7 @@ def test_plans_are_listed_and_selected(monkeypatch: pytest.MonkeyPatch) -> None:
     assert m.g.get_workspace_size() == m.g.get_workspace_size_plan_at_index(1)
     assert (m.g.selected_engine, m.g.backend_plan_entries()) == (None, plans)
     other_dims = [1], [[1, 32, 64]], [[2048, 64, 1]]
-    assert m.g.get_workspace_size(None, *other_dims) == m.g.get_workspace_size()  # cuDNN wants a device's handle
+    assert m.g.get_workspace_size(None, *other_dims) == m.g.get_workspace_size()  # cuDNN needs a device's handle
     with monkeypatch.context() as older:
         older.setattr("cudnn_backend_py.frontend.graphs.WORKSPACE_SINCE", (99, 0, 0))
         with pytest.raises(cudnn.cudnnGraphNotSupportedError, match="other dims"):
@@ -458,7 +458,7 @@ def test_a_graph_is_made_of_its_json_text() -> None:
 
 
 def plain(g: cudnn.pygraph) -> Any:
-    """Return a graph's JSON without given names and uids of tensors."""
+    """Return a graph's JSON without the given fields and the numbers of its tensors."""
     with suppress(Exception):  # some programs are names only
         g.validate()
     data = json.loads(repr(g))
@@ -511,7 +511,7 @@ def _write_pages(m: Maker) -> Any:
     return loaded.set_dim([2, 2, 64, 64]).set_stride([8192, 4096, 64, 1])
 
 
-#: Graphs whose text has more than those of `PROGRAMS`.
+#: Graphs with more parts in their text than those of `PROGRAMS`.
 MORE: dict[str, Callable[[Maker], Any]] = {
     "pooling with an index": lambda m: m.g.resample(
         m.t(2, 8, 16, 16), [2, 2], [2, 2], [0, 0], [0, 0], generate_index=True
@@ -550,7 +550,7 @@ def test_nothing_is_lost_in_the_text_of_a_graph(name: str, checked: bool) -> Non
     assert again.graph() == m.g.graph()
 
 
-def test_dims_of_a_reshape_may_are_at_the_operation_alone() -> None:
+def test_dims_of_a_reshape_may_be_set_only_at_the_operation() -> None:
     m = Maker(cudnn)
     m.g.reshape(m.t(2, 8, 16)).set_dim([16, 16]).set_stride([16, 1]).set_output(True)
     text = json.loads(repr(m.g))
@@ -560,7 +560,7 @@ def test_dims_of_a_reshape_may_are_at_the_operation_alone() -> None:
     assert again.graph() == m.g.graph()
 
 
-def test_a_function_of_the_scores_is_in_no_text() -> None:
+def test_a_function_of_the_scores_is_not_in_the_text() -> None:
     m = Maker(cudnn)
     _scaled(m, score_mod=lambda g, score: g.relu(score))
     with pytest.raises(RuntimeError, match="has a score function, which JSON does not contain"):
@@ -596,7 +596,7 @@ LISTED = {
 
 
 def test_nodes_of_the_text_have_all_that_cudnn_frontend_writes() -> None:
-    """It reads each key by name, and refuses the whole text if one is missing."""
+    """It reads each key by its name, and refuses the whole text if one is missing."""
     ours, theirs = keys_of_nodes(cudnn), read_facts()["nodes in JSON"]
     assert {tag: lacks for tag in theirs if (lacks := set(theirs[tag]) - set(ours[tag]))} == {}
 
@@ -615,16 +615,18 @@ def test_a_function_of_the_scores_is_part_of_the_key() -> None:
     assert keys[0] == keys[1] != key("one", lambda g, score: g.tanh(score))
 
 
-@pytest.mark.parametrize(("asked", "said"), [("AUTO", "UNIFIED"), ("UNIFIED", "UNIFIED"), ("COMPOSITE", "COMPOSITE")])
-def test_the_text_reports_what_auto_came_to(asked: str, said: str) -> None:
-    """cudnn-frontend reads no attention without an implementation."""
+@pytest.mark.parametrize(
+    ("requested", "said"), [("AUTO", "UNIFIED"), ("UNIFIED", "UNIFIED"), ("COMPOSITE", "COMPOSITE")]
+)
+def test_the_text_contains_the_choice_of_auto(requested: str, said: str) -> None:
+    """cudnn-frontend reads no text of attention without an implementation."""
     m = Maker(cudnn)
-    _scaled(m, implementation=cudnn.attention_implementation[asked])
+    _scaled(m, implementation=cudnn.attention_implementation[requested])
     assert json.loads(repr(m.g))["nodes"][0]["implementation"] == said
 
 
 @pytest.mark.parametrize("number", [2.5, 3, True])
-def test_a_number_of_the_graph_stays_what_it_is_in_its_text(number: float) -> None:
+def test_a_number_of_the_graph_is_unchanged_in_its_text(number: float) -> None:
     m = Maker(cudnn)
     x, scalar = m.t(2, 8, 16), m.g.tensor_scalar(number)
     m.g.mul(x, scalar).set_output(True)
@@ -640,7 +642,7 @@ def test_a_number_of_the_graph_stays_what_it_is_in_its_text(number: float) -> No
 
 
 def test_the_text_of_a_graph_that_cudnn_frontend_built_is_read() -> None:
-    """There the scale is also a tensor, and K of composite attention is transposed."""
+    """There the scale is a tensor, too, and K of many operations is transposed."""
     m = Maker(cudnn)
     for item in _scaled(m, implementation=cudnn.attention_implementation.COMPOSITE):
         if item is not None:
@@ -695,7 +697,7 @@ def test_a_graph_of_a_list_of_tensors_is_built() -> None:
         ({"compute_data_type": "SOFT"}, "where a data_type is needed"),
     ],
 )
-def test_what_json_cannot_state_is_refused(change: dict[str, Any], words: str) -> None:
+def test_values_that_json_cannot_represent_are_refused(change: dict[str, Any], words: str) -> None:
     nodes = [{**LISTED["nodes"][0], **change}]  # type: ignore[dict-item]
     with pytest.raises(RuntimeError, match=words):
         cudnn.pygraph().deserialize(json.dumps({**LISTED, "nodes": nodes}))
@@ -749,7 +751,7 @@ def test_arrays_given_to_operations_are_described_and_kept_for_the_execution() -
     assert m.g._pack({y: 1}, None)[made] is half
 
 
-def test_none_is_what_is_not_given() -> None:
+def test_none_equals_a_missing_argument() -> None:
     m = Maker(cudnn)
     offset = m.t(4, 1, 1, kind="INT32")
     m.g.moe_grouped_matmul(m.t(1, 8, 16), m.t(4, 16, 8), offset, mode=None, top_k=None).set_output(True)
@@ -773,7 +775,7 @@ def test_an_argument_that_an_operation_does_not_have_is_refused_with_the_operati
     assert m.g.nodes == []
 
 
-def test_dims_of_a_result_are_given_where_they_do_not_follow() -> None:
+def test_dims_of_a_result_are_given_if_not_inferred() -> None:
     m = Maker(cudnn)
     assert m.g.reduction(m.t(2, 8, 16), mode=cudnn.reduction_mode.ADD, out_dims=[2, 8, 1]).get_dim() == [2, 8, 1]
     with pytest.raises(TypeError, match=r"matmul\(\) takes no out_dims"):
@@ -790,7 +792,7 @@ def test_an_image_gradient_has_the_dims_of_the_smallest_image_at_once() -> None:
     assert made.get_dim() == [2, 8, 16, 16]
 
 
-def test_what_cudnn_states_with_plans_is_caught_as_a_graph_without_them() -> None:
+def test_errors_of_cudnn_for_plans_are_of_both_kinds() -> None:
     for make in (
         lambda m: m.g.relu(m.t(2, 8, 16)).set_dim([2, 8, 1]).set_stride([8, 1, 1]),
         lambda m: m.g.relu(m.t(2, 8, 16, is_virtual=True)),
@@ -812,7 +814,7 @@ def test_what_cudnn_states_with_plans_is_caught_as_a_graph_without_them() -> Non
         Maker(cudnn).g.deserialize("{}")
 
 
-def test_a_graph_is_the_same_by_another_name_and_states_its_type_of_arithmetic() -> None:
+def test_a_graph_has_the_same_text_by_another_name_and_its_compute_type() -> None:
     graphs = [Maker(cudnn, name=name) for name in ("one", "two")]
     for m in graphs:
         m.g.relu(m.t(2, 8, 16)).set_output(True)
@@ -832,5 +834,5 @@ def test_a_slice_that_nothing_reads_needs_no_buffer() -> None:
     y = m.g.relu(x).set_output(True)
     m.g.build()
     assert m.g._get_variant_pack_uids_sorted() == [x.uid, y.uid]
-    with pytest.raises(RuntimeError, match="plan-without-device"):  # another tensor's buffer is no matter
+    with pytest.raises(RuntimeError, match="plan-without-device"):  # another tensor's buffer is allowed
         m.g.execute({x: 1 << 20, y: 1 << 21, whole: 1 << 22}, 0)

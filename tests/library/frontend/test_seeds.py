@@ -1,4 +1,4 @@
-"""The notebooks' cells must build their graphs unchanged for described GPUs and stop at execution."""
+"""The unchanged cells of the notebooks build their graphs for described GPUs and stop at the execution."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.child import run_python
 from tests.support.seed_cells import PLACES, find_seed
 
 WRAPPER, FORWARD, BACKWARD = range(3)
-# Cells that execute: in both notebooks the wrapper's half first, then that of the binding API.
+# Cells that execute: in both notebooks the half of the wrapper first, then that of the binding API.
 EXECUTING = {0: {6: WRAPPER, 12: FORWARD, 13: BACKWARD}, 1: {4: WRAPPER, 8: FORWARD}}
 
 
@@ -32,7 +32,7 @@ def test_notebooks_build_their_graphs_without_a_gpu(seed: int, target: str) -> N
 
 
 @pytest.mark.parametrize(("seed", "cells"), [(0, 15), (1, 10)])
-def test_cells_are_found_as_they_are(seed: int, cells: int) -> None:
+def test_cells_are_found_unchanged(seed: int, cells: int) -> None:
     path = find_seed(seed)
     if path is None:
         pytest.skip(f"did not run: notebook {seed:03} is not available (looked in {PLACES})")
@@ -43,6 +43,6 @@ def test_cells_are_found_as_they_are(seed: int, cells: int) -> None:
     assert found[-1].endswith("cudnn.destroy_handle(handle)")
 
 
-def test_a_cell_ends_where_texts_begin() -> None:
+def test_a_cell_ends_at_the_next_paragraph_of_text() -> None:
     text = "Words.\n\nIn [None]:\nx = [\n\n    1,\n]\n\ny = 2\n\nNow we run it\n\n## Title\n\nIn [None]:\nz = x\n"
     assert exported_cells(text) == ["x = [\n\n    1,\n]\n\ny = 2", "z = x"]

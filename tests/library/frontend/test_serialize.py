@@ -1,4 +1,4 @@
-"""Tests of serialized graphs in cudnn-frontend's format, for described targets."""
+"""Serialized graphs in cudnn-frontend's format, for described targets."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def built(write: Callable[[Maker], Any]) -> cudnn.pygraph:
 
 
 def _slopes(m: Maker) -> Any:
-    """Return attention with slopes on the device and without scratch memory."""
+    """Return attention with slopes on the device, after no scratch."""
     made, _ = m.g.sdpa(
         q=m.t(*Q), k=m.t(*Q), v=m.t(*Q), attn_scale=0.5, generate_stats=False, use_causal_mask=True, use_alibi_mask=True
     )
@@ -69,8 +69,8 @@ WRITTEN: dict[str, Callable[[Maker], Any]] = {
 
 
 @pytest.mark.parametrize("name", WRITTEN)
-def test_a_graph_without_what_is_ours_is_read_as_cudnn_frontends(name: str) -> None:
-    """cudnn-frontend's bytes contain no graph of this package: it is that of cuDNN's plan."""
+def test_a_graph_without_our_part_is_read_as_cudnn_frontends(name: str) -> None:
+    """cudnn-frontend's bytes have no graph of this package: it is that of cuDNN's plan."""
     g = built(WRITTEN[name])
     content = read_ubjson(g.serialize(as_bytes=True))
     theirs = {key: item for key, item in content.items() if not key.startswith("cudnn_backend_py")}
@@ -80,7 +80,7 @@ def test_a_graph_without_what_is_ours_is_read_as_cudnn_frontends(name: str) -> N
     assert read._get_variant_pack_uids_sorted() == g._get_variant_pack_uids_sorted()
     assert read._memory is not None
     assert g._memory is not None
-    slopes = content["fe_workspace_size"] - g._memory.scratch_bytes  # which are in front of the workspace there
+    slopes = content["fe_workspace_size"] - g._memory.scratch_bytes  # which are before the workspace there
     assert read.get_workspace_size() == g.get_workspace_size() + slopes
     assert read._memory.offsets == g._memory.offsets
     assert read.get_plan_name_at_index(0).startswith(g.get_plan_name_at_index(0).split("_")[0])
@@ -89,7 +89,7 @@ def test_a_graph_without_what_is_ours_is_read_as_cudnn_frontends(name: str) -> N
     assert scalars[0] == pytest.approx(scalars[1])
 
 
-def test_cudnn_frontend_is_reported_where_its_c_plus_plus_puts_everything() -> None:
+def test_places_in_the_bytes_are_those_of_cudnn_frontends_cpp() -> None:
     content = read_ubjson(built(PROGRAMS["sdpa_backward"]).serialize(as_bytes=True))
     assert content["json_version"] == "2.0"
     kinds = {item["index"] for item in content["pass_by_values"].values()}
@@ -105,15 +105,15 @@ def test_cudnn_frontend_is_reported_where_its_c_plus_plus_puts_everything() -> N
     assert content["behavior_notes"][0]
     slopes = read_ubjson(built(_slopes).serialize(as_bytes=True))
     ((how, offset, values),) = slopes["workspace_modifications"].values()
-    assert (how, offset, values) == (0, 0, ["3E800000", "3D800000", "3C800000", "3B800000"])  # floats, as C++ has them
+    assert (how, offset, values) == (0, 0, ["3E800000", "3D800000", "3C800000", "3B800000"])  # floats, as in C++
     assert slopes["fe_workspace_size"] == 128
     ((whole, (part, start)),) = read_ubjson(built(_part).serialize(as_bytes=True))["variant_pack_replacements"]
     assert (whole, start) == (1, 2 * 4096)
     assert part != whole
 
 
-def test_what_the_format_cannot_hold_is_not_reported_to_be_of_its_version() -> None:
-    """cudnn-frontend refuses these bytes, while this package reads them."""
+def test_graphs_beyond_the_format_do_not_claim_its_version() -> None:
+    """cudnn-frontend then refuses the bytes, and this package reads them."""
     g = built(_parts)
     data = g.serialize(as_bytes=True)
     assert "json_version" not in read_ubjson(data)
@@ -123,7 +123,7 @@ def test_what_the_format_cannot_hold_is_not_reported_to_be_of_its_version() -> N
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"workspace_modifications": {"3": [1, 0, ["42800000"]]}}, r"clears memory before each launch \(uids \[3\]\)"),
         ({"workspace_modifications": None}, "workspace_modifications is None, an object is needed"),
@@ -141,10 +141,10 @@ def test_what_the_format_cannot_hold_is_not_reported_to_be_of_its_version() -> N
         ({"variant_pack_replacements": [[1, [3, -1]]]}, "a slice begins before its tensor"),
     ],
 )
-def test_what_cannot_be_read_of_theirs_is_reported(change: dict[str, Any], told: str) -> None:
+def test_unreadable_parts_of_theirs_are_reported(change: dict[str, Any], message: str) -> None:
     content = read_ubjson(built(PROGRAMS["matmul"]).serialize(as_bytes=True))
     theirs = {key: item for key, item in content.items() if not key.startswith("cudnn_backend_py")}
-    with pytest.raises(RuntimeError, match=told) as caught:
+    with pytest.raises(RuntimeError, match=message) as caught:
         cudnn.pygraph().deserialize(write_ubjson(theirs | change))
     assert isinstance(caught.value, cudnn.errors.FrontendRuntimeError)
 
@@ -162,7 +162,7 @@ def test_a_change_is_found(field: str) -> None:
 def test_a_plan_of_another_cudnn_or_gpu_is_a_graph_that_is_not_supported(
     change: dict[str, int], kind: type[Exception]
 ) -> None:
-    """As with cudnn-frontend, a program that stores plans builds the graph again."""
+    """As with cudnn-frontend: a program that keeps plans then builds the graph again."""
     content = read_ubjson(built(PROGRAMS["matmul"]).serialize(as_bytes=True))
     theirs = {key: item for key, item in content.items() if not key.startswith("cudnn_backend_py")}
     plan = json.loads(theirs["cudnn_backend_data"])
@@ -171,7 +171,7 @@ def test_a_plan_of_another_cudnn_or_gpu_is_a_graph_that_is_not_supported(
         cudnn.pygraph().deserialize(write_ubjson(theirs | {"cudnn_backend_data": json.dumps(plan)}))
 
 
-def test_a_plan_is_not_made_of_json_where_one_is_requested() -> None:
+def test_json_is_refused_if_a_plan_is_requested() -> None:
     g = built(PROGRAMS["matmul"])
     data, text = g.serialize(as_bytes=True), repr(g)
     ways: list[tuple[tuple[Any, ...], dict[str, bool]]] = [
@@ -187,8 +187,8 @@ def test_a_plan_is_not_made_of_json_where_one_is_requested() -> None:
             assert read.get_workspace_size() == g.get_workspace_size()
 
 
-def test_what_is_wrong_is_shown_cut() -> None:
-    """An error shows the start of its argument, which may be a whole plan."""
+def test_a_wrong_argument_is_shown_truncated() -> None:
+    """An error shows the beginning of its argument, which may be a whole plan."""
     data = built(PROGRAMS["matmul"]).serialize(as_bytes=True)
     for call in (lambda: cudnn.pygraph().deserialize(data, 5), lambda: cudnn.pygraph().tensor(dim=data)):
         with pytest.raises(TypeError) as caught:
@@ -196,8 +196,8 @@ def test_what_is_wrong_is_shown_cut() -> None:
         assert len(str(caught.value)) < 500
 
 
-def test_multiprocessors_that_the_json_of_a_graph_names_are_requested() -> None:
-    """As cudnn-frontend 1.32 does."""
+def test_multiprocessors_in_the_json_of_a_graph_are_requested() -> None:
+    """As in cudnn-frontend 1.32."""
     m = Maker(cudnn, sm_count=66)
     PROGRAMS["matmul"](m).set_output(True)
     m.g.build_operation_graph()

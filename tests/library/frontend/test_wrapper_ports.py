@@ -1,4 +1,4 @@
-"""Tests of ``Graph`` and ``jit`` up to execution for a described H100: ports, orders, dicts, refusals."""
+"""``Graph`` and ``jit`` up to execution, for a described H100: ports, orders, dicts, and refusals."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def graph(h100: None) -> cudnn.Graph:
     return linear(inputs=["mm::0", "mm::B", "add.0::b"], outputs=["y"], workspace_alloc=False)
 
 
-def test_ports_are_called_after_nodes_and_arguments(graph: cudnn.Graph) -> None:
+def test_ports_are_named_after_nodes_and_arguments(graph: cudnn.Graph) -> None:
     assert list(graph._ports_in) == ["mm::0", "mm::B", "add.0::a", "add.0::b"]
     assert list(graph._ports_out) == ["mm::C", "add.0::OUT_0"]
     assert repr(graph) == "<cudnn.Graph built: inputs ['mm::0', 'mm::B', 'add.0::b'], outputs ['add.0::OUT_0']>"
@@ -65,7 +65,7 @@ def test_a_tensor_used_twice_is_one_tensor_and_loses_its_gradient() -> None:
     graph.set_io_tuples([square], ["mm::C"])
 
 
-def test_orders_by_port_name_uid_and_tensor(graph: cudnn.Graph) -> None:
+def test_orders_are_given_by_port_name_uid_and_tensor(graph: cudnn.Graph) -> None:
     a, b, bias = (graph._ports_in[port] for port in ("mm::0", "mm::B", "add.0::b"))
     y = graph._ports_out["add.0::OUT_0"]
     for which in (["mm::0", "mm::B", "add.0::b"], [A, B, BIAS], [a, b, bias], [a.uid, b.uid, bias.uid]):
@@ -90,7 +90,7 @@ def test_wrong_orders_are_refused(graph: cudnn.Graph, inputs: Any, outputs: Any,
         graph.set_io_tuples(inputs, outputs)
 
 
-def test_tensors_made_by_hand_may_be_named_as_inputs() -> None:
+def test_explicit_tensors_may_be_named_as_inputs() -> None:
     with cudnn.Graph(**TYPES, inputs=["X", "W"], outputs=["Y"]) as graph:
         x = graph.tensor(name="X", dim=(1, 64, 128), stride=(8192, 128, 1))
         w = graph.tensor(name="W", dim=(1, 128, 32), stride=(4096, 32, 1))
@@ -133,7 +133,7 @@ def test_names_of_nodes_are_used_once() -> None:
 
 
 @pytest.mark.parametrize("name", ["validate", "execute", "build_plans", "get_execution_plan_count"])
-def test_what_the_graph_does_itself_is_not_called_by_hand(graph: cudnn.Graph, name: str) -> None:
+def test_internal_steps_of_the_graph_are_not_callable(graph: cudnn.Graph, name: str) -> None:
     with pytest.raises(RuntimeError, match=f"Calling {name} via wrapper is not allowed"):
         getattr(graph, name)
 
@@ -255,7 +255,7 @@ def test_jit_accepts_one_mode() -> None:
     assert len(uids) == 1
 
 
-def test_what_a_wrapped_graph_shows_of_itself_is_shown(graph: cudnn.Graph) -> None:
+def test_public_attributes_of_a_wrapped_graph_are_shown(graph: cudnn.Graph) -> None:
     assert [node.name for node in graph.nodes] == ["mm", "add.0"]
     assert graph.inspect()["nodes"][0]["name"] == "mm"
     assert graph.find_tensor("y") is graph.tensors["y"]

@@ -1,4 +1,4 @@
-"""A graph that writes nothing must be refused when judged or built; the frontend accepts it as cudnn-frontend does."""
+"""A graph without outputs is refused when it is judged or built; the frontend accepts it as cudnn-frontend does."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def graph() -> Graph:
     return g.graph()
 
 
-def test_the_verdict_is_not_supported_and_reports_what_to_do() -> None:
+def test_the_verdict_is_not_supported_and_has_a_fix() -> None:
     verdict = explain(graph(), "h100")
     assert (verdict.outcome, verdict.stage) == (Outcome.NOT_SUPPORTED, "graph")
     assert verdict.cause is not None
@@ -28,7 +28,7 @@ def test_the_verdict_is_not_supported_and_reports_what_to_do() -> None:
     assert "virtual=False" in verdict.cause.remedy
 
 
-def test_neither_a_plan_nor_an_operation_graph_is_made() -> None:
+def test_neither_a_plan_nor_an_operation_graph_is_built() -> None:
     for make in (lambda: build(graph(), "h100"), lambda: OperationGraph(graph(), open_target("h100"))):
         with pytest.raises(GraphError, match="graph-writes-nothing"):
             make()

@@ -1,4 +1,4 @@
-"""The generated attribute facts against the real library: does it take what they say, and refuse the rest?"""
+"""The generated attribute facts compared with the real library: it accepts what they allow, and refuses the rest."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tests.support.rawcudnn import Answer, Query, run_query
 NO_LIBRARY_ANSWER = "CreateDescriptor refuses the kind, so no attribute of it can be judged"
 UNCREATABLE = {D.INTERMEDIATE_INFO: NO_LIBRARY_ANSWER}
 
-# The library takes any element type here.
+# The library accepts any element type here.
 TYPE_NOT_LOOKED_AT = {
     A.DEVICEPROP_JSON_REPRESENTATION,
     A.EXECUTION_PLAN_JSON_REPRESENTATION,
     A.KERNEL_CACHE_JSON_REPRESENTATION,
 }
 
-# The library takes no element type here: declared upstream, not implemented in 9.28.
+# The library accepts no element type here: declared in the header, not implemented in 9.28.
 NOT_IMPLEMENTED = {
     A.EXECUTION_PLAN_COMPUTED_INTERMEDIATE_UIDS,
     A.OPERATION_REDUCTION_DIMS,
@@ -34,16 +34,16 @@ NOT_IMPLEMENTED = {
     A.VARIANT_PACK_INTERMEDIATES,
 }
 
-# The type is taken and the value then refused, because the element of this test is an empty descriptor.
+# The type is accepted and the value then refused, because the element of this test is an empty descriptor.
 VALUE_REFUSED = {
     A.ENGINECFG_KNOB_CHOICES: Status.NOT_INITIALIZED,
     A.OPERATIONGRAPH_OPS: Status.BAD_PARAM_NOT_FINALIZED,
 }
 
-# A handle cannot be made without a GPU, and a made-up one must not be passed.
+# A handle cannot be made without a GPU, and an invalid one must not be passed.
 NEEDS_A_HANDLE = {A.DEVICEPROP_HANDLE, A.EXECUTION_PLAN_HANDLE, A.OPERATIONGRAPH_HANDLE}
 
-# The only attributes whose elements the library checks for being of the right descriptor type.
+# The only attributes with elements that the library checks for the right descriptor type.
 ELEMENT_CHECKED = {
     A.OPERATION_REDUCTION_DESC,
     A.OPERATION_REDUCTION_GROUP_OFFSET_DESC,
@@ -62,7 +62,7 @@ INPUTS: list[tuple[D, AttributeFacts]] = [(p.values[0], p.values[1]) for p in SE
 OUTPUTS = [(kind, f) for kind, rows in ATTRIBUTES.items() for f in rows if f.role == "output"]
 
 
-def question(kind: D, facts: AttributeFacts, element_type: T, count: int | None = None) -> Query:
+def query(kind: D, facts: AttributeFacts, element_type: T, count: int | None = None) -> Query:
     return Query(
         kind=kind,
         attribute=facts.attribute,
@@ -76,15 +76,15 @@ def question(kind: D, facts: AttributeFacts, element_type: T, count: int | None 
 
 @pytest.fixture(scope="module")
 def answers() -> dict[tuple[A, T], Answer]:
-    """Every settable attribute asked with every element type; one child answers some 12000 questions."""
-    asked = [
+    """Return the answers for every settable attribute with every element type; one child answers some 12000 queries."""
+    queries = [
         (kind, facts, element_type)
         for kind, facts in INPUTS
         for element_type in T
         if not (element_type is T.HANDLE and facts.attribute in NEEDS_A_HANDLE)
     ]
-    replies = run_query(question(*one) for one in asked)
-    return {(facts.attribute, t): reply for (_, facts, t), reply in zip(asked, replies, strict=True)}
+    replies = run_query(query(*one) for one in queries)
+    return {(facts.attribute, t): reply for (_, facts, t), reply in zip(queries, replies, strict=True)}
 
 
 def test_exceptions_name_settable_attributes_only() -> None:
@@ -122,23 +122,23 @@ def test_refusals_of_types_are_of_three_statuses(answers: dict[tuple[A, T], Answ
     }  # fmt: skip
 
 
-def test_counts_outside_the_facts_are_refused_where_the_library_looks() -> None:
-    """Below the minimum, or above one where one is the maximum; the exceptions are counted, not hidden."""
-    asked = [
-        (facts, question(kind, facts, facts.types[0], count))
+def test_counts_outside_the_facts_are_refused_if_the_library_checks() -> None:
+    """Below the minimum, or above one if one is the maximum; the exceptions are counted, not hidden."""
+    queries = [
+        (facts, query(kind, facts, facts.types[0], count))
         for kind, facts in INPUTS
         if facts.types != (T.HANDLE,) and facts.attribute not in TYPE_NOT_LOOKED_AT | NOT_IMPLEMENTED
         for count in (facts.min_count - 1, (facts.max_count or -2) + 1)
         if count >= 0
     ]
-    replies = run_query(one for _, one in asked)
-    taken = {f.attribute for (f, _), reply in zip(asked, replies, strict=True) if reply.status == Status.SUCCESS}
+    replies = run_query(one for _, one in queries)
+    taken = {f.attribute for (f, _), reply in zip(queries, replies, strict=True) if reply.status == Status.SUCCESS}
     arrays = {f.attribute for _, f in INPUTS if f.max_count not in (None, 1) and T.INT64 in f.types}
     descriptors = {f.attribute for _, f in INPUTS if T.BACKEND_DESCRIPTOR in f.types}
     assert not any(reply.died for reply in replies)
     assert taken <= arrays | descriptors
-    assert A.OPERATION_MATMUL_ADESC in taken  # reads the first of any number, none included
-    assert A.TENSOR_DIMENSIONS in taken  # nine dimensions are refused by finalize only
+    assert A.OPERATION_MATMUL_ADESC in taken  # reads the first of any number, also of none
+    assert A.TENSOR_DIMENSIONS in taken  # nine dimensions are refused only by finalize
 
 
 @pytest.mark.parametrize(
@@ -153,18 +153,16 @@ def test_counts_outside_the_facts_are_refused_where_the_library_looks() -> None:
     ],
     ids=lambda name: name.name,
 )
-def test_counts_that_correct_or_complete_the_header(name: A) -> None:
+def test_counts_correct_or_complete_the_header(name: A) -> None:
     kind, facts = next(pair for pair in INPUTS if pair[1].attribute is name)
     assert facts.max_count is not None
-    at_most, beyond = run_query(
-        question(kind, facts, facts.types[0], n) for n in (facts.max_count, facts.max_count + 1)
-    )
+    at_most, beyond = run_query(query(kind, facts, facts.types[0], n) for n in (facts.max_count, facts.max_count + 1))
     assert Status(at_most.status) is Status.SUCCESS
     assert Status(beyond.status) is Status.BAD_PARAM
 
 
 def test_element_kinds_are_checked_by_the_library_in_four_attributes_only() -> None:
-    """Everywhere else a descriptor of the wrong type is taken silently or kills the process."""
+    """Everywhere else, a descriptor of the wrong type is accepted silently or crashes the process."""
     wrong = [
         (facts, Query(kind, facts.attribute, T.BACKEND_DESCRIPTOR, element=other))
         for kind, facts in INPUTS
@@ -181,14 +179,14 @@ def test_element_kinds_are_checked_by_the_library_in_four_attributes_only() -> N
     assert checked == ELEMENT_CHECKED
 
 
-def test_a_tensor_for_an_operation_graph_kills_the_process() -> None:
+def test_a_tensor_for_an_operation_graph_crashes_the_process() -> None:
     (reply,) = run_query([Query(D.ENGINEHEUR, A.ENGINEHEUR_OPERATION_GRAPH, T.BACKEND_DESCRIPTOR, element=D.TENSOR)])
     assert reply.died
 
 
 def test_output_attributes_cannot_be_set() -> None:
-    asked = [question(kind, facts, facts.types[0]) for kind, facts in OUTPUTS if kind not in UNCREATABLE]
-    statuses = {Status(reply.status) for reply in run_query(asked)}
+    queries = [query(kind, facts, facts.types[0]) for kind, facts in OUTPUTS if kind not in UNCREATABLE]
+    statuses = {Status(reply.status) for reply in run_query(queries)}
     assert statuses == {Status.BAD_PARAM, Status.NOT_SUPPORTED}
 
 

@@ -1,4 +1,4 @@
-"""Random shapes inferred by the builder must be finalized by cuDNN, and shapes it refuses must be refused by cuDNN."""
+"""Random shapes inferred by the builder are finalized by cuDNN; shapes that it refuses, cuDNN refuses."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ FAMILIES: dict[str, Callable[[GraphBuilder, Draw], None]] = {
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_cudnn_finalizes_what_the_builder_made(family: str) -> None:
+def test_cudnn_finalizes_the_shapes_of_the_builder(family: str) -> None:
     target, accepted = open_target("b200"), 0
     for seed in range(60):
         g = GraphBuilder(f"{family} {seed}")
@@ -179,7 +179,7 @@ def test_cudnn_finalizes_what_the_builder_made(family: str) -> None:
 
 
 def grown(graph: Graph, port: str, axis: int) -> Graph:
-    """Return the graph with a tensor enlarged by one along an axis, which the builder would refuse."""
+    """Return the graph with a tensor one larger along an axis, which the builder would refuse."""
     (op,) = graph.ops
     assert isinstance(op, Operation)
     old = op.fields[port]
@@ -203,7 +203,7 @@ def grown(graph: Graph, port: str, axis: int) -> Graph:
         (lambda g: g.softmax(g.tensor("x", (2, 3, 4, 5), T.FLOAT), **OUT), "y"),
     ],
 )
-def test_cudnn_refuses_what_the_builder_refuses(make: Callable[[GraphBuilder], object], port: str) -> None:
+def test_cudnn_refuses_shapes_that_the_builder_refuses(make: Callable[[GraphBuilder], object], port: str) -> None:
     g = GraphBuilder()
     make(g)
     target = open_target("b200")

@@ -1,4 +1,4 @@
-"""Graphs read back from cuDNN's own log must equal the written ones and get the same verdicts."""
+"""Graphs read from cuDNN's own log equal the logged ones, and have the verdicts of the logging program."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def attention(every: int, version: tuple[int, int, int]) -> dict[str, Graph]:
 
 
 def logged(graph: Graph) -> list[LogRecord]:
-    """Return cuDNN's log while it finalizes the graph."""
+    """Return cuDNN's log of accepting the graph."""
     with capture_log(this_thread_only=True) as log:
         OperationGraph(graph, open_target("h100"))
     return log.records
@@ -58,7 +58,7 @@ def assert_same(graph: Graph, found: LoggedGraph) -> None:
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_every_kind_of_operation_returns(name: str) -> None:
+def test_every_kind_of_operation_is_read_back(name: str) -> None:
     graph = OPERATIONS[name]()
     found = read_back(logged(graph))
     assert_same(graph, found)
@@ -66,11 +66,11 @@ def test_every_kind_of_operation_returns(name: str) -> None:
 
 
 @pytest.mark.parametrize("make", [*ZOO.values(), *EXAMPLES.values()], ids=[*ZOO, *EXAMPLES])
-def test_the_zoo_and_the_examples_returns(make: Callable[[], Graph]) -> None:
+def test_the_zoo_and_the_examples_are_read_back(make: Callable[[], Graph]) -> None:
     assert_same(make(), read_back(logged(make())))
 
 
-def test_attention_returns() -> None:
+def test_attention_is_read_back() -> None:
     graphs = attention(6, library().version)
     taken = 0
     for name, graph in graphs.items():
@@ -85,7 +85,7 @@ def test_attention_returns() -> None:
     assert taken > len(graphs) * 0.9
 
 
-def test_a_backward_pass_gets_its_sub_graph_which_is_logged_apart() -> None:
+def test_a_backward_pass_gets_its_separately_logged_sub_graph() -> None:
     graph = attention_rows()["backward: causal"].graph("unified", library().version)
     records = logged(graph)
     assert_same(graph, read_back(records))
@@ -106,8 +106,8 @@ WITHOUT_JSON = [
 
 
 @pytest.mark.parametrize("name", WITHOUT_JSON)
-def test_without_json_the_calls_and_dumps_state_it(name: str) -> None:
-    """As in logs before cuDNN 9.5, axis and reordering appear only where they are set."""
+def test_without_json_the_calls_and_dumps_are_read(name: str) -> None:
+    """As in logs before cuDNN 9.5: the axis of an index and the reordering are present only if they are set."""
     graph = ZOO[name]()
     records = [record for record in logged(graph) if "Visualize" not in (record.function or "")]
     found = read_back(records)
@@ -121,7 +121,7 @@ def test_without_json_numbers_and_hidden_tensors_come_from_the_calls(name: str) 
     assert_same(graph, read_back(record for record in logged(graph) if "Visualize" not in (record.function or "")))
 
 
-def test_a_dump_cudnn_cut_off_is_put_together_from_its_operations() -> None:
+def test_a_truncated_dump_is_completed_from_its_operations() -> None:
     graph = attention_rows()["backward: fp8, causal"].graph("composite", library().version)
     records = [record for record in logged(graph) if "Visualize" not in (record.function or "")]
     assert max(len(record.text) for record in records) > 65_000
@@ -132,7 +132,7 @@ def test_a_dump_cudnn_cut_off_is_put_together_from_its_operations() -> None:
     assert found.fault.code == "log-graph"
 
 
-def test_a_dump_alone_reports_what_it_lacks() -> None:
+def test_a_dump_alone_reports_missing_parts() -> None:
     records = logged(ZOO["flash f16 causal"]())
     dump = [record for record in records if "CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR:" in record.text]
     found = read_back([next(record for record in dump if record.function == "cudnnBackendFinalize")])
@@ -154,7 +154,7 @@ for name, graph in OLDER_GRAPHS().items():
 
 
 def OLDER_GRAPHS() -> dict[str, Graph]:
-    """What 9.19 is queried to log: operations, zoo, attention."""
+    """Return the queries for 9.19's log: operations, zoo, attention."""
     made = {name: make() for name, make in {**OPERATIONS, **ZOO}.items()}
     return made | attention(8, (9, 19, 0))
 
@@ -173,8 +173,8 @@ def test_a_file_of_9_19_gives_every_graph(tmp_path: Path) -> None:
     assert sum(item.count for item in found if item.graph is not None) >= len(graphs)
 
 
-def test_the_log_of_torch_is_answered_as_torch_was() -> None:
-    """For a described H100, 9.19 gives the engine configs in the order logged on a real one."""
+def test_the_log_of_torch_gets_the_verdicts_of_torch() -> None:
+    """On a described H100, 9.19 has the engine configs, in their order, that it logged on a real one."""
     code = """
 import json
 from cudnn_backend_py import OperationGraph, open_target
@@ -194,10 +194,10 @@ print(json.dumps(answers))
     ]
 
 
-def test_a_report_explains_what_the_log_has() -> None:
+def test_a_report_explains_the_graphs_of_the_log() -> None:
     report = report_log(LOGS / "torch-attention-9.19.0.log.gz", ["h100"])
     assert report.exit_code == 0
-    assert [[verdict.outcome.value for verdict in asked] for asked in report.verdicts] == [["supported"]] * 2
+    assert [[verdict.outcome.value for verdict in row] for row in report.verdicts] == [["supported"]] * 2
     assert json.loads(json.dumps(report.to_dict()))["graphs"][1]["verdicts"][0]["target"] == "h100-sxm"
     assert "SUPPORTED" in str(report)
     with pytest.raises(UsageError, match="unknown-target"):

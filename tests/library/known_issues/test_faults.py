@@ -1,4 +1,4 @@
-"""Known issues visible without a GPU must appear in exactly their versions, and cuDNN must support their remedies."""
+"""Known issues that appear without a GPU do so in their versions and no others; cuDNN supports the fixed graphs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from cudnn_backend_py.native import crash_guards
 from tests.known_issues import EXAMPLES, graph_of
 crash_guards.CRASHING_GRAPHS = ()
 for code, which, sm, build in json.loads(sys.argv[1]):
-    made = EXAMPLES[code].cure if which == "cure" else EXAMPLES[code].reproductions[which]
+    made = EXAMPLES[code].fixed if which == "fixed" else EXAMPLES[code].reproductions[which]
     verdict = explain(graph_of(made, library().version), f"sm{sm}", build=build)
     print(json.dumps([code, which, str(verdict.outcome), verdict.stage]), flush=True)
 """
@@ -40,18 +40,18 @@ def environment(version: VersionTuple) -> dict[str, str]:
 def run_query(
     version: VersionTuple, questions: list[tuple[str, str, int, bool]], **variables: str
 ) -> tuple[list[list[str]], str]:
-    """Return cuDNN's answers, and how the process ended."""
+    """Return cuDNN's answers to the queries, and how the process ended."""
     where = environment(version) | variables
     done = run_python(["-c", ASK, json.dumps(questions)], environment=where, timeout_s=300)
     return [json.loads(line) for line in done.stdout.splitlines()], done.ending
 
 
 def architecture(row: KnownIssue) -> int | None:
-    """Return a described architecture that the row applies to."""
+    """Return a described architecture with the known issue of the row."""
     return next((sm for sm in row.sm or (90,) if sm in PROFILES), None)
 
 
-# What a described GPU shows: how the process ends, or where it stops
+# Effects on a described GPU: how the process ends, or where it stops
 
 SHOWN: Mapping[tuple[str, str], str] = {
     ("boolean-bias", ""): "SIGFPE",
@@ -82,7 +82,7 @@ SHOWN: Mapping[tuple[str, str], str] = {
     ("float32-matmul-dims", ""): "not supported at plan",
     ("float32-matmul-dims", "batches"): "not supported at plan",
 }
-READS_BEHIND = {"max-pool-gradient-one-dim"}  # what it allocated: 0 in the fresh pages of each allocation
+READS_BEHIND = {"max-pool-gradient-one-dim"}  # its allocated memory: 0 in the fresh pages of each allocation
 FRESH_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=1:glibc.malloc.mmap_max=1000000"}
 NEEDS_ALL_ENGINES = {"bilinear-16-bits", "float32-matmul-dims", "weight-gradient-prologue"}
 UNSHOWN = {  # no version with all engines; no description of the architecture; not every graph, process or engine
@@ -93,19 +93,19 @@ UNSHOWN = {  # no version with all engines; no description of the architecture; 
 }
 
 
-def test_every_row_that_shows_without_a_gpu_is_shown() -> None:
+def test_every_row_that_appears_without_a_gpu_is_tested() -> None:
     assert {row.code for row in FAULTS if row.step != "run"} == {code for code, _ in SHOWN} | UNSHOWN
 
 
 @pytest.mark.parametrize("version", [OLD, HERE], ids=["9.19.0", "newest"])
 @pytest.mark.parametrize(("code", "which"), SHOWN, ids=[":".join(name) for name in SHOWN])
-def test_it_shows_in_the_versions_that_have_it(code: str, which: str, version: VersionTuple) -> None:
+def test_issue_appears_in_its_versions(code: str, which: str, version: VersionTuple) -> None:
     row = next(row for row in FAULTS if row.code == code)
     sm = architecture(row)
     assert sm is not None
     answers, ending = run_query(version, [(code, which, sm, True)], **(FRESH_PAGES if code in READS_BEHIND else {}))
     said = f"{answers[0][2]} at {answers[0][3]}" if answers else ending
-    if version == OLD and code in NEEDS_ALL_ENGINES:  # of which 9.19 has the runtime-compiled ones only here
+    if version == OLD and code in NEEDS_ALL_ENGINES:  # of which 9.19 has only the runtime-compiled ones here
         assert said.startswith("could not be judged")
         return
     assert (said == SHOWN[code, which]) is (version in row.versions), said
@@ -123,7 +123,7 @@ build_plan(OperationGraph(made, open_target("sm90")).config(*row.engines))
 
 
 @pytest.mark.parametrize("which", ["", "unlike"])
-def test_a_mask_after_a_product_with_a_vector_ends_one_engine(which: str) -> None:
+def test_a_mask_after_a_product_with_a_vector_crashes_one_engine(which: str) -> None:
     row = next(row for row in FAULTS if row.code == "vector-product-select-among-many")
     if HERE not in row.versions:
         pytest.skip(f"cuDNN {HERE} has it before, while engines are chosen, or has no such engine")
@@ -131,7 +131,7 @@ def test_a_mask_after_a_product_with_a_vector_ends_one_engine(which: str) -> Non
     assert done.ending == ("exit code 0" if which else "SIGSEGV")
 
 
-# Those that end the process whatever the GPU are refused before cuDNN sees them
+# Issues that crash the process on any GPU are refused before cuDNN gets them
 
 REFUSE = """
 import json
@@ -140,7 +140,7 @@ from cudnn_backend_py.native.crashing_graphs import CRASHING_GRAPHS
 from tests.known_issues import EXAMPLES, graph_of
 for kind in CRASHING_GRAPHS:
     examples = EXAMPLES[kind.code]
-    for which, made in {**examples.reproductions, "unlike": examples.unlike, "cure": examples.cure}.items():
+    for which, made in {**examples.reproductions, "unlike": examples.unlike, "fixed": examples.fixed}.items():
         for target in map(open_target, ("sm80", "sm90", "sm100")):
             try:
                 OperationGraph(graph_of(made, library().version), target)
@@ -152,32 +152,32 @@ for kind in CRASHING_GRAPHS:
 
 
 @pytest.mark.parametrize("version", [OLD, HERE], ids=["9.19.0", "newest"])
-def test_a_graph_that_kills_cudnn_is_refused_first(version: VersionTuple) -> None:
+def test_a_graph_that_crashes_cudnn_is_refused_first(version: VersionTuple) -> None:
     done = run_python(["-c", REFUSE], environment=environment(version), check=True)
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     kinds = {kind.code: kind.versions for kind in CRASHING_GRAPHS}
     assert len(answers) == 9 * len(kinds)
     for code, which, said in answers:
-        refused = which not in ("unlike", "cure") and version in kinds[code]
+        refused = which not in ("unlike", "fixed") and version in kinds[code]
         assert said == ("graph-kills-cudnn" if refused else "made"), (code, which)
 
 
-def test_the_table_of_known_issues_knows_all_graphs_that_are_refused_first() -> None:
+def test_the_known_issue_table_has_all_graphs_that_are_refused_first() -> None:
     rows = {row.code: row.versions for row in FAULTS if row.step != "run"}
     assert {kind.code: kind.versions for kind in CRASHING_GRAPHS}.items() <= rows.items()
 
 
-# Remedies
+# Fixed graphs
 
-CURED = {
-    row.code: sm for row in FAULTS if EXAMPLES[row.code].cure is not None and (sm := architecture(row)) is not None
+FIXED_ON = {
+    row.code: sm for row in FAULTS if EXAMPLES[row.code].fixed is not None and (sm := architecture(row)) is not None
 }
 
 
 @pytest.mark.parametrize("version", [OLD, HERE], ids=["9.19.0", "newest"])
-def test_cudnn_accepts_the_remedies(version: VersionTuple) -> None:
-    rows = [row for row in FAULTS if row.code in CURED and version in row.versions]
-    answers, ending = run_query(version, [(row.code, "cure", CURED[row.code], False) for row in rows])
+def test_cudnn_supports_the_fixed_graphs(version: VersionTuple) -> None:
+    rows = [row for row in FAULTS if row.code in FIXED_ON and version in row.versions]
+    answers, ending = run_query(version, [(row.code, "fixed", FIXED_ON[row.code], False) for row in rows])
     assert ending == "exit code 0"
     assert len(rows) > 20
     assert [code for code, _, outcome, _ in answers if outcome != "supported"] == []

@@ -1,4 +1,4 @@
-"""A C-style loop, count then get, must read every element of every readable attribute."""
+"""A loop as in C, count and then get, reads every element of every readable attribute."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def descriptors(name: str) -> Iterator[Descriptor]:
 
 
 @pytest.mark.parametrize("name", WITH_PLAN)
-def test_count_and_then_get_sees_every_element(name: str) -> None:
+def test_count_and_then_get_returns_every_element(name: str) -> None:
     seen: dict[str, int] = {}
     for descriptor in descriptors(name):
         for facts in DESCRIPTORS[descriptor.kind].attributes:
@@ -66,7 +66,7 @@ def test_count_and_then_get_sees_every_element(name: str) -> None:
             )
             assert none == ()
             assert len(values) == len(every), facts.attribute.name
-            if facts.attribute is not Attr.ENGINEHEUR_RESULTS:  # of which the count is that of the candidates
+            if facts.attribute is not Attr.ENGINEHEUR_RESULTS:  # its count is that of the candidates
                 assert count == held == descriptor.count(facts.attribute), facts.attribute.name
             seen[facts.attribute.name] = held
     assert seen["ENGINECFG_KNOB_CHOICES"] >= 1
@@ -77,8 +77,8 @@ def test_count_and_then_get_sees_every_element(name: str) -> None:
     assert len(seen) > 30
 
 
-def test_cudnn_itself_answers_no_knob_choices_where_there_are_some() -> None:
-    """If this fails, cuDNN has fixed it, and `Descriptor.count` no longer needs its check."""
+def test_cudnn_itself_returns_no_existing_knob_choices() -> None:
+    """If this fails, cuDNN has fixed it, and `Descriptor.count` need not check again."""
     config = OperationGraph(BUILT["matmul"].make(), open_target("h100")).heuristics().configs[0].descriptor
     written = ctypes.c_int64(-1)
     arguments = (config.pointer, Attr.ENGINECFG_KNOB_CHOICES, AttributeType.BACKEND_DESCRIPTOR, 0)
@@ -87,7 +87,7 @@ def test_cudnn_itself_answers_no_knob_choices_where_there_are_some() -> None:
     assert len(children(config, Attr.ENGINECFG_KNOB_CHOICES)) > 0
 
 
-def test_fewer_elements_than_there_are_are_counted_as_in_c() -> None:
+def test_requests_of_fewer_elements_are_counted_as_in_c() -> None:
     tensor = Descriptor(D.TENSOR).set(Attr.TENSOR_DIMENSIONS, (1, 2, 3)).set(Attr.TENSOR_STRIDES, (6, 3, 1))
     tensor.set(Attr.TENSOR_UNIQUE_ID, 5).set(Attr.TENSOR_BYTE_ALIGNMENT, 16).finalize()
     assert capi.cudnnBackendGetAttribute(tensor, Attr.TENSOR_DIMENSIONS, AttributeType.INT64, 2) == (2, (1, 2))

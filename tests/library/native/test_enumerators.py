@@ -1,4 +1,4 @@
-"""No enum value newer than the library may reach it, for every enum on every installed cuDNN."""
+"""Every enumerator of every enum with every installed cuDNN: one newer than the library never reaches it."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ print(json.dumps({"version": lib.version, "found": found}))
 
 @pytest.fixture(scope="module", params=VERSIONS, ids=str)
 def swept(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """The results for every enum value on one version."""
+    """Return the outcomes of all enumerators on one version."""
     environment = dict(os.environ) if request.param is None else cudnn_environment(request.param)
     return json.loads(run_code(SWEEP, environment=environment).stdout)  # type: ignore[no-any-return]
 
 
 def named(what: str) -> tuple[CudnnEnum, str]:
-    """Return the enum value of a result line, and the allowed error code."""
+    """Return the enumerator of a line of the output, and the code of its refusal."""
     first, second, *rest = what.split()
     if first == "kind":
         return DescriptorType[second], "descriptor-newer-than-library"
@@ -72,7 +72,7 @@ def named(what: str) -> tuple[CudnnEnum, str]:
     return ENUM_OF_TYPE[AttributeType[second]][rest[0]], "enumerator-newer-than-library"
 
 
-def test_what_is_newer_is_refused_by_name_and_nothing_else_is(swept: dict[str, Any]) -> None:
+def test_only_newer_enumerators_are_refused_by_name(swept: dict[str, Any]) -> None:
     version = tuple(swept["version"])
     newer = 0
     for what, (code, headline, sent) in swept["found"].items():
@@ -88,7 +88,7 @@ def test_what_is_newer_is_refused_by_name_and_nothing_else_is(swept: dict[str, A
     assert newer > 60 or version == (9, 28, 0)
 
 
-def test_every_enumerator_that_can_be_set_was_swept() -> None:
+def test_every_settable_enumerator_was_tested() -> None:
     types = {kind for rows in ATTRIBUTES.values() for facts in rows if facts.role != "output" for kind in facts.types}
     assert {AttributeType.DATA_TYPE, AttributeType.POINTWISE_MODE, AttributeType.HEUR_MODE} < types
 

@@ -1,6 +1,6 @@
-"""Tests of the compiled call: reads, refusals, filled packs. Nothing is launched, as there is no handle.
+"""The compiled call: what it reads, leaves to Python, and writes. No kernel is launched: there is no handle.
 
-The framework is one of the test's own: DLPack's C functions as ctypes callbacks.
+The framework is part of the test: DLPack's C functions as ctypes callbacks.
 """
 
 from __future__ import annotations
@@ -139,18 +139,18 @@ def launcher(plan: Plan) -> Launcher:
     return Launcher(plan.descriptor, [tensor.uid for tensor in plan.graph.variant_pack_tensors])
 
 
-def test_without_pythons_lock_nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_module_is_compiled_without_pythons_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     assert compiled_library.__wrapped__() is not None
     monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
     assert compiled_library.__wrapped__() is None
 
 
 def not_a_handle(plan: Plan) -> Launch:
-    """Return a launch on STREAM without a valid handle."""
+    """Return the launch on STREAM that would happen with a handle."""
     return Launch(plan.target.library, HandleState(0, STREAM), STREAM, plan.descriptor.pointer)
 
 
-def test_a_launch_holds_the_handle_of_a_thread_that_ended(plan: Plan) -> None:
+def test_a_launch_keeps_the_handle_of_an_ended_thread(plan: Plan) -> None:
     def of_thread() -> tuple[weakref.ref[HandlePointer], HandleState]:
         pointer = HandlePointer(STREAM)
         return weakref.ref(pointer), HandleState.of(pointer)
@@ -159,7 +159,7 @@ def test_a_launch_holds_the_handle_of_a_thread_that_ended(plan: Plan) -> None:
     launch = Launch(plan.target.library, state, STREAM, plan.descriptor.pointer)
     del state
     gc.collect()
-    assert gone() is not None  # another thread with the number of the one that ended may come to this launch
+    assert gone() is not None  # another thread with the number of the ended one may make this launch
     del launch
     gc.collect()
     assert gone() is None
@@ -205,7 +205,7 @@ def reaches_execute(call: Call, given: Any) -> bool:
         {"strides": (0, 8192, 64, 1)},
     ],
 )
-def test_buffers_that_fit_are_launched(plan: Plan, launcher: Launcher, framework: Framework, changes: Any) -> None:
+def test_matching_buffers_are_launched(plan: Plan, launcher: Launcher, framework: Framework, changes: Any) -> None:
     assert reaches_execute(make(plan, launcher, framework), buffers(**changes))
 
 
@@ -225,7 +225,7 @@ def test_buffers_that_fit_are_launched(plan: Plan, launcher: Launcher, framework
         {"is_readable": False},
     ],
 )
-def test_whatever_is_not_as_expected_is_left_to_python(
+def test_all_unexpected_arguments_are_left_to_python(
     plan: Plan, launcher: Launcher, framework: Framework, changes: Any
 ) -> None:
     call = make(plan, launcher, framework)
@@ -234,7 +234,7 @@ def test_whatever_is_not_as_expected_is_left_to_python(
 
 
 @pytest.mark.parametrize(("bits", "codes", "fits"), [(0, {UINT}, False), (0, {FLOAT}, True), (0, set(), True)])
-def test_codes_count_where_elements_may_have_any_bits(
+def test_type_codes_are_checked_if_elements_may_have_any_bits(
     plan: Plan, launcher: Launcher, framework: Framework, bits: int, codes: set[int], fits: bool
 ) -> None:
     wanted = [buffer_requirements(item) for item in plan.graph.variant_pack_tensors if not item.by_value]
@@ -249,14 +249,14 @@ def test_only_the_very_type_is_read(plan: Plan, launcher: Launcher, framework: F
         assert call.go((*buffers()[:3], other)) == LOOK_CLOSER
 
 
-def test_another_current_stream_is_reported(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+def test_another_current_stream_is_set(plan: Plan, launcher: Launcher, framework: Framework) -> None:
     call = make(plan, launcher, framework)
     framework.stream = 8192
     assert call.go(buffers()) == OTHER_STREAM
     assert reaches_execute(make(plan, launcher, framework, query_stream=False), buffers())
 
 
-def test_unchecked_call_requests_the_device_only(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+def test_unchecked_call_reads_only_the_device(plan: Plan, launcher: Launcher, framework: Framework) -> None:
     call = make(plan, launcher, framework, wanted=None)
     assert reaches_execute(call, buffers(bits=32, data=0x40002, dims=(1,), strides=None))
     assert call.go(buffers(kind=HOST)) == LOOK_CLOSER
@@ -279,7 +279,7 @@ def test_objects_are_fetched_before_they_are_read(plan: Plan, launcher: Launcher
     assert len(fetched) == 4, "an object of another type is not touched"
 
 
-def test_call_lives_as_long_as_what_it_is_called_by(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+def test_call_lives_as_long_as_its_caller(plan: Plan, launcher: Launcher, framework: Framework) -> None:
     go = make(plan, launcher, framework).go
     gc.collect()
     assert go(buffers(kind=HOST)) == LOOK_CLOSER
@@ -294,7 +294,7 @@ class Quick:
         self.slowly: list[Any] = []
 
     def __call__(self, *given: Any, **named: Any) -> str:
-        """Note what was given."""
+        """Record the arguments."""
         self.slowly.append((given, named))
         return "slowly"
 
@@ -308,10 +308,10 @@ def test_object_is_called_by_its_struct_call(plan: Plan, launcher: Launcher, fra
     call._call.run.execute = ctypes.cast(DONE, ctypes.c_void_p).value
     assert quick(*given) is None
     assert (quick.slowly, call._call.filled) == ([], 1)
-    assert "Note what was given." in (Quick.__call__.__doc__ or "")
+    assert "Record the arguments." in (Quick.__call__.__doc__ or "")
 
 
-def test_launch_that_is_refused_is_raised_once(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+def test_refused_launch_is_raised_once(plan: Plan, launcher: Launcher, framework: Framework) -> None:
     quick = Quick(make(plan, launcher, framework).subject)
     with pytest.raises(CudnnStatusError) as caught:
         quick(*buffers())
@@ -319,7 +319,7 @@ def test_launch_that_is_refused_is_raised_once(plan: Plan, launcher: Launcher, f
     assert quick.slowly == []
 
 
-def test_object_does_the_rest_itself(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+def test_object_does_the_remaining_steps_itself(plan: Plan, launcher: Launcher, framework: Framework) -> None:
     call = make(plan, launcher, framework)
     call._call.run.execute = ctypes.cast(DONE, ctypes.c_void_p).value
     quick, given = Quick(call.subject), buffers()
@@ -339,9 +339,7 @@ def test_object_does_the_rest_itself(plan: Plan, launcher: Launcher, framework: 
         Quick(None)(*(1 / 0 for _ in range(2)))
 
 
-def test_more_buffers_than_it_has_room_for_are_left_to_python(
-    plan: Plan, launcher: Launcher, framework: Framework
-) -> None:
+def test_too_many_buffers_are_left_to_python(plan: Plan, launcher: Launcher, framework: Framework) -> None:
     call = make(plan, launcher, framework)
     call._call.given = 257
     assert call.go((Buffer(),) * 257) == LOOK_CLOSER
@@ -354,7 +352,7 @@ def test_pack_holds_the_buffers_of_the_last_call_that_was_launched(
     row = (ctypes.c_uint64 * len(launcher.uids)).from_address(call._call.row)
     assert reaches_execute(call, buffers())
     assert call._call.filled
-    # The first buffer is new, the last one refused: what was read so far must not pass for what the pack holds.
+    # The first buffer is new, the last one refused: the pack must not count as having the buffers read so far.
     assert call.go((Buffer(0x90000), *buffers(kind=HOST)[1:])) == LOOK_CLOSER
     assert not call._call.filled
     assert reaches_execute(call, buffers())
@@ -362,7 +360,7 @@ def test_pack_holds_the_buffers_of_the_last_call_that_was_launched(
     assert call._call.filled
 
 
-def test_what_cudnn_refuses_while_filling_is_reported(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+def test_refusals_while_filling_are_reported(plan: Plan, launcher: Launcher, framework: Framework) -> None:
     call = make(plan, launcher, framework)
     finalized = launcher.empty_pack()
     call._call.run.pack = plan.descriptor.pointer.value  # a finalized plan is no pack
@@ -382,14 +380,14 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def mapped(launcher: Launcher, framework: Framework, keys: list[Any], **changes: Any) -> module.MappedCall:
-    """Return a call with a dict of four tensors, by these keys and uids 1 to 4; the last may be on the host."""
+    """Return a call with a dict of four tensors, with these keys and uids 1 to 4; the last may be on the host."""
     places = [(key, place) for place, key in enumerate(keys)] + [(place + 1, place) for place in range(4)]
     options = {"on_host": frozenset({3}), "row": [0] * len(launcher.uids)} | changes
     return launcher.mapped(framework.exchange(), places, **options)
 
 
 def launches(call: module.MappedCall, given: Any, workspace: Any = None) -> bool:
-    """Return whether C reaches execute, which refuses the null handle."""
+    """Return whether C reaches the execution, which refuses the null handle."""
     answer = call.go(None, given, workspace)
     if answer == LOOK_CLOSER:
         return False
@@ -430,7 +428,7 @@ def test_a_dict_is_read_by_key_by_uid_and_by_address(plan: Plan, framework: Fram
         {None: 0x100},
     ],
 )
-def test_what_a_dict_may_not_have_is_looked_at_closer(plan: Plan, framework: Framework, change: dict[Any, Any]) -> None:
+def test_invalid_dicts_are_left_to_python(plan: Plan, framework: Framework, change: dict[Any, Any]) -> None:
     call = mapped(Launcher(plan.descriptor, [1, 2, 3, 4]), framework, [object() for _ in range(4)])
     whole: dict[Any, Any] = {1: 0x100, 2: 0x200, 3: 0x300, 4: 0x400}
     assert launches(call, whole)
@@ -475,7 +473,7 @@ def test_only_one_thread_is_in_a_call_with_a_dict(plan: Plan, framework: Framewo
     assert call._mapping.busy == 0
 
 
-def test_what_is_refused_while_a_pack_is_filled_from_a_dict_is_reported(plan: Plan, framework: Framework) -> None:
+def test_refusals_while_filling_from_a_dict_are_reported(plan: Plan, framework: Framework) -> None:
     call = mapped(Launcher(plan.descriptor, [1, 2, 3, 4]), framework, [object() for _ in range(4)])
     call._mapping.to = plan.descriptor.pointer.value  # a finalized plan is no pack
     error = call.error(call.go(None, {1: 0x100, 2: 0x200, 3: 0x300, 4: 0x400}, None))
@@ -484,7 +482,7 @@ def test_what_is_refused_while_a_pack_is_filled_from_a_dict_is_reported(plan: Pl
     assert not call._mapping.filled
 
 
-def test_bound_call_reports_the_status(plan: Plan, way: str) -> None:
+def test_bound_call_returns_the_status(plan: Plan, way: str) -> None:
     launcher = Launcher(plan.descriptor, [1, 2])
     step = not_a_handle(plan).bind(launcher.pack(launcher.row(64, 64)))
     for _ in range(2):
@@ -505,7 +503,7 @@ def test_handle_is_given_the_stream_first(plan: Plan, launcher: Launcher, framew
     assert launch.handle.stream == 8192
 
 
-def test_a_stream_the_handle_refuses_is_reported_as_that(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+def test_a_stream_that_the_handle_refuses_is_reported(plan: Plan, launcher: Launcher, framework: Framework) -> None:
     call = make(plan, launcher, framework)
     call._keeps[1][0].handle.stream = 8192
     assert call.go(buffers()) // 1000 * 1000 == NULL_HANDLE
@@ -516,7 +514,7 @@ KERNEL = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, *[ctypes.c_uint] * 7, *
 
 
 def go(call: Call) -> int:
-    """Launch with a call's row and workspace."""
+    """Launch with the row and the workspace of a call."""
     return int(compiled_library().cudnn_backend_py_go(ctypes.c_void_p(call.address)))
 
 
@@ -565,8 +563,8 @@ def test_kernel_runs_before_the_plan_on_its_stream(
         assert (answer // 1000 * 1000, call.failed) == (NULL_HANDLE, "cudnnBackendExecute")
 
 
-def test_packs_are_filled_alike_either_way(plan: Plan, way: str) -> None:
-    """cuDNN finalizes the packs either way."""
+def test_packs_are_filled_equally_by_both_methods(plan: Plan, way: str) -> None:
+    """Both go through cuDNN, which finalizes them."""
     launcher = Launcher(plan.descriptor, [1, 2])
     for number in range(3):
         key = (number,)
@@ -575,14 +573,14 @@ def test_packs_are_filled_alike_either_way(plan: Plan, way: str) -> None:
     assert (launcher._compiled_fill is None) == (way == "ctypes")
 
 
-def test_what_a_tensor_wants() -> None:
+def test_requirements_of_a_tensor_are_known() -> None:
     g = GraphBuilder("types")
     half = g.tensor("half", (1, 4, 64), data_type=DataType.HALF, alignment=64)
     wanted = buffer_requirements(half)
     assert (wanted.bytes, wanted.alignment, wanted.bits) == (512, 64, 16)
     assert {FLOAT, UINT} <= wanted.codes
     assert not {BFLOAT, 0} & wanted.codes
-    assert 17 in wanted.codes  # a type no one knew when this was written
+    assert 17 in wanted.codes  # a type unknown when this was written
     fp8 = buffer_requirements(g.tensor("fp8", (1, 4, 64), data_type=DataType.FP8_E4M3))
     assert fp8.bits == 8
     assert set(range(16)) <= fp8.codes
@@ -596,5 +594,5 @@ def test_frameworks_without_c_functions_have_no_fast_path() -> None:
     assert exchange(Derived) is None
 
 
-def test_it_was_built_here() -> None:
+def test_the_compiled_call_was_built_in_this_checkout() -> None:
     assert compiled_library() is not None

@@ -1,4 +1,4 @@
-"""Random calls on descriptors of every type must raise only our exceptions, and the process must survive."""
+"""Random calls on descriptors of every type: only our exceptions are raised, and the process survives."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_random_calls_raise_only_our_exceptions(seed: int, tmp_path: Path) -> No
     counted = fuzz(seed, CALLS_PER_TYPE, tmp_path)
     assert set(counted["calls"]) == CREATABLE
     assert min(counted["calls"].values()) > 0.95 * CALLS_PER_TYPE
-    assert set(counted["outcomes"]) >= OUTCOMES  # the calls are of every sort, not all refused at the entry point
+    assert set(counted["outcomes"]) >= OUTCOMES  # the calls are of every kind, not all refused at the start
 
 
 def test_random_calls_on_an_older_library(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_random_calls_on_an_older_library(tmp_path: Path) -> None:
 
 
 def test_a_child_that_dies_is_reported_with_its_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the crash guards disabled the fuzzer must crash cuDNN and report where."""
+    """With the table of known issues disabled, the fuzzer does crash cuDNN, and the report has the place."""
     monkeypatch.setenv("FUZZ_WITHOUT_HAZARDS", "1")
     with pytest.raises(Broken, match=r"(?s)seed 101 ended with SIG.*finalize <Descriptor"):
         fuzz(101, 300, tmp_path)

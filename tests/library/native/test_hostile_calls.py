@@ -1,4 +1,4 @@
-"""Hostile input to compiled calls: they must answer, raise, or leave the call to Python.
+"""Hostile input to the compiled calls: they answer, raise, or leave it to Python.
 
 ``test_sanitized.py`` runs the same with AddressSanitizer and UndefinedBehaviorSanitizer.
 """
@@ -47,7 +47,7 @@ def is_left(status: int) -> bool:
 
 
 @pytest.mark.parametrize("given", [*OBJECTS, (None,) * 4, (0, 1, 2, 3), (Buffer,) * 4, buffers()[:3], list(buffers())])
-def test_what_is_not_a_tuple_of_buffers_is_left_to_python(
+def test_other_arguments_than_tuples_are_left_to_python(
     plan: Plan, launcher: Launcher, framework: Framework, given: Any
 ) -> None:
     call = make(plan, launcher, framework)
@@ -55,7 +55,7 @@ def test_what_is_not_a_tuple_of_buffers_is_left_to_python(
         assert call.go(given) == LOOK_CLOSER
 
 
-def test_more_buffers_than_are_wanted_do_no_harm(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+def test_too_many_buffers_do_no_harm(plan: Plan, launcher: Launcher, framework: Framework) -> None:
     assert is_left(make(plan, launcher, framework).go(buffers() * 1000))
 
 
@@ -80,7 +80,7 @@ def test_tensors_of_any_size_and_place(plan: Plan, launcher: Launcher, framework
         assert is_left(call.go(buffers(**kept)))
 
 
-def test_a_framework_with_functions_raise(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+def test_a_framework_with_raising_functions_is_handled(plan: Plan, launcher: Launcher, framework: Framework) -> None:
     call = make(plan, launcher, framework)
     framework.stream = 0  # another one
     assert call.go(buffers()) < 0
@@ -88,7 +88,7 @@ def test_a_framework_with_functions_raise(plan: Plan, launcher: Launcher, framew
     assert call.go(buffers(is_readable=False)) == LOOK_CLOSER
 
 
-def test_a_framework_that_calls_again(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+def test_a_framework_that_calls_again_is_handled(plan: Plan, launcher: Launcher, framework: Framework) -> None:
     depth = itertools.count()
     call: Call
     read = framework._read
@@ -104,7 +104,7 @@ def test_a_framework_that_calls_again(plan: Plan, launcher: Launcher, framework:
     assert is_left(call.go(buffers()))
 
 
-def test_threads_that_call_at_once(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+def test_threads_may_call_at_once(plan: Plan, launcher: Launcher, framework: Framework) -> None:
     call = make(plan, launcher, framework)
     answers: list[int] = []
 
@@ -137,7 +137,7 @@ def mapped(plan: Plan, launcher: Launcher, framework: Framework) -> tuple[Mapped
     return call, keys
 
 
-def test_what_is_not_a_dict_of_buffers_is_left_to_python(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+def test_invalid_dicts_of_buffers_are_left_to_python(plan: Plan, launcher: Launcher, framework: Framework) -> None:
     call, keys = mapped(plan, launcher, framework)
     whole = dict.fromkeys(keys, 0x10000)
     for value in OBJECTS:
@@ -154,7 +154,7 @@ def test_what_is_not_a_dict_of_buffers_is_left_to_python(plan: Plan, launcher: L
 
 
 class Called:
-    """An object that `use_compiled_call` makes callable by compiled code."""
+    """An object called from compiled code through `use_compiled_call`."""
 
     __slots__ = ("_fast",)
 
@@ -162,7 +162,7 @@ class Called:
         self._fast = fast
 
     def __call__(self, *given: Any, **named: Any) -> tuple[int, int]:
-        """Answer how much was given."""
+        """Return the number of arguments."""
         return len(given), len(named)
 
 
@@ -170,14 +170,14 @@ use_compiled_call(Called)
 
 
 @pytest.mark.parametrize("fast", [*OBJECTS, (1,), (None,), ([],)])
-def test_an_object_with_fast_call_is_none(fast: object) -> None:
+def test_an_object_with_no_fast_call_is_handled(fast: object) -> None:
     called = Called(fast)
     assert called(1, 2, x=3) == (2, 1)
     assert called(*range(10_000)) == (10_000, 0)
     assert called(1) == (1, 0)
 
 
-def test_an_object_without_what_it_should_have() -> None:
+def test_an_incomplete_object_is_handled() -> None:
     called = Called(None)
     del called._fast
     assert called(1, y=2) == (1, 1)
@@ -213,7 +213,7 @@ def test_native_objects_end_in_any_order_and_thread() -> None:
 
 
 @pytest.mark.parametrize("error", [KeyError("mine"), KeyboardInterrupt(), RecursionError(), MemoryError()], ids=repr)
-def test_callbacks_that_raise_end_and_recurse(error: BaseException) -> None:
+def test_callbacks_may_raise_end_and_recurse(error: BaseException) -> None:
     def fail(*_: object) -> None:
         raise error
 
@@ -241,13 +241,13 @@ def _without_callback() -> None:
     for _ in range(3):
         try:
             capi.cudnnSetCallback(0, None)
-        except BaseException:  # what it raised when it heard of this
+        except BaseException:  # its exception when it was called for this
             continue
         return
 
 
-def test_functions_of_the_driver_stub_take_nothing() -> None:
-    """Memory that they write through is checked; unusable memory is not touched."""
+def test_functions_of_the_driver_stub_accept_null() -> None:
+    """Addresses that they write to are checked; unusable ones are ignored."""
     path = stub_path()
     assert path is not None
     stub = ctypes.CDLL(str(path))
@@ -268,5 +268,5 @@ def test_functions_of_the_driver_stub_take_nothing() -> None:
     assert stub.cuInit(0) == 100
 
 
-def test_it_is_the_compiled_library_that_was_attacked() -> None:
+def test_the_tests_use_the_compiled_library() -> None:
     assert compiled_library() is not None

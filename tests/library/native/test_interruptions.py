@@ -1,4 +1,4 @@
-"""Exceptions raised while C runs must arrive once, unchanged, and leave a consistent state.
+"""Exceptions raised while C runs: each arrives once, unchanged, and leaves everything in order.
 
 Random ones are in ``tests/torture/interruptions.py``.
 """
@@ -39,11 +39,11 @@ from tests.support.child import run_code
 
 
 class Limit(Exception):
-    """A time limit as programs use it."""
+    """A time limit, as in programs."""
 
 
 class Beat:
-    """A signal with a handler that raises, sent once."""
+    """A signal with a raising handler, sent once."""
 
     def __init__(self, error: BaseException) -> None:
         self.error, self.is_sent = error, False
@@ -89,11 +89,11 @@ def error(request: pytest.FixtureRequest) -> BaseException:
 
 
 @pytest.fixture
-def call_in_callback() -> Iterator[Callable[[Callable[[], object], str], None]]:
-    """Call a function in the callback, for every message that contains a word."""
+def heard() -> Iterator[Callable[[Callable[[], object], str], None]]:
+    """Let a function be called at every message with a word, in the callback."""
 
     def hear(function: Callable[[], object], word: str) -> None:
-        gc.collect()  # descriptors of other tests end now, unheard
+        gc.collect()  # descriptors of other tests end now, unnoticed
 
         def callback(_severity: int, _user_data: int | None, _info: object, message: int) -> None:
             if word in _read_strings(message):
@@ -107,7 +107,7 @@ def call_in_callback() -> Iterator[Callable[[Callable[[], object], str], None]]:
 
 
 class Raise:
-    """Raises once, and not again if descriptors end before the callback is removed."""
+    """A callback that raises once, and not again if descriptors end before it is removed."""
 
     def __init__(self, error: BaseException) -> None:
         self.error, self.times = error, 0
@@ -118,9 +118,9 @@ class Raise:
             raise self.error
 
 
-def test_what_a_callback_raises_arrives_once_as_it_is(error: BaseException, call_in_callback: Any) -> None:
+def test_an_exception_of_a_callback_arrives_once_unchanged(error: BaseException, heard: Any) -> None:
     raising = Raise(error)
-    call_in_callback(raising, "CUDNN_BACKEND_MATMUL_DESCRIPTOR")
+    heard(raising, "CUDNN_BACKEND_MATMUL_DESCRIPTOR")
     with pytest.raises(type(error)) as caught:
         Descriptor(DescriptorType.MATMUL)
     assert caught.value is error
@@ -129,10 +129,8 @@ def test_what_a_callback_raises_arrives_once_as_it_is(error: BaseException, call
     Descriptor(DescriptorType.REDUCTION).close()
 
 
-def test_a_handler_that_raises_in_the_callback_arrives(
-    error: BaseException, call_in_callback: Any, handled: Any
-) -> None:
-    call_in_callback(handled(error), "CUDNN_BACKEND_MATMUL_DESCRIPTOR")
+def test_a_handler_that_raises_in_the_callback_arrives(error: BaseException, heard: Any, handled: Any) -> None:
+    heard(handled(error), "CUDNN_BACKEND_MATMUL_DESCRIPTOR")
     with pytest.raises(type(error)) as caught:
         Descriptor(DescriptorType.MATMUL)
     assert caught.value is error
@@ -151,19 +149,19 @@ def test_a_keyboard_interrupt_of_a_logger_arrives() -> None:
         Descriptor(DescriptorType.MATMUL)
 
 
-def test_it_goes_before_the_status_of_the_call(call_in_callback: Any) -> None:
+def test_the_exception_precedes_the_status_of_the_call(heard: Any) -> None:
     error = Limit("mine")
-    call_in_callback(Raise(error), "cudnnBackendFinalize")
+    heard(Raise(error), "cudnnBackendFinalize")
     with pytest.raises(Limit) as caught:
         Descriptor(DescriptorType.TENSOR).finalize()  # which cuDNN refuses
     assert caught.value is error
 
 
-def test_it_arrives_where_a_plan_is_built_and_launched(call_in_callback: Any) -> None:
+def test_the_exception_arrives_when_a_plan_is_built_and_launched(heard: Any) -> None:
     graph = sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True)
     config = OperationGraph(graph, open_target("sm90")).heuristics("A").configs[0]
     error = Limit("mine")
-    call_in_callback(Raise(error), "cudnnBackendFinalize")
+    heard(Raise(error), "cudnnBackendFinalize")
     with pytest.raises(Limit) as caught:
         build_plan(config)
     assert caught.value is error
@@ -175,7 +173,7 @@ def test_it_arrives_where_a_plan_is_built_and_launched(call_in_callback: Any) ->
     launch = Launch(library(), HandleState(0, 1), 1, plan.descriptor.pointer, may_be_elsewhere=False)
     launch._execute = _EXECUTE(speak)
     for word, call in (("CUDNN_BACKEND_MATMUL", launch.bind(pack)), ("SetAttribute", lambda: launcher.pack(row))):
-        call_in_callback(Raise(error), word)
+        heard(Raise(error), word)
         with pytest.raises(Limit) as caught:
             call()
         assert caught.value is error
@@ -186,7 +184,7 @@ _EXECUTE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctyp
 
 
 def speak(*_: object) -> int:
-    """Make cuDNN log something about a MATMUL, as a launch with a handle would."""
+    """Let cuDNN log a message about a MATMUL, as a launch with a handle would."""
     made = DescriptorPointer()
     create, destroy = (library().bare(f"cudnnBackend{verb}Descriptor") for verb in ("Create", "Destroy"))
     create(int(DescriptorType.MATMUL), ctypes.byref(made))
@@ -194,16 +192,16 @@ def speak(*_: object) -> int:
     return 0
 
 
-def test_it_arrives_where_a_descriptor_is_closed(call_in_callback: Any) -> None:
+def test_the_exception_arrives_when_a_descriptor_is_closed(heard: Any) -> None:
     made = Descriptor(DescriptorType.MATMUL)
-    call_in_callback(Raise(error := Limit("mine")), "cudnnBackendDestroyDescriptor")
+    heard(Raise(error := Limit("mine")), "cudnnBackendDestroyDescriptor")
     with pytest.raises(Limit) as caught:
         made.close()
     assert caught.value is error
     assert made.closed
 
 
-def test_each_thread_gets_its_own(call_in_callback: Any) -> None:
+def test_each_thread_gets_its_own(heard: Any) -> None:
     caught: dict[int, list[str]] = {}
     here, start = threading.local(), threading.Barrier(4)
 
@@ -211,7 +209,7 @@ def test_each_thread_gets_its_own(call_in_callback: Any) -> None:
         if vars(here).pop("is_armed", False):
             raise Limit(str(threading.get_ident()))
 
-    call_in_callback(speak_up, "cudnnBackendCreateDescriptor")
+    heard(speak_up, "cudnnBackendCreateDescriptor")
 
     def work() -> None:
         start.wait()
@@ -231,10 +229,10 @@ def test_each_thread_gets_its_own(call_in_callback: Any) -> None:
     assert caught == {thread.ident: [str(thread.ident)] * 20 for thread in threads}
 
 
-def test_it_arrives_at_once_where_a_descriptor_ends_that_no_one_closes(call_in_callback: Any) -> None:
+def test_the_exception_arrives_at_once_when_an_unclosed_descriptor_ends(heard: Any) -> None:
     error = Limit("mine")
     left = [Descriptor(DescriptorType.MATMUL)]
-    call_in_callback(Raise(error), "cudnnBackendDestroyDescriptor")
+    heard(Raise(error), "cudnnBackendDestroyDescriptor")
     reached: list[int] = []
 
     def drop() -> None:
@@ -250,7 +248,7 @@ def test_it_arrives_at_once_where_a_descriptor_ends_that_no_one_closes(call_in_c
 
 
 class Reading:
-    """A value that calls something when it is read as an integer or a row."""
+    """A value that calls a function when it is read, as an integer or as a row."""
 
     ndim = 1
 
@@ -278,7 +276,7 @@ def test_a_handler_that_raises_in_a_conversion_arrives(error: BaseException, han
     assert caught.value is error
 
 
-def test_what_a_value_raises_itself_is_its_refusal(error: BaseException) -> None:
+def test_an_exception_of_the_value_itself_is_its_refusal(error: BaseException) -> None:
     made = Descriptor(DescriptorType.TENSOR)
     expected = UsageError if isinstance(error, Exception) else type(error)
     with pytest.raises(expected) as caught:
@@ -286,7 +284,7 @@ def test_what_a_value_raises_itself_is_its_refusal(error: BaseException) -> None
     assert error in (caught.value, caught.value.__cause__)
 
 
-def test_a_handler_is_not_a_mistake_of_a_rule(error: BaseException, handled: Any) -> None:
+def test_an_exception_of_a_handler_is_no_failure_of_a_rule(error: BaseException, handled: Any) -> None:
     beat = handled(error)
     with pytest.raises(type(error)) as caught, collecting() as lines:
         run_guarded("the rule x", None, beat)
@@ -294,8 +292,8 @@ def test_a_handler_is_not_a_mistake_of_a_rule(error: BaseException, handled: Any
     assert lines == []
 
 
-def test_an_exception_from_another_thread_arrives_as_it_is() -> None:
-    def shot(value: object) -> list[BaseException]:
+def test_an_exception_from_another_thread_arrives_unchanged() -> None:
+    def interruption(value: object) -> list[BaseException]:
         ended: list[BaseException] = []
 
         def work() -> None:
@@ -321,11 +319,11 @@ def test_an_exception_from_another_thread_arrives_as_it_is() -> None:
             return sum(1 for _ in range(50)) - 49
 
     for _ in range(20):
-        assert [type(error) for error in shot(Slow())] == [Limit]
+        assert [type(error) for error in interruption(Slow())] == [Limit]
 
 
 class Parameter:
-    """An argument that ctypes would convert by Python code."""
+    """A parameter that ctypes would convert with Python code."""
 
     @property
     def _as_parameter_(self) -> object:
@@ -340,7 +338,7 @@ def test_only_its_own_kind_of_pointer_is_accepted(value: object) -> None:
     assert "DescriptorPointer" in str(caught.value)
 
 
-def test_arguments_that_ctypes_would_query_are_refused() -> None:
+def test_arguments_that_ctypes_would_convert_are_refused() -> None:
     with pytest.raises(UsageError, match=r"argument 1 of cudnnGetErrorString .* Parameter") as caught:
         library().cudnnGetErrorString(Parameter())
     assert caught.value.code == "wrong-argument"
@@ -350,7 +348,7 @@ def test_arguments_that_ctypes_would_query_are_refused() -> None:
         library().cudnnBackendCreateDescriptor(b"x", ctypes.byref(DescriptorPointer()))
 
 
-def test_functions_look_for_exceptions_only_while_the_callback_is_installed() -> None:
+def test_functions_check_for_exceptions_only_while_the_callback_is_installed() -> None:
     done = run_code(
         """
 from cudnn_backend_py import capture_log, library

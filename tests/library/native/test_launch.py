@@ -1,4 +1,4 @@
-"""Tests of variant packs cached by addresses: bounded, reused, thread-safe, without growth. Launches nothing."""
+"""Variant packs cached by addresses: bounded, reused, safe between threads, without growth. No kernel is launched."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_oldest_pack_is_filled_again(launcher: Launcher) -> None:
     assert all(launcher.find(key(launcher, number)) for number in range(1, 5))
 
 
-def test_pack_in_use_is_left_alone(launcher: Launcher) -> None:
+def test_pack_in_use_is_not_changed(launcher: Launcher) -> None:
     running = keep(launcher, 0)
     for number in range(1, 10):
         assert keep(launcher, number).pointer.value != running.pointer.value
@@ -69,21 +69,21 @@ def test_kept_packs_do_not_grow_without_bound(launcher: Launcher) -> None:
 
 
 def test_threads_share_a_launcher(launcher: Launcher) -> None:
-    faults: list[str] = []
+    errors: list[str] = []
 
     def work(seed: int) -> None:
         for number in range(3000):
             wanted = key(launcher, (number * seed) % 7)
             pack = launcher.find(wanted) or keep_key(launcher, wanted)
             if not pack.pointer:
-                faults.append("no address")
+                errors.append("no address")
 
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(1, 9)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert not faults
+    assert not errors
 
 
 def test_overrides_of_different_counts_are_refused(launcher: Launcher) -> None:

@@ -1,4 +1,4 @@
-"""Descriptors come and go: flat memory, any order, any thread, any way to end. The full million is
+"""Descriptors are created and destroyed: flat memory, any order, any thread, any kind of end. The full million is
 ``python -m benchmarks million-rounds``; CUDNN_BACKEND_ROUNDS sets the number of rounds here.
 """
 
@@ -56,7 +56,7 @@ def test_memory_is_flat_over_many_rounds() -> None:
 
 
 def one_of_everything() -> None:
-    """Create, query and drop a graph; anything still alive is a leak."""
+    """Create, query and drop a graph; descriptors that stay alive are a leak."""
     target = open_target("sm90")
     question = OperationGraph(flash(), target)
     found = question.heuristics("A")
@@ -119,7 +119,7 @@ WAYS: list[Callable[[], None]] = [
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-def test_nothing_is_left_alive(way: Callable[[], None]) -> None:
+def test_no_descriptor_is_left_alive(way: Callable[[], None]) -> None:
     gc.collect()
     with counting() as live:
         way()
@@ -127,8 +127,8 @@ def test_nothing_is_left_alive(way: Callable[[], None]) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-def test_the_check_fails_where_nothing_is_destroyed(way: Callable[[], None]) -> None:
-    """With destruction disabled, each of these tests must fail."""
+def test_the_check_fails_without_destruction(way: Callable[[], None]) -> None:
+    """The tests are tested: without destruction, each of them must fail."""
     gc.collect()
     with counting(destroy=False) as live:
         way()
@@ -146,13 +146,13 @@ def test_children_live_as_long_as_their_parent_and_no_longer() -> None:
             child.close()
         assert live.alive == 4
         operation.set(Attr.OPERATION_MATMUL_ADESC, tensor(3))
-        assert live.alive == 4  # the replaced child went, the new one stays
+        assert live.alive == 4  # the replaced child is gone, the new one stays
         operation.close()
         assert live.alive == 0
 
 
 def test_close_during_calls_in_another_thread_frees_nothing_in_use() -> None:
-    """While one thread reads, another closes: the result is a value or descriptor-closed, not a dead pointer."""
+    """One thread reads while another closes: a value or descriptor-closed, never a dangling pointer."""
     for _ in range(200):
         made = tensor(7)
         start = threading.Barrier(2)
@@ -221,7 +221,7 @@ print(bool(OperationGraph(flash(), open_target("sm90")).heuristics("A").configs)
 
 
 def test_a_forked_child_destroys_nothing_of_its_parent() -> None:
-    """A lock of cuDNN held by another thread at the fork is never released in the child."""
+    """A lock of cuDNN that another thread held at that moment is never released in the child."""
     done = run_code(
         """
 import os
@@ -265,7 +265,7 @@ class Interrupting:
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_an_interrupted_creation_leaves_nothing_alive(after: bool) -> None:
+def test_an_interrupted_creation_leaves_no_descriptor_alive(after: bool) -> None:
     gc.collect()
     with counting() as live:
         with Interrupting("cudnnBackendCreateDescriptor", after=after), pytest.raises(KeyboardInterrupt):
@@ -299,7 +299,7 @@ def test_an_interrupted_descriptor_can_only_be_closed(verb: str, after: bool) ->
                 call()
             assert caught.value.code in ("descriptor-interrupted", "descriptor-closed")
         if verb != "Initialize":
-            assert live.alive >= 2  # what cuDNN may have been reported of lives as long as it
+            assert live.alive >= 2  # objects that cuDNN may refer to live as long as it
         made.close()
         del caught
         gc.collect()
@@ -324,7 +324,7 @@ def test_a_log_callback_cannot_change_the_descriptor_that_is_being_changed() -> 
 
 
 def test_threads_change_one_descriptor() -> None:
-    """Set, read, finalize and close concurrently: values, our errors, and no leak."""
+    """Set, read, finalize, close at once: values, our errors, and no leak."""
     gc.collect()
     with counting() as live:
         for number in range(60):

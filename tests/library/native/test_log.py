@@ -1,4 +1,4 @@
-"""Tests of cuDNN's log as text and records; earlier listeners must continue to receive everything."""
+"""cuDNN's log as text and as records; earlier listeners still get every message."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def functions(log: Log) -> list[str | None]:
     return [record.function for record in log.records]
 
 
-def test_records_report_who_spoke_when_and_what() -> None:
+def test_records_have_source_time_and_message() -> None:
     with capture_log() as log:
         Descriptor(DescriptorType.MATMUL).close()
     first = log.records[0]
@@ -88,7 +88,7 @@ def test_reasons_are_read_innermost_first() -> None:
     assert reasons[-1] == ("CUDNN_STATUS_BAD_PARAM", "ptrDesc->finalize()")
 
 
-def test_levels_leave_out_what_is_less_severe() -> None:
+def test_levels_leave_out_less_severe_messages() -> None:
     heard = {}
     for level in (Severity.ERROR, Severity.WARNING, Severity.INFO):
         with capture_log(level) as log:
@@ -115,7 +115,7 @@ def test_operation_graphs_are_those_finalized_in_the_block() -> None:
     assert log.json("apiLog")
 
 
-def test_json_that_is_none_is_left_out() -> None:
+def test_invalid_json_is_left_out() -> None:
     with capture_log() as log:
         fail()
     assert log.json() == []
@@ -136,7 +136,7 @@ def test_captures_nest_and_end_in_any_order() -> None:
     assert [record.severity for record in heard_inner.records] == [Severity.ERROR] * 2
 
 
-def test_the_log_stays_readable_and_grows_no_more() -> None:
+def test_the_log_stays_readable_and_does_not_grow() -> None:
     with capture_log() as log:
         Descriptor(DescriptorType.MATMUL)
     before = len(log.records)
@@ -180,7 +180,7 @@ class Bad(logging.Filter):
         return True
 
 
-def test_an_exception_of_a_logger_arrives_and_the_others_hear_the_message(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_exception_of_a_logger_arrives_and_the_others_get_the_message(caplog: pytest.LogCaptureFixture) -> None:
     logger = logging.getLogger("bad")
     logger.addFilter(Bad())
     caplog.set_level(logging.INFO, "bad")
@@ -202,7 +202,7 @@ def test_an_exception_in_the_block_passes_and_ends_the_capture() -> None:
     assert len(log.records) == before
 
 
-def test_a_foreign_callback_hears_everything_before_during_and_after() -> None:
+def test_a_foreign_callback_gets_all_messages_before_during_and_after() -> None:
     heard: list[str] = []
 
     def foreign(severity: int, user_data: int | None, _info: object, message: int) -> None:
@@ -240,7 +240,7 @@ def test_a_foreign_callback_installed_during_a_capture_stays() -> None:
     capi.cudnnSetCallback(0, None)
 
 
-def test_an_exception_of_a_foreign_callback_arrives_as_it_is() -> None:
+def test_an_exception_of_a_foreign_callback_arrives_unchanged() -> None:
     error = ValueError("foreign")
 
     def foreign(_severity: int, _user_data: int | None, _info: object, message: int) -> None:
@@ -291,14 +291,14 @@ print(heard)
 """
 
 
-def test_callbacks_set_by_threads_while_others_are_in_them() -> None:
-    """cuDNN may be inside a callback that another thread replaces."""
+def test_threads_may_replace_callbacks_that_others_run() -> None:
+    """CuDNN may be in a callback that another thread replaces."""
     done = run_python(["-c", THREADS], environment=quiet_environment())
     assert (done.code, done.stderr) == (0, "")
     assert int(done.stdout) > 100
 
 
-def test_a_callback_and_a_capture_hear_at_the_same_time() -> None:
+def test_a_callback_and_a_capture_both_get_messages() -> None:
     heard: list[int] = []
     with capture_log() as log:
         capi.cudnnSetCallback(1 << Severity.ERROR, lambda severity, *_: heard.append(severity))
@@ -309,7 +309,7 @@ def test_a_callback_and_a_capture_hear_at_the_same_time() -> None:
     assert sum(record.severity is Severity.ERROR for record in log.records) == 2
 
 
-def test_a_callback_that_makes_cudnn_speak_is_not_reported_of_it() -> None:
+def test_a_callback_does_not_get_messages_that_it_causes() -> None:
     heard: list[str] = []
 
     def foreign(_severity: int, _user_data: int | None, _info: object, message: int) -> None:
@@ -323,8 +323,8 @@ def test_a_callback_that_makes_cudnn_speak_is_not_reported_of_it() -> None:
     assert not any("REDUCTION" in text for text in heard)
 
 
-def test_captures_leaves_nothing() -> None:
-    """One hub with one callback serves a library permanently."""
+def test_captures_leave_no_callback() -> None:
+    """One hub with one callback serves a library for its lifetime."""
 
     def there() -> tuple[int, int]:
         gc.collect()
@@ -371,7 +371,7 @@ ERROR = "Tensor must have at least 1 dimension"
 
 
 def logged_by(folder: Path, base: dict[str, str] | None = None, **variables: str) -> Finished:
-    """Run a program with these variables; its captures must always receive the same."""
+    """Run the program with these variables; its captures always get the same."""
     said = folder / "said"
     environment = (base or quiet_environment()) | variables
     done = run_python(["-c", PROGRAM, str(said)], environment=environment, check=True)
@@ -380,12 +380,12 @@ def logged_by(folder: Path, base: dict[str, str] | None = None, **variables: str
 
 
 def created(text: str) -> list[str]:
-    """Return the descriptor types created in a log, in order."""
+    """Return the descriptor kinds created in a log, in its order."""
     return re.findall(r"i!\s+descriptorType: .*?val=CUDNN_BACKEND_(\w+)_DESCRIPTOR", text)
 
 
 @pytest.mark.parametrize("older", [False, True], ids=["newest", "9.19.0"])
-def test_the_environments_file_holds_what_came_before_during_and_after(tmp_path: Path, older: bool) -> None:
+def test_the_environments_file_has_the_messages_before_during_and_after(tmp_path: Path, older: bool) -> None:
     file = tmp_path / "cudnn.log"
     base = older_cudnn() if older else None
     done = logged_by(tmp_path, base, CUDNN_LOGLEVEL_DBG="3", CUDNN_LOGDEST_DBG=str(file))
@@ -395,7 +395,7 @@ def test_the_environments_file_holds_what_came_before_during_and_after(tmp_path:
     assert (done.stdout, done.stderr) == ("", "")
 
 
-def test_messages_written_on_look_like_cudnns_own(tmp_path: Path) -> None:
+def test_forwarded_messages_look_like_cudnns_own(tmp_path: Path) -> None:
     file = tmp_path / "cudnn.log"
     logged_by(tmp_path, CUDNN_LOGLEVEL_DBG="3", CUDNN_LOGDEST_DBG=str(file))
     blocks = [block for block in file.read_text().split("\n\n") if "function cudnnBackendCreateDescriptor" in block]
@@ -406,7 +406,7 @@ def test_messages_written_on_look_like_cudnns_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("destination", "stream"), [("stdout", "stdout"), ("stderr", "stderr"), (None, "stderr")])
-def test_the_environments_streams_hold_everything(tmp_path: Path, destination: str | None, stream: str) -> None:
+def test_the_environments_streams_get_everything(tmp_path: Path, destination: str | None, stream: str) -> None:
     variables = {} if destination is None else {"CUDNN_LOGDEST_DBG": destination}
     done = logged_by(tmp_path, CUDNN_LOGLEVEL_DBG="3", **variables)
     text, other = (done.stdout, done.stderr) if stream == "stdout" else (done.stderr, done.stdout)
@@ -415,7 +415,7 @@ def test_the_environments_streams_hold_everything(tmp_path: Path, destination: s
     assert other == ""
 
 
-def test_a_destination_that_cannot_be_written_is_named_once_and_costs_no_record(tmp_path: Path) -> None:
+def test_an_unwritable_destination_is_named_once_and_loses_no_record(tmp_path: Path) -> None:
     done = logged_by(tmp_path, CUDNN_LOGLEVEL_DBG="3", CUDNN_LOGDEST_DBG="/dev/full")
     assert done.stdout == ""
     assert [line.partition(" cannot be written")[0] for line in done.stderr.splitlines()] == [
@@ -432,10 +432,8 @@ def test_a_destination_that_cannot_be_written_is_named_once_and_costs_no_record(
         ("cudnn.log", "CUDNN_LOGLEVEL_DBG", 0),
     ],
 )
-def test_commands_answer_wherever_the_log_is_dropped(
-    destination: str, level: str, warnings: int, tmp_path: Path
-) -> None:
-    """cuDNN itself crashes if it cannot open the file."""
+def test_commands_answer_with_any_log_destination(destination: str, level: str, warnings: int, tmp_path: Path) -> None:
+    """CuDNN itself crashes if it cannot open the file."""
     words = ["-m", "cudnn_backend_py", "explain", "-v", str(ROOT / "examples" / "flash_forward.py"), "--target", "sm90"]
     environment = quiet_environment(PYTHONPATH=str(ROOT), CUDNN_LOGDEST_DBG=destination) | {level: "3"}
     done = run_python(words, environment=environment, check=True, cwd=tmp_path)
@@ -470,7 +468,7 @@ def test_the_environments_level_is_kept(tmp_path: Path) -> None:
     assert ERROR in text
 
 
-def test_the_process_number_in_the_file_name(tmp_path: Path) -> None:
+def test_the_file_name_may_contain_the_process_number(tmp_path: Path) -> None:
     logged_by(tmp_path, CUDNN_LOGLEVEL_DBG="3", CUDNN_LOGDEST_DBG=str(tmp_path / "cudnn-%i.log"))
     (file,) = tmp_path.glob("cudnn-*.log")
     assert re.fullmatch(r"cudnn-\d+\.log", file.name)
@@ -478,8 +476,8 @@ def test_the_process_number_in_the_file_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("older", [False, True], ids=["newest", "9.19.0"])
-def test_where_no_log_is_requested_a_capture_leaves_silence(tmp_path: Path, older: bool) -> None:
-    """Without a previous callback, cuDNN would print errors to stderr that it did not print before."""
+def test_without_a_requested_log_a_capture_leaves_no_output(tmp_path: Path, older: bool) -> None:
+    """Otherwise cuDNN would print errors to stderr that it did not print before."""
     base = older_cudnn() if older else None
     base = base and {name: value for name, value in base.items() if not name.startswith("CUDNN_LOG")}
     done = logged_by(tmp_path, base)

@@ -1,4 +1,4 @@
-"""Compare the kernel that prepares launches, compiled for the host and run thread by thread, with NumPy."""
+"""The kernel that prepares a launch, compiled for the host and run thread by thread, compared with NumPy."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def fresh(*shape: int, kind: Any = np.int32) -> Any:
 
 
 class Case:
-    """A launch: lengths, then what it writes."""
+    """A launch: lengths, and the outputs."""
 
     def __init__(self, batch: int, bound: int, most: tuple[int, int], **lengths: Any) -> None:
         self.batch, self.bound, self.most, self.lengths = batch, bound, most, lengths
@@ -88,7 +88,7 @@ class Case:
 
 @pytest.mark.parametrize("is_wide", [True, False])
 @pytest.mark.parametrize("blocks", [1, 4])
-def test_packed_tokens(launch: Launch, is_wide: bool, blocks: int) -> None:
+def test_packed_tokens_are_prepared(launch: Launch, is_wide: bool, blocks: int) -> None:
     case = Case(3, 300, (9, 9), cu_q=ints(0, 5, 5, 14), cu_kv=ints(0, 2, 3, 10))
     kind = np.int64 if is_wide else np.int32
     case.is_wide = is_wide
@@ -101,7 +101,7 @@ def test_packed_tokens(launch: Launch, is_wide: bool, blocks: int) -> None:
     np.testing.assert_array_equal(k, np.array([0, 2, 3, 10, *[10] * 297]) * 128)
 
 
-def test_dense_tensors_beyond_32_bits(launch: Launch) -> None:
+def test_dense_tensors_beyond_32_bits_are_prepared(launch: Launch) -> None:
     case = Case(3, 4, (7, 9))
     q = fresh(5, kind=np.int64)
     case.offsets = [(q, 1 << 33, False)]
@@ -121,7 +121,7 @@ def test_dense_tensors_beyond_32_bits(launch: Launch) -> None:
     ],
     ids=["dense", "packed", "the first has the only row", "no rows"],
 )
-def test_what_is_read_of_each_sequence_begins_within_the_tensor(launch: Launch, cu_q: Any, begin: list[int]) -> None:
+def test_reads_of_each_sequence_start_within_the_tensor(launch: Launch, cu_q: Any, begin: list[int]) -> None:
     case = Case(3, 5, (1, 9), cu_q=None if cu_q is None else ints(*cu_q))
     q, o = fresh(6, kind=np.int64), fresh(6, kind=np.int64)
     case.offsets = [(q, 64, READ), (o, 64, False)]
@@ -131,7 +131,7 @@ def test_what_is_read_of_each_sequence_begins_within_the_tensor(launch: Launch, 
     np.testing.assert_array_equal(o, np.array([*starts[:3], *[starts[3]] * 3]) * 64)
 
 
-def test_given_lengths_come_before_packed_ones(launch: Launch) -> None:
+def test_given_lengths_precede_packed_ones(launch: Launch) -> None:
     case = Case(2, 2, (8, 8), cu_q=ints(0, 8, 16), len_q=ints(3, 0), len_kv=ints(8, 1))
     launch(*case.row())
     np.testing.assert_array_equal(case.out["q"], [3, 0])
@@ -139,7 +139,7 @@ def test_given_lengths_come_before_packed_ones(launch: Launch) -> None:
 
 
 def test_pages_beyond_a_length_are_the_first_of_the_sequence(launch: Launch) -> None:
-    """Kernels load whole tiles of keys, so masked numbers come from the sequence's own pages."""
+    """Kernels load whole tiles of keys: masked numbers come from the sequence's own pages."""
     table = np.ascontiguousarray(np.array([[5, 6, -1, -1], [7, -1, -1, -1]], np.int32))[:, :3]
     case = Case(2, 3, (1, 40), len_kv=ints(17, 16))
     case.table = table, 16, fresh(3, 4)
@@ -182,8 +182,8 @@ def test_packed_queries_without_keys_are_cleared_and_no_others(launch: Launch) -
     assert (np.delete(stats, slice(2, 5), 0) == UNTOUCHED).all()
 
 
-def test_rows_may_are_far_apart(launch: Launch) -> None:
-    """Offsets above 2^31 words are computed in 64 bits; addresses are checked without touching the memory."""
+def test_rows_may_be_far_apart(launch: Launch) -> None:
+    """Offsets of more than 2^31 words are computed in 64 bits: only addresses are checked, not memory."""
     case = Case(2, 2, (1, 1), len_q=ints(1, 1), len_kv=ints(1, 1))
     case.rows = [(np.empty(0, np.uint32), (1 << 40, False, 1 << 36, 1, 1, 1, 0))]
     launch(*case.row())

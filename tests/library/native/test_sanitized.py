@@ -1,4 +1,4 @@
-"""Run our C code with hostile input under AddressSanitizer and UndefinedBehaviorSanitizer."""
+"""The C code under AddressSanitizer and UndefinedBehaviorSanitizer, with hostile input."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.sanitizing import FLAGS, FOUND, NATIVE, build, environment, r
 
 
 def has_sanitizers(folder: Path) -> bool:
-    """Return whether gcc is available, and the sanitizers it links."""
+    """Return whether gcc and its sanitizer libraries are installed."""
     if shutil.which("gcc") is None:
         return False
     (folder / "nothing.c").write_text("")
@@ -29,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def test_hostile_calls_find_nothing(folder: Path) -> None:
+def test_hostile_calls_cause_no_report(folder: Path) -> None:
     names = ("test_fast_call.py", "test_hostile_calls.py", "test_interruptions.py")
     done = run_tests(build(folder), *(f"tests/library/native/{name}" for name in names))
     said = done.stdout + done.stderr
@@ -37,28 +37,28 @@ def test_hostile_calls_find_nothing(folder: Path) -> None:
     assert done.code == 0, said[-5000:]
 
 
-FAULTS = {
+ERRORS = {
     "heap-buffer-overflow": "char *p = malloc(8); memset(p, 1, 8); free_later(p); return p[8];",
     "runtime error": "int one = 0x7fffffff; return keep(one) + one;",
 }
-FAULTY = """
+PROGRAM = """
 #include <stdlib.h>
 #include <string.h>
 void *volatile kept;
 static void free_later(void *p) { kept = p; }
 static int keep(int x) { volatile int y = x; return y; }
-int fault(void) { (void)free_later; (void)keep; %s }
+int provoke(void) { (void)free_later; (void)keep; %s }
 """
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_planted_error_is_found(folder: Path, fault: str) -> None:
-    """A deliberate error must be found."""
-    source, made = folder / "planted.c", folder / f"{fault.split()[0]}.so"
-    source.write_text(FAULTY % FAULTS[fault])
+@pytest.mark.parametrize("error", ERRORS)
+def test_an_added_error_is_found(folder: Path, error: str) -> None:
+    """The test is tested: errors that the sanitizers detect elsewhere are detected here."""
+    source, made = folder / "error.c", folder / f"{error.split()[0]}.so"
+    source.write_text(PROGRAM % ERRORS[error])
     subprocess.run(["gcc", *FLAGS, str(source), "-o", str(made)], check=True)
-    done = run_python(["-c", f"import ctypes; ctypes.CDLL({str(made)!r}).fault()"], environment=environment())
-    assert fault in done.stderr
+    done = run_python(["-c", f"import ctypes; ctypes.CDLL({str(made)!r}).provoke()"], environment=environment())
+    assert error in done.stderr
     assert any(word in done.stderr for word in FOUND)
 
 
@@ -67,11 +67,11 @@ import ctypes, sys
 from tests.library.native import test_hostile_calls as tests
 from pathlib import Path
 tests.stub_path = lambda: Path(sys.argv[1])
-tests.test_functions_of_the_driver_stub_take_nothing()
+tests.test_functions_of_the_driver_stub_accept_null()
 """
 
 
-def test_the_driver_stub_finds_nothing(folder: Path) -> None:
+def test_the_driver_stub_causes_no_report(folder: Path) -> None:
     made = folder / "stub.so"
     subprocess.run(["gcc", *FLAGS, str(NATIVE / "driver_stub.c"), "-o", str(made)], check=True)
     done = run_python(["-c", STUB, str(made)], environment=environment())

@@ -1,4 +1,4 @@
-"""Arguments must be counted, read once, checked as C will receive them, and printed safely."""
+"""Values of a caller are counted, read once, checked in the form that C gets, and shown safely."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ HELD_BACK = {
 
 
 @pytest.mark.parametrize(("call", "code"), HELD_BACK.values(), ids=HELD_BACK)
-def test_checks_see_what_c_would_get(call: Callable[[], Any], code: str) -> None:
+def test_checks_see_the_values_that_c_gets(call: Callable[[], Any], code: str) -> None:
     with pytest.raises(UsageError) as caught:
         call()
     assert caught.value.code == code
@@ -99,14 +99,14 @@ def test_checks_see_what_c_would_get(call: Callable[[], Any], code: str) -> None
     "raised", [ValueError, TypeError, KeyError, RecursionError, MemoryError, StopIteration, ZeroDivisionError]
 )
 @pytest.mark.parametrize("make", [Index, Real, lambda error: Row(error, 1), lambda error: Row(2, error)])
-def test_what_a_value_raises_is_the_cause_of_our_error(make: Callable[[Any], Any], raised: type[Exception]) -> None:
+def test_an_exception_of_a_value_is_the_cause_of_our_error(make: Callable[[Any], Any], raised: type[Exception]) -> None:
     with pytest.raises(UsageError) as caught:
         Descriptor(D.TENSOR).set(Attr.TENSOR_DIMENSIONS, make(raised))
     assert caught.value.code == "wrong-element-type"
     assert type(caught.value.__cause__) is raised
 
 
-def test_keyboard_interrupt_of_a_value_passes_and_changes_nothing() -> None:
+def test_keyboard_interrupt_of_a_value_propagates_and_changes_nothing() -> None:
     made = Descriptor(D.TENSOR)
     with pytest.raises(KeyboardInterrupt):
         made.set(UID, Index(KeyboardInterrupt))
@@ -130,7 +130,7 @@ TAKEN: list[tuple[D, Attr, Any]] = [
 
 
 @pytest.mark.parametrize(("kind", "attribute", "value"), TAKEN)
-def test_honest_numbers_of_other_types_are_accepted(kind: D, attribute: Attr, value: Any) -> None:
+def test_valid_numbers_of_other_types_are_accepted(kind: D, attribute: Attr, value: Any) -> None:
     Descriptor(kind).set(attribute, value)
 
 
@@ -141,7 +141,7 @@ def test_numbers_are_read_once() -> None:
 
 
 @pytest.mark.parametrize("maker", range(len(MAKERS)))
-def test_every_hostile_value_anywhere_is_our_error_or_taken(maker: int) -> None:
+def test_every_hostile_value_is_our_error_or_accepted(maker: int) -> None:
     r = random.Random(maker)
     places: Sequence[Callable[[Any], Any]] = (
         lambda value: Descriptor(D.TENSOR).set(UID, value),
@@ -198,7 +198,7 @@ def test_values_are_shown_in_one_line_of_bounded_length() -> None:
 @pytest.mark.parametrize(
     ("rows", "code"),
     [
-        (((1, 2**64 + 5),), "integer-overflow"),  # ctypes would cut it to 5
+        (((1, 2**64 + 5),), "integer-overflow"),  # ctypes would truncate it to 5
         (((1, 2.5),), "wrong-element-type"),
         ((range(10**9),), "wrong-element-count"),
         (5, "wrong-element-type"),

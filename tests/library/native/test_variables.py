@@ -1,4 +1,4 @@
-"""Record with an interposed ``getenv`` which environment variables cuDNN, NVRTC and cuBLASLt read."""
+"""Environment variables that cuDNN, NVRTC and cuBLASLt read: recorded by a ``getenv`` in front of the system's."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ for graph in (g.graph(), attention.sdpa_forward(batch=1, heads=2, seq_q=128, hea
         question.heuristics("FALLBACK")
         build_plan(question.heuristics("A").configs[0])
 """
-# Read, and without an effect on an answer: the working folder, and a name that LLVM looks up in its self-test.
+# Read, but without an effect on an answer: the working folder, and a name that LLVM looks up in its self-test.
 HARMLESS = {"PWD", "bar", "HOME", "TMPDIR"}
 
 
 @pytest.mark.parametrize("version", ["own", OLDER])
-def test_every_variable_that_the_libraries_read_is_part_of_a_question(version: str, tmp_path: Path) -> None:
+def test_every_variable_that_the_libraries_read_is_part_of_a_query(version: str, tmp_path: Path) -> None:
     if (compiler := shutil.which("cc")) is None:
         pytest.skip("no C compiler: apt-get install gcc")
     source, recorder, record = tmp_path / "recorder.c", tmp_path / "recorder.so", tmp_path / "record"
@@ -69,6 +69,6 @@ def test_every_variable_that_the_libraries_read_is_part_of_a_question(version: s
     assert names - covered - HARMLESS - set(LOG_VARIABLES) == set()
 
 
-def test_what_reports_where_libraries_are_or_what_is_logged_is_not_a_part() -> None:
+def test_variables_for_paths_and_logs_are_no_part() -> None:
     others = {"CUDNN_HOME": "/x", "CUDNN_VERSION": "9.1", "CUDNN_BACKEND_CACHE": "/y", "CUDNN_LOGLEVEL_DBG": "3"}
     assert library_variables({**others, "CUDNN_A_LATER_ONE": "1", "PATH": "/bin"}) == (("CUDNN_A_LATER_ONE", "1"),)

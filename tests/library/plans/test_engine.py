@@ -1,4 +1,4 @@
-"""Answers about a graph on a described target must not depend on earlier queries of the process."""
+"""Queries for a graph on a described target: earlier queries of a process change no answer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ print(json.dumps([config.tag for config in question.heuristics().configs]))
 
 
 @pytest.mark.parametrize("version", ["9.19.0", "newest"])
-def test_a_gpu_without_tf32_that_is_judged_first_accepts_no_config_from_another(version: str) -> None:
+def test_an_earlier_query_for_a_gpu_without_tf32_changes_no_other(version: str) -> None:
     where = older_cudnn() if version == "9.19.0" else dict(os.environ)
 
     def run_query(first: list[str]) -> list[str]:

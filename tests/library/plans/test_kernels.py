@@ -1,4 +1,4 @@
-"""Find the code in the data of kernels that NVRTC compiles here for all its architectures."""
+"""The data of a compiled kernel that belong to its code: for kernels compiled here by NVRTC, for every architecture."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ARCHITECTURES = ("sm_75", "sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120")
 
 
 def compiled(source: str, architecture: str, *options: bytes) -> Kernel:
-    """Return the kernel k as NVRTC compiles it."""
+    """Return the kernel k compiled by NVRTC."""
     assert library().nvrtc.path is not None
     nvrtc, program, size = ctypes.CDLL(library().nvrtc.path), ctypes.c_void_p(), ctypes.c_size_t()
     nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"k.cu", 0, None, None)
@@ -40,7 +40,7 @@ def compiled(source: str, architecture: str, *options: bytes) -> Kernel:
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_data_counts_where_the_kernel_reads_it_and_nowhere_else(architecture: str) -> None:
+def test_data_counts_only_if_the_kernel_reads_it(architecture: str) -> None:
     for cases, same in ((READING, False), (NOT_READING, True)):
         for what, (data, body) in cases.items():
             one, other = (compiled(data % value + KERNEL % body, architecture).sha256 for value in (1, 77))

@@ -1,4 +1,4 @@
-"""cuDNN's log must describe the graph that was written."""
+"""The graph that reaches cuDNN equals the written one, according to cuDNN's own description in its log."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def forum() -> Graph:
 
 
 def logged(graph: Graph) -> dict[str, Any]:
-    """Return cuDNN's description of the graph when it finalizes it."""
+    """Return the graph in cuDNN's log of its finalization."""
     with capture_log(this_thread_only=True) as log:
         OperationGraph(graph, open_target("sm90"))
     return log.operation_graphs()[-1]  # a sub-graph comes before the graph it is part of
@@ -76,14 +76,14 @@ def of_mode(mode: PointwiseMode) -> Graph:
 
 
 def newer(name: str) -> pytest.MarkDecorator:
-    """Return the mark that skips an example too new for this cuDNN."""
+    """Return the mark that skips a test of an example that is too new for this cuDNN."""
     since = SINCE.get(name, (9, 0, 0))
     text = ".".join(map(str, since))
     return pytest.mark.skipif(library().version < since, reason=f"did not run: it needs cuDNN {text}")
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=newer(name)) for name in EXAMPLE_GRAPHS])
-def test_graphs_of_the_examples(name: str) -> None:
+def test_graphs_of_the_examples_reach_cudnn_unchanged(name: str) -> None:
     assert_same_graph(EXAMPLE_GRAPHS[name](), logged(EXAMPLE_GRAPHS[name]()))
 
 
@@ -92,21 +92,21 @@ def test_the_forum_graph_is_among_the_examples() -> None:
 
 
 @pytest.mark.parametrize("options", FLASH.values(), ids=FLASH)
-def test_flash_forward(options: dict[str, Any]) -> None:
+def test_flash_forward_reaches_cudnn_unchanged(options: dict[str, Any]) -> None:
     assert_same_graph(flash(**options), logged(flash(**options)))
 
 
 @pytest.mark.parametrize("mode", list(PointwiseMode), ids=lambda mode: mode.name)
-def test_every_pointwise_mode(mode: PointwiseMode) -> None:
+def test_every_pointwise_mode_reaches_cudnn_unchanged(mode: PointwiseMode) -> None:
     assert_same_graph(of_mode(mode), logged(of_mode(mode)))
 
 
 @pytest.mark.parametrize("name", ZOO)
-def test_every_graph_of_the_zoo(name: str) -> None:
+def test_every_graph_of_the_zoo_reaches_cudnn_unchanged(name: str) -> None:
     assert_same_graph(ZOO[name](), logged(ZOO[name]()))
 
 
-# Declared upstream, not taken by 9.28: the descriptor answers NOT_SUPPORTED and says nothing.
+# Declared in the header, not supported by 9.28: the descriptor returns NOT_SUPPORTED without a reason.
 UNTAKEN = {ReduceTensorOp.AVG, ReduceTensorOp.NORM1, ReduceTensorOp.NORM2, ReduceTensorOp.MUL_NO_ZEROS}
 
 
@@ -117,14 +117,14 @@ def reduced(operator: ReduceTensorOp, deterministic: bool | None) -> Graph:
 
 
 @pytest.mark.parametrize("operator", sorted(UNTAKEN), ids=lambda operator: operator.name)
-def test_reductions_cudnn_does_not_take(operator: ReduceTensorOp) -> None:
+def test_reductions_that_cudnn_lacks_are_refused(operator: ReduceTensorOp) -> None:
     with pytest.raises(NotSupported, match="CUDNN_BACKEND_REDUCTION_DESCRIPTOR"):
         OperationGraph(reduced(operator, None), open_target("sm90"))
 
 
 @pytest.mark.parametrize("operator", sorted(set(ReduceTensorOp) - UNTAKEN), ids=lambda operator: operator.name)
 @pytest.mark.parametrize("deterministic", [None, True])
-def test_every_reduction(operator: ReduceTensorOp, deterministic: bool | None) -> None:
+def test_every_reduction_reaches_cudnn_unchanged(operator: ReduceTensorOp, deterministic: bool | None) -> None:
     graph = reduced(operator, deterministic)
     assert_same_graph(graph, logged(graph))
 
@@ -143,7 +143,7 @@ def test_every_reduction(operator: ReduceTensorOp, deterministic: bool | None) -
         (PointwiseMode.IDENTITY, {"alpha2": 0.75}),
     ],
 )
-def test_numbers_of_activations(mode: PointwiseMode, parameters: dict[str, float]) -> None:
+def test_numbers_of_activations_reach_cudnn_unchanged(mode: PointwiseMode, parameters: dict[str, float]) -> None:
     def make(**changed: float) -> Graph:
         g = GraphBuilder(io_type=DataType.FLOAT)
         g.pointwise(mode, g.tensor("x", (4, 8)), parameters=parameters | changed, virtual=False)
@@ -165,7 +165,7 @@ def with_extras() -> Graph:
     return g.graph()
 
 
-def test_ragged_offsets_overrides_and_reordering() -> None:
+def test_ragged_offsets_overrides_and_reordering_reach_cudnn_unchanged() -> None:
     assert_same_graph(with_extras(), logged(with_extras()))
 
 
@@ -180,7 +180,7 @@ def test_renaming_of_uids_makes_no_difference() -> None:
 
 
 def test_symmetric_graphs_are_distinguished_by_their_links() -> None:
-    """Two equal chains and one crossed pair: every local view is the same at first."""
+    """Two equal chains compared with one crossed pair: every local view is the same at first."""
 
     def make(crossed: bool) -> Graph:
         g = GraphBuilder("pairs", io_type=DataType.FLOAT)
@@ -195,7 +195,7 @@ def test_symmetric_graphs_are_distinguished_by_their_links() -> None:
         assert difference(make(not crossed), logged(make(crossed))) is not None
 
 
-# The oracle must be able to fail.
+# The comparison must be able to fail.
 
 
 def changed_tensor(graph: Graph, name: str, **changes: Any) -> Graph:
@@ -217,7 +217,7 @@ def changed_op(graph: Graph, name: str, **changes: Any) -> Graph:
 
 
 def relinked() -> Graph:
-    """Return flash forward with the row maximum of the scores before the mask."""
+    """Return flash forward with the row maximum of the scores before the mask, not after."""
     graph = flash(causal=True)
     return changed_op(graph, "row_max", x=graph.tensor("mul"))
 
@@ -316,7 +316,7 @@ MAKERS = {"forum": forum, "flash": lambda: flash(causal=True, stats=True), "extr
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_every_single_value_of_the_log_matters(make: Callable[[], Graph]) -> None:
-    """Each number, flag and name logged by cuDNN is changed once, and the comparison must notice it."""
+    """Each number, flag and name in cuDNN's log is changed, one at a time: the comparison finds every change."""
     graph, record = make(), logged(make())
     assert difference(graph, record) is None
     # A ragged offset's uid is nowhere else in the log: another one is a renaming.
@@ -324,7 +324,7 @@ def test_every_single_value_of_the_log_matters(make: Callable[[], Graph]) -> Non
     assert not [path for path in missed if path[2:] != ("isRagged", 0, "name")]
 
 
-def test_helpers_change_what_they_state() -> None:
+def test_helpers_make_the_changes_of_their_names() -> None:
     graph = changed_tensor(forum(), "q", alignment=64)
     assert graph.tensor("q").alignment == 64
     assert isinstance(graph.ops[0], Matmul)

@@ -1,4 +1,4 @@
-"""Tests of plans: engines, knobs, notes, configs; changed files are refused."""
+"""Plans and the objects before them: engines, knobs, notes, configs; changed files are refused."""
 
 from __future__ import annotations
 
@@ -67,7 +67,9 @@ def saved(plan: Plan, tmp_path: Path) -> Path:
 # engines and knobs
 
 
-def test_engines_are_counted_and_bound_the_heuristics(question: OperationGraph, configs: list[EngineConfig]) -> None:
+def test_engines_are_counted_and_include_those_of_the_heuristics(
+    question: OperationGraph, configs: list[EngineConfig]
+) -> None:
     assert question.engine_count > 1
     assert configs
     assert {config.engine for config in configs} <= set(range(question.engine_count))
@@ -117,7 +119,7 @@ def test_a_knob_out_of_range_is_refused(question: OperationGraph, configs: list[
         build_plan(question.config(configs[0].engine, {knob: highest + 1}))
 
 
-def test_an_engine_that_does_not_take_the_graph_is_reported() -> None:
+def test_an_engine_that_does_not_support_the_graph_is_reported() -> None:
     wide = OperationGraph(sdpa_forward(batch=1, heads=2, seq_q=64, head_dim=20), open_target("sm90"))
     assert wide.heuristics("A").configs == []
     assert wide.engine_count > 0
@@ -135,7 +137,7 @@ def test_notes_are_enumerators(configs: list[EngineConfig]) -> None:
     assert {type(note) for note in behavior | numerical} <= {BehaviorNote, NumericalNote}
 
 
-def test_tags_report_configs_apart(configs: list[EngineConfig]) -> None:
+def test_tags_distinguish_configs(configs: list[EngineConfig]) -> None:
     assert len({config.tag for config in configs}) == len(configs)
     assert configs[0].tag.startswith(f"eng{configs[0].engine}_k")
 
@@ -178,7 +180,7 @@ def test_a_plan_saved_again_is_the_same_file(plan: Plan, saved: Path, tmp_path: 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_every_changed_byte_is_noticed(saved: Path, seed: int) -> None:
-    """Forty single bytes per seed anywhere in the file: code, graph, version, hash or punctuation."""
+    """Forty random bytes per seed, anywhere in the file: code, graph, version, hash or punctuation."""
     good = saved.read_bytes()
     chance = random.Random(seed)
     for _ in range(40):
@@ -222,14 +224,14 @@ def test_a_plan_of_another_architecture_is_refused(saved: Path, target: str) -> 
     assert caught.value.code == "plan-architecture-mismatch"
 
 
-def test_a_plan_that_is_about_its_architecture_is_refused_by_cudnn(saved: Path) -> None:
+def test_a_plan_with_a_wrong_architecture_is_refused_by_cudnn(saved: Path) -> None:
     _rewritten(saved, sm=80)
     with pytest.raises(CudnnStatusError, match="ARCH_MISMATCH"):
         load_plan(saved, "sm80")
 
 
 @pytest.mark.parametrize("target", [None, "NVIDIA somewhere else"])
-def test_load_plan_without_gpu_accepts_the_target_of_the_file(plan: Plan, saved: Path, target: str | None) -> None:
+def test_load_plan_without_gpu_uses_the_target_of_the_file(plan: Plan, saved: Path, target: str | None) -> None:
     if target is not None:  # a GPU without a description: its architecture has one
         _rewritten(saved, target=target)
     loaded = load_plan(saved)
@@ -250,7 +252,7 @@ NO_PLANS: dict[str, Callable[[], bytes]] = {
 
 
 @pytest.mark.parametrize("content", NO_PLANS.values(), ids=NO_PLANS)
-def test_invalid_plan_is_refused(tmp_path: Path, content: Callable[[], bytes]) -> None:
+def test_an_invalid_plan_is_refused(tmp_path: Path, content: Callable[[], bytes]) -> None:
     path = tmp_path / "plan.json"
     path.write_bytes(content())
     with pytest.raises(GraphError) as caught:

@@ -1,4 +1,4 @@
-"""``build`` and the plan cache with the real cuDNN: plans are built once, and never loaded if anything is wrong."""
+"""``build`` and the plan cache on the real cuDNN: plans are never built twice, and never loaded with any mismatch."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ def key(target: Target) -> str:
 
 @pytest.fixture
 def stored(cache: PlanCache, built: Plan, target: Target) -> Plan:
-    """Put the plan that ``build(flash(), "h100")`` looks for into the cache."""
+    """Put the plan of ``build(flash(), "h100")`` into the cache."""
     cache.put(plan_key(flash(), target, {"selection": Selection(modes=(HeurMode.A,)).to_dict()}), built)
     return built
 
 
 def engine_and_knobs(plan: Plan) -> set[str]:
-    """Return engine and knobs of a tag, in the order they were chosen."""
+    """Return the engine and knobs of a tag; knobs are in the order of their choice."""
     return set(plan.tag.split("_"))
 
 
@@ -93,7 +93,7 @@ def variants(target: Target) -> dict[str, str]:
     }
 
 
-def test_keys_distinguishes_what_makes_another_plan(target: Target, key: str) -> None:
+def test_keys_distinguish_all_that_affects_a_plan(target: Target, key: str) -> None:
     others = variants(target)
     if target.library.version < (9, 27, 0):
         assert others.pop("bus width") == key, "H200 and H100 run the same code: architecture and limits are equal"
@@ -101,10 +101,8 @@ def test_keys_distinguishes_what_makes_another_plan(target: Target, key: str) ->
     assert plan_key(flash(), open_target("sm90"), dict(OPTIONS)) == key
 
 
-def test_a_plan_is_found_again_on_a_gpu_cudnn_loads_it_on(
-    built: Plan, target: Target, key: str, tmp_path: Path
-) -> None:
-    """The key distinguishes GPUs exactly where cuDNN refuses the other one's plan."""
+def test_a_plan_is_found_on_a_gpu_that_can_load_it(built: Plan, target: Target, key: str, tmp_path: Path) -> None:
+    """The key distinguishes GPUs if cuDNN refuses the other one's plan, and only then."""
     path = tmp_path / "plan.json"
     built.save(path)
     for name in ("h200", "h100-pcie", "gh200"):
@@ -119,8 +117,8 @@ def test_a_plan_is_found_again_on_a_gpu_cudnn_loads_it_on(
             assert differs or plan_key(flash(), other, OPTIONS) == key
 
 
-def test_keys_of_tuned_plans_report_gpus_apart_by_name(target: Target) -> None:
-    """The fastest plan on one GPU says nothing about another, although other plans' keys are equal."""
+def test_keys_of_tuned_plans_distinguish_gpus_by_name(target: Target) -> None:
+    """The fastest plan on one may not be the fastest on another, although keys of other plans are equal."""
     named = {**target.profile.properties, "deviceName": "another H100"}
     nameless = {name: value for name, value in named.items() if name != "deviceName"}
     targets = [
@@ -132,10 +130,10 @@ def test_keys_of_tuned_plans_report_gpus_apart_by_name(target: Target) -> None:
     assert tuned_options(None, targets[2])["gpu"] is None
 
 
-def test_keys_do_not_request_what_a_description_cannot_know(target: Target, key: str) -> None:
+def test_keys_contain_no_property_missing_in_a_description(target: Target, key: str) -> None:
     here = {**target.profile.properties, "pciDeviceId": 6, "driverVer": 12080, "smClockRateKHz": 1755000}
     if target.library.version < (9, 27, 0):
-        del here["memoryBusWidth"]  # cuDNN 9.19 does not say it
+        del here["memoryBusWidth"]  # missing in cuDNN 9.19
     live = Target(replace(target.profile, name="gpu", properties=here), library=target.library)
     assert plan_key(flash(), live, OPTIONS) == key
 
@@ -163,7 +161,7 @@ def test_options_are_data(target: Target) -> None:
 # plans on disk
 
 
-def test_a_plan_returns_with_its_evidence(cache: PlanCache, built: Plan, key: str, target: Target) -> None:
+def test_a_plan_is_loaded_with_its_evidence(cache: PlanCache, built: Plan, key: str, target: Target) -> None:
     assert cache.get(key, target) is None
     assert cache.evidence(key) is None
     cache.put(key, built, {"microseconds": {"eng2": 12.5}})
@@ -247,7 +245,7 @@ def test_an_entry_without_a_plan_is_ignored(cache: PlanCache, key: str, target: 
 # build
 
 
-def test_the_same_question_gives_the_same_plan(builds: list[str]) -> None:
+def test_the_same_query_gives_the_same_plan(builds: list[str]) -> None:
     first = build(flash(), "h100")
     assert build(flash(), "sm90") is first
     assert build(flash(), "h100", mode="a") is first
@@ -259,7 +257,7 @@ def test_the_same_question_gives_the_same_plan(builds: list[str]) -> None:
     assert builds == [first.tag], "the second came from the disk"
 
 
-def test_a_closed_plan_is_not_given_again(stored: Plan) -> None:
+def test_a_closed_plan_is_not_returned_again(stored: Plan) -> None:
     first = build(flash(), "h100")
     first.close()
     second = build(flash(), "h100")
@@ -275,7 +273,7 @@ def test_another_cache_is_filled_too(tmp_path: Path, builds: list[str], stored: 
     assert len(other.entries()) == 1
 
 
-def test_without_a_cache_it_is_built_again(cache: PlanCache, builds: list[str]) -> None:
+def test_without_a_cache_a_plan_is_built_again(cache: PlanCache, builds: list[str]) -> None:
     assert build(flash(), "h100", cache=False) is not build(flash(), "h100", cache=False)
     assert len(builds) == 2
     assert not cache.folder.exists()
@@ -333,7 +331,7 @@ def test_kept_plans_are_bounded(monkeypatch: pytest.MonkeyPatch, stored: Plan) -
     assert gone() is None
 
 
-def test_engine_knobs_and_selection(target: Target) -> None:
+def test_engine_knobs_and_selection_are_applied(target: Target) -> None:
     configs = OperationGraph(flash(), target).heuristics("A").configs
     last = configs[-1]
     first = build(flash(), target, engine=last.engine, knobs=last.knobs)
@@ -349,7 +347,7 @@ def test_engine_knobs_and_selection(target: Target) -> None:
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_several_plans_are_built_in_order(target: Target, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of them cannot be built, the others can."""
+    """One of them cannot be built, the others are."""
     configs = OperationGraph(flash(), target).heuristics("A").configs[:3]
     real = planning_module.build_plan
 
@@ -365,7 +363,7 @@ def test_several_plans_are_built_in_order(target: Target, workers: int, monkeypa
     assert build_plans([]) == []
 
 
-def test_a_tuned_plan_comes_before_the_heuristics_choice(cache: PlanCache, target: Target) -> None:
+def test_a_tuned_plan_precedes_the_heuristics_choice(cache: PlanCache, target: Target) -> None:
     last = OperationGraph(flash(), target).heuristics("A").configs[-1]
     tuned = build(flash(), target, engine=last.engine, knobs=last.knobs, cache=False)
     cache.put(plan_key(flash(), target, tuned_options(None, target)), tuned, {"why": "fastest"})
@@ -374,7 +372,7 @@ def test_a_tuned_plan_comes_before_the_heuristics_choice(cache: PlanCache, targe
     assert engine_and_knobs(build(flash(), "h200")) != engine_and_knobs(tuned), "it was fastest on another GPU"
 
 
-def test_knobs_from_text() -> None:
+def test_knobs_are_read_from_text() -> None:
     assert parse_knobs(["tile_m=3", "41=2"]) == {KnobType.TILE_M: 3, KnobType.TILE_N: 2}
     for wrong in ("TILE_M", "TILE_M=", "NO_SUCH=1", "99999=1", "=1"):
         with pytest.raises(UsageError) as caught:
@@ -412,7 +410,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
-def test_a_forked_child_has_plans_of_its_own(stored: Plan) -> None:
+def test_a_forked_child_has_its_own_plans(stored: Plan) -> None:
     assert run_python(["-c", FORKED], check=True).stdout == "0\n"
 
 

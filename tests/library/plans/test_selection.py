@@ -1,4 +1,4 @@
-"""Tests of selections on described targets: accepted configs, and found and allowed values of refused ones."""
+"""Selections on described targets: the chosen config, and for refused ones the value found and allowed."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def question() -> OperationGraph:
     return OperationGraph(forward(), open_target("h100"))
 
 
-def test_without_wishes_the_first_config_of_mode_a_is_accepted(question: OperationGraph) -> None:
+def test_by_default_the_first_config_of_mode_a_is_chosen(question: OperationGraph) -> None:
     proposed = [config.tag for config in question.heuristics("A").configs]
     chosen = select(question)
     assert chosen.config.tag == proposed[0]
     assert [config.tag for config in chosen.alternatives] == proposed[1:]
 
 
-def test_cudnns_own_refusals_are_kept_next_to_a_choice(question: OperationGraph) -> None:
+def test_cudnns_own_refusals_are_kept_with_a_choice(question: OperationGraph) -> None:
     answer = question.heuristics("A")
     assert answer.candidates > len(answer.configs) or question.target.library.version < (9, 19, 0)
     refused = select(question).refused
@@ -51,7 +51,7 @@ def test_cudnns_own_refusals_are_kept_next_to_a_choice(question: OperationGraph)
     assert all(item.reason in item.words.splitlines() for item in refused)
 
 
-def test_limits_report_what_was_found_and_what_is_allowed(question: OperationGraph) -> None:
+def test_limits_report_the_value_found_and_allowed(question: OperationGraph) -> None:
     first = select(question).config
     limit = first.shared_memory_bytes - 1
     chosen = select(question, shared_memory_bytes=limit)
@@ -62,7 +62,7 @@ def test_limits_report_what_was_found_and_what_is_allowed(question: OperationGra
     )
 
 
-def test_workspace_limit_holds_for_the_choice_and_all_alternatives(question: OperationGraph) -> None:
+def test_workspace_limit_applies_to_the_choice_and_all_alternatives(question: OperationGraph) -> None:
     chosen = select(question, workspace_bytes=0)
     assert {config.workspace_bytes for config in (chosen.config, *chosen.alternatives)} == {0}
     assert any("bytes of workspace, 0 are allowed" in item.reason for item in chosen.refused)
@@ -78,8 +78,8 @@ def test_a_wanted_note_that_no_config_has_is_explained_for_each(question: Operat
     assert all(tag in caught.value.render() for tag in proposed)
 
 
-def test_where_only_the_selection_refuses_nothing_is_reported_in_cudnns_name(question: OperationGraph) -> None:
-    """cuDNN returned SUCCESS, so there is no status, function or text of it."""
+def test_refusals_by_the_selection_do_not_quote_cudnn(question: OperationGraph) -> None:
+    """cuDNN returned SUCCESS: no status, no function, no text of it."""
     first = question.heuristics("A").configs[0]
     with pytest.raises(NothingSelected) as caught:
         select(question, engine=first.engine, knobs=first.knobs, shared_memory_bytes=0)
@@ -93,7 +93,7 @@ def test_where_only_the_selection_refuses_nothing_is_reported_in_cudnns_name(que
     assert not any(item.by_cudnn for item in error.refused)
 
 
-def test_what_cudnn_and_the_selection_refuse_is_counted_apart(question: OperationGraph) -> None:
+def test_refusals_by_cudnn_and_the_selection_are_counted_separately(question: OperationGraph) -> None:
     with pytest.raises(NothingSelected) as caught:
         select(question, shared_memory_bytes=0, modes="A")
     error = caught.value
@@ -121,21 +121,21 @@ def test_refusals_survive_pickling(question: OperationGraph) -> None:
     assert again.refused
 
 
-def test_an_engine_alone_accepts_the_heuristics_configs_of_it(question: OperationGraph) -> None:
+def test_an_engine_alone_selects_its_configs_of_the_heuristics(question: OperationGraph) -> None:
     engine = question.heuristics("A").configs[-1].engine
     chosen = select(question, engine=engine)
     assert chosen.config.engine == engine
     assert any(item.reason.endswith(f"{engine} is wanted") for item in chosen.refused)
 
 
-def test_engine_and_knobs_are_accepted_as_they_are_named(question: OperationGraph) -> None:
+def test_engine_and_knobs_are_used_as_named(question: OperationGraph) -> None:
     last = question.heuristics("A").configs[-1]
     chosen = select(question, engine=last.engine, knobs=last.knobs)
     assert (chosen.config.engine, chosen.config.knobs) == (last.engine, last.knobs)
     assert chosen.alternatives == ()
 
 
-def test_a_knob_value_that_cudnn_refuses_is_reported_in_its_message(question: OperationGraph) -> None:
+def test_a_knob_value_that_cudnn_refuses_is_reported_with_its_message(question: OperationGraph) -> None:
     last = question.heuristics("A").configs[-1]
     knobs = {**last.knobs, KnobType.KERNEL_CFG: 36}
     with pytest.raises(NothingSelected) as caught:
@@ -148,7 +148,7 @@ def test_a_knob_value_that_cudnn_refuses_is_reported_in_its_message(question: Op
     assert all(reason.text in caught.value.last_error for reason in refused.reasons)
 
 
-def test_a_graph_cudnn_refuses_altogether_has_its_message() -> None:
+def test_a_graph_that_cudnn_refuses_has_its_message() -> None:
     graph = attention.sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True)
     with pytest.raises(NothingSelected) as caught:
         select(graph, "t4")
@@ -172,7 +172,7 @@ def test_a_forward_pass_is_deterministic(question: OperationGraph) -> None:
 
 
 @pytest.mark.parametrize("target", ["sm80", "h100"])
-def test_a_backward_graph_that_sums_dq_is_refused_whatever_the_notes_state(target: str) -> None:
+def test_a_backward_graph_that_sums_dq_is_refused_despite_its_notes(target: str) -> None:
     with pytest.raises(NothingSelected) as caught:
         select(backward(), target, deterministic=True)
     ours = [item.reason for item in caught.value.refused if not item.words]
@@ -193,7 +193,7 @@ def test_the_one_backward_operation_is_refused() -> None:
     assert "the deterministic graph is the composite one" in caught.value.sections["cause"]
 
 
-def test_blackwell_accepts_the_config_the_heuristics_do_not_propose() -> None:
+def test_blackwell_uses_a_config_that_the_heuristics_do_not_list() -> None:
     target = open_target("b200")
     known = attention.deterministic_config(target.library.version, 100)
     if known is None:
@@ -221,7 +221,7 @@ def test_names_numbers_and_mappings_make_one_value() -> None:
     assert hash(one) == hash(two)
 
 
-def test_as_plain_data_only_what_differs_is_there() -> None:
+def test_plain_data_contain_only_changed_values() -> None:
     assert Selection().to_dict() == {}
     assert Selection(workspace_bytes=0, modes="B", engine=0, knobs={"STAGES": 2}).to_dict() == {
         "workspace_bytes": 0,
@@ -244,7 +244,7 @@ def test_as_plain_data_only_what_differs_is_there() -> None:
         ({"modes": ("A", "C")}, "unknown-enumerator"),
     ],
 )
-def test_a_wrong_wish_is_refused(options: dict[str, Any], code: str) -> None:
+def test_a_wrong_selection_is_refused(options: dict[str, Any], code: str) -> None:
     with pytest.raises(UsageError, match=code):
         Selection(**options)
 
@@ -253,7 +253,7 @@ def test_modes_keep_their_order() -> None:
     assert Selection(modes=("FALLBACK", "A")).modes == (HeurMode.FALLBACK, HeurMode.A)
 
 
-def test_tuned_plans_are_kept_by_what_was_selected_whatever_modes_were_queried() -> None:
+def test_tuned_plans_are_stored_by_selection_independent_of_modes() -> None:
     h100 = open_target("h100")
     assert tuned_options(None, h100) == tuned_options(Selection(), h100) == tuned_options(Selection(modes="B"), h100)
     assert tuned_options(Selection(deterministic=True), h100) != tuned_options(None, h100)

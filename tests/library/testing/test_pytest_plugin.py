@@ -1,4 +1,4 @@
-"""Tests of the pytest plugin in this process, and in a child with other plugins."""
+"""The pytest plugin, run by pytest itself: in this process, and in a child with other plugins."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def flash(head_dim=64):
 
 
 def run(pytester: pytest.Pytester, body: str, *arguments: str) -> pytest.RunResult:
-    """Run a test module without other plugins; an unknown marker is an error."""
+    """Run a test module without other plugins, with errors for unknown markers."""
     pytester.makepyfile(test_user=GRAPHS + body)
     return pytester.runpytest_inprocess("-p", PLUGIN, "-ra", "--strict-markers", "-W", "error", *arguments)
 
@@ -49,7 +49,7 @@ def flash(head_dim: int = 64) -> Graph:
     return attention.sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=head_dim)
 
 
-def test_what_holds_returns_the_verdict() -> None:
+def test_a_true_assertion_returns_the_verdict() -> None:
     built = assert_supported(flash(), "sm90", build=True)
     assert (built.stage, built.sm, built.cudnn) == ("plan", 90, library().version_text)
     refused = flash(20)
@@ -59,7 +59,7 @@ def test_what_holds_returns_the_verdict() -> None:
     assert assert_not_supported(refused, "sm90", cause=verdict.cause.code).cause == verdict.cause
 
 
-def test_what_does_not_hold_fails_with_the_verdict() -> None:
+def test_a_false_assertion_fails_with_the_verdict() -> None:
     supported = flash()
     with pytest.raises(AssertionError, match=r"(?s)^expected: not supported\nSUPPORTED: graph 'sdpa_forward'"):
         assert_not_supported(supported, "sm90")
@@ -74,13 +74,13 @@ def test_what_does_not_hold_fails_with_the_verdict() -> None:
         assert_not_supported(refused, "sm90", cause="pattern-removed")
 
 
-def test_another_version_is_queried_in_its_own_process() -> None:
+def test_another_version_is_judged_in_its_own_process() -> None:
     assert library().version > (9, 19, 0)
     assert assert_supported(flash(), "sm90", version="9.19.0").cudnn == "9.19.0"
 
 
-def test_what_could_not_be_judged_is_neither(tmp_path: Path) -> None:
-    """A described GPU too old for a JIT wheel's engines (Pascal): those of the full wheel are unknown."""
+def test_an_unjudged_graph_is_neither(tmp_path: Path) -> None:
+    """A described GPU too old for the engines of a JIT wheel (Pascal): those of the full wheel were not judged."""
     described = tmp_path / "pascal.json"
     described.write_text(json.dumps({**find_profile("t4").properties, "deviceVer": 600}))
     for check in (assert_supported, assert_not_supported):
@@ -143,27 +143,27 @@ def test_queried(cudnn_target):
 """
 
 
-def test_targets_of_the_marker_and_of_the_option(pytester: pytest.Pytester) -> None:
+def test_targets_of_the_marker_and_of_the_option_are_used(pytester: pytest.Pytester) -> None:
     done = run(pytester, MARKED, "-v", "--cudnn-target", "h100")
     done.assert_outcomes(passed=2, skipped=1)
     done.stdout.fnmatch_lines(["*test_marked?sm90? PASSED*", "*test_queried?h100? PASSED*"])
     done.stdout.fnmatch_lines(["SKIPPED*--cudnn-target leaves sm80 out"])
 
 
-# As this package's own suite has it: a warning is an error, other than what plugins say of themselves.
+# As in this package's own suite: a warning is an error, except for those of plugins about themselves.
 STRICT = "[pytest]\nfilterwarnings =\n    error\n    ignore:::pytest_\n"
 
 
 @pytest.mark.parametrize("other", OTHERS, ids=lambda point: point.name)
-def test_runs_next_to_another_plugin(pytester: pytest.Pytester, other: EntryPoint) -> None:
-    """Every installed plugin takes part; CI installs the most popular ones."""
+def test_the_plugin_runs_with_another_plugin(pytester: pytest.Pytester, other: EntryPoint) -> None:
+    """Each installed plugin; CI installs the most common ones."""
     pytester.makepyfile(test_user=GRAPHS + MARKED)
     pytester.makeini(STRICT)
     done = pytester.runpytest_subprocess("-p", PLUGIN, "-p", other.value, "-k", "asked", "--cudnn-target", "h100")
     done.assert_outcomes(passed=1, deselected=2)
 
 
-def test_xdist_runs_every_target_next_to_all_other_plugins(
+def test_xdist_runs_every_target_with_all_other_plugins(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD")
@@ -172,13 +172,13 @@ def test_xdist_runs_every_target_next_to_all_other_plugins(
     pytester.runpytest_subprocess(*OURS, "-n", "2", "-k", "marked").assert_outcomes(passed=2)
 
 
-def test_the_fixture_without_a_target_reports_what_to_do(pytester: pytest.Pytester) -> None:
+def test_the_fixture_without_a_target_reports_a_fix(pytester: pytest.Pytester) -> None:
     done = run(pytester, MARKED, "-k", "asked")
     done.assert_outcomes(errors=1)
     done.stdout.fnmatch_lines(["test_queried uses the fixture cudnn_target without a target: mark it with*"])
 
 
-def test_an_unknown_target_of_the_option(pytester: pytest.Pytester) -> None:
+def test_an_unknown_target_of_the_option_is_refused(pytester: pytest.Pytester) -> None:
     done = run(pytester, MARKED, "--cudnn-target=sm91")
     assert done.ret == pytest.ExitCode.USAGE_ERROR
     done.stderr.fnmatch_lines(["ERROR: --cudnn-target: unknown-target: no target is called 'sm91'"])
@@ -216,7 +216,7 @@ WRONG_MARKERS = {
 }
 
 
-def test_a_marker_that_means_nothing_ends_the_collection(pytester: pytest.Pytester) -> None:
+def test_an_invalid_marker_ends_the_collection(pytester: pytest.Pytester) -> None:
     tests = [
         f"@pytest.mark.{marker}\ndef test_{number}({'cudnn_target' if 'target' in marker else ''}): pass"
         for number, marker in enumerate(WRONG_MARKERS)
@@ -234,7 +234,7 @@ def test_a_marker_that_means_nothing_ends_the_collection(pytester: pytest.Pytest
 RIGHT_MARKERS = ("requires_sm(80, 130)", "requires_cudnn('9')", "requires_cudnn('9.8', '9.20.0.48')")
 
 
-def test_a_marker_that_means_something_does_not(pytester: pytest.Pytester) -> None:
+def test_a_valid_marker_does_not_end_the_collection(pytester: pytest.Pytester) -> None:
     tests = [f"@pytest.mark.{marker}\ndef test_{number}(): pass" for number, marker in enumerate(RIGHT_MARKERS)]
     gpu = "@pytest.mark.cudnn_target('gpu', 'SM_90')\ndef test_gpu(cudnn_target): pass"
     done = run(pytester, "\n\n".join([*tests, gpu]), "--collect-only", "-q")
@@ -267,7 +267,7 @@ class Old(unittest.TestCase):
         assert f"{name}: the marker requires_cudnn(minimun='9.8') is wrong: minimun is none of" in said
 
 
-def test_a_marker_that_comes_later_is_an_error_of_its_test(pytester: pytest.Pytester) -> None:
+def test_a_late_invalid_marker_is_an_error_of_its_test(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(
         "import pytest\n"
         "def pytest_collection_modifyitems(items):\n"
@@ -310,7 +310,7 @@ def test_another_gpu(): pass
 """
 
 
-def test_what_the_machine_lacks_is_skipped_with_the_reason(pytester: pytest.Pytester) -> None:
+def test_tests_that_the_machine_cannot_run_are_skipped_with_the_reason(pytester: pytest.Pytester) -> None:
     done = run(pytester, REQUIRING)
     done.assert_outcomes(passed=1, skipped=3)
     here = library().version_text
@@ -325,7 +325,7 @@ def test_what_the_machine_lacks_is_skipped_with_the_reason(pytester: pytest.Pyte
     assert reasons[0].endswith("; run it where there is one, such as NVIDIA Tesla V100 SXM2 16GB")
 
 
-def test_without_a_library_the_skip_is_reported(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_library_the_skip_has_the_reason(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDNN_BACKEND_LIBRARY", str(pytester.path / "nowhere.so"))
     pytester.makepyfile(test_user="import pytest\n\n@pytest.mark.requires_cudnn('9.8')\ndef test_it(): pass\n")
     done = pytester.runpytest_subprocess("-p", PLUGIN, "-rs")

@@ -1,4 +1,4 @@
-"""Tests of the code generator with the pinned header: regenerating changes nothing, and manual edits are found."""
+"""The generator with the pinned header: regenerating changes nothing, and manual edits are found."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_writing_gives_the_same_bytes(tmp_path: Path) -> None:
     assert written == present
 
 
-def test_check_finds_a_hand_edit_and_names_the_command(copy: Path) -> None:
+def test_check_finds_a_manual_edit_and_names_the_command(copy: Path) -> None:
     path = copy / "enums.py"
     path.write_text(path.read_text().replace("NOT_SUPPORTED_SHAPE = 3002", "NOT_SUPPORTED_SHAPE = 3003"))
     before = path.read_bytes()
@@ -73,7 +73,7 @@ def test_other_header_version_is_refused(tmp_path: Path) -> None:
 
 
 def changed(old: str, new: str) -> list[str]:
-    """Return the problems found in a header after one change."""
+    """Return the problems in a header with one change."""
     text = codegen.find_header().read_text()
     assert old in text
     parsed = header.parse(text.replace(old, new))
@@ -122,7 +122,7 @@ def test_unreadable_declaration_stops_the_generator() -> None:
 
 
 def test_every_declaration_of_the_header_is_counted() -> None:
-    """Counts are repeated with simpler means than the parser's."""
+    """Count again, with simpler means than the parser's."""
     text = codegen.find_header().read_text()
     parsed = header.parse(text)
     names = set(
@@ -140,7 +140,7 @@ def test_no_sentence_of_the_header_is_copied(wanted: dict[str, str]) -> None:
     comments = " ".join(re.findall(r"/\*.*?\*/", codegen.find_header().read_text(), re.S))
     facts = (Path(codegen.__file__).parent / "facts.toml").read_text()
     comments = re.sub(r"^[ *]+", " ", comments, flags=re.M)
-    assert len(_runs(comments)) > 2000  # the comparison below is about something
+    assert len(_runs(comments)) > 2000  # the comparison below has data
     theirs, ours = _runs(comments), _runs(facts) | set().union(*map(_runs, wanted.values()))
     assert theirs & ours == set()
 

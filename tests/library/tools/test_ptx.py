@@ -1,4 +1,4 @@
-"""The shipped PTX must belong to its source and to the arguments that Python writes."""
+"""The shipped PTX belongs to its source, and to the arguments that Python writes for it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PTX = SOURCE.with_suffix(".ptx").read_text()
 
 
 def facts(ptx: str) -> dict[str, str]:
-    """Return the facts that driver and caller rely on, as each NVRTC may generate other instructions."""
+    """Return the facts that a driver and a caller rely on; each NVRTC may write the instructions differently."""
     patterns = {"version": r"\.version (\S+)", "target": r"\.target (\S+)", "entry": r"\.entry (\w+)"}
     found = {name: re.findall(pattern, ptx) for name, pattern in patterns.items()}
     return {name: " ".join(values) for name, values in found.items()} | {
@@ -20,7 +20,7 @@ def facts(ptx: str) -> dict[str, str]:
     }
 
 
-def test_ptx_was_made_of_the_source_that_is_next_to_it() -> None:
+def test_ptx_was_made_of_the_source_next_to_it() -> None:
     assert PTX.startswith(mark(SOURCE.read_bytes()) + "\n")
 
 
@@ -28,14 +28,14 @@ def test_another_source_has_another_mark() -> None:
     assert mark(SOURCE.read_bytes() + b" ") != mark(SOURCE.read_bytes())
 
 
-def test_source_compiles_to_such_ptx_with_the_nvrtc_available() -> None:
+def test_source_compiles_to_equal_ptx_with_the_available_nvrtc() -> None:
     nvrtc = next(place.path for place in nvrtc_places(12) if place.path)
     made = compile_ptx(nvrtc, SOURCE.read_bytes())
     assert facts(made) == facts(PTX)
     assert made.splitlines()[0] == PTX.splitlines()[0]
 
 
-def test_ptx_accepts_what_python_writes_and_runs_on_every_architecture_with_fused_attention() -> None:
+def test_ptx_reads_pythons_arguments_and_supports_all_fused_attention_gpus() -> None:
     assert facts(PTX) == {
         "version": "6.4",
         "target": "sm_75",

@@ -1,4 +1,4 @@
-"""Tests of torch operators without torch and GPU: imports, and the graphs they judge."""
+"""The torch operators without torch and without a GPU: their imports, and the graphs that they judge."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def bshd(heads: int = H) -> TensorLayout:
 def tensors(
     backward: bool, kv_heads: int = H, extra: tuple[str, ...] = (), **changed: TensorLayout
 ) -> dict[str, TensorLayout]:
-    """Return the tensors of a pass, with `extra` ones, and in the backward pass their gradients."""
+    """Return the tensors of a pass; with `extra` also those, and for backward their gradients if they have one."""
     found = {name: bshd(kv_heads if name in ("k", "v", "dk", "dv") else H) for name in ("q", "k", "v", "o")}
     if backward:
         found |= {"do": bshd(), "dq": bshd(), "dk": bshd(kv_heads), "dv": bshd(kv_heads)}
@@ -71,7 +71,7 @@ def h100() -> Any:
 
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
 @pytest.mark.parametrize("case", CASES)
-def test_graph_is_supported_and_requests_what_the_operator_has(h100: Any, case: str, backward: bool) -> None:
+def test_graph_is_supported_and_has_the_tensors_of_the_operator(h100: Any, case: str, backward: bool) -> None:
     changes, options = CASES[case]
     given = tensors(backward, **changes)
     graph = attention_graph(given, options, backward=backward, version=h100.library.version, sm=h100.sm)

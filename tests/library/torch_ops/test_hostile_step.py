@@ -1,6 +1,6 @@
-"""Hostile input to the compiled step of torch's operators: it must answer, raise, or leave the call to Python.
+"""Hostile input to the compiled step of the torch operators: it answers, raises an error, or leaves it to Python.
 
-As in ``tests/gpu/torch_ops/test_compiled.py`` nothing is launched. ``test_sanitized_step.py`` runs it with sanitizers.
+As in ``tests/gpu/torch_ops/test_compiled.py``, no kernel is launched. ``test_sanitized_step.py`` adds sanitizers.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def leave(function: Any, *given: Any) -> Any:
         return error
 
 
-def test_call_with_anything(module: Any, launches: Launches, operator: int, tensors: Any) -> None:
+def test_call_handles_any_argument(module: Any, launches: Launches, operator: int, tensors: Any) -> None:
     teach(module, launches, operator, tensors)
     for value in OBJECTS:
         assert module.call(value) is None
@@ -58,7 +58,7 @@ def test_call_with_anything(module: Any, launches: Launches, operator: int, tens
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_learn_with_anything(module: Any, launches: Launches, operator: int, tensors: Any, seed: int) -> None:
+def test_learn_handles_any_argument(module: Any, launches: Launches, operator: int, tensors: Any, seed: int) -> None:
     draw = random.Random(seed)
     whole = describe(launches, (like(tensors[0]),), ROW, pieces=(100, 50), own=1)
     for _ in range(300):
@@ -77,7 +77,7 @@ def test_learn_with_anything(module: Any, launches: Launches, operator: int, ten
         module.forget(None)
 
 
-def test_places_that_are_none_are_refused(module: Any, launches: Launches, operator: int, tensors: Any) -> None:
+def test_invalid_places_are_refused(module: Any, launches: Launches, operator: int, tensors: Any) -> None:
     made = (like(tensors[0]),)
 
     def refused(outputs: Any, row: Any, **more: Any) -> bool:
@@ -103,7 +103,7 @@ def test_places_that_are_none_are_refused(module: Any, launches: Launches, opera
         assert refused(((made[0][0], (number,), (1,), None),), ())
 
 
-def test_sizes_that_are_none_are_refused(module: Any, launches: Launches, operator: int, tensors: Any) -> None:
+def test_invalid_sizes_are_refused(module: Any, launches: Launches, operator: int, tensors: Any) -> None:
     for dims in ((-1,), (1 << 62, 1 << 62), (1 << 40, 1 << 40), (1 << 62,)):
         strides = (1,) * len(dims)
         for number in (dims, tuple((base, 1 << 62, 2) for base in dims)):
@@ -119,7 +119,7 @@ def test_sizes_that_are_none_are_refused(module: Any, launches: Launches, operat
         module.forget(None)
 
 
-def test_define_with_anything(module: Any) -> None:
+def test_define_handles_any_argument(module: Any) -> None:
     for number, value in itertools.product(range(6), OBJECTS):
         given: list[Any] = [3, 0b111, 0, (), (), -1]
         given[number] = value
@@ -134,8 +134,8 @@ def test_define_with_anything(module: Any) -> None:
         assert isinstance(leave(module.define, 3, 0, 0, (), (), of), RuntimeError)
 
 
-def test_loose_numbers_that_a_call_has_not(module: Any, launches: Launches, tensors: Any) -> None:
-    """The tensor has fewer dims or numbers than the operator's definition."""
+def test_missing_loose_numbers_of_a_call_are_handled(module: Any, launches: Launches, tensors: Any) -> None:
+    """A tensor of fewer dims, or fewer numbers, than the operator was defined for."""
     for loose in ((0, 200, 0, 0), (6, 1, 0, 0), (9, 1, 0, 0), (18, 1, 0, 0), (2, 9, 1, 1 << 30)):
         number = module.define(3, 0, 0, (loose,), (loose,))
         plan = describe(launches, (like(tensors[0]),), ROW)
@@ -145,14 +145,14 @@ def test_loose_numbers_that_a_call_has_not(module: Any, launches: Launches, tens
             leave(module.call, number, *given, False)
 
 
-def test_tensors_of_many_dims(module: Any, launches: Launches, operator: int) -> None:
+def test_tensors_of_many_dims_are_handled(module: Any, launches: Launches, operator: int) -> None:
     many = [torch.zeros([1] * 60) for _ in range(3)]
     plan = describe(launches, (like(many[0]),), ROW)
     leave(module.learn, plan, False, 0, operator, *many, *NUMBERS, False)
     leave(module.call, operator, *many, *NUMBERS, False)
 
 
-def test_functions_that_raise_in_the_middle(module: Any, launches: Launches, operator: int, tensors: Any) -> None:
+def test_functions_that_raise_are_handled(module: Any, launches: Launches, operator: int, tensors: Any) -> None:
     class Mine(Exception):
         pass
 
@@ -172,7 +172,9 @@ def test_functions_that_raise_in_the_middle(module: Any, launches: Launches, ope
         module.forget(None)
 
 
-def test_gradients_that_python_cannot_make(module: Any, launches: Launches, operator: int, tensors: Any) -> None:
+def test_gradients_that_python_cannot_make_are_handled(
+    module: Any, launches: Launches, operator: int, tensors: Any
+) -> None:
     class Mine(Exception):
         pass
 
@@ -203,7 +205,7 @@ def connect(module: Any, functions: list[Any], differentiate: Any) -> None:
     module.connect(*map(address, functions), differentiate, "cpu")
 
 
-def test_connect_with_anything(module: Any, launches: Launches) -> None:
+def test_connect_handles_any_argument(module: Any, launches: Launches) -> None:
     functions = [launches.go, launches.current, launches.capturing]
     for value in OBJECTS:
         leave(module.connect, value)
@@ -212,13 +214,13 @@ def test_connect_with_anything(module: Any, launches: Launches) -> None:
     connect(module, functions, launches.differentiate)
 
 
-def test_tokens_that_are_none(module: Any) -> None:
+def test_invalid_tokens_are_handled(module: Any) -> None:
     for value in OBJECTS:
         leave(module.forget, value)
         leave(module.used, value)
 
 
-def test_threads_that_learn_call_and_forget(module: Any, launches: Launches, operator: int, tensors: Any) -> None:
+def test_threads_may_learn_call_and_forget(module: Any, launches: Launches, operator: int, tensors: Any) -> None:
     ended: list[int] = []
 
     def work(seed: int) -> None:

@@ -1,4 +1,4 @@
-"""Tests of reading a call's tensors as sequences, with tensors that have a layout but no elements."""
+"""Tensors of a call read as sequences, with substitutes for tensors that have a layout and no elements."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def paged(*, chunk: int = 1, page: int = 16) -> dict[str, Any]:
 
 
 def plans_of(reading: SequenceView, named: dict[str, Any], target: Any, *, backward: bool) -> int:
-    """Return the number of engine configs for the class of a call."""
+    """Return the number of engine configs of cuDNN for the class of a call."""
     problem = class_problem(describe(backward, named, reading), reading.needed, backward=backward)
     graph = class_graph(problem, backward, target.library.version, target.sm)
     names = {tensor.name for tensor in graph.variant_pack_tensors}
@@ -73,7 +73,7 @@ def h200() -> Any:
 
 
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
-def test_rows_first_is_read_where_it_is(h200: Any, backward: bool) -> None:
+def test_rows_first_is_read_in_place(h200: Any, backward: bool) -> None:
     named = dense(rows_first, backward=backward)
     reading = read(backward, named, PLAIN)
     assert (reading.batch, reading.max_q, reading.max_kv, reading.heads_folded, reading.copied) == (B, 200, 300, 1, ())
@@ -96,7 +96,7 @@ def test_heads_first_becomes_more_sequences(h200: Any, backward: bool) -> None:
 
 
 @pytest.mark.parametrize("reason", ["grouped heads", "bias", "sink"])
-def test_heads_first_is_copied_where_heads_have_something_of_their_own(h200: Any, reason: str) -> None:
+def test_heads_first_is_copied_if_heads_have_their_own_inputs(h200: Any, reason: str) -> None:
     named = dense(meta, kv_heads=HK if reason == "grouped heads" else H)
     if reason == "bias":
         named["bias"] = meta(1, H, S_Q, S_KV)
@@ -119,7 +119,7 @@ def test_layouts_cudnn_cannot_read_are_copied(h200: Any) -> None:
 
 
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
-def test_packed_tokens(h200: Any, backward: bool) -> None:
+def test_packed_tokens_are_read(h200: Any, backward: bool) -> None:
     options = PLAIN._replace(max_q=120, max_kv=250, right_bound=0, bottom_right=True)
     named = packed(backward=backward)
     reading = read(backward, named, options)
@@ -131,19 +131,19 @@ def test_packed_tokens(h200: Any, backward: bool) -> None:
 
 
 @pytest.mark.parametrize("chunk", [1, 20])
-def test_pages(h200: Any, chunk: int) -> None:
+def test_pages_are_read(h200: Any, chunk: int) -> None:
     named = paged(chunk=chunk)
     reading = read(False, named, PLAIN._replace(right_bound=0, bottom_right=True))
     assert (reading.max_q, reading.max_kv) == (chunk, 13 * 16)
     assert set(reading.multipliers) == {"q", "o"}
     problem = describe(False, named, reading)
     assert problem.page_size == 16
-    # The last token sees every key: no mask is requested.
+    # The last token attends to every key: no mask is requested.
     assert (problem.right_bound is None) == (chunk == 1)
     assert plans_of(reading, named, h200, backward=False)
 
 
-def test_sinks_are_kept_from_the_kernels_for_decoding(h200: Any) -> None:
+def test_sinks_are_not_passed_to_the_kernels_for_decoding(h200: Any) -> None:
     assert read(False, paged(), PLAIN).needed.q == 1
     named = paged() | {"sink": meta(H, kind="float32")}
     reading = read(False, named, PLAIN)
@@ -151,7 +151,7 @@ def test_sinks_are_kept_from_the_kernels_for_decoding(h200: Any) -> None:
     assert plans_of(reading, named, h200, backward=False)
 
 
-def test_calls_of_other_batches_and_lengths_are_kin() -> None:
+def test_calls_of_other_batches_and_lengths_are_related() -> None:
     many = [read(False, dense(rows_first, batch=b), PLAIN).related_plans for b in (1, 2, 7)]
     assert len(set(many)) == 1
     assert (
@@ -180,7 +180,7 @@ def test_one_key_has_the_class_of_many() -> None:
     assert related_plans(1, 1) == related_plans(S_KV, S_KV) != related_plans(S_KV, 1)
 
 
-def test_longest_keys_are_at_most_what_pages_have_room_for() -> None:
+def test_longest_keys_are_bounded_by_the_pages() -> None:
     assert read(False, paged(), PLAIN._replace(max_kv=100)).max_kv == 100
     assert read(False, paged(), PLAIN._replace(max_kv=1000)).max_kv == 13 * 16
 

@@ -1,4 +1,4 @@
-"""A short run of the stress test of the command line."""
+"""A short run of the attack on the command line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 from tests.torture.harness import run_round
 
 
-def test_command_lines_end_as_they_promise() -> None:
+def test_command_lines_end_as_documented() -> None:
     counts: Counter[str] = sum((run_round("command_line", seed) for seed in (0, 1)), Counter())
     assert sum(counts.values()) == 12
     assert counts["exit code 2"] >= 3

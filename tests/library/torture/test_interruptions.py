@@ -1,4 +1,4 @@
-"""A short run of the stress test with exceptions, with and without the compiled library."""
+"""A short run of the attack by exceptions: two rounds, one of them without the compiled library."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.torture.harness import run_round
 
 
 def test_every_exception_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interruptions, "SHOTS", 60)
+    monkeypatch.setattr(interruptions, "COUNT", 60)
     counts: Counter[str] = Counter()
     for seed in (2, 3):
         counts += run_round("interruptions", seed)

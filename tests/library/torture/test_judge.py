@@ -1,11 +1,11 @@
-"""A short run of the stress test of the judge."""
+"""A short run of the attack on the judge: one round."""
 
 from __future__ import annotations
 
 from tests.torture.harness import run_round
 
 
-def test_no_answer_is_that_to_another_question() -> None:
+def test_no_answer_belongs_to_another_query() -> None:
     counts = run_round("judge", 3)
     assert counts["questions"] >= 100
     assert counts["answered, rightly"] >= 90

@@ -1,4 +1,4 @@
-"""A short run of the stress test of the plan cache."""
+"""A short run of the attack on the plan cache."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 from tests.torture.harness import run_round
 
 
-def test_plan_cache_under_attack() -> None:
+def test_plan_cache_survives_attacks() -> None:
     counts: Counter[str] = Counter()
     for seed in (0,):
         counts += run_round("plan_cache", seed)

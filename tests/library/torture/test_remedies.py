@@ -1,12 +1,12 @@
-"""A short run of exact remedies of random graphs (``python -m tests.torture remedies``)."""
+"""A short run of exact remedies of random graphs: ``python -m tests.torture remedies`` is the long one."""
 
 from __future__ import annotations
 
-from tests.torture.busy import compare_answers, explain_all, questions
+from tests.torture.busy import compare_answers, draw_queries, explain_all
 from tests.torture.harness import run_round
 
 
-def test_exact_remedies_compute_what_the_graph_does() -> None:
+def test_exact_remedies_compute_the_same_as_the_graph() -> None:
     counts = run_round("remedies", 3)
     assert counts["refused"] > 3
     assert counts["compared again, same"] > 3
@@ -15,8 +15,8 @@ def test_exact_remedies_compute_what_the_graph_does() -> None:
 
 def test_verdicts_are_the_same_next_to_others() -> None:
     """``python -m tests.torture.busy`` judges more graphs."""
-    asked = questions(10, seed=1, built=0.1)
-    counts, lines = compare_answers(explain_all(asked, 1), explain_all(asked, 4))
+    queries = draw_queries(10, seed=1, built=0.1)
+    counts, lines = compare_answers(explain_all(queries, 1), explain_all(queries, 4))
     assert lines == []
     assert counts["not supported"] >= 8
     assert counts["measured"] > 2

@@ -1,4 +1,4 @@
-"""A short run of the stress test of serialized graphs."""
+"""A short run of the attack on serialized graphs."""
 
 from __future__ import annotations
 

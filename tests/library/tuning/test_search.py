@@ -1,4 +1,4 @@
-"""Tests of the engine configs that tuning tries, and its refusals, without a GPU."""
+"""The engine configs that tuning tries, and its refusals, without a GPU."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def question() -> OperationGraph:
     return OperationGraph(forward(), open_target("h100"))
 
 
-def test_engines_beyond_the_heuristics_are_configs_cudnn_accepts_and_builds(question: OperationGraph) -> None:
+def test_engines_beyond_the_heuristics_are_supported_and_built(question: OperationGraph) -> None:
     tried, refused = _gather(question, Selection(modes=("A", "B")), True, 16, Budget(60))
     proposed = len(candidates(question, Selection(modes=("A", "B"))).configs)
     extra = [item.config for item in tried if item.config.origin == "engine"]
@@ -52,7 +52,7 @@ def test_a_described_target_is_not_timed() -> None:
         autotune(forward(), "h100")
 
 
-def test_without_a_gpu_it_is_reported_where_to_tune() -> None:
+def test_without_a_gpu_the_fix_names_where_to_tune() -> None:
     with pytest.raises(EnvironmentNotReady, match="no-gpu") as caught:
         autotune(forward())
     assert caught.value.sections["fix"].startswith("tune on the GPU itself")  # no target would help

@@ -1,4 +1,4 @@
-"""Tests of the plans that an upgrade would time, on a described GPU."""
+"""Plans of an upgrade that are left to time: judged for a described GPU, as none is timed here."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tests.support.child import OLDER
 from tools.campaign.graphs import random_graph
 
 
-def test_of_many_only_what_is_another_plan_is_timed() -> None:
-    """A sum and a norm have the same code in both; so does a resample with a renumbered engine."""
+def test_only_changed_plans_are_timed() -> None:
+    """A sum and a norm have the same code in both; so has a resample, with an engine that is counted again."""
     graphs = {
         "sum": random_graph(910003, "reduction", version=(9, 14, 0)),
         "attention": sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64),

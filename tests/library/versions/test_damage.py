@@ -1,4 +1,4 @@
-"""Damaged files of an installed cuDNN must be named before loading, after a crash, and by verdicts."""
+"""Damaged files of an installed cuDNN are named: before loading, after a crash, and by verdicts."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py.versions.store import Installed, require_installed
-from tests.library.target.test_environment import ask_all, newest, older, run_query
+from tests.library.target.test_environment import list_problems, newest, older, problems_by_code
 from tests.support.child import OLDER, run_code
 
 
 @pytest.fixture
 def copied(tmp_path: Path) -> Installed:
-    """Return a copy of the older cuDNN in a store of its own."""
+    """Return a copy of the older installed cuDNN in a separate version store."""
     root = tmp_path / "cache"
     root.mkdir(0o700)
     folder = older().parents[2]
@@ -41,12 +41,15 @@ import json
 from cudnn_backend_py.target.environment import problem_after_crash
 from cudnn_backend_py.versions.setup import read_setup
 setup = read_setup({version!r})
-fault = problem_after_crash(setup.library, setup.nvrtc, in_start={in_start})
-print(json.dumps(None if fault is None else [fault.code, fault.headline, fault.detail, fault.repair, fault.blocks]))
+problem = problem_after_crash(setup.library, setup.nvrtc, in_start={in_start})
+names = ("code", "headline", "detail", "repair", "blocks")
+print(json.dumps(None if problem is None else [getattr(problem, name) for name in names]))
 """
 
 
-def ask_after_crash(version: str | None, in_start: bool = False, **environment: str | Path) -> list[Any] | None:
+def problem_found_after_crash(
+    version: str | None, in_start: bool = False, **environment: str | Path
+) -> list[Any] | None:
     variables = {name: str(value) for name, value in (os.environ | environment).items()}
     done = run_code(AFTER_CRASH.format(version=version, in_start=in_start), environment=variables)
     found: list[Any] | None = json.loads(done.stdout)
@@ -56,12 +59,12 @@ def ask_after_crash(version: str | None, in_start: bool = False, **environment: 
 @pytest.mark.parametrize("name", ["libcudnn.so.9", "libcudnn_graph.so.9", "libcudnn_engines_runtime_compiled.so.9"])
 def test_a_flipped_byte_is_named_after_a_crash(copied: Installed, name: str) -> None:
     root = copied.path.parent
-    assert ask_after_crash(OLDER, CUDNN_BACKEND_CACHE=root) is None
+    assert problem_found_after_crash(OLDER, CUDNN_BACKEND_CACHE=root) is None
     flip(copied.library.with_name(name))
     for version, environment in ((OLDER, {}), (None, {"CUDNN_BACKEND_LIBRARY": copied.library})):
-        fault = ask_after_crash(version, CUDNN_BACKEND_CACHE=root, **environment)
-        assert fault is not None
-        code, headline, detail, repair, blocks = fault
+        problem = problem_found_after_crash(version, CUDNN_BACKEND_CACHE=root, **environment)
+        assert problem is not None
+        code, headline, detail, repair, blocks = problem
         assert (code, blocks) == ("installed-files-changed", True)
         assert name in headline
         assert "has SHA-256" in detail
@@ -71,17 +74,17 @@ def test_a_flipped_byte_is_named_after_a_crash(copied: Installed, name: str) -> 
 
 @pytest.mark.parametrize("size", [0, 100, 100_000])
 @pytest.mark.parametrize("name", ["libcudnn.so.9", "libcudnn_graph.so.9"])
-def test_a_cut_library_is_named_before_it_is_loaded(copied: Installed, name: str, size: int) -> None:
+def test_a_truncated_library_is_named_before_it_is_loaded(copied: Installed, name: str, size: int) -> None:
     os.truncate(copied.library.with_name(name), size)
-    fault = run_query(CUDNN_BACKEND_LIBRARY=copied.library)["installed-files-changed"]
-    assert fault["blocks"]
-    assert f"{name} has {size} bytes" in fault["headline"]
+    problem = problems_by_code(CUDNN_BACKEND_LIBRARY=copied.library)["installed-files-changed"]
+    assert problem["blocks"]
+    assert f"{name} has {size} bytes" in problem["headline"]
 
 
-def test_a_library_that_is_refused_is_compared_with_what_was_installed(copied: Installed) -> None:
+def test_a_refused_library_is_compared_with_the_installed_one(copied: Installed) -> None:
     flip(copied.library, 0)
-    faults = ask_all(CUDNN_BACKEND_LIBRARY=copied.library)
-    assert [fault["code"] for fault in faults[:2]] == ["installed-files-changed", "cudnn-library-not-found"]
+    problems = list_problems(CUDNN_BACKEND_LIBRARY=copied.library)
+    assert [problem["code"] for problem in problems[:2]] == ["installed-files-changed", "cudnn-library-not-found"]
 
 
 def test_explain_reports_that_damage_cannot_be_judged(copied: Installed) -> None:
@@ -95,8 +98,8 @@ print(verdict.outcome.value, verdict.exit_code, verdict.cause.code)
     assert done.stdout == "could not be judged 2 installed-files-changed\n"
 
 
-def test_a_crash_next_to_another_cudnn_is_not_the_graphs() -> None:
-    fault = ask_after_crash(OLDER, in_start=True, LD_LIBRARY_PATH=newest())
-    assert fault is not None
-    assert fault[0] == "loader-path-shadows-cudnn"
-    assert ask_after_crash(OLDER, LD_LIBRARY_PATH=newest()) is None, "later it is known what was loaded"
+def test_a_crash_with_another_cudnn_is_not_caused_by_the_graph() -> None:
+    problem = problem_found_after_crash(OLDER, in_start=True, LD_LIBRARY_PATH=newest())
+    assert problem is not None
+    assert problem[0] == "loader-path-shadows-cudnn"
+    assert problem_found_after_crash(OLDER, LD_LIBRARY_PATH=newest()) is None, "later it is known what was loaded"

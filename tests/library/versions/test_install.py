@@ -22,7 +22,7 @@ def installed(root: Path) -> versions.Installed:
     return versions.install("9.19.0", cuda="12", root=root, progress=False)
 
 
-def test_install_accepts_the_jit_wheel(installed: versions.Installed, root: Path) -> None:
+def test_install_uses_the_jit_wheel(installed: versions.Installed, root: Path) -> None:
     assert (installed.version, installed.short) == ("9.19.0.56", "9.19.0")
     assert (installed.cuda, installed.flavor) == ("12", "jit")
     assert installed.path == root / "9.19.0.56-cu12"

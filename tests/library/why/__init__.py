@@ -1,1 +1,1 @@
-"""Tests of the room why with torch and cuDNN."""
+"""Tests of the package's `why` with torch, and with cuDNN judging its graphs."""

@@ -1,4 +1,4 @@
-"""Tests of a torch program judged for a described GPU: torch's conditions, and cuDNN's verdict."""
+"""A program of torch judged for a described GPU: its blockers of cuDNN, and cuDNN's own verdict."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MACHINE = Machine((2, 11, 0), None, 90)
 
 
 @pytest.mark.parametrize(
-    ("asked", "target", "outcome"),
+    ("call_facts", "target", "outcome"),
     [
         (call(64), "sm90", "supported"),
         (call(64, training=True), "sm80", "supported"),
@@ -33,15 +33,15 @@ MACHINE = Machine((2, 11, 0), None, 90)
     ],
     ids=["usual", "training", "head dim 20", "float64", "Turing"],
 )
-def test_cudnn_reports_what_it_takes(asked: TorchCall, target: str, outcome: str) -> None:
+def test_cudnns_verdict_is_reported(call_facts: TorchCall, target: str, outcome: str) -> None:
     with Judge() as judge:
-        side = query_cudnn(asked, MACHINE, target, judge, build=outcome == "supported")
+        side = query_cudnn(call_facts, MACHINE, target, judge, build=outcome == "supported")
     assert side.outcome == outcome, side
     assert bool(side.why) == (outcome != "supported")
     assert (side.plan_s is not None) == (outcome == "supported")
 
 
-def test_what_is_not_an_attention_of_cudnn_is_reported() -> None:
+def test_other_attention_than_cudnns_is_reported() -> None:
     with Judge() as judge:
         assert query_cudnn(call(64, dtype="float8_e8m0fnu"), MACHINE, "sm90", judge).outcome == "no graph"
 

@@ -1,4 +1,4 @@
-"""Programs under ``python -m cudnn_backend_py.why`` must run as usual, followed by the report."""
+"""Programs under ``python -m cudnn_backend_py.why`` run unchanged, and their report comes after them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def attend(count=1):
 def run_why(
     tmp_path: Path, program: str, *arguments: str, options: tuple[str, ...] = ("--no-ask",)
 ) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
-    """Run a program, and return how it ended and its report."""
+    """Run a program, and return its exit code and its report."""
     script = tmp_path / "program.py"
     script.write_text(program, encoding="utf-8")
     output = tmp_path / "why.json"
@@ -68,7 +68,7 @@ sys.exit(7)
         ("raise KeyboardInterrupt", None, "KeyboardInterrupt"),
     ],
 )
-def test_its_ending_is_its_own(tmp_path: Path, end: str, code: int | None, said: str) -> None:
+def test_the_ending_is_that_of_the_program(tmp_path: Path, end: str, code: int | None, said: str) -> None:
     done, report = run_why(tmp_path, f"{CALL}\nattend()\n{end}\n")
     assert done.returncode == code if code is not None else done.returncode != 0
     assert said in done.stderr
@@ -97,7 +97,7 @@ def test_a_program_that_closes_its_standard_error_ends_as_it_would_alone(tmp_pat
     assert (done.returncode, done.stdout) == (0, "said\n")
 
 
-def test_processes_of_the_program_leave_the_report_alone(tmp_path: Path) -> None:
+def test_processes_of_the_program_do_not_change_the_report(tmp_path: Path) -> None:
     program = f"""{CALL}
 import os, sys
 from torch.utils.data import DataLoader
@@ -147,7 +147,7 @@ for step in range(3):
     assert (report["target"], report["machine"]["sm"], report["machine"]["live"]) == ("h100", 90, False)
 
 
-def test_a_module_and_both_other_forms(tmp_path: Path) -> None:
+def test_a_module_and_both_other_forms_are_run(tmp_path: Path) -> None:
     package = tmp_path / "sample"
     package.mkdir()
     (package / "__init__.py").write_text("")

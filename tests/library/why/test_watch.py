@@ -1,4 +1,4 @@
-"""All calls of torch's attention must be recorded, without effect on the program."""
+"""Calls of torch's attention are seen from any place, and the program is not affected."""
 
 from __future__ import annotations
 
@@ -101,8 +101,8 @@ def test_calls_of_operators_are_seen_and_those_of_a_backend_named() -> None:
     assert aten.scaled_dot_product_attention._op is before
 
 
-def test_calls_that_differ_at_one_place_are_counted_apart() -> None:
-    """More shapes in turn than the quick search covers, with every difference that torch's conditions check."""
+def test_calls_that_differ_at_one_place_are_counted_separately() -> None:
+    """More shapes in turn than are looked up first, and each difference that torch's gates may see."""
     given = {length: qkv(2, 4, length, 16) for length in range(8, 15)}
     q, k, v = given[8]
     ways: list[tuple[tuple[Any, ...], dict[str, Any]]] = [(one, {}) for one in given.values()]
@@ -119,11 +119,11 @@ def test_calls_that_differ_at_one_place_are_counted_apart() -> None:
     report = watched(run)
     assert sum(one.count for one in report.findings) == 3 * len(ways)
     counts = sorted(one.count for one in report.findings)
-    assert counts == [3] * (len(ways) - 3) + [9]  # of tensors that are alike, the same or not
+    assert counts == [3] * (len(ways) - 3) + [9]  # of equal tensors, the same or not
 
 
-def test_state_that_differs_at_one_place_is_counted_apart() -> None:
-    """Switches, order, gradients and autocast change between calls of the same tensors."""
+def test_state_that_differs_at_one_place_is_counted_separately() -> None:
+    """Switches, the order, gradients and autocast, of any device and type, between calls of the same tensors."""
     given = qkv(2, 4, 32, 16)
 
     def run() -> None:
@@ -148,8 +148,8 @@ def test_state_that_differs_at_one_place_is_counted_apart() -> None:
     assert {one.call.autocast for one in report.findings} == {"", "bfloat16", "float16"}
 
 
-def test_places_of_functions_that_are_made_again_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a program that evaluates text: the search data are bounded, and the calls count as one place."""
+def test_places_of_repeatedly_defined_functions_do_not_accumulate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a program that evaluates text: the lookup table of calls is bounded, and the calls are one place."""
     from cudnn_backend_py.why import watch as rooms
 
     monkeypatch.setattr(rooms, "MOST_ROWS", 8)
@@ -176,8 +176,8 @@ def test_a_call_that_torch_refuses_is_refused_as_by_torch() -> None:
     assert refused[0] == refused[1]
 
 
-def test_noting_a_known_call_requests_little() -> None:
-    """The work per call in Python instructions is the price of a watch."""
+def test_recording_a_known_call_is_cheap() -> None:
+    """The work on each call, counted in Python functions: the cost of a watch."""
     given, events = qkv(), []
     with why_not_cudnn(run_query=False):
         attend(*given)
@@ -193,7 +193,7 @@ def test_noting_a_known_call_requests_little() -> None:
 
 def test_threads_of_one_number_keep_their_names() -> None:
     def run() -> None:
-        for number in range(3):  # one after the other: the number of a thread that has ended is given again
+        for number in range(3):  # one after the other: the number of an ended thread is used again
             thread = threading.Thread(target=attend, args=qkv(), name=f"worker {number}")
             thread.start()
             thread.join()
@@ -202,7 +202,7 @@ def test_threads_of_one_number_keep_their_names() -> None:
     assert (one.count, one.threads) == (3, ("worker 0", "worker 1", "worker 2"))
 
 
-def test_names_used_before_and_in_the_block_are_seen_and_given_back() -> None:
+def test_names_imported_before_and_in_the_block_are_seen_and_restored() -> None:
     scope: dict[str, Any] = {}
     with why_not_cudnn(run_query=False) as report:
         ORIGINAL_NAME(*qkv())
@@ -237,7 +237,7 @@ def test_autocast_decides_the_type() -> None:
     assert (one.call.q.dtype, one.call.autocast) == ("bfloat16", "bfloat16")
 
 
-def test_gradients_and_backward_passes_go_on() -> None:
+def test_gradients_and_backward_passes_still_work() -> None:
     q, k, v = qkv(requires_grad=True)
     attend(q, k, v).sum().backward()
     wanted, q.grad = q.grad, None
@@ -259,8 +259,8 @@ def _compiled(backend: str, mode: Any = None) -> tuple[Any, dict[str, Any]]:
     run = torch.compile(layer, backend=backend, dynamic=mode)
     results = [run(*qkv()) for _ in range(3)]
     run(*qkv(2, 4, 48, 16))
-    told = {name: dict(counters[name]) for name in ("graph_break", "frames")}
-    return results, {**told, "graphs": counters["stats"]["unique_graphs"]}
+    reported = {name: dict(counters[name]) for name in ("graph_break", "frames")}
+    return results, {**reported, "graphs": counters["stats"]["unique_graphs"]}
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
@@ -276,7 +276,7 @@ def test_a_compiled_program_is_compiled_as_without_a_watch(backend: str) -> None
     assert {(one.place.file, one.place.function) for one in report.findings} == {(__file__, "attend")}
 
 
-def test_what_a_compiled_graph_sets_itself_is_read() -> None:
+def test_settings_of_a_compiled_graph_are_read() -> None:
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     def layer(q: Any, k: Any, v: Any) -> Any:
@@ -307,7 +307,7 @@ def test_nested_tensors_keep_their_lengths(layout: str) -> None:
     assert one.call.q.form == ("jagged" if layout == "jagged" else "nested")
 
 
-def test_layers_of_torch_are_seen_where_the_program_calls_them() -> None:
+def test_layers_of_torch_are_seen_at_the_calls_of_the_program() -> None:
     layer = torch.nn.MultiheadAttention(16, 4, batch_first=True)
     x = torch.randn(2, 6, 16)
     plain = layer(x, x, x, need_weights=False)[0]
@@ -324,8 +324,8 @@ def test_layers_of_torch_are_seen_where_the_program_calls_them() -> None:
     assert fast.blocker.gate == "fast-path"
 
 
-def test_the_fast_path_accepts_sequences_without_their_padding() -> None:
-    """An encoder turns them into nested tensors, which have no sizes."""
+def test_the_fast_path_uses_sequences_without_their_padding() -> None:
+    """An encoder makes nested tensors of them, which have no sizes."""
     encoder = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(16, 4, batch_first=True), 2).eval()
     x, padding = torch.randn(2, 6, 16), torch.zeros(2, 6, dtype=torch.bool)
     padding[0, 4:] = True
@@ -338,7 +338,7 @@ def test_the_fast_path_accepts_sequences_without_their_padding() -> None:
     assert (one.call.kind, one.count, one.call.q.lengths) == ("encoder", 2, (4, 6))
 
 
-def test_flex_attention_is_one_call_whatever_it_compiles() -> None:
+def test_flex_attention_is_one_call_regardless_of_compilation() -> None:
     from torch.nn.attention.flex_attention import flex_attention
 
     with why_not_cudnn(run_query=False) as report:
@@ -348,7 +348,7 @@ def test_flex_attention_is_one_call_whatever_it_compiles() -> None:
     assert torch.nn.attention.flex_attention.flex_attention is flex_attention
 
 
-def test_packed_sequences_are_seen_also_where_torch_refuses_them() -> None:
+def test_packed_sequences_are_seen_even_if_torch_refuses_them() -> None:
     varlen = pytest.importorskip("torch.nn.attention.varlen")
     q = torch.randn(12, 4, 16)
     lengths = torch.tensor([0, 5, 12], dtype=torch.int32)
@@ -362,7 +362,7 @@ def test_packed_sequences_are_seen_also_where_torch_refuses_them() -> None:
     assert (one.call.kind, one.call.q.dims) == ("varlen", (12, 4, 16))
 
 
-def test_tracers_and_scripts_find_torch_as_it_is() -> None:
+def test_tracers_and_scripts_find_torch_unchanged() -> None:
     def run() -> None:
         class Layer(torch.nn.Module):  # type: ignore[misc]
             def forward(self, q: Any) -> Any:
@@ -382,13 +382,13 @@ def _scripted(q: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.scaled_dot_product_attention(q, q, q)
 
 
-def test_what_is_pickled_in_the_block_is_torchs() -> None:
+def test_objects_pickled_in_the_block_are_torchs() -> None:
     with why_not_cudnn(run_query=False):
         kept = pickle.dumps({"attend": F.scaled_dot_product_attention, "layer": torch.nn.MultiheadAttention(8, 2)})
     assert pickle.loads(kept)["attend"] is ORIGINAL[0]
 
 
-def test_what_the_block_raises_is_raised_and_the_report_is_there() -> None:
+def test_an_exception_of_the_block_is_raised_with_the_report_kept() -> None:
     def run(report: WhyReport) -> None:
         attend(*qkv())
         raise KeyError("of the program")

@@ -1,4 +1,4 @@
-"""Tests of bisecting versions and of the files written for a wrong case."""
+"""Bisection of versions, and the report and program of a wrong case."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from .test_case import case
 
 @pytest.mark.parametrize("first_other", [0, 1, 5, 11, 12])
 def test_versions_are_bisected(first_other: int) -> None:
-    """With twelve versions that differ from `first_other` on, both sides of the edge and few others are run."""
-    asked: list[int] = []
+    """Twelve versions, other results from `first_other` on: both sides of the edge are judged, and few others."""
+    judged: list[int] = []
 
     def is_other(name: str) -> bool:
-        asked.append(int(name))
+        judged.append(int(name))
         return int(name) >= first_other
 
     search_edge([str(number) for number in range(12)], is_other)
-    assert len(asked) == len(set(asked)) <= 5
+    assert len(judged) == len(set(judged)) <= 5
     if first_other < 12:
-        assert first_other in asked
-        assert first_other == 0 or first_other - 1 in asked
+        assert first_other in judged
+        assert first_other == 0 or first_other - 1 in judged
     else:
-        assert asked == [11]
+        assert judged == [11]
     search_edge([], is_other)
 
 
-def asked(version: str, wrong: tuple[str, ...] = (), right: tuple[str, ...] = ()) -> VersionResult:
+def version_answer(version: str, wrong: tuple[str, ...] = (), right: tuple[str, ...] = ()) -> VersionResult:
     return VersionResult(
         version, version, wrong, right, ("y",) if wrong else (), "", "y: error 9 of the bound" if wrong else ""
     )
@@ -49,9 +49,10 @@ def examined(*of: VersionResult, **fields: object) -> CaseReport:
     return CaseReport(case=case(), file="case.npz", asked=list(of), **fields)  # type: ignore[arg-type]
 
 
-def test_what_was_found_is_reported() -> None:
+def test_findings_are_reported() -> None:
     found = examined(
-        asked("9.19.0", ("eng1_k2=1",), ("eng0",)), asked("9.28.0", (), ("eng1",)), engine=1, since="9.19.0",
+        version_answer("9.19.0", ("eng1_k2=1",), ("eng0",)), version_answer("9.28.0", (), ("eng1",)),
+        engine=1, since="9.19.0",
         until="9.28.0", faults=("elementwise-two-dims",), data="integers", program="case.py",
     )  # fmt: skip
     text = str(found)
@@ -62,18 +63,18 @@ def test_what_was_found_is_reported() -> None:
     )
     assert "known issue: elementwise-two-dims" in text
     assert found.exit_code == 1
-    assert examined(asked("9.28.0", (), ("eng1",))).exit_code == 0
-    assert examined(asked("9.28.0")).exit_code == 2
+    assert examined(version_answer("9.28.0", (), ("eng1",))).exit_code == 0
+    assert examined(version_answer("9.28.0")).exit_code == 2
     assert found.to_dict()["asked"][0]["state"] == "wrong"
 
 
-def test_a_right_cudnn_next_to_a_wrong_torch() -> None:
-    found = CaseReport(case=case(backend="torch's flash"), file="x", asked=[asked("9.19.0", (), ("eng1",))])
+def test_a_right_cudnn_is_reported_with_a_wrong_torch() -> None:
+    found = CaseReport(case=case(backend="torch's flash"), file="x", asked=[version_answer("9.19.0", (), ("eng1",))])
     assert "cuDNN is right wherever it was queried; the result is that of torch's flash" in str(found)
 
 
-def test_the_program_is_self_contained(tmp_path: Path) -> None:
-    """The program contains graph and numbers, and does not need the case file."""
+def test_the_program_needs_no_other_file(tmp_path: Path) -> None:
+    """It contains its graph and its numbers: its module can be read without the case."""
     one = case()
     assert one.graph is not None
     path = tmp_path / "shown.py"
@@ -89,14 +90,14 @@ def test_the_program_is_self_contained(tmp_path: Path) -> None:
     assert done.stdout.strip() == "integers {}"
 
 
-def test_what_a_case_states_is_not_a_code_of_the_program() -> None:
+def test_text_of_a_case_is_not_executed_by_the_program() -> None:
     one = case(wrong=('"""\nraise SystemExit(99)\n"""',), cudnn="9.19.0")
     tree = ast.parse(write_program(one.graph, "uniform", "eng1", None, one, "wrong"))  # type: ignore[arg-type]
     assert not any(isinstance(statement, ast.Raise) for statement in tree.body)
 
 
 def test_a_library_that_a_case_names_is_not_loaded_from_anywhere(tmp_path: Path) -> None:
-    """The file may come from another person, together with a library."""
+    """The file may be from elsewhere, and come with a library."""
     library = tmp_path / "libcudnn.so.9"
     library.touch()
     one = case(library=str(library), cudnn="9.1.99")
@@ -105,8 +106,11 @@ def test_a_library_that_a_case_names_is_not_loaded_from_anywhere(tmp_path: Path)
     assert f"--cudnn {library} runs it" in found.left[0]
 
 
-def test_the_draft_is_a_row_that_holds_for_its_graph(tmp_path: Path) -> None:
-    one, found = case(), examined(asked("9.19.0", ("eng1",)), engine=1, since="9.19.0", until="9.28.0", data="uniform")
+def test_the_draft_is_a_row_that_matches_its_graph(tmp_path: Path) -> None:
+    one, found = (
+        case(),
+        examined(version_answer("9.19.0", ("eng1",)), engine=1, since="9.19.0", until="9.28.0", data="uniform"),
+    )
     assert one.graph is not None
     path = tmp_path / "draft.py"
     path.write_text(draft_known_issue(one.graph, one, found, "y is wrong", []))
@@ -119,7 +123,7 @@ def test_the_draft_is_a_row_that_holds_for_its_graph(tmp_path: Path) -> None:
     assert row.engines == (1,)  # type: ignore[attr-defined]
 
 
-def test_the_report_reports_what_was_not_checked() -> None:
+def test_the_report_lists_unchecked_parts() -> None:
     report = AuditReport(calls=300, elapsed_s=10.0, counted_s=0.02, host_s=0.03, gpu_s=0.05)
     report.sampled["torch"] += 3
     report.passed_over["checks had taken 2.0% of the time"] += 1
@@ -134,7 +138,7 @@ def test_the_report_reports_what_was_not_checked() -> None:
 
 
 @pytest.mark.parametrize(("said", "warns"), [("", False), ("0", False), ("often", True), ("-3", True)])
-def test_the_environment_switch(said: str, warns: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_variable_starts_an_audit(said: str, warns: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDNN_BACKEND_AUDIT", said)
     if warns:
         with pytest.warns(UserWarning, match="a number of calls is needed: nothing is audited"):

@@ -1,4 +1,4 @@
-"""Tests of an audit's time budget: it stays below the share, except for one unusually slow sample."""
+"""The time budget of an audit: never more than its share, except for a sample that takes longer than usual."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _new_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Program:
-    """A program with a simulated clock, by which a budget runs."""
+    """A program with a clock for a budget."""
 
     def __init__(self, share: float) -> None:
         self.now = 100.0
@@ -24,7 +24,7 @@ class Program:
         self.budget.start()
 
     def take_sample(self, seconds: float) -> bool:
-        """Take a sample if the budget allows it, and return whether it does."""
+        """Take a sample if the budget allows it, and return whether it did."""
         if self.budget.elapsed_s < self.budget.paid_at("a"):
             return False
         account = self.budget.sample("a")
@@ -49,8 +49,8 @@ def test_samples_stay_within_their_share(share: float) -> None:
 
 
 @pytest.mark.parametrize("counting", [0.0, 0.004, 0.02])
-def test_counting_calls_is_paid_out_of_the_same_share(counting: float) -> None:
-    """Counting uses part of each second; samples get the rest, but at least a quarter."""
+def test_counting_calls_uses_the_same_share(counting: float) -> None:
+    """Counting gets a part of each second; samples get the rest, at least a quarter."""
     share = 0.01
     program = Program(share)
     for _ in range(20_000):
@@ -63,14 +63,16 @@ def test_counting_calls_is_paid_out_of_the_same_share(counting: float) -> None:
     assert 0.9 * left * budget.elapsed_s <= spent <= left * budget.elapsed_s + 0.02
 
 
-def test_the_first_of_a_kind_is_paid_apart_and_once_in_a_process() -> None:
+def test_the_first_of_a_kind_is_budgeted_separately_once_per_process() -> None:
     program = Program(0.1)
     assert not program.take_sample(0.5)
     program.now += 2 * UNKNOWN_S / 0.1
     assert program.take_sample(0.5)
     assert (program.budget.setup_s, program.budget.host_s, program.budget.gpu_s) == (0.5, 0.0, 0.0)
     assert program.take_sample(0.2)
-    assert program.budget.paid_at("a") == pytest.approx(4.0)  # 0.2 s were taken, and as much is thought of
+    assert program.budget.paid_at("a") == pytest.approx(
+        4.0
+    )  # 0.2 s were taken, and the next is expected to take as much
     other = Program(0.1)
     other.budget.sample("a").take(0.4)
     assert other.budget.setup_s == 0.0
@@ -78,7 +80,7 @@ def test_the_first_of_a_kind_is_paid_apart_and_once_in_a_process() -> None:
     assert other.budget.paid_at("b") == pytest.approx((0.4 + UNKNOWN_S) / 0.1)
 
 
-def test_pauses_pay_for_nothing() -> None:
+def test_pauses_add_no_budget() -> None:
     program = Program(0.1)
     program.now += 3.0
     program.budget.pause()

@@ -1,4 +1,4 @@
-"""Tests of audit cases: what is stored, in which folder, and what is loaded."""
+"""Cases of an audit: their contents, their folder, and reading them back."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cudnn_backend_py.audit.case import Case, CaseFolder, load_case
 
 
 def case(value: float = 7.0, **fields: object) -> Case:
-    """Return a case of a ReLU with one wrong element."""
+    """Return a case of a ReLU with one wrong element in its result."""
     g = GraphBuilder("activation")
     g.pointwise(PointwiseMode.RELU_FWD, g.tensor("x", (4, 6, 8), strides=(64, 8, 1)), name="y", virtual=False)
     x = np.zeros((4, 8, 8), np.float16)
@@ -46,7 +46,7 @@ def case(value: float = 7.0, **fields: object) -> Case:
     return replace(made, **fields)  # type: ignore[arg-type]
 
 
-def test_a_case_is_read_as_it_was_kept(tmp_path: Path) -> None:
+def test_a_case_is_read_as_it_was_written(tmp_path: Path) -> None:
     kept = replace(case(), at=(1, 2), numbers={"alpha": 0.5})
     path, why = CaseFolder(tmp_path / "audit").store(kept)
     assert path is not None
@@ -73,7 +73,7 @@ def test_a_case_is_read_as_it_was_kept(tmp_path: Path) -> None:
     assert str(found).startswith("frontend: activation by eng1, cuDNN 9.19.0, H200")
 
 
-def test_the_folder_is_its_users_alone(tmp_path: Path) -> None:
+def test_only_the_user_can_read_the_folder(tmp_path: Path) -> None:
     folder = tmp_path / "audit"
     path, _ = CaseFolder(folder).store(case())
     assert path is not None
@@ -113,7 +113,7 @@ def test_number_and_size_of_cases_are_bounded(tmp_path: Path) -> None:
     assert tiny.cases() == []
 
 
-def test_invalid_case_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_case_is_refused(tmp_path: Path) -> None:
     (tmp_path / "text.npz").write_text("no zip")
     np.savez(tmp_path / "other.npz", x=np.zeros(3))
     np.savez(tmp_path / "about.npz", about=np.frombuffer(b'{"schema": "x", "version": 1}', np.uint8))
@@ -123,7 +123,7 @@ def test_invalid_case_is_refused(tmp_path: Path) -> None:
         assert error.value.code == "audit-case", name
 
 
-def test_one_broken_case_hides_no_other(tmp_path: Path) -> None:
+def test_a_broken_case_does_not_hide_others(tmp_path: Path) -> None:
     from cudnn_backend_py.cli.commands import main
 
     path, _ = CaseFolder(tmp_path / "audit").store(case())
@@ -138,7 +138,7 @@ def test_one_broken_case_hides_no_other(tmp_path: Path) -> None:
 
 
 def packed(about: Any, compression: int = zipfile.ZIP_STORED, **arrays: Any) -> bytes:
-    """Return a case file with a changed description and other memory."""
+    """Return a file with the fields of this module's case, changed, and with other arrays."""
     with np.load(io.BytesIO(case().to_bytes())) as held:
         said = json.loads(held["about"].tobytes())
         memory = {name: held[name] for name in held.files if name != "about"}
@@ -178,7 +178,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_file_of_somebody_else_is_read_or_refused(tmp_path: Path, name: str) -> None:
+def test_a_modified_file_is_read_or_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "case.npz").write_bytes(HOSTILE[name])
     with pytest.raises(CudnnBackendError) as error:
         load_case(tmp_path / "case.npz")

@@ -1,4 +1,4 @@
-"""Tests of checking stored results with the interpreter, completely or for one head of large attention."""
+"""Judging of kept results by the interpreter: of all of it, or of one head of large attention."""
 
 from __future__ import annotations
 
@@ -72,24 +72,24 @@ def test_large_attention_is_judged_by_the_head_that_is_wrong(backward: bool, mon
     assert all(whole.tensor(name).strides == held for name, held in strides.items()), "layouts are the program's"
 
 
-def test_small_attention_is_judged_whole() -> None:
+def test_small_attention_is_judged_as_a_whole() -> None:
     assert select_part(attended(False, 1.5, (0, 1))).what == ""
 
 
 def test_calls_are_judged_in_a_process_while_the_program_goes_on() -> None:
-    told: list[Case] = []
-    judging = Judging(told.append)
+    findings: list[Case] = []
+    judging = Judging(findings.append)
     judging.add(case)
     judging.add(lambda: attended(False, 1.0, (0, 0)))
     judging.add(lambda: 1 // 0)  # type: ignore[arg-type, return-value]
     judging.finish(60.0)
-    assert [one.wrong for one in told] == [("y",)]
+    assert [one.wrong for one in findings] == [("y",)]
     assert judging.judged == 2
     assert judging.unjudged == {"ZeroDivisionError: integer division or modulo by zero": 1}
 
 
 def test_products_are_computed_by_one_thread() -> None:
-    """More threads would take cores from the program."""
+    """Several threads would take cores from the program."""
     judging = Judging(lambda _: None)
     judging.add(lambda: attended(False, 1.0, (0, 0)))
     while judging.waiting:
@@ -101,7 +101,7 @@ def test_products_are_computed_by_one_thread() -> None:
     judging.finish(60.0)
 
 
-def test_nan_is_reported_even_where_the_interpreter_cannot_state(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nan_is_reported_even_without_an_interpreter_result(monkeypatch: pytest.MonkeyPatch) -> None:
     from cudnn_backend_py.audit import judging
 
     assert list(judging._find_not_finite(case(float("nan")))) == ["y"]

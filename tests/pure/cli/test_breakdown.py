@@ -1,4 +1,4 @@
-"""Compare breakdowns of logs with counts made by hand."""
+"""Breakdowns of logs compared with manual counts."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ TORCH = LOGS / "torch-attention-9.19.0.log.gz"
 FORUM = LOGS / "forum-9.1.1.log.gz"
 
 
-def test_a_program_of_torch_is_counted_right() -> None:
-    """Lines 31, 99 and 525 make, plan and run the first graph, 547, 592 and 1246 the second."""
+def test_counts_of_a_torch_program_are_right() -> None:
+    """Lines 31, 99 and 525 create, plan and run the first graph, 547, 592 and 1246 the second."""
     found = break_down(TORCH)
     assert [(one.line, one.count, one.plans, one.executions) for one in found.graphs] == [(31, 1, 1, 1), (547, 1, 1, 1)]
     assert [one.plan_s for one in found.graphs] == [
@@ -34,16 +34,16 @@ def test_a_program_of_torch_is_counted_right() -> None:
     assert not any(group.advice for group in found.groups)
 
 
-def test_the_program_of_the_forum_never_came_to_a_plan() -> None:
-    """It made one graph of two matmuls at line 1110; the heuristics query returned nothing."""
+def test_the_program_of_the_forum_built_no_plan() -> None:
+    """It created one graph of two products, at line 1110, and queried heuristics, which returned nothing."""
     found = break_down(FORUM)
     assert [(one.line, one.count, one.plans, one.executions) for one in found.graphs] == [(1110, 1, 0, 0)]
     assert str(found).startswith("0 executions of 1 graph, 0 plans\n")
     assert "2 matmul" in str(found)
 
 
-def test_a_training_script_is_counted_right() -> None:
-    """Two layers trained for four steps at each of three lengths, with the plans and executions of the whole log."""
+def test_counts_of_a_training_script_are_right() -> None:
+    """Two layers, trained for four steps at each of three lengths: its plans and executions as in the whole log."""
     found = break_down(LOGS / "torch-training-9.19.0.log.gz")
     assert [(one.count, one.plans, one.executions) for one in found.graphs] == [(1, 1, 4 * 2)] * 6
     assert found.graphs[0].plan_s == (pytest.approx(41.212749 - 40.019645),)
@@ -53,9 +53,9 @@ def test_a_training_script_is_counted_right() -> None:
 
 
 def counted_by_hand(text: str) -> tuple[list[tuple[int, int]], int, float]:
-    """Return counts from a log's text alone: creations and runs of each graph, plans, seconds.
+    """Return counts from the text of a log's lines: how often each graph was created and ran; plans; seconds.
 
-    A graph is reported by its dims. The seconds are those from where graphs are made to where they run first.
+    A graph is identified by its dims. The seconds are those between the creation and the first run of the graphs.
     """
     made: dict[tuple[str, ...], list[datetime]] = {}
     runs: dict[tuple[str, ...], list[datetime]] = {}
@@ -76,8 +76,8 @@ def counted_by_hand(text: str) -> tuple[list[tuple[int, int]], int, float]:
 
 
 @pytest.mark.parametrize("name", ["torch-attention-9.19.0.log.gz", "torch-training-9.19.0.log.gz"])
-def test_what_is_counted_is_what_the_lines_state(name: str) -> None:
-    """The counts are made without the package: records by first line, graphs by dims, plans by descriptor."""
+def test_counts_equal_those_of_the_lines(name: str) -> None:
+    """Counted without the package: records by their first line, graphs by their dims, plans by their descriptor."""
     counts, plans, seconds = counted_by_hand(log_text(name))
     found = break_down(LOGS / name)
     assert [(one.count, one.executions) for one in found.graphs] == counts
@@ -86,7 +86,7 @@ def test_what_is_counted_is_what_the_lines_state(name: str) -> None:
     assert f"; {seconds:.3f} s from graphs to their first runs" in str(found)
 
 
-def test_what_the_forums_log_states_is_counted_by_its_descriptors() -> None:
+def test_the_log_of_the_forum_is_counted_by_its_descriptors() -> None:
     text = log_text("forum-9.1.1.log.gz")
     kinds = re.findall(r"descriptorType: type=cudnnBackendDescriptorType_t; val=(CUDNN_BACKEND_\w+)", text)
     assert (
@@ -101,7 +101,7 @@ def test_what_the_forums_log_states_is_counted_by_its_descriptors() -> None:
 
 
 def _longer(text: str, s: int) -> str:
-    """Return the log of the same program with another length: other sizes and strides, an hour later."""
+    """Return the log of the same program at another length: other sizes and strides, an hour later."""
     changes = {
         "[2,8,512,64]": f"[2,8,{s},64]",
         "[2,8,64,512]": f"[2,8,64,{s}]",
@@ -118,7 +118,7 @@ def _longer(text: str, s: int) -> str:
     return text
 
 
-def test_shapes_of_one_class_that_each_got_a_plan() -> None:
+def test_separate_plans_for_shapes_of_one_class_are_reported() -> None:
     text = log_text(TORCH.name)
     first = text[: text.index("\nI! CuDNN (v91900 56) function cudnnSetStream() called:", 4000)]
     parts = [first, _longer(first, 640), first]
@@ -137,7 +137,7 @@ LONG, LIMIT = 70_000, 65_536
 
 
 def _as_large(text: str) -> str:
-    """Return the log as if its graphs were large: cuDNN truncates messages at 64 KiB, without time and thread."""
+    """Return the log as if its graphs were large: cuDNN cuts messages at 64 KiB, without time and thread."""
 
     def longer(found: re.Match[str]) -> str:
         return found[1] + f"{found[2].count('dim')} " * LONG + found[2]
@@ -151,7 +151,7 @@ def _as_large(text: str) -> str:
 
 
 def test_graphs_too_large_for_cudnns_messages_are_counted() -> None:
-    """Like 201 operations with 9.24.1 without a GPU: one graph, one plan and eleven truncated texts."""
+    """As for 201 operations with 9.24.1, without a device: one graph and one plan, and eleven truncated texts."""
     found = break_down(iter(_as_large(log_text(TORCH.name)).splitlines(keepends=True)))
     assert [(one.count, one.plans, one.executions) for one in found.graphs] == [(1, 1, 1)] * 2
     assert all(one.fault is not None and "64 KiB" in one.fault.headline for one in found.graphs)
@@ -176,14 +176,14 @@ def test_cudnns_of_two_versions_share_no_plan() -> None:
     assert ", cuDNN 9.20.0: attention forward" in str(found)
 
 
-def test_plans_that_never_ran_are_not_reported_to() -> None:
+def test_plans_that_never_ran_are_not_counted_as_run() -> None:
     text = log_text(TORCH.name)
     found = break_down(iter(text[: text.index("function cudnnBackendExecute")].splitlines(keepends=True)))
     assert [one.executions for one in found.graphs] == [0]
     assert " s from graphs to their plans\n" in str(found)
 
 
-def test_plans_built_again_are_reported() -> None:
+def test_repeated_builds_are_reported() -> None:
     text = log_text(TORCH.name)
     found = break_down(iter((text + text).splitlines(keepends=True)))
     assert [group.plans for group in found.groups] == [2, 2]
@@ -201,7 +201,7 @@ def test_the_command_prints_text_and_json() -> None:
     assert "does not judge" in refused.stderr
 
 
-def test_known_issues_are_those_of_the_gpu_and_version_that_logged() -> None:
+def test_known_issues_are_those_of_the_logging_gpu_and_version() -> None:
     found = break_down(TORCH)
     assert len(found.faults) == len(found.graphs)
     nothing = Breakdown((replace(found.graphs[0], device={}),), (), ((),))

@@ -1,5 +1,5 @@
-"""What commands print: help, lists, errors (`make regen` writes the golden files). How options are spelt everywhere,
-what shells complete, and where colours and progress go."""
+"""Output of commands: help, lists, errors (`make regen` writes the golden files). Spelling of options,
+completion in shells, and places of colours and progress."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ GOLDEN = Path(__file__).parent / "golden"
 
 
 def tree(command: click.Command, *before: str) -> Iterator[tuple[str, click.Command]]:
-    """Yield a command and its subcommands with their words."""
+    """Yield a command and its subcommands, by name."""
     yield " ".join(before), command
     if isinstance(command, click.Group):
         for name in sorted(command.commands):
@@ -152,7 +152,7 @@ def run(arguments: list[str], **environment: str) -> Result:
     return CliRunner().invoke(main, arguments, prog_name="cudnn-backend", env={"COLUMNS": "80", **environment})
 
 
-def printed_output(lines: list[list[str]], folder: Path, **environment: str) -> str:
+def output_of(lines: list[list[str]], folder: Path, **environment: str) -> str:
     """Return the output of command lines, without parts that vary between machines."""
     parts = []
     for arguments in lines:
@@ -182,17 +182,17 @@ def files(folder: Path) -> Path:
 
 
 def surroundings(folder: Path) -> dict[str, str]:
-    """Return variables of an environment without installed or cached cuDNN."""
+    """Return variables that name empty folders."""
     return {"CUDNN_BACKEND_CACHE": str(folder / "versions"), "CUDNN_BACKEND_PLAN_CACHE": str(folder / "plans")}
 
 
 @pytest.mark.parametrize("name", WIDE)
-def test_what_is_printed(name: str, files: Path) -> None:
-    assert printed_output(WIDE[name], files) == (GOLDEN / f"{name}.txt").read_text(encoding="utf-8"), "run `make regen`"
+def test_output_equals_the_golden_file(name: str, files: Path) -> None:
+    assert output_of(WIDE[name], files) == (GOLDEN / f"{name}.txt").read_text(encoding="utf-8"), "run `make regen`"
 
 
-def test_what_is_printed_in_forty_columns(files: Path) -> None:
-    text = printed_output(NARROW, files, COLUMNS="40")
+def test_output_in_forty_columns_equals_the_golden_file(files: Path) -> None:
+    text = output_of(NARROW, files, COLUMNS="40")
     assert text == (GOLDEN / "narrow.txt").read_text(encoding="utf-8"), "run `make regen`"
     assert "..." not in text.replace("[ARGS]...", "").replace("GRAPH...", "")
     assert "…" not in text
@@ -258,7 +258,7 @@ METAVARS = {"--output": "FILE", "--plot": "FILE", "--target": "NAME", "--cudnn":
 METAVARS |= {"--limit": "SECONDS", "--budget": "SECONDS", "--reduce": "SECONDS", "--folder": "FOLDER"}
 
 
-def test_an_option_has_one_name_one_form_and_the_same_texts_everywhere() -> None:
+def test_an_option_has_one_name_one_form_and_one_help_text() -> None:
     by_help = defaultdict(set)
     for words, one in all_options():
         names, text = [name for name in one.opts if name.startswith("--")], one.help
@@ -291,19 +291,19 @@ def test_every_list_has_a_form_as_json() -> None:
             assert forms, words
 
 
-def test_every_choice_is_answered_with_the_nearest() -> None:
+def test_every_wrong_choice_gets_the_nearest_as_suggestion() -> None:
     for words, command in COMMANDS.items():
         for one in command.params:
             assert not isinstance(one.type, click.Choice) or isinstance(one.type, group.Choice), (words, one.name)
 
 
-def test_the_cudnn_of_all_is_not_that_of_a_command() -> None:
+def test_a_global_cudnn_option_differs_from_that_of_a_command() -> None:
     words = ["--cudnn", "9.19", "matrix", "g", "--cudnn", "9.28"]
     assert _without_option(words, "--cudnn", whole=True) == ["matrix", "g", "--cudnn", "9.28"]
     assert _without_option(words[2:], "--cudnn") == ["matrix", "g"]
 
 
-def test_commands_are_of_this_python() -> None:
+def test_commands_use_this_python() -> None:
     command = call_command("cudnn_backend_py.cli.commands:main", "--version")
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("cudnn-backend, version")
@@ -317,11 +317,11 @@ def test_commands_are_of_this_python() -> None:
         ("explain --cudnn", "explain"),
     ],
 )
-def test_the_version_is_not_requested_again_in_the_child(given: str, kept: str) -> None:
+def test_the_version_is_not_queried_again_in_the_child(given: str, kept: str) -> None:
     assert _without_option(given.split(), "--cudnn") == kept.split()
 
 
-def test_the_form_is_as_the_file_is_named(folder: Path) -> None:
+def test_the_format_follows_the_file_name(folder: Path) -> None:
     for name, begins in {"t.json": "[", "t.txt": "name ", "t": "name "}.items():
         done = run(["target", "list", "--output", name])
         assert (done.exit_code, done.output) == (0, "")
@@ -330,7 +330,7 @@ def test_the_form_is_as_the_file_is_named(folder: Path) -> None:
     assert Path("t.json").read_text(encoding="utf-8").startswith("name ")
 
 
-def test_targets_as_json_are_those_there_are() -> None:
+def test_targets_as_json_are_complete() -> None:
     found = json.loads(run(["target", "list", "--format", "json"]).stdout)
     assert [(one["name"], one["sm"]) for one in found] == [(one.name, one.sm) for one in list_profiles()]
     assert all(one["properties"]["deviceVer"] == 10 * one["sm"] for one in found)
@@ -339,7 +339,7 @@ def test_targets_as_json_are_those_there_are() -> None:
 # Suggestions
 
 
-def test_nearest() -> None:
+def test_nearest_name_is_suggested() -> None:
     assert nearest("EXPLIAN", ["lint", "explain"]) == "explain"
     assert nearest("l40z", ["l4", "L40S"]) == "L40S"
     assert nearest("zzz", ["explain", "lint"]) is None
@@ -348,7 +348,7 @@ def test_nearest() -> None:
 # Drawings
 
 
-def test_a_drawing_is_an_image_by_itself(files: Path) -> None:
+def test_a_drawing_is_a_complete_image(files: Path) -> None:
     assert run(["draw", "good.json", "--output", "g.svg"]).exit_code == 0
     root = ElementTree.parse("g.svg").getroot()
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
@@ -356,7 +356,7 @@ def test_a_drawing_is_an_image_by_itself(files: Path) -> None:
     assert names == {tensor.name for tensor in two_matmuls().tensors}
 
 
-def test_a_drawing_as_png(files: Path) -> None:
+def test_a_drawing_is_written_as_png(files: Path) -> None:
     pytest.importorskip("resvg_py")
     assert run(["draw", "good.json", "--output", "g.png"]).exit_code == 0
     assert Path("g.png").read_bytes().startswith(b"\x89PNG\r\n")
@@ -372,9 +372,7 @@ def test_png_without_its_package_is_refused(files: Path, monkeypatch: pytest.Mon
 # Graph files
 
 
-def test_what_a_graph_file_and_its_children_print_is_not_a_part_of_the_answer(
-    files: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_output_of_a_graph_file_is_not_part_of_the_answer(files: Path, capfd: pytest.CaptureFixture[str]) -> None:
     Path("says.py").write_text(
         "import os, subprocess\nfrom cudnn_backend_py import load_graph\nprint('hello')\n"
         "subprocess.run(['echo', 'a child'])\nos.write(1, b'written\\n')\n"
@@ -390,7 +388,7 @@ def test_what_a_graph_file_and_its_children_print_is_not_a_part_of_the_answer(
     assert capfd.readouterr().out == "after\n"
 
 
-def test_a_log_without_a_graph(folder: Path) -> None:
+def test_a_log_without_a_graph_is_refused(folder: Path) -> None:
     Path("training.log").write_text("I! CuDNN (v92800) function cudnnBackendFinalize() called:\n")
     assert run(["lint", "training.log"]).stderr == (
         "graph-file: training.log has no graph\n"
@@ -412,7 +410,7 @@ def test_every_format_of_a_graph_is_read_by_every_suffix_that_may_have_it(files:
     assert found.stdout == run(["lint", "good.json"]).stdout
 
 
-def test_source_code_is_answered_with_the_way_to_a_log(folder: Path) -> None:
+def test_source_code_is_refused_with_instructions_for_a_log(folder: Path) -> None:
     for name in ("a.c", "a.cc", "a.cpp", "a.cxx", "a.cu", "a.h", "A.CPP"):
         Path(name).write_text("int main() {}")
         for command in ("lint", "draw", "log", "compare"):
@@ -421,7 +419,7 @@ def test_source_code_is_answered_with_the_way_to_a_log(folder: Path) -> None:
             assert "CUDNN_LOGLEVEL_DBG=3 CUDNN_LOGDEST_DBG=cudnn.log" in said
 
 
-def test_a_log_of_several_graphs_is_not_a_graph(folder: Path) -> None:
+def test_a_log_of_several_graphs_is_refused_as_a_graph(folder: Path) -> None:
     several = next(path for path in sorted(LOGS.iterdir()) if len(list(read_graphs(path))) > 1)
     Path("several.log").write_text(log_text(several.name), encoding="utf-8")
     assert "graphs, one is needed" in run(["lint", "several.log"]).stderr
@@ -444,17 +442,17 @@ def test_a_log_of_several_graphs_is_not_a_graph(folder: Path) -> None:
         ("explain g.json --cudnn", "", set()),
     ],
 )
-def test_completion(shell: str, line: str, incomplete: str, expected: set[str], folder: Path) -> None:
+def test_completions_match_the_line(shell: str, line: str, incomplete: str, expected: set[str], folder: Path) -> None:
     chosen = get_completion_class(shell)
     assert chosen is not None
-    asked = chosen(main, {}, "cudnn-backend", "_CUDNN_BACKEND_COMPLETE")
+    completion = chosen(main, {}, "cudnn-backend", "_CUDNN_BACKEND_COMPLETE")
     assert f"_CUDNN_BACKEND_COMPLETE={shell}_complete" in run(["completion", shell]).stdout
-    found = asked.get_completions(line.split(), incomplete)
+    found = completion.get_completions(line.split(), incomplete)
     assert {one.value for one in found} == expected
-    assert all(one.value in asked.format_completion(one) for one in found)
+    assert all(one.value in completion.format_completion(one) for one in found)
 
 
-def test_fish_has_whole_explanations_and_what_is_first_first(folder: Path) -> None:
+def test_fish_gets_whole_explanations_in_order(folder: Path) -> None:
     source = run(["completion", "fish"]).stdout
     assert 'string split --max 1 ","' in source
     assert "complete --keep-order --no-files --command cudnn-backend " in source
@@ -467,9 +465,9 @@ def test_fish_has_whole_explanations_and_what_is_first_first(folder: Path) -> No
 def test_completion_leaves_files_to_the_shell(folder: Path) -> None:
     chosen = get_completion_class("bash")
     assert chosen is not None
-    asked = chosen(main, {}, "cudnn-backend", "_CUDNN_BACKEND_COMPLETE")
+    completion = chosen(main, {}, "cudnn-backend", "_CUDNN_BACKEND_COMPLETE")
     for line, word in {"explain": "g", "explain g.json --target": "./mine", "explain g.json --output": "o"}.items():
-        assert [(one.type, one.value) for one in asked.get_completions(line.split(), word)] == [("file", word)]
+        assert [(one.type, one.value) for one in completion.get_completions(line.split(), word)] == [("file", word)]
 
 
 # Colours and progress
@@ -512,8 +510,8 @@ def rewrite() -> None:
         os.chdir(folder)
         os.environ.update(surroundings(folder))
         for golden, lines in WIDE.items():
-            (GOLDEN / f"{golden}.txt").write_text(printed_output(lines, folder), encoding="utf-8")
-        (GOLDEN / "narrow.txt").write_text(printed_output(NARROW, folder, COLUMNS="40"), encoding="utf-8")
+            (GOLDEN / f"{golden}.txt").write_text(output_of(lines, folder), encoding="utf-8")
+        (GOLDEN / "narrow.txt").write_text(output_of(NARROW, folder, COLUMNS="40"), encoding="utf-8")
 
 
 if __name__ == "__main__":

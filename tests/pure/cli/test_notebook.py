@@ -1,4 +1,4 @@
-"""Tests of values in notebooks and prompts: escaped HTML and SVG, and texts of one short line."""
+"""Display of values in notebooks and prompts: HTML and SVG with escaped names, and texts of one short line."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from cudnn_backend_py.tuning.trial.trial import ConfigTrial, Trial
 from tests.pure.diagnose.test_page import Read
 from tests.support.reporting import small_matrix, two_matmuls, verdict
 
-# As a name can be: markup, what a terminal obeys, and long.
+# A possible name: markup, terminal escapes, and long.
 NAME = "</script></style><script>hit()</script><img src=x onerror=hit()>\x1b[31m\u202e\n" * 3
 
 
@@ -89,7 +89,7 @@ def test_text_is_one_short_line(name: str) -> None:
     assert text[0] + text[-1] == "<>"
 
 
-def test_short_texts_report_what_there_is() -> None:
+def test_short_texts_summarize_the_value() -> None:
     graph = two_matmuls()
     assert repr(graph) == "<Graph 'two_matmuls': 2 operations, 5 tensors>"
     assert repr(graph.tensor("q")) == "<Tensor 'q' uid 1: f16[1,10,64]>"
@@ -100,7 +100,7 @@ def test_short_texts_report_what_there_is() -> None:
     assert repr(small_matrix("a", "b")).startswith("<Matrix of 2 graphs, 3 targets, 5 versions: ")
 
 
-def test_a_graph_is_a_picture_where_one_helps() -> None:
+def test_a_graph_is_shown_as_a_picture() -> None:
     shown = GRAPH._repr_svg_()
     assert shown is not None
     assert ElementTree.fromstring(shown).tag.endswith("svg")
@@ -112,7 +112,7 @@ def test_a_graph_is_a_picture_where_one_helps() -> None:
     assert g.graph()._repr_svg_() is None
 
 
-def test_a_verdict_does_not_report_where_the_library_is() -> None:
+def test_a_verdict_does_not_show_the_path_of_the_library() -> None:
     shown = verdict(two_matmuls(), library="/home/somebody/cudnn/lib/libcudnn.so.9")._repr_html_() or ""
     assert "<dd>libcudnn.so.9</dd>" in shown
     assert "somebody" not in shown
@@ -125,7 +125,7 @@ def test_graphs_inside_operations_are_drawn_with_a_change() -> None:
     assert len(fragment.of_class("graph")) == 1 + inside
 
 
-def test_remedies_report_what_changes_in_the_graph() -> None:
+def test_remedies_show_the_changes_of_the_graph() -> None:
     before, after = two_matmuls(), two_matmuls(ordered=False)
     remedy = Remedy("plain", "exact", ("plain",), after, "l40s", None, True, None, (after,))
     shown = Read(Remedies(before, [remedy])._repr_html_() or "")

@@ -1,4 +1,4 @@
-"""Tests of written reports: they contain no CI workflow command, except for annotations."""
+"""Output of commands: reports contain no command for a CI, annotations do."""
 
 from __future__ import annotations
 

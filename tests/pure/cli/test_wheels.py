@@ -1,4 +1,4 @@
-"""Tests of the cuDNN wheels that commands install and use: tiny wheels and the real pip, no network."""
+"""Wheels of cuDNN that the commands install and judge with: tiny wheels, the real pip, no network."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "cache"
 
 
-def test_a_jit_wheel_that_judges_nothing_is_installed_only_where_it_is_requested(
+def test_a_jit_wheel_that_cannot_judge_is_installed_only_on_request(
     index: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_wheel(index, version="9.12.0.46")
     make_wheel(index, "nvidia-cudnn-cu12", "9.12.0.46", FULL_FILES)
     monkeypatch.setenv("CUDNN_BACKEND_CACHE", str(root))
-    asked = CliRunner().invoke(main, ["cudnn", "install", "9.12.0", "--cuda", "12", "--jit", "--quiet"])
-    assert asked.exit_code == 0, asked.output
-    assert "the jit wheel of 9.12.0 is of no use" in asked.stderr
+    requested = CliRunner().invoke(main, ["cudnn", "install", "9.12.0", "--cuda", "12", "--jit", "--quiet"])
+    assert requested.exit_code == 0, requested.output
+    assert "the jit wheel of 9.12.0 is of no use" in requested.stderr
     assert versions.list_judging() == []
     taken = CliRunner().invoke(main, ["cudnn", "install", "9.12.0", "--cuda", "12", "--quiet"])
     assert "of no use" not in taken.stderr
@@ -41,7 +41,7 @@ def test_a_jit_wheel_that_judges_nothing_is_installed_only_where_it_is_requested
     assert versions.install("9.12", cuda="12", progress=False) == full
 
 
-def test_a_jit_wheel_that_judges_nothing_is_none_of_all_versions(
+def test_a_jit_wheel_that_cannot_judge_is_not_among_all_versions(
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("CUDNN_BACKEND_CACHE", str(root))

@@ -1,4 +1,4 @@
-"""Tests of output files: they are written completely or left unchanged."""
+"""Files that a user names are written completely or left unchanged."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tests.support.reporting import two_matmuls
 
 
 @contextmanager
-def room_for(size: int) -> Iterator[None]:
-    """Limit the file size of this process, which acts like a full disk."""
+def limit_file_size(size: int) -> Iterator[None]:
+    """Limit the size of files of this process: every user can do that, and the effect is that of a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -28,25 +28,25 @@ def room_for(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_where_there_is_not_a_room_the_file_stays_as_it_was(tmp_path: Path) -> None:
+def test_without_space_the_file_stays_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "mine.txt"
     path.write_text("mine")
-    with pytest.raises(OSError, match=r"mine\.txt") as error, room_for(1000):
+    with pytest.raises(OSError, match=r"mine\.txt") as error, limit_file_size(1000):
         write_atomically(path, "x" * 5000)
     assert error.value.filename == str(path)
     assert path.read_text() == "mine"
-    with pytest.raises(OSError, match=r"other\.txt"), room_for(1000):
+    with pytest.raises(OSError, match=r"other\.txt"), limit_file_size(1000):
         write_atomically(tmp_path / "other.txt", "x" * 5000)
     assert [item.name for item in tmp_path.iterdir()] == ["mine.txt"]
 
 
-def test_a_command_without_room_reports_which_file_and_leaves_it(tmp_path: Path) -> None:
+def test_a_command_without_space_names_the_file_and_leaves_it(tmp_path: Path) -> None:
     graph, drawn = tmp_path / "graph.json", tmp_path / "graph.svg"
     save_graph(two_matmuls(), graph)
     words = ["draw", str(graph), "--output", str(drawn)]
     assert CliRunner().invoke(main, words).exit_code == 0
     whole = drawn.read_bytes()
-    with room_for(1000):
+    with limit_file_size(1000):
         done = CliRunner().invoke(main, words)
     assert done.exit_code == 2
     assert f"system-error: the operating system reports: [Errno 27] File too large: '{drawn}'" in done.stderr
@@ -54,7 +54,7 @@ def test_a_command_without_room_reports_which_file_and_leaves_it(tmp_path: Path)
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_a_file_keeps_its_permissions_and_a_link_its_place(tmp_path: Path) -> None:
+def test_a_file_keeps_its_permissions_and_a_link_its_target(tmp_path: Path) -> None:
     path, link = tmp_path / "mine.txt", tmp_path / "link.txt"
     path.write_text("mine")
     path.chmod(0o640)

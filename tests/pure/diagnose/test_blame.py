@@ -1,4 +1,4 @@
-"""Test the search for refused options against every set of options, with known refusals. Does not call cuDNN."""
+"""The search for refused options: compared with every set of options, for known refusals. Does not call cuDNN."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ OPTIONS = ("a", "b", "c", "d", "e")
 
 
 class Refuses:
-    """Refuses every superset of these sets, and counts the queries."""
+    """Refuses every set that contains one of these sets, and records its queries."""
 
     def __init__(self, *sets: str) -> None:
         self.sets = [set(one) for one in sets]
-        self.asked: list[frozenset[str]] = []
+        self.queries: list[frozenset[str]] = []
 
     def __call__(self, kept: frozenset[str]) -> bool:
-        self.asked.append(kept)
+        self.queries.append(kept)
         return not any(one <= kept for one in self.sets)
 
 
@@ -36,22 +36,22 @@ class Refuses:
         (("ab", "cd"), (("c", "d"), ("a", "b")), (), True),
     ],
 )
-def test_what_is_refused_is_found(
+def test_refused_options_are_found(
     refused: tuple[str, ...], sets: tuple[tuple[str, ...], ...], cures: tuple[str, ...], alone: bool | None
 ) -> None:
     run_query = Refuses(*refused)
     assert find_blame(OPTIONS, {}, run_query) == Blame(sets, cures, alone)
-    assert len(run_query.asked) == len(set(run_query.asked)) <= 4 * len(OPTIONS)
+    assert len(run_query.queries) == len(set(run_query.queries)) <= 4 * len(OPTIONS)
 
 
-def test_plain_problem_that_is_refused_blames_no_option() -> None:
+def test_a_refused_plain_problem_names_no_option() -> None:
     run_query = Refuses("")
     assert find_blame(OPTIONS, {}, run_query) == Blame(((),))
-    assert run_query.asked == [frozenset()]
+    assert run_query.queries == [frozenset()]
 
 
-def test_helping_is_not_being_refused() -> None:
-    """The graph is supported without "a" and with "a" alone, so "a" alone must not be named."""
+def test_an_option_that_helps_is_not_named_alone() -> None:
+    """Without "a" it works, and "a" alone works: then "a" alone is never named."""
     found = find_blame(OPTIONS, {}, Refuses("ae"))
     assert found is not None
     assert found.sets == (("a", "e"),)
@@ -59,15 +59,15 @@ def test_helping_is_not_being_refused() -> None:
 
 @pytest.mark.parametrize(("refused", "sets"), [("ab", (("b",),)), ("a", (("a",),)), ("bc", (("b", "c"),))])
 def test_option_that_needs_another_implies_it(refused: str, sets: tuple[tuple[str, ...], ...]) -> None:
-    """Option "b" needs "a": it is judged with it and named without it."""
+    """Option "b" cannot exist without "a": it is judged with it, and named without it."""
     run_query = Refuses(refused)
     found = find_blame("abc", {"b": ("a",)}, run_query)
     assert found is not None
     assert found.sets == sets
-    assert all("a" in kept for kept in run_query.asked if "b" in kept)
+    assert all("a" in kept for kept in run_query.queries if "b" in kept)
 
 
-def test_answers_that_contradict_each_other_blame_nothing() -> None:
+def test_contradictory_answers_name_no_option() -> None:
     """Option "a" is refused alone, but leaving out "b" helps."""
 
     def run_query(kept: frozenset[str]) -> bool:
@@ -76,8 +76,8 @@ def test_answers_that_contradict_each_other_blame_nothing() -> None:
     assert find_blame("abc", {}, run_query) is None
 
 
-def test_option_that_is_supported_only_with_another_is_one_with_it() -> None:
-    """Option "a" is refused alone and supported with "b", like ragged offsets with ragged statistics."""
+def test_option_that_is_supported_only_with_another_is_named_with_it() -> None:
+    """Option "a" alone is refused and with "b" supported, as ragged offsets are with ragged statistics."""
 
     def run_query(kept: frozenset[str]) -> bool:
         return not ("a" in kept and "b" not in kept) and not {"a", "c"} <= kept
@@ -86,12 +86,12 @@ def test_option_that_is_supported_only_with_another_is_one_with_it() -> None:
 
 
 @pytest.mark.parametrize("unknown", [frozenset(), frozenset("ab")])
-def test_what_is_not_known_blames_nothing(unknown: frozenset[str]) -> None:
+def test_unknown_outcomes_name_no_option(unknown: frozenset[str]) -> None:
     refuses = Refuses("ab")
     assert find_blame("abc", {}, lambda kept: None if kept == unknown else refuses(kept)) is None
 
 
-def test_what_is_not_known_of_one_alone_is_not_reported() -> None:
+def test_an_unknown_outcome_of_one_option_alone_is_not_reported() -> None:
     refuses = Refuses("ab")
     found = find_blame("abc", {}, lambda kept: None if kept == {"a"} else refuses(kept))
     assert found == Blame((("a", "b"),), ("a", "b"), None)

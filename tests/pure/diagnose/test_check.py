@@ -1,4 +1,4 @@
-"""Tests of baseline files and of what counts as a change; loads no library."""
+"""Baseline files and the changes that they detect; no library is loaded."""
 
 from __future__ import annotations
 
@@ -72,19 +72,19 @@ def checked(expected: Expected | None, cell: Cell) -> Checked:
         ),
     ],
 )
-def test_what_changed_is_reported(expected: Expected | None, cell: Cell, code: int, why: str) -> None:
+def test_changes_are_reported(expected: Expected | None, cell: Cell, code: int, why: str) -> None:
     one = checked(expected, cell)
     assert (one.why, one.changed, exit_code([one])) == (why, bool(why), code)
 
 
-def test_exit_code_is_the_gravest() -> None:
+def test_exit_code_is_that_of_the_worst_change() -> None:
     same = checked(Expected(Outcome.SUPPORTED), SUPPORTED)
     changed = checked(Expected(Outcome.SUPPORTED), REFUSED)
     unjudged = checked(Expected(Outcome.SUPPORTED), CRASHED)
     assert [exit_code(some) for some in ([], [same], [same, changed], [unjudged, changed])] == [0, 0, 1, 2]
 
 
-def test_reports_have_what_changed() -> None:
+def test_reports_contain_the_changes() -> None:
     results = [
         checked(Expected(Outcome.SUPPORTED), SUPPORTED),
         checked(Expected(Outcome.SUPPORTED), REFUSED),
@@ -125,7 +125,7 @@ pin = ["cause", "engines"]
     assert read_baseline(path) == whole
 
 
-def test_comments_stay_where_rows_change(tmp_path: Path) -> None:
+def test_comments_stay_when_rows_change(tmp_path: Path) -> None:
     text = (
         TOML.replace("]\n", ', "sm80", "sm89"]\n', 1)
         + """
@@ -223,7 +223,7 @@ ROW = '\n[[expected]]\ngraph = "g"\ntarget = "sm90"\nversion = "default"\noutcom
         (TOML + ROW + ROW, "two expectations"),
     ],
 )
-def test_invalid_baseline_is_refused(text: str, what: str, tmp_path: Path) -> None:
+def test_an_invalid_baseline_is_refused(text: str, what: str, tmp_path: Path) -> None:
     path = tmp_path / "b.toml"
     path.write_text(text)
     with pytest.raises(UsageError, match="check-file") as caught:

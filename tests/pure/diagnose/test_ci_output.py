@@ -1,4 +1,4 @@
-"""Tests of JUnit XML and GitHub annotations: counts, escapes, reproducibility. Loads no library."""
+"""JUnit XML and GitHub annotations: counts, escapes, reproducible. Loads no library."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_junit_counts_and_names() -> None:
     assert [[child.tag for child in case] for case in root[0]] == [[], ["failure"], ["error"]]
 
 
-def test_junit_states_cause_and_verdict() -> None:
+def test_junit_contains_cause_and_verdict() -> None:
     [failure] = ElementTree.fromstring(junit_xml(VERDICTS[1:2]).encode()).iter("failure")
     assert failure.attrib == {"message": "tensor 's' is in order F16x16, NONE is needed", "type": "reordered"}
     assert failure.text is not None
@@ -47,7 +47,7 @@ def test_junit_of_a_matrix_has_a_case_for_every_cell() -> None:
     assert root.attrib["name"] == "nightly"
 
 
-def test_a_failing_case_stays_as_it_is_given() -> None:
+def test_a_failing_case_is_reported_unchanged() -> None:
     case = Case(graph="g", target="t", version="v", state="failed", code="changed", message="was supported", text="why")
     assert list(cases([case])) == [case]
     [failure] = ElementTree.fromstring(junit_xml([case]).encode()).iter("failure")
@@ -88,7 +88,7 @@ def test_equal_results_give_equal_text(results: object) -> None:
     assert github_annotations(results) == github_annotations(results)  # type: ignore[arg-type]
 
 
-def test_nothing_is_an_empty_report() -> None:
+def test_no_results_give_an_empty_report() -> None:
     root = ElementTree.fromstring(junit_xml([]).encode())
     assert root.attrib["tests"] == "0"
     assert list(root) == []

@@ -1,4 +1,4 @@
-"""Tests of missing engine sub-libraries and the graphs they matter for; loads no library."""
+"""Engines that a library lacks, known by the files next to it, and the graphs that need them; no library is loaded."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ JIT = ("graph", "engines_runtime_compiled")
         (JIT, (9, 28, 0), 13, ("engines_precompiled", "engines_tensor_ir")),
         (JIT, (9, 21, 1), 13, ("engines_precompiled",)),
         ((*JIT, "engines_precompiled"), (9, 28, 0), 13, ("engines_tensor_ir",)),
-        ((), (9, 28, 0), 13, ()),  # they are elsewhere
+        ((), (9, 28, 0), 13, ()),  # they are in another folder
     ],
 )
 def test_absent_engines_are_known_by_the_files(
@@ -51,5 +51,5 @@ def test_the_memory_bound_engine_needs_a_device_where_it_serves() -> None:
     assert "memory-bound engine" in (find_device_queries(said, 100) or "")
     assert (
         find_device_queries("CUDNN_STATUS_NOT_SUPPORTED: engine_iface->getStatus()", 100) is None
-    )  # others, of graphs
+    )  # others, for graphs
     assert find_device_queries("CUDNN_STATUS_NOT_SUPPORTED: cga_count == 0", 90)

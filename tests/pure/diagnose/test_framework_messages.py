@@ -65,7 +65,7 @@ def test_no_text_is_shortened(row: object) -> None:
         "KeyError: 'head_dim'",
     ],
 )
-def test_other_texts_lead_to_nothing(text: str) -> None:
+def test_other_texts_lead_to_no_entry(text: str) -> None:
     assert find_entries(text) == ()
 
 

@@ -1,4 +1,4 @@
-"""Work on a graph must grow linearly with its size; calls are counted for many forms of graphs."""
+"""Work on a graph grows linearly with its size, not quadratically: calls are counted, for many forms of graphs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.known_issues import EXAMPLES
 from tests.support.built import BUILT
 from tests.support.growth import SHAPES, copies, count_calls, growth
 
-MOST = 1.3  # more than linear growth, for what is sorted and cut off
+MOST = 1.3  # allows more than linear growth for lists that are sorted and truncated
 
 
 def walk_changes(graph: Graph) -> None:

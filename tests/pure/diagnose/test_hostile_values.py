@@ -17,7 +17,7 @@ from cudnn_backend_py.graph import Tensor, graph_to_json
 from cudnn_backend_py.versions.store import find_installed
 
 ENDLESS: list[Callable[[], Any]] = [lambda: range(10**12), lambda: itertools.repeat(1), lambda: np.ones(10**7, np.int8)]
-BEYOND = 10**5000  # Python does not even write it out
+BEYOND = 10**5000  # Python does not even print it
 
 
 def ones() -> GraphBuilder:
@@ -41,14 +41,14 @@ DOORS: dict[str, Callable[[Any], object]] = {
 @pytest.mark.parametrize(
     "given", [*ENDLESS, lambda: "48", lambda: b"48", lambda: {4, 8}, lambda: {4: 8}, lambda: BEYOND]
 )
-def test_invalid_size_for_each_dim_is_refused_unread(entry_point: str, given: Callable[[], Any]) -> None:
+def test_sizes_that_are_no_sequence_are_refused_unread(entry_point: str, given: Callable[[], Any]) -> None:
     with pytest.raises(GraphError) as error:
         DOORS[entry_point](given())
     assert len(error.value.render()) < 2000
 
 
 @pytest.mark.parametrize("field", ["uid", "alignment", "dims", "strides", "vector_count"])
-def test_numbers_beyond_all_bounds_are_refused(field: str) -> None:
+def test_numbers_out_of_bounds_are_refused(field: str) -> None:
     given: dict[str, Any] = {"name": "x", "uid": 1, "dims": (4, 8), "strides": (8, 1), "data_type": DataType.HALF}
     given[field] = (BEYOND, 1) if isinstance(given.get(field), tuple) else BEYOND
     for value in (given[field], [4] * 10**6):
@@ -88,7 +88,7 @@ def test_options_of_attention_that_count_are_integers(option: str, value: Any) -
         ("seed_type", 3, "a DataType"),
     ],
 )
-def test_options_of_attention_are_what_they_are_annotated_as(option: str, value: Any, needed: str) -> None:
+def test_options_of_attention_have_their_annotated_types(option: str, value: Any, needed: str) -> None:
     with pytest.raises(GraphError, match=needed) as error:
         forward(**{option: value})
     assert option in str(error.value)
@@ -120,7 +120,7 @@ def test_windows_of_pools_are_numbers(window: Any) -> None:
     ],
 )
 @pytest.mark.parametrize("given", ["graph.json", None, (1, 2)])
-def test_invalid_graph_is_refused(entry_point: Callable[[Any], object], given: Any) -> None:
+def test_arguments_that_are_no_graph_are_refused(entry_point: Callable[[Any], object], given: Any) -> None:
     with pytest.raises(GraphError, match=r"not-a-graph: .* is no Graph"):
         entry_point(given)
 

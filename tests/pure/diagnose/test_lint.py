@@ -1,4 +1,4 @@
-"""Tests of lint: one graph for each finding, and no finding for sound graphs."""
+"""Layouts that are legal but probably unintended: one graph for each finding, and no findings for good graphs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def output(strides: tuple[int, ...], dims: tuple[int, ...] = (1, 64, 64)) -> Gra
     return g.graph()
 
 
-def test_stride_of_a_matmul() -> None:
+def test_stride_of_a_matmul_is_slow() -> None:
     assert found(matmul(strides=(64 * 68, 68, 1))) == [("stride-not-16-bytes", "a", "slow")]
     assert found(matmul(strides=(64 * 72, 72, 1))) == []
 
@@ -55,20 +55,20 @@ def test_stride_of_attention_that_cudnn_refuses_is_not() -> None:
     assert {severity for _, _, severity in found(sdpa(head_dim=20))} == {"slow"}
 
 
-def test_no_dense_dim() -> None:
+def test_no_dense_dim_is_slow() -> None:
     assert found(matmul(strides=(64 * 128, 128, 2))) == [("no-dense-dim", "a", "slow")]
     spread = {"q": (64 * 256, 128, 256, 2)}
     assert found(sdpa(layout=spread)) == [("no-dense-dim", "q", "dangerous")]
     assert found(matmul(strides=(4096, 1, 64))) == [], "a transposed matrix is dense"
 
 
-def test_alignment() -> None:
+def test_alignment_is_checked() -> None:
     assert found(matmul(alignment=8)) == [("alignment-below-16", "a", "slow")]
     assert found(matmul(alignment=32)) == []
 
 
 @pytest.mark.parametrize("strides", [(4096, 0, 1), (4096, 32, 1), (4096, 1, 1)])
-def test_overlapping_output(strides: tuple[int, ...]) -> None:
+def test_overlapping_output_is_dangerous(strides: tuple[int, ...]) -> None:
     assert found(output(strides)) == [("overlapping-strides", "y", "dangerous")]
 
 
@@ -76,7 +76,7 @@ def test_overlapping_output(strides: tuple[int, ...]) -> None:
     ("strides", "dims"),
     [((4096, 64, 1), (1, 64, 64)), ((4096, 1, 64), (1, 64, 64)), ((0, 64, 1), (1, 64, 64)), ((9, 2, 3), (1, 3, 2))],
 )
-def test_output_that_does_not_overlap(strides: tuple[int, ...], dims: tuple[int, ...]) -> None:
+def test_output_that_does_not_overlap_has_no_finding(strides: tuple[int, ...], dims: tuple[int, ...]) -> None:
     assert found(output(strides, dims)) == []
 
 
@@ -94,13 +94,13 @@ def attention_by_hand(*, keys: tuple[int, ...], scores: DataType) -> Graph:
 TRANSPOSED, PLAIN = (4096, 4096, 1, 64), (4096, 4096, 64, 1)
 
 
-def test_keys_that_fit_by_coincidence() -> None:
+def test_keys_that_match_by_coincidence_are_found() -> None:
     assert found(attention_by_hand(keys=PLAIN, scores=FLOAT)) == [("keys-not-transposed", "k", "suspicious")]
     assert found(attention_by_hand(keys=TRANSPOSED, scores=FLOAT)) == []
     assert found(sdpa(seq_kv=64)) == [], "K^T as it should be"
 
 
-def test_softmax_of_narrow_scores() -> None:
+def test_softmax_of_narrow_scores_is_found() -> None:
     assert found(attention_by_hand(keys=TRANSPOSED, scores=HALF)) == [("softmax-in-16-bits", "s", "suspicious")]
 
 
@@ -111,7 +111,7 @@ def test_the_worst_comes_first() -> None:
     assert [finding.severity for finding in lint(both)] == ["suspicious", "suspicious"]
 
 
-def test_texts_of_a_finding() -> None:
+def test_text_of_a_finding_names_the_tensor() -> None:
     finding = Finding("code", "a", "slow", "a is odd", "so it is", "make it even")
     assert str(finding) == "slow: a is odd (code); make it even"
 

@@ -24,17 +24,17 @@ ANSWER = {"S": True, "-": False, "?": None}
 
 
 def span(truth: str) -> Since:
-    """Bisect versions that answer as the letters indicate, oldest first."""
+    """Bisect versions with answers given as letters, oldest first."""
     versions = tuple(f"9.{number}.0" for number in range(len(truth)))
     of = dict(zip(versions, truth, strict=True))
-    asked: dict[str, Cell] = {}
+    answers: dict[str, Cell] = {}
 
     def supports(version: str) -> bool | None:
-        asked[version] = LETTERS[of[version]]
+        answers[version] = LETTERS[of[version]]
         return ANSWER[of[version]]
 
     _bisect(list(versions), supports)
-    return Since("g", "sm90", versions, {one: asked[one] for one in versions if one in asked})
+    return Since("g", "sm90", versions, {one: answers[one] for one in versions if one in answers})
 
 
 @pytest.mark.parametrize(("begin", "end"), [(begin, end) for end in range(1, 13) for begin in range(end)])
@@ -55,13 +55,13 @@ def test_versions_that_cannot_judge_are_passed_over() -> None:
         assert found.last == f"9.{truth.rindex('S')}.0", truth
 
 
-def test_an_edge_costs_few_questions() -> None:
+def test_an_edge_needs_few_queries() -> None:
     assert len(span("-" * 700 + "S" * 324).asked) <= 12
     assert len(span("S" * 64).asked) == 2
     assert len(span("-" * 64).asked) == 64
 
 
-def test_an_answer_that_contradicts_is_reported() -> None:
+def test_a_contradictory_answer_is_reported() -> None:
     versions = ("9.0.0", "9.1.0", "9.2.0", "9.3.0")
     found = Since("g", "sm90", versions, dict(zip(versions, map(LETTERS.get, "S-S-"), strict=True)))  # type: ignore[arg-type]
     assert (found.first, found.last, found.first_after) == ("9.0.0", "9.2.0", "9.3.0")
@@ -85,7 +85,7 @@ def test_exit_code_of_a_span(truth: str, code: int) -> None:
         ("?-", "supported by none of the 1 versions that could judge\n", (), ()),
     ],
 )
-def test_what_could_not_be_judged_is_not_counted_as_a_refusal(
+def test_unjudged_cells_are_not_counted_as_refusals(
     truth: str, says: str, before: tuple[str, ...], after: tuple[str, ...]
 ) -> None:
     versions = tuple(f"9.{number}.0" for number in range(len(truth)))
@@ -95,7 +95,7 @@ def test_what_could_not_be_judged_is_not_counted_as_a_refusal(
     assert (found.to_dict()["open_before"], found.to_dict()["open_after"]) == (list(before), list(after))
 
 
-def test_what_was_not_queried_is_named() -> None:
+def test_cells_that_were_not_judged_are_named() -> None:
     text = table_text(render_since(span("SSSSS")))
     assert "not judged: 9.1.0, 9.2.0, 9.3.0" in text
     assert "support may be older" in text
@@ -113,7 +113,7 @@ def test_matrix_returns_from_json() -> None:
 
 
 @pytest.mark.parametrize(("key", "value"), [("schema", "other"), ("version", 2), ("cells", [{"graph": "g"}])])
-def test_invalid_matrix_is_refused(key: str, value: object) -> None:
+def test_an_invalid_matrix_is_refused(key: str, value: object) -> None:
     with pytest.raises(UsageError, match="matrix-schema"):
         Matrix.from_dict(grid("S").to_dict() | {key: value})
 
@@ -137,7 +137,7 @@ def test_table_has_a_letter_for_each_version_and_each_cause_once() -> None:
     assert any(line.startswith("!3") and "SIGSEGV" in line for line in lines)
 
 
-def test_a_narrow_table_still_reports_its_versions_and_targets() -> None:
+def test_a_narrow_table_still_shows_its_versions_and_targets() -> None:
     whole = grid("S" * 14)
     lines = table_text(render_matrix(whole), width=80).splitlines()
     heads = [number for number, line in enumerate(lines) if line.startswith("target")]

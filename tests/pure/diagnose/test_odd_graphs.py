@@ -1,4 +1,4 @@
-"""Tests of code that reads graphs without cuDNN, on unusual graphs."""
+"""Checks without cuDNN of unusual graphs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def block_scaled() -> Graph:
 
 
 def of_rank(rank: int) -> Graph:
-    """Return fused attention and a convolution with tensors of the given rank."""
+    """Return fused attention and a convolution with tensors of the same number of dims."""
     dims = (2,) * rank
     made = {name: tensor(name, *dims) for name in "qkvoxwy"}
     attention = Operation(DescriptorType.OPERATION_SDPA_FWD, "sdpa", {name: made[name] for name in "qkvo"})
@@ -50,14 +50,14 @@ def of_rank(rank: int) -> Graph:
 
 
 def at_the_end() -> Graph:
-    """Return a matmul with tensors of the largest possible uids."""
+    """Return a matmul with tensors of the largest uids."""
     g = GraphBuilder("largest uids", first_uid=LARGEST - 2)
     g.matmul(g.tensor("a", (1, 8, 8)), g.tensor("b", (1, 8, 8)), name="c", virtual=False)
     return g.graph()
 
 
-def looks(graph: Graph) -> list[Change]:
-    """Run everything that needs no cuDNN, and return the changes; nothing may fail."""
+def run_checks(graph: Graph) -> list[Change]:
+    """Run all checks that need no cuDNN, and return the changes; none may fail."""
     with collecting() as failed:
         assert not any(finding.code == "lint-failed" for finding in lint(graph))
         find_known_issues(graph, 90, (9, 19, 0))
@@ -68,14 +68,14 @@ def looks(graph: Graph) -> list[Change]:
 
 
 @pytest.mark.parametrize("graph", [block_scaled(), at_the_end(), *map(of_rank, range(1, 9))], ids=lambda one: one.name)
-def test_looks_at_odd_graphs_do_not_fail(graph: Graph) -> None:
-    looks(graph)
+def test_checks_of_odd_graphs_do_not_fail(graph: Graph) -> None:
+    run_checks(graph)
 
 
-def test_no_change_names_a_tensor_or_accepts_a_uid_that_is_not_the_graphs() -> None:
+def test_no_change_names_a_tensor_or_uid_outside_the_graph() -> None:
     graph = at_the_end()
     names, uids = {one.name for one in graph.tensors}, {one.uid for one in graph.tensors}
-    found = looks(graph)
+    found = run_checks(graph)
     added = [one for change in found for graph in change.graphs for one in graph.tensors if one.uid not in uids]
     assert {one.name for one in added} == {"c_f32"}
     assert {one.uid for one in added} == {1}
@@ -83,7 +83,7 @@ def test_no_change_names_a_tensor_or_accepts_a_uid_that_is_not_the_graphs() -> N
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_looks_at_random_graphs_do_not_fail(seed: int) -> None:
+def test_checks_of_random_graphs_do_not_fail(seed: int) -> None:
     made = mutants(random.Random(seed))
     counted = 0
     while counted < 30:
@@ -93,7 +93,7 @@ def test_looks_at_random_graphs_do_not_fail(seed: int) -> None:
         counted += 1
         if len(graph.ops) < 25:
             names = {one.name for one in graph.tensors}
-            assert all(set(change.tensors) <= names for change in looks(graph))
+            assert all(set(change.tensors) <= names for change in run_checks(graph))
 
 
 def test_axes_that_a_tensor_does_not_have_belong_to_no_class() -> None:
@@ -102,7 +102,7 @@ def test_axes_that_a_tensor_does_not_have_belong_to_no_class() -> None:
     x, y = graph.tensor("x"), graph.tensor("y")
     assert set(classes) >= {(x.uid, 0), (x.uid, 2), (y.uid, 1)}
     assert (y.uid, 2) not in classes
-    assert classes[x.uid, 2].fixed  # its partner is missing, so no one knows what it changes with
+    assert classes[x.uid, 2].fixed  # its partner is missing, so its class of axes is unknown
     assert head_dims(of_rank(2)).d is None
     assert as_composite(Graph((of_rank(3).ops[0],))) is None
 
@@ -116,18 +116,18 @@ def test_responses_of_odd_convolutions_are_not_known() -> None:
     assert response_dims(convolution()) == (1, 16, 4, 4)
 
 
-def test_operations_of_one_name_are_distinguished() -> None:
-    """Of two operations with the same name, the change leaves out the named one."""
+def test_operations_with_one_name_are_distinguished() -> None:
+    """For two operations with the same name, the change removes only the one it names."""
     x, y, z, bias = (tensor(name, 4, 8, virtual=name == "y") for name in ("x", "y", "z", "bias"))
     first = relu(x, y, "same")
     second = Pointwise(name="same", mode=PointwiseMode.ADD, x=y, b=bias, y=z)
-    found = [change for change in looks(Graph((first, second))) if change.kind == "drop_bias"]
+    found = [change for change in run_checks(Graph((first, second))) if change.kind == "drop_bias"]
     assert [change.title for change in found] == ["without the bias bias"]
     assert [op.verb() for op in found[0].graph.ops] == ["relu_fwd"]
 
 
-def test_bounds_that_are_not_numbers_of_columns() -> None:
-    """A graph may have an infinite bound by value; it is read as unknown."""
+def test_bounds_that_are_no_numbers_of_columns_are_unknown() -> None:
+    """A graph may have an infinite bound by value; it is read as an unknown one."""
     graph = sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, right_bound=3, left_bound=5, causal=False)
     bound = next(one for one in graph.tensors if one.by_value and one.value == 3)
     endless = {bound.uid: dataclasses.replace(bound, value=float("inf"))}
@@ -136,7 +136,7 @@ def test_bounds_that_are_not_numbers_of_columns() -> None:
     assert use.problem.right_bound == 1
 
 
-# what fails nevertheless
+# failures inside the checks
 
 
 def failing(*_: object) -> Iterator[object]:
@@ -147,7 +147,7 @@ def failing(*_: object) -> Iterator[object]:
 LINE = "of this package failed with KeyError ((3, 2)): please report it"
 
 
-def test_what_fails_is_reported_once_and_the_rest_goes_on() -> None:
+def test_a_failure_is_reported_once_and_the_rest_continues() -> None:
     with collecting() as lines:
         assert run_guarded("the rule x", 7, failing) != 7  # a generator fails when it is read
         assert list(iterate_guarded("the change y", failing)) == []
@@ -156,14 +156,14 @@ def test_what_fails_is_reported_once_and_the_rest_goes_on() -> None:
     assert lines == [f"the change y {LINE}", "the rule z of this package failed with KeyError ('no'): please report it"]
 
 
-def test_what_no_one_collects_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_uncollected_failures_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         notify("one line")
     assert caplog.messages == ["one line"]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, TimeoutError, BlockingIOError])
-def test_interruptions_and_limits_pass(error: type[BaseException]) -> None:
+def test_interruptions_and_limits_propagate(error: type[BaseException]) -> None:
     def interrupted() -> None:
         raise error
 
@@ -171,7 +171,7 @@ def test_interruptions_and_limits_pass(error: type[BaseException]) -> None:
         run_guarded("the rule x", None, interrupted)
 
 
-def test_a_failing_change_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_change_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = OPERATIONS["padded matmul"]()
     before = [change.title for change in changes(graph) if change.kind != "scale"]
     monkeypatch.setitem(CHANGES, "scale", failing)
@@ -180,7 +180,7 @@ def test_a_failing_change_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> 
     assert lines == [f"the change scale {LINE}"]
 
 
-def test_a_failing_condition_leaves_the_other_known_issues(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_condition_does_not_stop_the_other_known_issues(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, stats=True)
     before = find_known_issues(graph, 90, (9, 10, 0))
     assert len(before) > 0
@@ -193,7 +193,7 @@ def test_a_failing_condition_leaves_the_other_known_issues(monkeypatch: pytest.M
     assert lines == [f"the condition {code} {LINE}"]
 
 
-def test_a_failing_look_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_check_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     module = sys.modules["cudnn_backend_py.diagnose.linting"]  # the package's attribute is the function
     monkeypatch.setattr(module, "_LOOKS", (failing, *module._LOOKS))
     found = lint(Graph((Matmul(name="c", a=tensor("a", 8, 8, alignment=4), b=tensor("b", 8, 8), c=tensor("c", 8, 8)),)))
@@ -217,7 +217,7 @@ def test_a_softmax_is_written_out_with_uids_that_are_free() -> None:
     assert sorted(one.uid for one in made.tensors)[:6] == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_graph_that_only_makes_a_bias_has_nothing_left_without_it() -> None:
+def test_a_graph_that_only_makes_a_bias_is_empty_without_it() -> None:
     g = GraphBuilder("bias alone", io_type=DataType.HALF)
     s = g.matmul(g.tensor("a", (1, 8, 8)), g.tensor("b", (1, 8, 8)))
     g.pointwise(PointwiseMode.RELU_FWD, s, name="dbias", virtual=False)

@@ -1,4 +1,4 @@
-"""Tests of the HTML page and fragments: one file, escaped, drawn, reproducible. Loads no library."""
+"""The HTML page and the fragments: one file, escaped, drawn, reproducible. Loads no library."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OUTSIDE = ("src", "srcset", "action", "formaction", "data", "poster", "backgroun
 
 
 class Read(HTMLParser):
-    """Reads a page; fails on unbalanced tags, and collects elements and text."""
+    """Parser of a page; fails on unmatched tags, and collects elements and text."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ def read(text: str) -> Read:
 
 
 def rectangles(svg: str) -> Iterator[tuple[float, float, float, float]]:
-    """Yield the boxes of a drawing, with tensors joined to their operation."""
+    """Yield the boxes of a drawing; a tensor attached to its operation is joined with it."""
     for item in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}rect"):
         x, y, width, height = (float(item.attrib[name]) for name in ("x", "y", "width", "height"))
         yield x, y, x + width, y + height
@@ -75,7 +75,7 @@ def test_page_is_the_same_every_time(text: str) -> None:
     assert render_page(**report()) == text
 
 
-def test_page_requests_nothing_outside(read: Read) -> None:
+def test_page_requests_no_other_file(read: Read) -> None:
     for tag, given in read.elements:
         assert not any(name in given or name.startswith("on") for name in OUTSIDE for name in (name,) if name in given)
         assert not [name for name in given if name.startswith("on")], (tag, given)
@@ -121,7 +121,7 @@ def test_fragment_of_a_matrix_has_a_letter_for_every_answer() -> None:
     assert any("a multiple of 8 is needed" in given["title"] for given in letters)
 
 
-def test_page_shows_cause_texts_stages_and_known_issue(read: Read) -> None:
+def test_page_shows_cause_reasons_stages_and_known_issue(read: Read) -> None:
     assert "tensor 's' is in order F16x16, NONE is needed" in read.text
     assert "no <b>such</b> pattern at: a && b" in read.text
     assert "Known issue:" in read.text
@@ -130,7 +130,7 @@ def test_page_shows_cause_texts_stages_and_known_issue(read: Read) -> None:
     assert "2 not supported" in " ".join(read.text.split())
 
 
-def test_verdicts_of_one_graph_are_next_to_each_other(read: Read) -> None:
+def test_verdicts_of_one_graph_are_grouped(read: Read) -> None:
     assert [given["id"] for tag, given in read.elements if tag == "article"] == ["v1", "v3", "v2", "v4"]
     links = [given["href"] for tag, given in read.elements if tag == "a" and given["href"].startswith("#v")]
     assert links[1:] == ["#v1", "#v3", "#v2", "#v4"]
@@ -165,14 +165,14 @@ def test_remedies_must_be_as_many_as_verdicts() -> None:
         render_page(report()["verdicts"], remedies=[[]])
 
 
-def test_page_of_nothing_and_of_a_matrix_alone() -> None:
+def test_page_is_written_for_nothing_and_for_a_matrix_alone() -> None:
     assert "nothing was queried" in Read(render_page([])).text
     alone = Read(render_page([], matrix=small_matrix("a")))
     assert "What cuDNN says, and why: 1 graph, 5 cuDNN versions" in alone.text
     assert len([tag for tag, given in alone.elements if tag == "button" and "cell" in given.get("class", "")]) == 14
 
 
-def test_cells_state_their_answer_and_leave_focus_to_the_script(read: Read) -> None:
+def test_cells_show_their_answer_and_leave_focus_to_the_script(read: Read) -> None:
     cells = [given for tag, given in read.elements if tag == "button" and "cell" in given.get("class", "").split()]
     assert {given["tabindex"] for given in cells} == {"-1"}
     assert {given["aria-label"] for given in cells} == {outcome.value for outcome in Outcome}
@@ -193,7 +193,7 @@ def test_boxes_of_a_drawing_do_not_overlap(name: str) -> None:
                 assert apart, (name, boxes[index], other)
 
 
-def test_drawing_goes_from_top_to_bottom_and_shows_what_is_unusual() -> None:
+def test_drawing_is_laid_out_from_top_to_bottom_and_shows_unusual_fields() -> None:
     marks = ElementTree.fromstring(draw_graph(two_matmuls())).iter("{http://www.w3.org/2000/svg}text")
     height = {item.text: float(item.attrib["y"]) for item in marks}
     assert {"q", "k", "v", "s", "o", "f16[1,10,64]", "order F16x16", "align 2"} <= set(height)
@@ -216,7 +216,7 @@ def test_drawing_marks_the_named_tensor_alone() -> None:
         ("the s and q of others", set()),
     ],
 )
-def test_named_tensors(said: str, names: set[str]) -> None:
+def test_named_tensors_are_found_in_a_text(said: str, names: set[str]) -> None:
     assert named_tensors([said], two_matmuls()) == names
 
 
@@ -228,7 +228,7 @@ def many_operations(count: int) -> Graph:
     return g.graph()
 
 
-def test_drawing_stops_where_it_helps_no_one() -> None:
+def test_drawing_of_a_large_graph_is_left_out() -> None:
     assert draw_graph(many_operations(MAX_OPERATIONS))
     assert draw_graph(many_operations(MAX_OPERATIONS + 1)) == ""
 
@@ -241,7 +241,7 @@ def test_drawing_of_hostile_names_is_xml() -> None:
     assert "<x>" * 11 + "…" in texts
 
 
-def test_drawing_as_a_file_is_self_contained_whatever_names_hold() -> None:
+def test_drawing_as_a_file_is_complete_with_any_names() -> None:
     g = GraphBuilder("a\x00\x1b[31m\u202e")
     g.pointwise(PointwiseMode.RELU_FWD, g.tensor("<x>\x07", (1, 8, 8)), name="\ufffe</style>", virtual=False)
     file = ElementTree.fromstring(draw_file(g.graph()))

@@ -1,4 +1,4 @@
-"""Tests of the table of cuDNN's phrases: every row has a meaning, also for real reasons."""
+"""The table of cuDNN's phrases: every row has an effect, and the meaning of rows for real reasons."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from cudnn_backend_py.rewrite.changes import KINDS
 S = "CUDNN_STATUS_NOT_SUPPORTED"
 
 
-def test_rows_name_rules_and_kinds_of_change_that_are_there() -> None:
+def test_rows_name_existing_rules_and_kinds_of_change() -> None:
     assert options_refused  # its module registers rules too
     assert {phrase.rule for phrase in PHRASES if phrase.rule} == set(WORD_RULES)
     assert {kind for phrase in PHRASES for kind in phrase.kinds} <= set(KINDS)
 
 
-def test_every_row_reports_something_once() -> None:
+def test_every_row_has_an_effect_and_is_unique() -> None:
     for phrase in PHRASES:
         re.compile(phrase.pattern)
         known = bool(phrase.rule or phrase.kinds), phrase.vague, bool(phrase.needs)
@@ -37,7 +37,7 @@ def test_every_row_reports_something_once() -> None:
     assert len({phrase.pattern for phrase in PHRASES}) == len(PHRASES)
 
 
-def test_what_is_queried_of_the_device_is_named_by_texts_that_are_not_pattern() -> None:
+def test_device_queries_are_recognized_without_patterns() -> None:
     assert all(re.escape(words).replace("\\ ", " ") == words for words in NEEDS_DEVICE)
 
 
@@ -64,12 +64,12 @@ def test_what_is_queried_of_the_device_is_named_by_texts_that_are_not_pattern() 
         (f"{S}_RUNTIME: nothing known", (), ()),
     ],
 )
-def test_rules_and_changes_of_a_reason(reason: str, rules: tuple[str, ...], kinds: tuple[str, ...]) -> None:
+def test_a_reason_selects_its_rules_and_changes(reason: str, rules: tuple[str, ...], kinds: tuple[str, ...]) -> None:
     assert rules_for(reason) == rules
     assert kinds_for(reason) == kinds
 
 
-def test_what_reports_nothing_about_the_graph() -> None:
+def test_texts_without_information_about_the_graph_are_recognized() -> None:
     assert is_vague("the chosen engine does not support sm_80")
     assert is_vague("Engine config with global index -1 was given")
     assert not is_vague("Embedding dim per head for K is not a multiple of 8")
@@ -85,7 +85,7 @@ def test_what_reports_nothing_about_the_graph() -> None:
         ("Only 2 sq broadcasted vectors are supported on SM80", 100, True),
         ("Only 2 sq broadcasted vectors are supported on SM80", 80, False),
         ("Only 2 sq broadcasted vectors are supported on SM80", 120, False),  # runs kernels of sm_8x
-        ("Block mask is only supported on Blackwell and Rubin", 80, False),  # says what is needed
+        ("Block mask is only supported on Blackwell and Rubin", 80, False),  # has the requirement in its text
         ("Flash Attention with ragged offset can only be run with sm_90 instructions", 89, False),
         ("Backward activations are not supported in Ampere implementation", 90, True),
         ("SM100/SM107 version does not support seed tensor of data type != int64", 103, False),
@@ -93,7 +93,7 @@ def test_what_reports_nothing_about_the_graph() -> None:
         ("Embedding dim per head is not a multiple of 8 at: target == SM80", 90, False),
     ],
 )
-def test_kernels_of_other_architectures(text: str, sm: int, other: bool) -> None:
+def test_kernels_of_other_architectures_are_recognized(text: str, sm: int, other: bool) -> None:
     assert is_about_other_architecture(text, sm) is other
 
 

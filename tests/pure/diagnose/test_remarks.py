@@ -1,4 +1,4 @@
-"""Known issues and remarks of supported graphs must appear with the answer in tables, JSON, JUnit and pages."""
+"""Known issues and remarks of supported graphs are reported with the answer: in tables, JSON, JUnit and pages."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def words(text: str) -> str:
         ((FAULTY, PLAIN, PLAIN, FAULTY), " (sm80, cuDNN 9.19.0; sm90, cuDNN 9.28.0)"),
     ],
 )
-def test_matrix_reports_where_a_known_issue_and_a_remark_hold(cells: tuple[Cell, ...], where: str) -> None:
+def test_matrix_shows_the_cells_of_a_known_issue_and_a_remark(cells: tuple[Cell, ...], where: str) -> None:
     text = words(table_text(render_matrix(answers(*cells))))
     assert f"known issue{where}: wrong sums" in text
     assert f"remark{where}: an old driver" in text
 
 
-def test_what_holds_everywhere_is_reported_once_and_names_no_place() -> None:
+def test_an_issue_of_all_cells_is_reported_once_without_a_place() -> None:
     one = answers(FAULTY, FAULTY, FAULTY, FAULTY)
     two = {("h", *place): cell for (_, *place), cell in one.cells.items()}
     text = words(table_text(render_matrix(Matrix(("g", "h"), TARGETS, VERSIONS, {**one.cells, **two}))))
@@ -55,14 +55,14 @@ def test_what_holds_everywhere_is_reported_once_and_names_no_place() -> None:
     assert text.count("remark: an old driver") == 1
 
 
-def test_cells_keep_them_through_json_and_verdicts_give_them() -> None:
+def test_cells_keep_them_in_json_and_verdicts_contain_them() -> None:
     matrix = answers(FAULTY, PLAIN, PLAIN, PLAIN)
     data = json.loads(json.dumps(matrix.to_dict()))
     assert (data["cells"][0]["hazards"], data["cells"][0]["remarks"]) == (["wrong sums"], ["an old driver"])
     assert Matrix.from_dict(data) == matrix
     for cell in data["cells"]:
         del cell["hazards"], cell["remarks"]
-    assert Matrix.from_dict(data) == answers(PLAIN, PLAIN, PLAIN, PLAIN)  # as earlier versions wrote it
+    assert Matrix.from_dict(data) == answers(PLAIN, PLAIN, PLAIN, PLAIN)  # in the form of earlier versions
     graph = sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64)
     given = verdict(
         graph, hazards=("wrong sums",), environment=("an old driver", DRIVER_STUB), limits=(DEVICELESS_LIMIT,)
@@ -81,7 +81,7 @@ def test_junit_annotations_and_page_of_a_matrix_have_them() -> None:
     assert "engine 1; known issue: wrong sums; an old driver" in render_page((), matrix=matrix)
 
 
-def test_since_and_whatif_state_them() -> None:
+def test_since_and_whatif_report_them() -> None:
     span = Since("g", "sm80", VERSIONS, dict(zip(VERSIONS, (PLAIN, FAULTY), strict=True)))
     assert "known issue (sm80; cuDNN 9.28.0): wrong sums" in words(table_text(render_since(span)))
     graph = sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64)

@@ -1,4 +1,4 @@
-"""Compare docs/schema with written verdicts and matrices."""
+"""docs/schema compared with the verdicts and matrices that the code writes."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_matrix_schema_has_the_keys_that_are_written() -> None:
     assert set(MATRIX["$defs"]["matrix"]["properties"]) == set(small_matrix("a").to_dict())
 
 
-def test_schemas_name_what_the_code_knows() -> None:
+def test_schemas_have_the_names_of_the_code() -> None:
     parts = VERDICT["$defs"]
     assert parts["verdict"]["properties"]["schema"]["const"] == verdicts.SCHEMA
     assert parts["verdict"]["properties"]["version"]["const"] == verdicts.SCHEMA_VERSION

@@ -1,4 +1,4 @@
-"""Tests of the strict file reader: refusals, error codes, cost."""
+"""The strict reader of files: refusals, their codes, and their cost."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ NOT_STRICT: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize("name", NOT_STRICT)
-def test_what_is_not_strict_is_refused_everywhere(name: str, tmp_path: Path) -> None:
+def test_invalid_json_is_refused_everywhere(name: str, tmp_path: Path) -> None:
     text, what = NOT_STRICT[name]
     path = tmp_path / "file.json"
     path.write_text(text, encoding="utf-8")
@@ -62,7 +62,7 @@ def test_what_is_not_strict_is_refused_everywhere(name: str, tmp_path: Path) -> 
     assert what in refused.value.headline
 
 
-def test_what_is_strict_is_read() -> None:
+def test_valid_json_is_read() -> None:
     deepest = "[" * MAX_DEPTH + "]" * MAX_DEPTH
     assert parse_json(deepest, "it", code="x") == json.loads(deepest)
     longest = "1" * MAX_NUMBER
@@ -74,7 +74,7 @@ def test_what_is_strict_is_read() -> None:
 
 
 @pytest.mark.parametrize("kind", ["missing", "folder", "no UTF-8", "too large", "null character"])
-def test_what_cannot_be_read_is_our_error(kind: str, tmp_path: Path) -> None:
+def test_an_unreadable_file_raises_our_error(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "file.json"
     if kind == "folder":
         path.mkdir()
@@ -92,7 +92,7 @@ def test_what_cannot_be_read_is_our_error(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", [True, 1.0, "1", None, [1]])
-def test_a_version_is_the_integer(version: object, tmp_path: Path) -> None:
+def test_a_version_is_an_integer(version: object, tmp_path: Path) -> None:
     with pytest.raises(GraphError, match=r"^graph-json: graph JSON of version "):
         graph_from_json({**json.loads(GRAPH), "version": version})
     record = {"schema": "cudnn-backend-py/plan", "version": version}
@@ -140,7 +140,7 @@ def test_a_chain_of_ragged_offsets_is_refused_after_a_few() -> None:
         graph_from_json({**data, "tensors": [*data["tensors"], *chain]})
 
 
-def test_values_deep_inside_each_other_are_refused_in_python_too() -> None:
+def test_deeply_nested_values_are_refused_in_python_too() -> None:
     data = json.loads(GRAPH)
     value: Any = 1
     for _ in range(5000):
@@ -169,7 +169,7 @@ def test_a_value_has_one_form(value: object, what: str) -> None:
 
 
 @pytest.mark.parametrize("text", ['{"engineId":' + "[" * 5000, '{"engineId": 1e999}', '{"engineId": NaN}'])
-def test_an_engine_config_of_a_log_that_is_none_is_a_reason(text: str) -> None:
+def test_an_invalid_engine_config_of_a_log_is_a_reason(text: str) -> None:
     (refusal,) = read_refusals(text)
     assert refusal.engine is None
     assert refusal.reasons

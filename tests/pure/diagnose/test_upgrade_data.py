@@ -1,4 +1,4 @@
-"""Tests of the comparison of two handmade verdicts on one graph, and its written form."""
+"""Differences between two verdicts on one graph, and their reports; verdicts built by hand."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ OTHER = {
 
 
 @pytest.mark.parametrize("what", OTHER)
-def test_each_thing_that_differs_is_named_both_ways(what: str) -> None:
+def test_each_difference_is_named_in_both_directions(what: str) -> None:
     for pair in ((GOOD, OTHER[what]), (OTHER[what], GOOD)):
         change = Change("g", "h100", *pair)
         assert change.effect is Effect.CHANGED
@@ -49,7 +49,7 @@ def test_each_thing_that_differs_is_named_both_ways(what: str) -> None:
 def test_lists_are_compared_mode_by_mode_and_reported_once() -> None:
     again = replace(PLAN, mode="B", state="supported")
     other, last = replace(again, engine=5), replace(again, engine=5, mode="FALLBACK")
-    for pair, told in (
+    for pair, expected in (
         ((answer(Outcome.SUPPORTED, PLAN, again), answer(Outcome.SUPPORTED, PLAN)), ("B eng2_k40=4", "")),
         (
             (answer(Outcome.SUPPORTED, PLAN, again, other), answer(Outcome.SUPPORTED, PLAN, other, again)),
@@ -61,11 +61,11 @@ def test_lists_are_compared_mode_by_mode_and_reported_once() -> None:
         ),
     ):
         change = Change("g", "h100", *pair)
-        assert [(one.what, one.old, one.new) for one in change.differences] == [("configs", *told)]
+        assert [(one.what, one.old, one.new) for one in change.differences] == [("configs", *expected)]
     assert change.to_dict()["old"]["configs"] == {"A": ["eng2_k40=4"], "B": ["eng5_k40=4"], "FALLBACK": ["eng5_k40=4"]}
 
 
-def test_lists_of_which_no_plan_builds_are_compared() -> None:
+def test_lists_without_a_buildable_plan_are_compared() -> None:
     failed = replace(PLAN, state="build failed", kernels=None)
     old = answer(Outcome.NOT_SUPPORTED, failed)
     new = answer(Outcome.NOT_SUPPORTED, failed, replace(failed, engine=7))
@@ -91,7 +91,7 @@ def test_the_same_code_with_other_knobs_or_workspace_is_not_the_same_plan(
     assert (change.same_code, change.same_plan) == (same_code, same_plan)
 
 
-def test_time_to_build_is_reported_and_is_not_a_difference() -> None:
+def test_time_to_build_is_reported_and_is_no_difference() -> None:
     change = Change("g", "h100", GOOD, answer(Outcome.SUPPORTED, replace(PLAN, build_s=9.0)))
     assert (change.effect, change.to_dict()["new"]["build_s"]) == (Effect.UNCHANGED, 9.0)
 
@@ -102,13 +102,13 @@ def test_code_in_libraries_is_not_called_unchanged() -> None:
     assert (change.effect, change.same_code, change.differences) == (Effect.CODE_NOT_TOLD, None, ())
 
 
-def test_what_could_not_be_judged_does_not_mention_a_change() -> None:
+def test_an_unjudged_graph_is_no_change() -> None:
     lost = answer(Outcome.NOT_JUDGED)
     assert Change("g", "h100", GOOD, lost).effect is Effect.NOT_JUDGED
     assert Upgrade("1", "2", (None, None), (Change("g", "h100", GOOD, lost),)).exit_code == 2
 
 
-def test_refused_by_both_for_another_reason_is_a_change() -> None:
+def test_another_reason_for_a_refusal_is_a_change() -> None:
     one, other = answer(Outcome.NOT_SUPPORTED), answer(Outcome.NOT_SUPPORTED)
     assert Change("g", "h100", one, other).effect is Effect.UNCHANGED
     assert other.cause is not None
@@ -132,13 +132,13 @@ def test_five_percent_and_wrong_numbers_are_flagged(times: Times, named: list[st
     assert change.worse is worse
 
 
-def test_known_issues_that_entered_are_worse_and_those_that_left_are_not() -> None:
+def test_new_known_issues_are_worse_and_removed_ones_are_not() -> None:
     entered, left = Change("g", "h100", GOOD, OTHER["faults"]), Change("g", "h100", OTHER["faults"], GOOD)
     assert entered.faults_entered == left.faults_left == ("wrong there: numbers are wrong",)
     assert (entered.worse, left.worse) == (True, False)
 
 
-def test_what_the_time_was_over_for_is_reported_and_is_not_a_yes() -> None:
+def test_graphs_beyond_the_time_limit_are_reported_and_do_not_pass() -> None:
     same = Change("same", "gpu", GOOD, GOOD)
     found = Upgrade("1", "2", (None, None), (same,), not_asked=("a", "b"), not_timed=("same",))
     assert found.left_out == [
@@ -152,7 +152,7 @@ def test_what_the_time_was_over_for_is_reported_and_is_not_a_yes() -> None:
     assert Upgrade("1", "2", (None, None), (same,)).exit_code == 0
 
 
-def test_text_json_and_junit_report_the_same() -> None:
+def test_text_json_and_junit_have_the_same_content() -> None:
     changes = [Change(what, "h100", GOOD, other) for what, other in OTHER.items()]
     found = Upgrade("9.19.0", "9.28.0", ("9.19.0", None), (*changes, Change("same", "h100", GOOD, GOOD)))
     text = table_text(render_upgrade(found))
@@ -172,8 +172,8 @@ def test_text_json_and_junit_report_the_same() -> None:
     assert found.exit_code == 1
 
 
-def test_a_version_that_is_queried_with_fewer_engines_is_named() -> None:
-    """With a JIT wheel next to a full one, lists differ because of the wheels, not the version."""
+def test_a_version_with_fewer_engines_is_named() -> None:
+    """A JIT wheel compared with a full one: their lists differ, but not because of the version."""
     fewer = replace(OTHER["configs"], limits=("no device", "this library lacks engines"), cudnn="9.27.0")
     one, lost = Change("a", "h100", fewer, replace(GOOD, limits=("no device",))), answer(Outcome.NOT_JUDGED)
     found = Upgrade("9.27.0", "default", (None, None), (one, one, Change("b", "h100", fewer, lost)))
@@ -181,7 +181,7 @@ def test_a_version_that_is_queried_with_fewer_engines_is_named() -> None:
     assert Upgrade("1", "2", (None, None), (Change("a", "h100", fewer, fewer),)).limits == [SPEED_LIMIT]
 
 
-def test_text_names_the_versions_after_names_and_rounds_times() -> None:
+def test_text_shows_the_versions_of_names_and_rounds_times() -> None:
     times = Times(14.08000010997057, None, "right", "right")
     found = Upgrade("9.19", "default", (None, None), (Change("g", "gpu", GOOD, OTHER["workspace"], times),))
     text = table_text(render_upgrade(found))
@@ -189,7 +189,7 @@ def test_text_names_the_versions_after_names_and_rounds_times() -> None:
     assert "run by both: right, 14.1 us -> no time" in text
 
 
-def test_the_record_of_a_gpu_flags_what_its_times_state_and_skips_the_same_code() -> None:
+def test_the_record_of_a_gpu_flags_changed_times_and_skips_the_same_code() -> None:
     data = read_record("upgrade-h200-cudnn-9.28.0.json")
     assert len(data["changes"]) == sum(data["counts"].values()) == 56
     timed = {name: one for name, one in data["changes"].items() if one["times"] is not None}

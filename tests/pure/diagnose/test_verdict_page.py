@@ -1,4 +1,4 @@
-"""Compare docs/verdict.md with the verdict's fields."""
+"""docs/verdict.md compared with the fields of a verdict."""
 
 from __future__ import annotations
 

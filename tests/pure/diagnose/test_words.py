@@ -1,6 +1,6 @@
-"""Tests of the parser of cuDNN's error text, with texts of cuDNN 9.19.0 and 9.28.0 in golden/words/.
+"""The parser of cuDNN's messages: texts in golden/words/ are from cuDNN 9.19.0 and 9.28.0 with described targets.
 
-The name of a file says graph, version, architecture and heuristics mode; ``log-`` is the log block instead of the
+The file name has graph, version, architecture and heuristics mode; ``log-`` is the log block instead of the
 last-error text. ``forum`` is examples/forum_two_matmul.py, ``flash20`` is sdpa_forward with a head dimension of 20.
 """
 
@@ -99,7 +99,7 @@ READ: dict[str, tuple[int, list[Row]]] = {
 
 
 @pytest.mark.parametrize("name", READ)
-def test_last_error_texts(name: str) -> None:
+def test_last_error_texts_are_parsed(name: str) -> None:
     sm, rows = READ[name]
     refusals = read_refusals(TEXTS[name])
     found = []
@@ -113,11 +113,11 @@ def test_last_error_texts(name: str) -> None:
     assert found == rows
 
 
-def test_every_text_is_read_here() -> None:
+def test_every_golden_text_has_a_test() -> None:
     assert {name for name in TEXTS if not name.startswith("log-")} == set(READ)
 
 
-def test_one_refusal_whole() -> None:
+def test_one_refusal_is_parsed_completely() -> None:
     (refusal,) = read_refusals(TEXTS["forum-9.19.0-sm89-A"])
     assert refusal == Refusal(
         engine=0,
@@ -136,7 +136,7 @@ def test_one_refusal_whole() -> None:
     )
 
 
-def test_log_block_with_prefixes() -> None:
+def test_log_block_with_prefixes_is_parsed() -> None:
     """The log indents, starts with a header, counts the stacks and writes ``engineConfig: type=json; val=``."""
     head, refusal = read_refusals(TEXTS["log-forum-9.19.0-sm89-A"])
     assert (head.engine, head.sm, head.knobs) == (None, None, {})
@@ -153,14 +153,14 @@ def test_log_block_with_prefixes() -> None:
     assert [line.split("=")[0].split(":")[0] for line in last[1:]] == ["Time", "Process"]
 
 
-def test_log_block_without_config() -> None:
+def test_log_block_without_config_is_parsed() -> None:
     (refusal,) = read_refusals(TEXTS["log-forum-9.28.0-sm89-A"])
     assert refusal.engine is None
     assert [reason.status for reason in refusal.reasons] == ["", *[f"{S}NOT_SUPPORTED_GRAPH_PATTERN"] * 2]
 
 
 def found_again(line: str, refusals: list[Refusal]) -> bool:
-    """Return whether a line of the text is part of the result."""
+    """Return whether the parsed result contains a line of the text."""
     words = line.strip()
     for refusal in refusals:
         for reason in refusal.reasons:
@@ -183,7 +183,7 @@ def test_no_line_is_lost(name: str) -> None:
 
 @pytest.mark.parametrize("name", READ)
 def test_no_line_is_lost_wherever_the_text_is_cut(name: str) -> None:
-    """cuDNN truncates at the buffer's end: complete lines are read as before, and the rest is kept."""
+    """cuDNN's buffer has a limit: the whole lines before it are read as before, and the rest is kept."""
     text = TEXTS[name][:1400]
     for end in range(len(text) + 1):
         cut = text[:end]
@@ -197,7 +197,7 @@ def test_no_line_is_lost_wherever_the_text_is_cut(name: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "\n", "  \n\n \t\n"])
-def test_no_texts(text: str) -> None:
+def test_texts_without_a_reason_have_none(text: str) -> None:
     assert read_refusals(text) == []
 
 
@@ -239,7 +239,7 @@ def test_no_texts(text: str) -> None:
         ("    === error stack (1/2) ===", []),
     ],
 )
-def test_unusual_lines(text: str, expected: list[Refusal]) -> None:
+def test_unusual_lines_are_parsed(text: str, expected: list[Refusal]) -> None:
     assert read_refusals(text) == expected
 
 
@@ -253,12 +253,12 @@ def test_unusual_lines(text: str, expected: list[Refusal]) -> None:
         ("nothing after at: ", "nothing after", None),
     ],
 )
-def test_statement_and_expression(text: str, statement: str, expression: str | None) -> None:
+def test_statement_and_expression_are_separated(text: str, statement: str, expression: str | None) -> None:
     reason = Reason("", text)
     assert (reason.statement, reason.expression) == (statement, expression)
 
 
-def test_text_of_a_reason() -> None:
+def test_text_of_a_reason_is_complete() -> None:
     assert str(Reason("STATUS", "why")) == "STATUS: why"
     assert str(Reason("", "why")) == "why"
     assert Refusal(None, None).innermost is None

@@ -1,4 +1,4 @@
-"""Graphs that write nothing, and operations with unused results, must be refused and reported by lint."""
+"""A graph without outputs in memory, and operations with unused results: refused, and reported by lint."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_lint_reports_results_that_reach_no_memory() -> None:
 
 
 @pytest.mark.parametrize("name", BUILT)
-def test_natural_graphs_write_all_they_compute(name: str) -> None:
+def test_typical_graphs_write_all_they_compute(name: str) -> None:
     graph = BUILT[name].make()
     check_writes(graph)
     assert [one for one in lint(graph) if one.code == "result-unused"] == []
@@ -54,7 +54,7 @@ def test_natural_graphs_write_all_they_compute(name: str) -> None:
 @pytest.mark.parametrize("form", ["composite", "unified"])
 @pytest.mark.parametrize("stats", [False, True])
 def test_attention_writes_all_it_computes(form: str, stats: bool) -> None:
-    """Kernels also write statistics of rows that are not read."""
+    """Kernels read the statistics of rows even if no operation reads them."""
     options = {"batch": 1, "heads": 2, "seq_q": 128, "head_dim": 64, "implementation": form, "version": (9, 28, 0)}
     for graph in (sdpa_forward(**options, stats=stats), sdpa_backward(**options)):  # type: ignore[arg-type]
         assert [str(one) for one in lint(graph) if one.code in ("result-unused", "graph-writes-nothing")] == []

@@ -1,4 +1,4 @@
-"""Tests of buffer addresses, scalars, and array copies, as far as they need no device."""
+"""Locations of buffers, values of scalars, and conversion of arrays to device memory and back, without a device."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.graphs import tensor
 
 
 class Interface:
-    """An object in device memory with an ``__cuda_array_interface__``, as of a framework."""
+    """An object in device memory with ``__cuda_array_interface__``, as frameworks have."""
 
     def __init__(self, ptr: int, shape: tuple[int, ...], typestr: str, strides: tuple[int, ...] | None = None) -> None:
         self.__cuda_array_interface__: dict[str, Any] = {
@@ -45,7 +45,7 @@ class Interface:
         (Interface(4096, (2,), "<c16"), DeviceBuffer(4096, 32, 128, "<c16")),
     ],
 )
-def test_where_a_buffer_is(source: object, expected: DeviceBuffer) -> None:
+def test_the_location_of_a_buffer_is_read(source: object, expected: DeviceBuffer) -> None:
     assert device_buffer(source, "q") == expected
 
 
@@ -81,7 +81,7 @@ def test_dlpack_is_read_while_its_capsule_lives() -> None:
         ),
     ],
 )
-def test_what_is_not_a_device_buffer(source: object, message: str) -> None:
+def test_other_objects_are_no_device_buffers(source: object, message: str) -> None:
     with pytest.raises(UsageError) as raised:
         device_buffer(source, "q")
     assert str(raised.value) == message
@@ -101,7 +101,7 @@ HALF = tensor("q", 4, 8, data_type=DataType.HALF, strides=(16, 1))
         (tensor("a", 8, alignment=2), DeviceBuffer(4098, 32, 32)),
     ],
 )
-def test_buffers_that_fit(described: Tensor, buffer: DeviceBuffer) -> None:
+def test_matching_buffers_are_accepted(described: Tensor, buffer: DeviceBuffer) -> None:
     check_buffer(described, buffer)
 
 
@@ -138,7 +138,7 @@ def test_buffers_that_fit(described: Tensor, buffer: DeviceBuffer) -> None:
         ),
     ],
 )
-def test_buffers_that_do_not_fit(described: Tensor, buffer: DeviceBuffer, message: str) -> None:
+def test_buffers_that_do_not_match_are_refused(described: Tensor, buffer: DeviceBuffer, message: str) -> None:
     with pytest.raises(UsageError) as raised:
         check_buffer(described, buffer)
     assert str(raised.value) == message
@@ -168,7 +168,7 @@ def scalar(data_type: DataType) -> Tensor:
         (DataType.INT8, -128, np.int8),
     ],
 )
-def test_scalars(data_type: DataType, value: Any, dtype: type[Any]) -> None:
+def test_scalars_are_encoded(data_type: DataType, value: Any, dtype: type[Any]) -> None:
     made = scalar_array(scalar(data_type), value)
     assert (made.dtype, made.size, made.flags.c_contiguous) == (np.dtype(dtype), 1, True)
     with np.errstate(over="ignore"):
@@ -212,7 +212,7 @@ def test_a_bfloat16_scalar_is_its_bits(value: Any, bits: int) -> None:
         (DataType.INT8, 300, "by-value-type: by-value tensor 'c' is INT8, which cannot hold 300"),
     ],
 )
-def test_scalars_that_do_not_fit(data_type: DataType, value: Any, message: str) -> None:
+def test_scalars_that_do_not_match_are_refused(data_type: DataType, value: Any, message: str) -> None:
     with pytest.raises(UsageError) as raised:
         scalar_array(scalar(data_type), value)
     assert str(raised.value) == message
@@ -231,7 +231,7 @@ LAYOUTS = {
 
 @pytest.mark.parametrize("name", LAYOUTS)
 @pytest.mark.parametrize("arrange", [np.ascontiguousarray, np.asfortranarray, lambda a: a[::-1][::-1]])
-def test_arrays_there_and_back(name: str, arrange: Callable[[Any], Any]) -> None:
+def test_arrays_are_encoded_and_decoded(name: str, arrange: Callable[[Any], Any]) -> None:
     described = LAYOUTS[name]
     size = int(np.prod(described.dims))
     array = arrange(np.arange(1, size + 1, dtype=np.float32).reshape(described.dims))
@@ -306,7 +306,7 @@ def test_bytes_of_an_array_are_those_of_the_tensor(data_type: DataType, dtype: t
         ),
     ],
 )
-def test_arrays_that_do_not_fit(described: Tensor, array: Any, message: str) -> None:
+def test_arrays_that_do_not_match_are_refused(described: Tensor, array: Any, message: str) -> None:
     with pytest.raises(UsageError) as raised:
         _to_memory_image(described, array)
     assert str(raised.value) == message

@@ -1,4 +1,4 @@
-"""Tests of the pool of plans without a GPU: evictions, their time, and background builds."""
+"""The pool of plans without a GPU: which plans are evicted, when, and where plans are built."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cudnn_backend_py.execution.plan_pool import PlanPool, Slot
 
 
 class Fake:
-    """A plan for a pool; `gone` collects the names of destroyed plans."""
+    """A plan for the pool; `gone` collects the names of destroyed ones."""
 
     def __init__(self, name: str, gone: list[str]) -> None:
         self.name, self._gone = name, gone
@@ -26,7 +26,7 @@ class Fake:
 
 
 class Driver:
-    """Simulated streams."""
+    """A driver with the streams of an imaginary GPU."""
 
     def __init__(self) -> None:
         self.capturing: set[int] = set()
@@ -74,14 +74,14 @@ def put(pool: PlanPool, gone: list[str], *names: str) -> list[Slot]:
     return [pool.get_or_build(name, lambda name=name: Fake(name, gone)) for name in names]  # type: ignore[misc]
 
 
-def test_a_plan_is_made_once(pool: PlanPool, gone: list[str]) -> None:
+def test_a_plan_is_built_once(pool: PlanPool, gone: list[str]) -> None:
     first, again = put(pool, gone, "a", "a")
     assert first is again
     assert pool.find("a") is first
     assert pool.find("b") is None
 
 
-def test_threads_that_request_one_plan_make_it_once(pool: PlanPool, gone: list[str]) -> None:
+def test_threads_that_request_one_plan_build_it_once(pool: PlanPool, gone: list[str]) -> None:
     started, found, made = threading.Event(), [], []
 
     def make() -> Fake:
@@ -99,7 +99,7 @@ def test_threads_that_request_one_plan_make_it_once(pool: PlanPool, gone: list[s
     assert len({id(held) for held in found}) == 1
 
 
-def test_the_least_recently_used_is_dropped(pool: PlanPool, gone: list[str]) -> None:
+def test_the_least_recently_used_plan_is_evicted(pool: PlanPool, gone: list[str]) -> None:
     a, b = put(pool, gone, "a", "b")
     a.used = pool.now
     b.used = pool.now - 1
@@ -110,7 +110,7 @@ def test_the_least_recently_used_is_dropped(pool: PlanPool, gone: list[str]) -> 
     assert a.plan is not None
 
 
-def test_a_plan_that_was_evicted_is_made_again(pool: PlanPool, gone: list[str]) -> None:
+def test_an_evicted_plan_is_built_again(pool: PlanPool, gone: list[str]) -> None:
     [a] = put(pool, gone, "a")
     put(pool, gone, "b", "c")
     [again] = put(pool, gone, "a")
@@ -118,7 +118,7 @@ def test_a_plan_that_was_evicted_is_made_again(pool: PlanPool, gone: list[str]) 
     assert again.plan.name == "a"
 
 
-def test_a_plan_stays_until_its_streams_are_past_it(pool: PlanPool, driver: Driver, gone: list[str]) -> None:
+def test_a_plan_stays_until_its_streams_have_finished(pool: PlanPool, driver: Driver, gone: list[str]) -> None:
     driver.is_done = False
     put(pool, gone, "a", "b", "c")
     assert gone == []
@@ -132,13 +132,13 @@ def test_a_plan_stays_while_a_thread_is_about_to_call_it(pool: PlanPool, driver:
     [a] = put(pool, gone, "a")
     about_to_call = a.plan
     put(pool, gone, "b", "c")
-    assert (gone, driver.fences) == ([], 0)  # its streams are queried when no launch can follow
+    assert (gone, driver.fences) == ([], 0)  # its streams are checked when no launch can follow
     del about_to_call
     put(pool, gone, "d")
     assert sorted(gone) == ["a", "b"]
 
 
-def test_a_stream_that_is_captured_is_left_alone(pool: PlanPool, driver: Driver, gone: list[str]) -> None:
+def test_a_captured_stream_is_not_queried(pool: PlanPool, driver: Driver, gone: list[str]) -> None:
     driver.capturing = {7}
     put(pool, gone, "a", "b", "c")
     assert (gone, driver.fences) == ([], 0)
@@ -147,7 +147,7 @@ def test_a_stream_that_is_captured_is_left_alone(pool: PlanPool, driver: Driver,
     assert sorted(gone) == ["a", "b"]
 
 
-def test_a_plan_of_a_cuda_graph_never_is_dropped(pool: PlanPool, gone: list[str]) -> None:
+def test_a_plan_of_a_cuda_graph_is_never_evicted(pool: PlanPool, gone: list[str]) -> None:
     [a] = put(pool, gone, "a")
     a.plan.captured = True
     put(pool, gone, "b", "c", "d", "e")
@@ -157,7 +157,7 @@ def test_a_plan_of_a_cuda_graph_never_is_dropped(pool: PlanPool, gone: list[str]
     assert len(pool) == 3
 
 
-def test_clearing_lets_all_go(pool: PlanPool, gone: list[str]) -> None:
+def test_clearing_evicts_all_plans(pool: PlanPool, gone: list[str]) -> None:
     a, _ = put(pool, gone, "a", "b")
     a.plan.captured = True
     pool.clear()
@@ -165,7 +165,7 @@ def test_clearing_lets_all_go(pool: PlanPool, gone: list[str]) -> None:
     assert len(pool) == 0
 
 
-def test_nothing_is_built_in_a_capture_but_what_is_there_is_found(
+def test_no_plan_is_built_in_a_capture_but_existing_ones_are_found(
     pool: PlanPool, driver: Driver, gone: list[str]
 ) -> None:
     [a] = put(pool, gone, "a")
@@ -177,7 +177,7 @@ def test_nothing_is_built_in_a_capture_but_what_is_there_is_found(
     assert pool.get_or_build("b", lambda: Fake("b", gone), 4).plan.name == "b"
 
 
-def test_a_plan_is_made_in_the_background(pool: PlanPool, gone: list[str]) -> None:
+def test_a_plan_is_built_in_the_background(pool: PlanPool, gone: list[str]) -> None:
     threads = []
 
     def make() -> Fake:
@@ -195,7 +195,7 @@ def test_a_plan_is_made_in_the_background(pool: PlanPool, gone: list[str]) -> No
     assert len(threads) == 1
 
 
-def test_what_cannot_be_made_in_the_background_is_not_tried_again(pool: PlanPool, gone: list[str]) -> None:
+def test_a_failed_background_build_is_not_repeated(pool: PlanPool, gone: list[str]) -> None:
     tries = []
 
     def fail() -> Fake:
@@ -206,7 +206,7 @@ def test_what_cannot_be_made_in_the_background_is_not_tried_again(pool: PlanPool
         pool.build_soon("a", fail, 0)
         assert pool.wait(5)
     assert (len(tries), pool.find("a")) == (1, None)
-    pool.build_soon("b", lambda: Fake("b", gone), 0)  # the thread lives on
+    pool.build_soon("b", lambda: Fake("b", gone), 0)  # the thread is still alive
     assert pool.wait(5)
     assert pool.find("b") is not None
 
@@ -220,7 +220,7 @@ def test_a_failure_leaves_the_next_caller_to_try(pool: PlanPool, gone: list[str]
     assert pool.get_or_build("a", lambda: Fake("a", gone)).plan.name == "a"
 
 
-def test_too_many_jobs_are_left_out(driver: Driver, gone: list[str]) -> None:
+def test_too_many_jobs_are_dropped(driver: Driver, gone: list[str]) -> None:
     pool, go = PlanPool(most=200), threading.Event()
     pool.build_soon("first", lambda: (go.wait(5), Fake("first", gone))[1], 0)
     for name in map(str, range(200)):
@@ -230,8 +230,8 @@ def test_too_many_jobs_are_left_out(driver: Driver, gone: list[str]) -> None:
     assert 60 <= len(pool) <= 66
 
 
-class Beside:
-    """Runs plans without reading them from their slots."""
+class OtherOwner:
+    """A second owner that runs plans without the pool."""
 
     def __init__(self) -> None:
         self.ran: set[str] = set()
@@ -246,21 +246,21 @@ class Beside:
         self.forgotten.append(plan.name)
 
 
-def test_who_runs_plans_past_the_pool_is_queried_and_reported(pool: PlanPool, gone: list[str]) -> None:
-    beside = Beside()
-    pool.watch(beside)
+def test_another_owner_of_plans_is_queried_and_notified(pool: PlanPool, gone: list[str]) -> None:
+    owner = OtherOwner()
+    pool.watch(owner)
     put(pool, gone, "a", "b")
-    beside.ran = {"a"}
+    owner.ran = {"a"}
     put(pool, gone, "c")
-    assert beside.forgotten == ["b"]
+    assert owner.forgotten == ["b"]
     assert pool.find("a") is not None
     put(pool, gone, "d")
-    assert beside.forgotten == ["b", "a"]
+    assert owner.forgotten == ["b", "a"]
     pool.clear()
-    assert sorted(beside.forgotten) == ["a", "b", "c", "d"]
+    assert sorted(owner.forgotten) == ["a", "b", "c", "d"]
 
 
-def test_what_failed_in_the_background_is_known(pool: PlanPool) -> None:
+def test_failures_in_the_background_are_recorded(pool: PlanPool) -> None:
     def refuse() -> Any:
         raise UsageError("no", code="wrong-argument")
 

@@ -1,4 +1,4 @@
-"""Tests of recurring shapes, for which the adaptive strategy builds exact plans."""
+"""Repeated shapes: the rule by which the adaptive strategy builds exact plans."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cudnn_backend_py.execution.returning import KEPT, LONG, OFTEN, VISITS, Retu
 
 
 def back(calls: Iterable[object]) -> dict[object, int]:
-    """Return the recurring shapes, and the call of each that shows it."""
+    """Return the repeated shapes, and the call after which each is recognized."""
     returning, found, seen = Returning(), {}, dict[object, int]()
     for shape in calls:
         seen[shape] = seen.get(shape, 0) + 1
@@ -30,7 +30,7 @@ def layers(shapes: Iterable[object], count: int = 12) -> Iterator[object]:
     return chain.from_iterable(repeat(shape, count) for shape in shapes)
 
 
-def test_the_only_shape_returns_before_its_tenth_call() -> None:
+def test_a_single_shape_is_recognized_before_its_tenth_call() -> None:
     assert back(repeat("a", 9)) == {"a": OFTEN}
     assert OFTEN < 10
 
@@ -40,32 +40,32 @@ def test_layers_of_one_step_are_one_visit(count: int) -> None:
     assert set(back(layers(range(100), count))) == {0}, "only the first shape, which might have been the only one"
 
 
-def test_two_steps_of_one_length_by_chance_are_not_sign() -> None:
+def test_two_steps_of_one_length_are_not_enough() -> None:
     assert set(back(layers([0, 1, 2, 2, 3, 4]))) == {0}
 
 
-def test_shapes_in_turns_returns() -> None:
+def test_shapes_in_turns_are_recognized() -> None:
     found = back(list(range(50)) * 9)
     assert found == dict.fromkeys(range(50), VISITS)
     assert VISITS < 10
 
 
-def test_buckets_of_lengths_returns() -> None:
+def test_buckets_of_lengths_are_recognized() -> None:
     assert set(back(layers([1, 2, 3] * VISITS))) == {1, 2, 3}
 
 
-def test_shapes_that_plans_would_not_outlive_do_not_returns() -> None:
+def test_shapes_with_plans_evicted_before_reuse_are_not_recognized() -> None:
     assert PlanPool()._most >= 2 * KEPT
     assert back(list(range(KEPT)) * VISITS).keys() == set(range(KEPT))
     assert back(list(range(KEPT + 1)) * (VISITS + 2)) == {}
 
 
-def test_program_that_changes_its_one_shape_gets_there() -> None:
+def test_a_program_that_changes_its_single_shape_is_recognized() -> None:
     found = back([*layers(["a"] * 1000), *layers(["b"] * 1000)])
     assert found == {"a": OFTEN, "b": LONG}
 
 
-def test_what_is_kept_is_bounded_and_forgets_the_oldest() -> None:
+def test_the_history_is_bounded_and_drops_the_oldest() -> None:
     returning = Returning()
     for shape in range(100_000):
         returning.note(shape)
@@ -77,7 +77,7 @@ def test_what_is_kept_is_bounded_and_forgets_the_oldest() -> None:
     assert returning.calls_left(0) > 1
 
 
-def test_calls_reported_late_count_only_while_the_visit_goes_on() -> None:
+def test_late_reports_of_calls_count_only_during_the_visit() -> None:
     returning = Returning()
     returning.note("a")
     returning.note_more("a", OFTEN - 3)

@@ -1,4 +1,4 @@
-"""Tests of attention with cudnn-frontend's arguments: refusals, exceptions, inferred values. Loads no library."""
+"""Attention under cudnn-frontend's names: refusals, their exceptions, and inferred values. No library."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ Refused = cudnnGraphNotSupportedError
 UNIFIED, COMPOSITE = attention_implementation.UNIFIED, attention_implementation.COMPOSITE
 BR = {"diagonal_alignment": corner.BOTTOM_RIGHT, "diagonal_band_right_bound": 0}
 
-# (method, options, version, sm, exception, words of it); options may be made afresh by a function
+# (method, options, version, sm, exception, part of its message); a function may create the options
 RULES: list[tuple[Callable[..., Any], Options | Callable[[], Options], tuple[int, int, int], int, type, str]] = [
     (forward, lambda: {"q": tensor([2, 4, 128], [512, 128, 1], HALF)}, (9, 19, 0), 90, ValueError, "dim for q"),
     (forward, lambda: {"k": tensor([2, 4, 128, 64], [1, 1, 1, 2], HALF)}, (9, 19, 0), 90, Refused, "last dimension"),
@@ -176,7 +176,7 @@ RULES: list[tuple[Callable[..., Any], Options | Callable[[], Options], tuple[int
 
 
 @pytest.mark.parametrize(("method", "options", "version", "sm", "kind", "words"), RULES)
-def test_what_cudnn_frontend_refuses_is_refused_alike(
+def test_refusals_of_cudnn_frontend_are_refused_alike(
     method: Callable[..., Any],
     options: Options | Callable[[], Options],
     version: tuple[int, int, int],
@@ -207,7 +207,7 @@ def test_statistics_that_are_not_packed_are_written_since_912_and_read_since_926
 
 
 @pytest.mark.parametrize("method", [forward, backward, forward_fp8, backward_fp8])
-def test_the_problems_these_rules_vary_are_accepted(method: Callable[..., Any]) -> None:
+def test_the_unchanged_problems_are_accepted(method: Callable[..., Any]) -> None:
     recorder = Recorder((9, 19, 0), 90)
     method(recorder)
     assert recorder.graph().ops
@@ -241,7 +241,7 @@ def test_ragged_heads_of_8_bits_are_left_to_cudnn_on_sm_12x() -> None:
 @pytest.mark.parametrize(
     ("version", "sm", "d"), [((9, 19, 0), 100, 128), ((9, 28, 0), 90, 128), ((9, 28, 0), 100, 136)]
 )
-def test_scales_of_blocks_are_looked_at_before_the_device(version: tuple[int, int, int], sm: int, d: int) -> None:
+def test_scales_of_blocks_are_checked_before_the_device(version: tuple[int, int, int], sm: int, d: int) -> None:
     recorder = Recorder(version, sm)
     tensors = {name: make(d=d, kind=FP8) for name in "qkv"} | {f"descale_{name}": one() for name in "qkv"}
     recorder.sdpa_mxfp8(**tensors, generate_stats=False)
@@ -262,7 +262,7 @@ def test_lengths_and_offsets_keep_the_rank_they_were_given_with() -> None:
 
 @pytest.mark.parametrize("known", ["dim", "stride", "neither"])
 @pytest.mark.parametrize("method", [forward, backward, forward_fp8, backward_fp8])
-def test_what_is_not_reported_of_an_output_follows(method: Callable[..., Any], known: str) -> None:
+def test_missing_fields_of_an_output_are_inferred(method: Callable[..., Any], known: str) -> None:
     recorder = Recorder((9, 19, 0), 100)
     result = method(recorder)[0]
     wanted = make(d=128 if method in (forward_fp8, backward_fp8) else 64)
@@ -283,7 +283,7 @@ def test_an_output_of_three_dims_or_strides_is_refused() -> None:
             recorder.validate()
 
 
-def test_what_this_cudnn_is_too_old_for_is_not_supported() -> None:
+def test_features_of_newer_cudnns_are_not_supported() -> None:
     with (
         pytest.raises(Refused, match=r"the graph: one; install"),
         status_as(FrontendRuntimeError, "the graph"),
@@ -313,14 +313,14 @@ ARGUMENTS: list[tuple[Callable[..., Any], Options, type, str]] = [
 
 
 @pytest.mark.parametrize(("method", "options", "kind", "words"), ARGUMENTS)
-def test_arguments_that_cannot_be_are_refused_at_the_call(
+def test_impossible_arguments_are_refused_at_the_call(
     method: Callable[..., Any], options: Options, kind: type[Exception], words: str
 ) -> None:
     with pytest.raises(kind, match=words):
         method(Recorder(), **options)
 
 
-def test_a_bound_goes_before_the_flags_in_the_backward_pass() -> None:
+def test_a_bound_overrides_the_flags_in_the_backward_pass() -> None:
     recorder = Recorder()
     backward(
         recorder,
@@ -386,7 +386,7 @@ def test_dynamic_shapes_and_other_compute_types_are_never_unified() -> None:
 def test_floats_of_32_bits_are_never_unified_and_other_types_are_refused(
     version: tuple[int, int, int], kind: data_type, implementation: attention_implementation
 ) -> None:
-    """The unified operation runs a 16-bit kernel on them."""
+    """As one operation, it would run a kernel for 16 bits on them."""
     recorder = Recorder(version)
     tensors = {name: make(kind=kind) for name in "qkv"}
     if kind is FLOAT and implementation is not UNIFIED:
@@ -427,7 +427,7 @@ def test_alibi_slopes_are_constants_of_the_graph() -> None:
     assert alibi_slopes(6)[4:] == [2.0**-1, 2.0**-3]
 
 
-def test_bounds_of_total_lengths_are_dropped_where_they_do_not_work() -> None:
+def test_unsupported_bounds_of_total_lengths_are_dropped() -> None:
     def scratch(d: int, sm: int) -> bool:
         recorder = Recorder((9, 19, 0), sm)
         tensors = {name: ragged(make(d=d)) for name in ("q", "k", "v", "o", "dO")}
@@ -441,7 +441,7 @@ def test_bounds_of_total_lengths_are_dropped_where_they_do_not_work() -> None:
     assert not scratch(64, 80)
 
 
-def test_blackwell_has_an_engine_of_its_own_for_determinism() -> None:
+def test_blackwell_has_a_separate_deterministic_engine() -> None:
     def choice(sm: int, method: Callable[..., Any], **options: Any) -> Any:
         recorder = Recorder((9, 28, 0), sm)
         method(recorder, **options)
@@ -455,7 +455,7 @@ def test_blackwell_has_an_engine_of_its_own_for_determinism() -> None:
     assert choice(100, forward) is None
 
 
-def test_pages_of_other_sizes_and_one_paged_tensor_alone() -> None:
+def test_pages_of_other_sizes_and_one_paged_tensor_are_accepted() -> None:
     recorder = Recorder()
     options = pages() | lengths()
     del options["paged_attention_v_table"]
@@ -466,14 +466,14 @@ def test_pages_of_other_sizes_and_one_paged_tensor_alone() -> None:
     assert loads[0].outputs()["y"].dims == (2, 4, 64, 128)
 
 
-def test_fp8_goes_through_its_own_methods() -> None:
+def test_fp8_has_its_own_methods() -> None:
     recorder = Recorder()
     forward(recorder, **{name: make(kind=FP8) for name in "qkv"})
     with pytest.raises(Refused, match="FP8_E4M3"):
         recorder.graph()
 
 
-def test_what_a_modifier_returns_is_checked() -> None:
+def test_the_result_of_a_modifier_is_checked() -> None:
     recorder = Recorder()
     forward(recorder, score_mod=lambda g, x: None)
     with pytest.raises(TypeError, match="score_mod"):

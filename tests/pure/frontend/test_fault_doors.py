@@ -1,4 +1,4 @@
-"""One row in the table of known issues is enough for everything that builds or judges graphs."""
+"""One row in the known issue table is enough: every function that builds or judges a graph checks that table."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from cudnn_backend_py.known_issues import FAULTS, KnownIssue, KnownIssueWarning,
 from cudnn_backend_py.system.version import Window
 from cudnn_backend_py.torch_ops.arguments import OperatorOptions
 from cudnn_backend_py.torch_ops.graphs import attention_graph
-from tests.support.faults import issue_categories
 from tests.support.frontend_attention import Recorder, call
+from tests.support.issue_warnings import issue_warnings
 
 IN, BEFORE = (9, 19, 0), (9, 18, 1)
 ROW = KnownIssue(
@@ -33,7 +33,7 @@ ROW = KnownIssue(
 PROBLEM = attention.Attention(batch=2, heads=2, seq_q=96, head_dim=64)
 
 
-@pytest.fixture(params=[True, False], ids=["refused", "told"], autouse=True)
+@pytest.fixture(params=[True, False], ids=["refused", "reported"], autouse=True)
 def row(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> KnownIssue:
     """Add a row to the table."""
     made = dataclasses.replace(ROW, refused=request.param)
@@ -54,26 +54,24 @@ def test_builder_refuses_it(row: KnownIssue, build: Any, version: tuple[int, int
             build(PROBLEM, version=version, sm=sm)
         assert caught.value.code == "attention-hazard"
     else:
-        seen = issue_categories(lambda: build(PROBLEM, version=version, sm=sm), "made-up")
+        seen = issue_warnings(lambda: build(PROBLEM, version=version, sm=sm), "made-up")
         assert seen == [KnownIssueWarning] * (not row.refused and version >= IN and sm == 90)
-    assert issue_categories(lambda: build(PROBLEM, version=version, sm=sm, allow_hazards=True), "made-up") == []
+    assert issue_warnings(lambda: build(PROBLEM, version=version, sm=sm, allow_hazards=True), "made-up") == []
 
 
 @pytest.mark.parametrize(("version", "sm"), [(None, 90), (IN, None)])
-def test_builder_warns_only_of_what_it_knows(row: KnownIssue, version: Any, sm: int | None) -> None:
-    """Measured known issues are refused; those from NVIDIA's notes give warnings, by version and architecture."""
+def test_builder_warns_only_of_known_issues(row: KnownIssue, version: Any, sm: int | None) -> None:
+    """Measured known issues are refused; those listed by NVIDIA give a warning, for version and architecture."""
     if row.refused:
         with pytest.raises(GraphError, match="made-up"):
             attention.sdpa_forward(PROBLEM, version=version, sm=sm)
     else:
-        assert issue_categories(lambda: attention.sdpa_forward(PROBLEM, version=version, sm=sm), "made-up") == []
+        assert issue_warnings(lambda: attention.sdpa_forward(PROBLEM, version=version, sm=sm), "made-up") == []
 
 
 def test_a_known_issue_is_reported_once(row: KnownIssue) -> None:
     if not row.refused:
-        seen = [
-            issue_categories(lambda: attention.sdpa_forward(PROBLEM, version=IN, sm=90), "made-up") for _ in range(2)
-        ]
+        seen = [issue_warnings(lambda: attention.sdpa_forward(PROBLEM, version=IN, sm=90), "made-up") for _ in range(2)]
         assert seen == [[KnownIssueWarning], []]
 
 
@@ -93,7 +91,7 @@ def test_torch_operators_refuse_it(row: KnownIssue, version: tuple[int, int, int
         with pytest.raises(GraphError, match="made-up"):
             attention_graph(tensors, options, backward=False, version=version, sm=sm)
     else:
-        seen = issue_categories(
+        seen = issue_warnings(
             lambda: attention_graph(tensors, options, backward=False, version=version, sm=sm), "made-up"
         )
         assert seen == [KnownIssueWarning] * (not row.refused and version >= IN and sm == 90)
@@ -101,7 +99,7 @@ def test_torch_operators_refuse_it(row: KnownIssue, version: tuple[int, int, int
 
 @pytest.mark.parametrize(("version", "sm"), [(IN, 90), (BEFORE, 90), (IN, 100)])
 def test_frontend_warns_of_it(row: KnownIssue, version: tuple[int, int, int], sm: int) -> None:
-    """The frontend builds what cudnn-frontend builds, also where this package refuses or warns."""
+    """Even if the builder refuses it: the frontend builds the graphs that cudnn-frontend builds."""
     recorder = Recorder(version, sm)
     call(recorder, PROBLEM, backward=False, unified=False)
-    assert issue_categories(recorder.graph, "made-up") == [FrontendKnownIssueWarning] * (version >= IN and sm == 90)
+    assert issue_warnings(recorder.graph, "made-up") == [FrontendKnownIssueWarning] * (version >= IN and sm == 90)

@@ -1,4 +1,4 @@
-"""``import cudnn`` must return the frontend after an explicit step, and not before."""
+"""``import cudnn`` imports the frontend after one explicit step, and never before it."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def script(tmp_path: Path) -> Path:
 # install() and uninstall()
 
 
-def test_importing_the_frontend_installs_nothing() -> None:
+def test_importing_the_frontend_does_not_install_it() -> None:
     run_code("import sys, cudnn_backend_py.frontend; assert 'cudnn' not in sys.modules")
 
 
-def test_install_gives_the_frontend_under_the_name_cudnn() -> None:
+def test_install_makes_the_frontend_importable_as_cudnn() -> None:
     run_code("""
 from cudnn_backend_py import frontend
 made = frontend.install()
@@ -52,7 +52,7 @@ assert set(frontend.__all__) <= set(dir(cudnn))
 """)
 
 
-def test_uninstall_leaves_nothing() -> None:
+def test_uninstall_removes_everything() -> None:
     run_code("""
 import sys
 import cudnn_backend_py.frontend.wrapper
@@ -96,8 +96,8 @@ assert "cudnn" not in sys.modules
 """)
 
 
-def test_submodules_that_are_not_offered_are_reported() -> None:
-    """``cudnn.tensor`` is a class, which a second copy of our module must not replace."""
+def test_missing_submodules_are_reported() -> None:
+    """``cudnn.tensor`` is a class; a second copy of our module must not replace it."""
     run_code("""
 import pickle
 from importlib import import_module
@@ -116,7 +116,7 @@ assert cudnn.tensor is frontend.tensor
 """)
 
 
-def test_submodules_that_are_here_are_ours_under_both_names() -> None:
+def test_existing_submodules_are_ours_under_both_names() -> None:
     run_code("""
 from importlib import import_module
 from cudnn_backend_py import frontend
@@ -145,10 +145,10 @@ def test_the_report_of_the_environment_is_text_or_json() -> None:
     assert set(json.loads(runs[1].stdout)) == {"cuDNN, driver, GPUs", "Packages", "Environment variables"}
 
 
-# The runner
+# The module that runs programs
 
 
-def test_a_script_runs_as_python_runs_it(script: Path) -> None:
+def test_a_script_runs_as_with_python(script: Path) -> None:
     done = runner(str(script), "--target", "of the script", "-x", check=True)
     shown = json.loads(done.stdout)
     assert shown["argv"] == [str(script), "--target", "of the script", "-x"]
@@ -156,7 +156,7 @@ def test_a_script_runs_as_python_runs_it(script: Path) -> None:
     assert shown["cudnn"].endswith("cudnn_backend_py/frontend/__init__.py")
 
 
-def test_a_module_runs_as_python_runs_it(script: Path) -> None:
+def test_a_module_runs_as_with_python(script: Path) -> None:
     done = runner("--target", "h100", "-m", "show", "--help", cwd=script.parent, environment=with_package(), check=True)
     shown = json.loads(done.stdout)
     assert shown["argv"] == [str(script), "--help"]
@@ -167,7 +167,7 @@ def with_package() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
-def test_a_script_ends_as_it_would(tmp_path: Path) -> None:
+def test_a_script_ends_as_with_python(tmp_path: Path) -> None:
     path = tmp_path / "ends.py"
     path.write_text("import sys; sys.exit(7)")
     assert runner(str(path)).code == 7
@@ -177,7 +177,7 @@ def test_a_script_ends_as_it_would(tmp_path: Path) -> None:
     assert done.stderr.endswith("ZeroDivisionError: division by zero\n")
 
 
-def test_children_import_the_frontend_only_if_queried(tmp_path: Path, script: Path) -> None:
+def test_children_import_the_frontend_only_on_request(tmp_path: Path, script: Path) -> None:
     parent = tmp_path / "parent.py"
     parent.write_text(f"import subprocess, sys; sys.exit(subprocess.run([sys.executable, {str(script)!r}]).returncode)")
     done = runner("--children", "--target", "h100", str(parent), cwd=tmp_path, environment=with_package(), check=True)
@@ -223,7 +223,7 @@ def test_an_unknown_target_is_refused(script: Path) -> None:
     assert done.stderr.startswith("unknown-target: ")
 
 
-def test_help_shows_both_ways(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_shows_both_forms(capsys: pytest.CaptureFixture[str]) -> None:
     main(["--help"])
     text = capsys.readouterr().out
     assert "SCRIPT|NOTEBOOK|-m MODULE" in text

@@ -1,4 +1,4 @@
-"""Each cudnn-frontend name in docs/operations.md must add an operation of the kind in its row."""
+"""Each cudnn-frontend name in the table of docs/operations.md adds an operation of the kind in its row."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _pages(m: Maker) -> Any:
 
 
 def _slice(m: Maker) -> Any:
-    """A slice of a virtual tensor; of one in memory it would be an offset."""
+    """Slice a virtual tensor: for one in memory it would be an offset."""
     return m.g.slice(m.g.relu(m.t(2, 8, 16)), [slice(0, 1), slice(2, 6), slice(0, 16)])
 
 
@@ -56,7 +56,7 @@ def _transpose(m: Maker) -> Any:
 
 
 def _softmax(m: Maker) -> Any:
-    """Composite forward attention, which is one operation by default."""
+    """Compute forward attention as many operations, which is one operation by default."""
     q, k, v = (m.t(2, 4, 64, 64) for _ in "qkv")
     many = cudnn.attention_implementation.COMPOSITE
     return m.g.sdpa(q, k, v, is_inference=True, attn_scale=0.125, implementation=many)

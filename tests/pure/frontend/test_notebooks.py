@@ -1,4 +1,4 @@
-"""Tests of notebooks as programs: which cells run, and how failures are reported."""
+"""Notebooks as programs: which cells run, and how failures are reported."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from cudnn_backend_py.frontend.errors import FrontendUsageError
 from cudnn_backend_py.frontend.notebooks import read_cells
 from cudnn_backend_py.known_issues import find
 from tests.support.child import run_python
-from tests.support.faults import issue_categories
 from tests.support.frontend_attention import Recorder
+from tests.support.issue_warnings import issue_warnings
 
 PACKED = r"\(booleans-in-memory\): of 'b', '[^']+' eight elements are in a byte"
 RUNNER = ["-m", "cudnn_backend_py.frontend"]
@@ -43,7 +43,7 @@ def test_lines_that_are_not_python_become_comments(tmp_path: Path) -> None:
     assert fourth == "#\nb = 1"
 
 
-def test_only_lines_that_begin_a_statement_are_for_the_shell(tmp_path: Path) -> None:
+def test_only_lines_that_start_a_statement_are_shell_commands(tmp_path: Path) -> None:
     path = notebook(
         tmp_path,
         'a = ("%s"\n     % 3)\nb = """\n!not this\n%d\n"""\n%matplotlib inline',
@@ -95,7 +95,7 @@ def test_cells_share_a_namespace_and_are_the_main_program(tmp_path: Path) -> Non
     assert done.stdout.split("\n")[0] == "HALF __main__ ['--epochs', '3'] True"
 
 
-def test_a_cell_that_fails_is_shown(tmp_path: Path) -> None:
+def test_a_failing_cell_is_shown(tmp_path: Path) -> None:
     path = notebook(tmp_path, "a = 1", "b = 2\nraise ValueError(a + b)")
     done = run_python([*RUNNER, str(path)])
     assert done.code == 1
@@ -105,14 +105,14 @@ def test_a_cell_that_fails_is_shown(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["[]", "{}", "no json", '{"cells": [1]}', '{"cells": [{"cell_type": "code"}]}'])
-def test_a_file_that_is_invalid_is_reported(tmp_path: Path, content: str) -> None:
+def test_a_file_that_is_no_notebook_is_reported(tmp_path: Path, content: str) -> None:
     path = tmp_path / "sample.ipynb"
     path.write_text(content)
     with pytest.raises((UsageError, Exception)) as caught:
         read_cells(path)
     error: Any = caught.value
     assert error.code == "notebook"
-    with pytest.raises(FrontendUsageError):  # before anything runs
+    with pytest.raises(FrontendUsageError):  # before any cell runs
         make_start([str(path)])
     done = run_python([*RUNNER, str(path)])
     assert done.code == 2
@@ -123,7 +123,7 @@ def test_text_is_not_run(tmp_path: Path) -> None:
     assert read_cells(notebook(tmp_path, "# a heading", kind="markdown")) == []
 
 
-def test_only_a_launch_on_a_described_gpu_ends_a_program_well(tmp_path: Path) -> None:
+def test_only_a_launch_on_a_described_gpu_ends_a_program_with_0(tmp_path: Path) -> None:
     """Other exceptions under ``--target`` propagate unchanged."""
     path = notebook(
         tmp_path,
@@ -142,7 +142,7 @@ def test_only_a_launch_on_a_described_gpu_ends_a_program_well(tmp_path: Path) ->
 def test_the_notebook_of_booleans_is_warned_of_with_every_version(
     version: tuple[int, int, int], kind: data_type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A comparison in the graph, a mask in memory, and their conjunction in memory.
+    """The graph of that notebook: a comparison in the graph, a mask in memory, their conjunction in memory.
 
     Its buffers have a byte for each boolean, so it is wrong with cudnn-frontend and with ours.
     """
@@ -166,4 +166,4 @@ def test_booleans_inside_a_graph_are_not_warned_of(monkeypatch: pytest.MonkeyPat
     x, y = (tensor(name=name, **place) for name in "xy")
     greater = g.cmp_gt(input=x, comparison=y, compute_data_type=data_type.FLOAT).set_data_type(data_type.BOOLEAN)
     g.binary_select(x, y, greater, compute_data_type=data_type.FLOAT).set_output(True).set_data_type(data_type.FLOAT)
-    assert issue_categories(g.graph, "booleans-in-memory") == []
+    assert issue_warnings(g.graph, "booleans-in-memory") == []

@@ -1,4 +1,4 @@
-"""Tests of cudnn-frontend's operations as nodes: signatures, inference, refusals, resulting graphs."""
+"""cudnn-frontend's operations as nodes: signatures, inference, refusals, and the resulting operations."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TRAINING, INFERENCE = norm_forward_phase.TRAINING, norm_forward_phase.INFERENCE
 
 @recorded
 class Ops(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, ShapeOps, BlockScaleOps):
-    """All operations with the graph methods that need no library."""
+    """All operations, with the required parts of a graph's life and no library."""
 
     def __init__(self, version: tuple[int, ...] = (9, 28, 0)) -> None:
         self._nodes: list[Node] = []
@@ -78,7 +78,7 @@ def row_major(*dims: int) -> tuple[list[int], list[int]]:
     return list(dims), pack_strides(dims)
 
 
-# Keywords, in the order programs may give them by position; "=" marks those with a default.
+# Keywords, in their positional order; "=" marks those with a default.
 STANDARD = " compute_data_type= name="
 UNARY = (
     "abs ceil cos elu erf exp floor gelu gelu_approx_tanh identity log logical_not neg reciprocal rsqrt sigmoid sin "
@@ -158,7 +158,7 @@ def test_keywords_are_those_of_cudnn_frontend(name: str) -> None:
         (ordered_strides([2, 3, 4], [1, 2, 0]), [12, 1, 3]),
     ],
 )
-def test_strides(strides: Sequence[int], wanted: Sequence[int]) -> None:
+def test_strides_are_inferred(strides: Sequence[int], wanted: Sequence[int]) -> None:
     assert list(strides) == wanted
 
 
@@ -346,7 +346,7 @@ def test_dims_and_strides_are_inferred(case: str) -> None:
     assert [None if item is None else (item.dim, item.stride) for item in results] == wanted
 
 
-def test_what_the_user_set_stays() -> None:
+def test_fields_set_by_the_user_are_kept() -> None:
     g = Ops()
     y = g.relu(t(2, 8, 16)).set_stride([1, 2, 16]).set_data_type(HALF)
     g.validate()
@@ -504,7 +504,7 @@ REFUSED: dict[str, tuple[type[Exception], str, Callable[[Ops], Any]]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_validation_refuses(case: str) -> None:
+def test_validation_refuses_invalid_nodes(case: str) -> None:
     kind, words, make = REFUSED[case]
     g = Ops()
     make(g)
@@ -537,7 +537,7 @@ def test_wrong_arguments_are_type_errors(case: str) -> None:
     assert g._nodes == []
 
 
-def test_rotations_are_outputs_of_the_form_of_their_input_and_name_the_version_they_need() -> None:
+def test_rotations_have_the_form_of_their_input_and_name_the_needed_version() -> None:
     q, angles = t(2, 4, 16, 8, name="q"), t(16, 1, 1, 4, data_type=FLOAT)
     g = Ops((9, 24, 0))
     y = g.rope(q, angles, output_scale=0.5, rope_dim=4, name="turn")
@@ -557,7 +557,7 @@ def test_rotations_are_outputs_of_the_form_of_their_input_and_name_the_version_t
             older.graph()
 
 
-# What they become
+# The resulting operations
 
 
 def _only(graph: Graph) -> Any:
@@ -575,21 +575,21 @@ def _only(graph: Graph) -> Any:
         (lambda g: g.relu_backward(X, X, upper_clip=6.0), (None, 6.0, None)),
     ],
 )
-def test_relu_numbers(make: Callable[[Ops], tensor], numbers: tuple[float | None, float, float | None]) -> None:
+def test_relu_has_its_numbers(make: Callable[[Ops], tensor], numbers: tuple[float | None, float, float | None]) -> None:
     g = Ops()
     make(g).set_output(True)
     op = _only(g.graph())
     assert (op.relu_lower_clip, op.relu_upper_clip, op.relu_lower_clip_slope) == numbers
 
 
-def test_other_activations_get_the_numbers_that_were_given() -> None:
+def test_other_activations_get_the_given_numbers() -> None:
     g = Ops()
     g.softplus(g.elu(g.swish(X, 0.5))).set_output(True)
     numbers = [(op.swish_beta, op.elu_alpha, op.softplus_beta) for op in g.graph().ops if isinstance(op, Pointwise)]
-    assert numbers == [(0.5, None, None), (None, None, None), (None, None, None)]  # cuDNN assumes 1.0 by itself
+    assert numbers == [(0.5, None, None), (None, None, None), (None, None, None)]  # cuDNN assumes 1.0 by default
 
 
-def test_ports_of_selection_and_of_backward_activations() -> None:
+def test_ports_of_selection_and_of_backward_activations_are_right() -> None:
     g = Ops()
     a, b, mask, loss = (t(2, 8, 16, name=name) for name in ("a", "b", "mask", "loss"))
     g.gelu_backward(loss, g.binary_select(a, b, mask)).set_output(True)
@@ -598,7 +598,7 @@ def test_ports_of_selection_and_of_backward_activations() -> None:
     assert {port: item.name for port, item in backward.items()} == {"x": "binary_select.0::OUT_0", "dy": "loss"}
 
 
-def test_comparisons_compute_and_answer_in_the_types_of_the_graph() -> None:
+def test_comparisons_have_the_types_of_the_graph() -> None:
     g = Ops()
     g.cmp_gt(t(2, 8), t(2, 8)).set_output(True)
     op = _only(g.graph())
@@ -615,15 +615,13 @@ def test_matmul_padding_is_written_unless_zero() -> None:
 
 
 @pytest.mark.parametrize(("version", "wanted"), [((9, 10, 0), None), ((9, 11, 0), False)])
-def test_reductions_report_whether_they_are_deterministic_since_911(
-    version: tuple[int, ...], wanted: bool | None
-) -> None:
+def test_reductions_have_a_deterministic_flag_since_911(version: tuple[int, ...], wanted: bool | None) -> None:
     g = Ops(version)
     g.reduction(t(2, 3, 4), reduction_mode.MAX).set_dim([2, 3, 1]).set_output(True)
     assert _only(g.graph()).deterministic is wanted
 
 
-def test_convolution_parameters() -> None:
+def test_convolution_parameters_are_right() -> None:
     g = Ops()
     g.conv_fprop(
         t(4, 3, 16, 10),
@@ -657,7 +655,7 @@ def _output(results: list[tensor | None]) -> None:
             item.set_output(True)
 
 
-def test_norm_fields_and_peers() -> None:
+def test_norm_fields_and_peers_are_right() -> None:
     g = Ops()
     peers = [t(2, 128, 1, 1, name=f"peer{number}") for number in range(2)]
     _output(g.batchnorm(t(*IMAGE), *[t(1, 32, 1, 1) for _ in range(4)], one(), one(), peer_stats=peers))
@@ -668,12 +666,12 @@ def test_norm_fields_and_peers() -> None:
     assert {"exp_avg_factor", "input_running_var", "output_running_mean"} <= set(op.fields)
 
 
-def test_a_bias_gradient_no_one_requested_is_not_computed() -> None:
-    for asked in (False, True):
+def test_an_unrequested_bias_gradient_is_not_computed() -> None:
+    for requested in (False, True):
         g = Ops()
         made = g.adalayernorm_backward(t(*IMAGE), t(*IMAGE), t(8, 1, 4, 6), t(8, 32, 1, 1), t(8, 32, 1, 1))
-        _output(made if asked else made[:2])
-        assert ("dbias" in _only(g.graph()).fields) is asked
+        _output(made if requested else made[:2])
+        assert ("dbias" in _only(g.graph()).fields) is requested
 
 
 def test_slices_of_memory_are_offsets_and_add_up() -> None:
@@ -692,7 +690,7 @@ def test_slices_of_memory_are_offsets_and_add_up() -> None:
     assert not any(item.virtual for item in emitter.g.graph().ops[0].inputs().values())
 
 
-def test_a_slice_has_the_type_of_its_input_and_is_an_operation_where_it_is_an_output() -> None:
+def test_a_slice_has_the_type_of_its_input_and_as_output_is_an_operation() -> None:
     g = Ops()
     made = g.slice(t(2, 8, 16), [slice(1), slice(2, 4), slice(None)])  # half, in a graph of float
     g.relu(made).set_output(True)
@@ -723,7 +721,7 @@ def test_a_slice_of_a_virtual_tensor_is_an_operation() -> None:
         ((9, 21, 0), lambda g: g.moe_grouped_matmul_bwd(t(1, 256, 96), t(1, 256, 64), t(4, 1, 1))),
     ],
 )
-def test_what_the_library_is_too_old_for(version: tuple[int, ...], make: Callable[[Ops], tensor]) -> None:
+def test_features_of_newer_libraries_are_refused(version: tuple[int, ...], make: Callable[[Ops], tensor]) -> None:
     g = Ops(version)
     make(g).set_output(True).set_data_type(FLOAT)
     with pytest.raises(cudnnGraphNotSupportedError, match="not supported by cuDNN 9"):
@@ -733,7 +731,7 @@ def test_what_the_library_is_too_old_for(version: tuple[int, ...], make: Callabl
     assert newer.graph().ops
 
 
-def test_negative_scales_are_reported_since_914() -> None:
+def test_negative_scales_are_written_since_914() -> None:
     for version, wanted in (((9, 13, 0), None), ((9, 14, 0), True)):
         g = Ops(version)
         g.identity(g.block_scale_dequantize(t(2, 64, 96), t(2, 64, 3), [1, 32], is_negative_scale=True)).set_output(
@@ -742,7 +740,7 @@ def test_negative_scales_are_reported_since_914() -> None:
         assert g.graph().ops[0].parameters().get("neg_scale") is wanted
 
 
-def test_rng_accepts_bernoulli_only() -> None:
+def test_rng_supports_bernoulli_only() -> None:
     for distribution, fits in ((rng_distribution.BERNOULLI, True), (rng_distribution.UNIFORM, False)):
         g = Ops()
         seed, offset = (t(1, 1, 1, 1, data_type=data_type.INT64) for _ in range(2))
@@ -754,7 +752,7 @@ def test_rng_accepts_bernoulli_only() -> None:
                 g.graph()
 
 
-def test_nodes_as_plain_data() -> None:
+def test_nodes_are_written_as_plain_data() -> None:
     g = Ops()
     g.gen_index(X, axis=1, name="rows")
     g.slice(X, [slice(1), slice(2, None, 2), slice(None)], name="part")

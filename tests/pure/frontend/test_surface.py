@@ -1,4 +1,4 @@
-"""Compare our public surface with that of cudnn-frontend 1.32; differences need a reason and documentation."""
+"""cudnn-frontend 1.32's public surface, stored as facts: each difference of ours has its reason in the docs."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def test_differences_are_found() -> None:
 
 def test_every_operation_of_1_32_has_a_program() -> None:
     in_python = {name for name in RECORDED if f"pygraph.{name}" in FACTS["signatures"]}
-    block_scaled_attention = {"sdpa_mxfp8", "sdpa_mxfp8_backward"}  # their scales take a Blackwell GPU
+    block_scaled_attention = {"sdpa_mxfp8", "sdpa_mxfp8_backward"}  # their scales need a Blackwell GPU
     assert in_python - {name.partition(",")[0] for name in PROGRAMS} == block_scaled_attention
 
 
 def test_kernels_are_refused_by_name() -> None:
-    assert set(FACTS["kernels"]) <= KERNELS | {"engines"}  # whose numbers are here, see its own test
+    assert set(FACTS["kernels"]) <= KERNELS | {"engines"}  # has its numbers here, see its own test
     for name in KERNELS - {"ops"}:  # a folder of ours; the module called cudnn refuses it, too
         with pytest.raises(NotImplementedError, match=f"cudnn.{name} is a kernel of cudnn-frontend's own"):
             getattr(ours, name)
@@ -58,12 +58,12 @@ def test_operations_of_kernels_are_refused_as_not_supported(name: str) -> None:
         getattr(graph, name)(1, 2)
 
 
-def test_signatures_are_read_from_texts_of_help() -> None:
+def test_signatures_are_read_from_help_texts() -> None:
     text = "make(self, dim: list[int], kind: m.data_type = <cudnn.m.data_type.HALF: 3>, name: str = '') -> a[b, c]"
     assert _written_signature(text, "make") == [["dim", None], ["kind", "data_type.HALF"], ["name", "''"]]
 
 
-def test_the_modules_that_are_reported_to_be_here_are() -> None:
+def test_the_modules_listed_as_present_exist() -> None:
     from cudnn_backend_py.frontend.as_cudnn import SUBMODULES
 
     for name, module in SUBMODULES.items():
@@ -111,14 +111,14 @@ def test_a_tensor_is_made_with_every_field_that_theirs_has() -> None:
     assert (plain.scalar_type, plain.pass_by_value) == (ours.scalar_type.RUNTIME_PARAM, None)
 
 
-def test_a_gpu_is_called_by_its_ordinal() -> None:
+def test_a_gpu_is_named_by_its_ordinal() -> None:
     assert ours.DeviceInfo(ordinal=3) == 3
     assert ours.DeviceInfo(3).ordinal == 3
 
 
 @pytest.mark.parametrize("name", sorted(set(FACTS["enums"]) - {"NodeType"}))
-def test_members_of_enums_are_not_numbers(name: str) -> None:
-    """As in 1.32, 0 is truthy (``policy or another``), and members equal neither numbers nor other members."""
+def test_members_of_enums_are_no_numbers(name: str) -> None:
+    """As in 1.32: a member of value 0 is true (``policy or another``), none equals numbers or another enum's member."""
     for member in getattr(ours, name):
         assert member
         assert not isinstance(member, int)

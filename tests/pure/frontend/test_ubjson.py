@@ -1,4 +1,4 @@
-"""Tests of UBJSON, the format of cudnn-frontend's serialized graphs."""
+"""UBJSON of cudnn-frontend's serialized graphs."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ VALUE: dict[str, Any] = {
 }
 
 
-def test_what_is_written_is_read() -> None:
+def test_written_values_are_read_back() -> None:
     assert read_ubjson(write_ubjson(VALUE)) == VALUE
 
 
-def test_the_bytes_are_those_of_the_specification() -> None:
+def test_the_bytes_follow_the_specification() -> None:
     assert write_ubjson({"uid": [1, 200, None, True, "x"]}) == b"{i\x03uid[i\x01U\xc8ZTSi\x01x]}"
     assert read_ubjson(b"[d\x3f\x80\x00\x00I\xff\xfe]") == [1.0, -2]
 
 
-def test_what_is_cut_or_changed_is_refused_or_another_value_and_nothing_else() -> None:
+def test_truncated_or_changed_bytes_are_refused_or_another_value() -> None:
     data = write_ubjson(VALUE)
     for end in range(len(data)):
         with pytest.raises(GraphError, match="no serialized graph"):
@@ -43,7 +43,7 @@ def test_what_is_cut_or_changed_is_refused_or_another_value_and_nothing_else() -
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "message"),
     [
         (b"", "ends early or is damaged"),
         (b"[" * 70, "64 lists and objects deep"),
@@ -54,11 +54,11 @@ def test_what_is_cut_or_changed_is_refused_or_another_value_and_nothing_else() -
         (b"[$i#i\x02ab", "has b'\\$' at byte 1"),
     ],
 )
-def test_what_is_none_is_refused_by_message(data: bytes, told: str) -> None:
-    with pytest.raises(GraphError, match=told):
+def test_invalid_bytes_are_refused_with_a_message(data: bytes, message: str) -> None:
+    with pytest.raises(GraphError, match=message):
         read_ubjson(data)
 
 
-def test_numbers_of_more_than_64_bits_are_not_written() -> None:
+def test_numbers_of_more_than_64_bits_are_refused() -> None:
     with pytest.raises(GraphError, match="more than 64 bits"):
         write_ubjson([2**63])

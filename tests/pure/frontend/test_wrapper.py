@@ -20,7 +20,7 @@ def test_orders_and_heuristics_are_lists(argument: str) -> None:
         cudnn.Graph(**{argument: "conv::image"})
 
 
-def test_a_mode_alone_is_not_a_list_though_its_number_is_0() -> None:
+def test_a_single_mode_with_value_0_is_no_list() -> None:
     with pytest.raises(ValueError, match="heuristics is a heur_mode, a list or tuple is needed"):
         cudnn.Graph(heuristics=cudnn.heur_mode.A)
 
@@ -44,7 +44,7 @@ def test_sources_are_distinguished_by_identity_and_not_kept() -> None:
     made = sources.add(first, tensor(name="first"))
     assert sources.find(first) is made
     assert sources.find(second) is None
-    sources._known[id(second)] = sources._known[id(first)]  # as if `first` were gone and `second` had its address
+    sources._known[id(second)] = sources._known[id(first)]  # as if `first` were freed and `second` had its address
     assert sources.find(second) is None
     del first
     assert [alive() for alive, _ in sources._known.values()] == [None, None]
@@ -58,12 +58,12 @@ def test_a_source_without_weak_references_is_kept() -> None:
 
 
 @pytest.mark.parametrize(("kind", "name"), TORCH_NAMES.items())
-def test_types_of_torch_go_both_ways(kind: cudnn.data_type, name: str) -> None:
+def test_types_of_torch_are_converted_in_both_directions(kind: cudnn.data_type, name: str) -> None:
     assert to_data_type(f"torch.{name}") is kind
 
 
 @pytest.mark.parametrize("use", [wrapper.get_default_handle, lambda: wrapper._allocate(tensor([1], [1]))])
-def test_without_torch_it_reports_what_needs_torch(monkeypatch: pytest.MonkeyPatch, use: Any) -> None:
+def test_without_torch_the_error_names_the_need(monkeypatch: pytest.MonkeyPatch, use: Any) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(RuntimeError, match="torch cannot be imported, and") as caught:
         use()
@@ -100,7 +100,7 @@ def test_a_result_is_returned_though_another_call_drops_it_meanwhile() -> None:
 
         def __hash__(self) -> int:
             self.seen += 1
-            if self.seen == 3:  # as another thread may come between any two looks into the cache
+            if self.seen == 3:  # as another thread may run between any two lookups in the cache
                 make(2)
             return int(self)
 

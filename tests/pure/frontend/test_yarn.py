@@ -1,4 +1,4 @@
-"""Compare YaRN's rotary angles with the paper's formula, pair by pair."""
+"""Angles of rotary embeddings for longer contexts, compared with the formula of the paper, pair by pair."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def frequency(pair: int, head_dim: int, factor: float, length: int, fast: float,
 
 @pytest.mark.parametrize("factor", [0.5, 1.0, 4.0, 40.0])
 @pytest.mark.parametrize("head_dim", [64, 128])
-def test_frequencies_are_the_papers(head_dim: int, factor: float) -> None:
+def test_frequencies_equal_those_of_the_paper(head_dim: int, factor: float) -> None:
     found = compute_yarn_inv_freq(head_dim, scaling_factor=factor, device="cpu")
     want = [frequency(pair, head_dim, factor, 4096, 32, 1) for pair in range(head_dim // 2)]
     assert found.tolist() == pytest.approx(want, rel=1e-6)
 
 
-def test_angles_are_as_rope_accepts_them() -> None:
+def test_angles_are_laid_out_for_rope() -> None:
     angles, scale = compute_yarn_freqs(300, 64, scaling_factor=40.0, device="cpu")
     per_position = compute_yarn_inv_freq(64, scaling_factor=40.0, device="cpu")
     assert (tuple(angles.shape), angles.dtype) == ((300, 1, 1, 64), torch.float32)

@@ -1,4 +1,4 @@
-"""The generated files as data: sealed, complete, and right in samples. No header, no library."""
+"""The generated files as data: with valid hashes, complete, and right in samples. No header, no library."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ FILES = sorted(path for path in GENERATED.iterdir() if path.is_file())
 EVERY_ENUM = sorted(enums.ENUMS.items())
 
 
-def seal_holds(text: str) -> bool:
+def seal_is_valid(text: str) -> bool:
     found = re.search(r"^.*seal: sha256:([0-9a-f]{64}).*\n", text, re.M)
     return found is not None and hashlib.sha256(text.replace(found[0], "").encode()).hexdigest() == found[1]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_seal_holds(path: Path) -> None:
-    assert seal_holds(path.read_text())
+def test_seal_is_valid(path: Path) -> None:
+    assert seal_is_valid(path.read_text())
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_seal_breaks_at_one_changed_letter(path: Path) -> None:
     text = path.read_text()
-    assert not seal_holds(text[:-2] + ("y" if text[-2] != "y" else "z") + text[-1:])
+    assert not seal_is_valid(text[:-2] + ("y" if text[-2] != "y" else "z") + text[-1:])
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
@@ -89,9 +89,9 @@ def test_since_is_read_or_measured() -> None:
     assert A.OPERATION_SDPA_BWD_DBIAS_DESC.since == (9, 28, 0)
     assert D.DEVICEPROP.since == (9, 8, 0)
     assert enums.Status.SUCCESS.since == (9, 0, 0)
-    assert enums.OperationGraphMode.SDPA_FWD.since == (9, 23, 0)  # the header does not say
+    assert enums.OperationGraphMode.SDPA_FWD.since == (9, 23, 0)  # missing in the header
     assert enums.CudaGraphRetention.NONE.since == (9, 28, 0)
-    assert D.OPERATION_ROPE_BWD.since == A.OPERATION_ROPE_BWD_DYDESC.since == (9, 24, 0)  # the header says 9.25
+    assert D.OPERATION_ROPE_BWD.since == A.OPERATION_ROPE_BWD_DYDESC.since == (9, 24, 0)  # the header has 9.25
 
 
 def test_deprecated_by_token_by_comment_by_type_and_by_alias() -> None:
@@ -105,7 +105,7 @@ def test_deprecated_by_token_by_comment_by_type_and_by_alias() -> None:
     assert "CUDNN_STATUS_ALLOC_FAILED" in enums.DEPRECATED
 
 
-def test_constants() -> None:
+def test_constants_have_their_values() -> None:
     assert version_numbers(NEWEST) == enums.HEADER_VERSION
     assert enums.DIM_MAX == 8
     assert (enums.SEV_ERROR_EN, enums.SEV_WARNING_EN, enums.SEV_INFO_EN) == (2, 4, 8)
@@ -191,7 +191,7 @@ def test_field_names(name: A, field: str) -> None:
     assert attributes.ATTRIBUTE_FACTS[name].field == field
 
 
-def test_header_mistakes_are_remedyd() -> None:
+def test_header_mistakes_are_corrected() -> None:
     facts = attributes.ATTRIBUTE_FACTS
     assert facts[A.OPERATION_REDUCTION_DESC].element == (D.REDUCTION,)
     assert facts[A.RESAMPLE_NAN_PROPAGATION].types == (T.NAN_PROPOGATION,)

@@ -1,4 +1,4 @@
-"""The remark on packed booleans must appear for graphs with booleans in memory, and only for those."""
+"""Booleans in memory are packed: reported for graphs with some in memory, and for no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of the builder's methods: inferred shapes and strides, requested results, refused shapes."""
+"""The builder's methods: inferred shapes and strides, requested results, refusals of wrong shapes."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def offsets(g: GraphBuilder, experts: int = 3) -> Tensor:
     return i32(g, experts, 1, 1)
 
 
-# Names of tensors that the cases give; a result would have another one.
+# Names of tensors in the cases; a result would have another one.
 GIVEN = {"dy", "sink", *"abdfikqvwx", "s"}
 
-# what is wrong -> the text that say it, with names and sizes
+# the error -> its text, with names and sizes
 WRONG: dict[str, tuple[Make, str, str]] = {
     "channels of a convolution": (
         lambda g: g.convolution(of(g, 1, 6, 5, 5, name="x"), of(g, 4, 4, 3, 3, name="w")),
@@ -335,7 +335,7 @@ WRONG: dict[str, tuple[Make, str, str]] = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_wrong_shapes_are_refused_by_name_and_leaves_nothing(what: str) -> None:
+def test_wrong_shapes_are_refused_by_name_and_leave_the_graph_unchanged(what: str) -> None:
     make, code, words = WRONG[what]
     g = GraphBuilder()
     with pytest.raises(GraphError, match=words) as caught:
@@ -346,14 +346,14 @@ def test_wrong_shapes_are_refused_by_name_and_leaves_nothing(what: str) -> None:
     assert g.tensor("next", (1,)).uid == len(g._names)
 
 
-def test_every_method_refuses_something() -> None:
+def test_every_method_has_a_refusal() -> None:
     own = {name for kind in GraphBuilder.__mro__ for name in vars(kind) if not name.startswith("_")}
     plain = {"tensor", "scalar", "free_name", "operation", "graph", "matmul", "pointwise", "reduction", "convolution"}
     tried = {name for make, _, _ in WRONG.values() for name in make.__code__.co_names}
     assert own - plain <= tried
 
 
-def test_results_take_the_layout_of_what_they_are_made_of() -> None:
+def test_results_have_the_layout_of_their_inputs() -> None:
     g = GraphBuilder()
     last = g.tensor("x", (2, 8, 6, 6), strides="channels_last")
     y, idx = g.resample(R.MAXPOOL, last, 2, idx=True)
@@ -387,7 +387,7 @@ def test_upsampling_has_fractions() -> None:
     )
 
 
-def test_scales_have_tiles_or_one_for_each_block() -> None:
+def test_scales_are_in_tiles_or_one_for_each_block() -> None:
     g = GraphBuilder()
     x = g.tensor("x", (2, 70, 96))
     y, tiled = g.block_scale_quantize(x, 32)
@@ -426,7 +426,7 @@ def test_numbers_become_scalars_of_the_rank_and_tensors_stay() -> None:
     assert values[1:] == [epsilon, None]
 
 
-def test_modes_and_numbers_go_where_the_header_has_them() -> None:
+def test_modes_and_numbers_are_in_the_header_fields() -> None:
     g = GraphBuilder()
     x = g.tensor("x", (2, 3, 4))
     g.reshape(x, (6, 4), mode=ReshapeMode.LOGICAL)

@@ -1,4 +1,4 @@
-"""Compare element formats with NumPy's types, an independent formula, and known numbers."""
+"""Element formats compared with NumPy's own types, an independent formula, and known numbers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def codes(data_type: DataType) -> np.ndarray[Any, Any]:
 
 
 def formula(code: int, exponent_bits: int, mantissa_bits: int, bias: int) -> float:
-    """Return a code's value from its fields, with infinity and NaN left out."""
+    """Return a code's value from its fields, without infinity and NaN."""
     mantissa = code & ((1 << mantissa_bits) - 1)
     exponent = (code >> mantissa_bits) & ((1 << exponent_bits) - 1)
     sign = -1.0 if code >> (exponent_bits + mantissa_bits) else 1.0
@@ -64,7 +64,7 @@ def test_a_number_of_the_type_keeps_its_code(data_type: DataType) -> None:
 
 
 @pytest.mark.parametrize("data_type", SMALL)
-def test_halfway_goes_to_the_even_code_and_a_little_more_or_less_to_the_nearer(data_type: DataType) -> None:
+def test_halfway_rounds_to_even_and_other_numbers_to_the_nearest(data_type: DataType) -> None:
     top = int(encode(largest(data_type), data_type).view(f"u{storage_type(data_type).itemsize}"))
     values = decode(codes(data_type)[: top + 1], data_type)
     middle = (values[:-1] + values[1:]) / 2
@@ -135,7 +135,7 @@ def test_rounding_is_monotone(data_type: DataType) -> None:
         (T.BYTE_BOOLEAN, 7, 1.0),
     ],
 )
-def test_known_numbers(data_type: DataType, value: float, rounded: float) -> None:
+def test_known_numbers_are_encoded(data_type: DataType, value: float, rounded: float) -> None:
     np.testing.assert_array_equal(round_to(value, data_type), rounded)
 
 
@@ -144,7 +144,7 @@ def test_nan_has_one_code_in_the_fp8_types() -> None:
     assert encode([NAN, -NAN], T.FP8_E5M2).tolist() == [0x7F, 0x7F]
 
 
-def test_bfloat16_rounds_once_not_over_float32() -> None:
+def test_bfloat16_rounds_once_not_through_float32() -> None:
     just_above_half = 1 + 2.0**-8 + 2.0**-40  # float32 would make it the exact half, and that goes down
     assert round_to(just_above_half, T.BFLOAT16) == 1 + 2.0**-7
 
@@ -176,7 +176,7 @@ def test_shape_and_storage_type_are_kept() -> None:
         assert round_to(largest(data_type), data_type) == largest(data_type)
 
 
-def test_integers_are_reported_from_floats_and_booleans() -> None:
+def test_integers_are_distinguished_from_floats_and_booleans() -> None:
     assert {kind for kind in DataType if is_integer(kind)} == {
         *(T.INT4, T.UINT4, T.INT8, T.UINT8, T.INT32, T.UINT32, T.INT64)
     }

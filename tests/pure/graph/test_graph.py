@@ -1,4 +1,4 @@
-"""Tests of graphs as values: order, equality, hashes, text, builders. Loads no library."""
+"""Graphs as values: order, equality, hashes, text, and the builder. Loads no library."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_every_data_type_has_bits_and_a_short_name() -> None:
 
 
 def test_facts_of_data_types_are_in_one_table() -> None:
-    """A new data type is one row: no other handwritten file has a table by data type."""
+    """A new data type is one row: no other hand-written file has a table by data type."""
     types = {f"{word}.{name}" for word in ("DataType", "data_type", "_T") for name in DataType.__members__}
     found = []
     for path in sorted(path for path in PACKAGE.rglob("*.py") if path.parent.name != "generated"):
@@ -79,16 +79,16 @@ def test_facts_of_data_types_are_in_one_table() -> None:
         (tensor("t", 2, 3, data_type=DataType.INT8x32), 6, 192),
     ],
 )
-def test_span(made: Tensor, elements: int, size_bytes: int) -> None:
+def test_span_is_the_last_element(made: Tensor, elements: int, size_bytes: int) -> None:
     assert (made.span_elements, made.span_bytes) == (elements, size_bytes)
 
 
 @pytest.mark.parametrize(("dims", "strides"), [((5,), (1,)), ((2, 3, 4), (12, 4, 1)), ((1, 1), (1, 1)), ((), (1,))])
-def test_packed_strides(dims: tuple[int, ...], strides: tuple[int, ...]) -> None:
+def test_packed_strides_are_row_major(dims: tuple[int, ...], strides: tuple[int, ...]) -> None:
     assert packed_strides(dims) == strides
 
 
-def test_text_of_a_tensor_shows_what_is_unusual() -> None:
+def test_text_of_a_tensor_shows_only_unusual_fields() -> None:
     ragged = tensor("offsets", 3, uid=8)
     made = tensor(
         "t",
@@ -166,7 +166,7 @@ def test_every_operation_has_output_ports_that_are_fields() -> None:
         assert all(facts[port].element == (D.TENSOR,) for port in ports), kind.name
 
 
-def test_backward_activation_writes_dx_and_reads_y_of_no_one() -> None:
+def test_backward_activation_writes_dx_and_does_not_read_y() -> None:
     made = Pointwise(name="p", mode=P.RELU_BWD, dy=Y, x=X, dx=Z)
     assert (made.inputs(), made.outputs()) == ({"x": X, "dy": Y}, {"dx": Z})
 
@@ -271,7 +271,7 @@ def test_graphs_copy_pickle_and_hash(name: str) -> None:
     assert dataclasses.replace(graph, name="renamed") != graph
 
 
-def test_one_field_of_a_tensor_varied() -> None:
+def test_each_field_of_a_tensor_makes_another_value() -> None:
     wider = dataclasses.replace(X, dims=(4, 16), strides=(16, 1))
     assert (wider.dims, wider.uid, wider == X) == ((4, 16), X.uid, False)
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -281,7 +281,7 @@ def test_one_field_of_a_tensor_varied() -> None:
 # ------------------------------------------------------------------------------------- operation in operation
 
 
-def test_ports_of_an_operation_inside() -> None:
+def test_ports_of_a_nested_operation_are_listed() -> None:
     op = sdpa()
     assert list(dict(op.ports())) == ["q", "k", "v", "o", "softmax.x", "softmax.y", "softmax.stats"]
     assert list(op.outputs()) == ["o", "softmax.y", "softmax.stats"]
@@ -297,7 +297,7 @@ def test_tensors_of_everything_inside_belong_to_the_graph() -> None:
     assert [item.name for item in graph.variant_pack_tensors] == ["q", "k", "v", "o", "stats", "cap"]
 
 
-def test_text_of_an_operation_with_sub_graph() -> None:
+def test_text_of_an_operation_contains_its_sub_graph() -> None:
     assert str(Graph((sdpa(),)).ops[0]) == (
         f"o = sdpa_fwd(q=q, k=k, v=v, subgraph={{half = div(score, cap) : f32[1,2,128,128]; "
         f"squash = tanh_fwd(half) : f32[1,2,128,128]}}, subgraph_input_uid={tensor('score', 1).uid}, "
@@ -306,7 +306,7 @@ def test_text_of_an_operation_with_sub_graph() -> None:
     )
 
 
-def test_text_of_an_operation_with_parameters() -> None:
+def test_text_of_an_operation_contains_its_parameters() -> None:
     assert str(convolution()) == (
         "result = convolution_forward(w=filter, image, alpha=1.0, beta=0.0, convolution=convolution(comp_type=FLOAT, "
         "conv_mode=CROSS_CORRELATION, dilations=[1, 1], filter_strides=[1, 1], post_paddings=[0, 0], "
@@ -315,7 +315,7 @@ def test_text_of_an_operation_with_parameters() -> None:
 
 
 def test_sub_graph_may_share_a_tensor_and_comes_after_its_producer() -> None:
-    """A sub-graph may read tensors of the outer graph; then it comes after their producer."""
+    """A sub-graph may read tensors of its parent graph; then it comes after them, and they are the same tensor."""
     bias = tensor("bias", 1, 2, 128, 128, virtual=True)
     score, shifted = (tensor(name, 1, 2, 128, 128, virtual=True) for name in ("score", "shifted"))
     inner = Graph((Pointwise(name="add", mode=P.ADD, x=score, b=bias, y=shifted),), is_subgraph=True)
@@ -326,14 +326,14 @@ def test_sub_graph_may_share_a_tensor_and_comes_after_its_producer() -> None:
     assert [item.name for item in graph.tensors].count("bias") == 1
 
 
-def test_sub_graph_alone_may_read_what_no_one_writes() -> None:
+def test_only_a_sub_graph_may_read_unwritten_tensors() -> None:
     assert Graph((relu(V, W),), is_subgraph=True).ops[0].inputs() == {"x": V}
 
 
 # ------------------------------------------------------------------------------------- order
 
 
-def test_order_is_the_one_given_where_nothing_speaks_against_it() -> None:
+def test_the_given_order_is_kept_if_possible() -> None:
     three = (relu(X, Y), relu(X, Z), relu(X, tensor("q", 4, 8)))
     assert Graph(three).ops == three
     assert Graph(three[::-1]).ops == three[::-1]
@@ -367,7 +367,7 @@ def test_a_long_chain_backwards_sorts_fast() -> None:
     assert len(graph.tensors) == 2001
 
 
-def test_tensors_and_outputs_of_a_graph() -> None:
+def test_tensors_and_outputs_of_a_graph_are_listed() -> None:
     offset = tensor("r", 5)
     ragged = tensor("ragged", 4, 8, ragged_offset=offset)
     graph = Graph((relu(ragged, V), relu(V, Y)))
@@ -380,7 +380,7 @@ def test_tensors_and_outputs_of_a_graph() -> None:
 # ------------------------------------------------------------------------------------- text
 
 
-def test_text_of_the_causal_flash_forward_graph() -> None:
+def test_text_of_the_causal_flash_forward_graph_is_right() -> None:
     graph = sdpa_forward(batch=2, heads=4, kv_heads=2, seq_q=128, seq_kv=256, head_dim=64, causal=True, stats=True)
     assert f"{graph}\n" == (GOLDEN / "sdpa_forward_causal.txt").read_text(encoding="utf-8")
 
@@ -403,7 +403,7 @@ def test_text_of_the_causal_flash_forward_graph() -> None:
         ),
     ],
 )
-def test_text_of_operations(op: Op, text: str) -> None:
+def test_text_of_operations_is_right(op: Op, text: str) -> None:
     assert str(op) == text
 
 
@@ -434,7 +434,7 @@ def test_builder_numbers_and_names_in_order() -> None:
     assert str(build()) == str(graph)
 
 
-def test_builder_keeps_explicit_uids_and_never_gives_them_again() -> None:
+def test_builder_keeps_explicit_uids_and_never_reuses_them() -> None:
     g = GraphBuilder(first_uid=10)
     given = [g.tensor("a", (4,)), g.tensor("b", (4,), uid=11), g.tensor("c", (4,)), g.tensor("d", (4,), uid=3)]
     assert [item.uid for item in given] == [10, 11, 12, 3]
@@ -457,7 +457,7 @@ def test_builder_refuses_a_name_twice() -> None:
     assert g.pointwise(P.EXP, x).uid == 2
 
 
-def test_builder_refuses_options_next_to_out() -> None:
+def test_builder_refuses_options_in_addition_to_out() -> None:
     g = GraphBuilder()
     a, out = g.tensor("a", (4, 4)), g.tensor("out", (4, 4))
     with pytest.raises(GraphError, match="options-with-out: out= is given, so name, virtual has no effect"):
@@ -498,8 +498,8 @@ def test_builder_refuses_wrong_types(call: Callable[[GraphBuilder, Tensor], obje
     assert str(raised.value) == f"wrong-field-type: {headline}"
 
 
-def test_builder_types() -> None:
-    """DataType.FLOAT is 0 but must not be treated as missing."""
+def test_builder_sets_data_types() -> None:
+    """DataType.FLOAT is 0 and is not treated as missing."""
     g = GraphBuilder(io_type=F16, intermediate_type=DataType.BFLOAT16, compute_type=DataType.DOUBLE)
     x = g.tensor("x", (4, 4))
     assert g.tensor("y", (4, 4), F32).data_type is F32
@@ -554,7 +554,7 @@ def test_builder_refuses_a_window_of_other_dims(wrong: dict[str, Any]) -> None:
     assert not g.ops
 
 
-def test_builder_any_operation() -> None:
+def test_builder_adds_any_operation() -> None:
     g = GraphBuilder()
     x, y = g.tensor("x", (4, 8)), g.tensor("y", (8, 4))
     first = g.operation(D.OPERATION_RESHAPE, x=x, y=y)

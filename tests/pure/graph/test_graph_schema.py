@@ -1,4 +1,4 @@
-"""Compare generated/graph.schema.json and docs/graph-json.md with written graphs."""
+"""generated/graph.schema.json and docs/graph-json.md compared with the files that the code writes."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_schema_file_is_a_schema() -> None:
     Draft202012Validator.check_schema(SCHEMA_FILE)
 
 
-def test_schema_names_what_the_code_knows() -> None:
+def test_schema_has_the_names_of_the_code() -> None:
     parts = SCHEMA_FILE["$defs"]
     assert parts["graph"]["properties"]["schema"]["const"] == SCHEMA
     assert parts["graph"]["properties"]["version"]["const"] == SCHEMA_VERSION
@@ -168,7 +168,7 @@ def test_schema_names_the_defaults_of_a_tensor() -> None:
     assert {name: part["default"] for name, part in properties.items() if "default" in part} == known
 
 
-def test_example_on_the_page_is_what_its_code_prints() -> None:
+def test_example_on_the_page_equals_its_output() -> None:
     [example] = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
     [code] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     printed = io.StringIO()

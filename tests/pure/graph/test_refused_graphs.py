@@ -1,4 +1,4 @@
-"""Tests of refused graph values and their messages. Loads no library."""
+"""Graphs as values: refusals and their messages. Loads no library."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cudnn_backend_py.graph.attention import sdpa_forward
 from tests.support.graphs import CONVOLUTION, convolution, relu, sdpa, tensor
 
 D, P = DescriptorType, PointwiseMode
-untyped: Any = graph_module  # wrong types are given on purpose
+untyped: Any = graph_module  # wrong types are passed on purpose
 
 
 X, Y, Z = tensor("x", 4, 8), tensor("y", 4, 8), tensor("z", 4, 8)
@@ -360,13 +360,13 @@ GRAPHS: list[Case] = [
 
 
 @pytest.mark.parametrize(("code", "make", "headline"), [*TENSORS, *OPS, *GRAPHS])
-def test_known_issue_is_named_with_its_values(code: str, make: Callable[[], object], headline: str) -> None:
+def test_error_is_named_with_its_values(code: str, make: Callable[[], object], headline: str) -> None:
     with pytest.raises(GraphError) as raised:
         make()
     assert str(raised.value) == f"{code}: {headline}"
 
 
-def test_where_and_fix_of_a_tensor() -> None:
+def test_error_of_a_tensor_has_place_and_fix() -> None:
     with pytest.raises(GraphError) as raised:
         tensor("k", 2, 4, 512, 64, strides=(131072, 32768, 64))
     assert raised.value.render() == (
@@ -378,7 +378,7 @@ def test_where_and_fix_of_a_tensor() -> None:
     )
 
 
-def test_where_of_an_operation() -> None:
+def test_error_of_an_operation_has_its_place() -> None:
     with pytest.raises(GraphError) as raised:
         Matmul(name="m", a=A, b=B, c=A)
     assert raised.value.sections == {

@@ -1,4 +1,4 @@
-"""Tests of graphs to JSON and back: lossless, strict, with errors for malformed data. Loads no library."""
+"""Graphs to JSON and back: lossless, strict JSON, and malformed parts are named. Loads no library."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ GRAPHS: dict[str, Callable[[], Graph]] = {
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-def test_round_trip(name: str) -> None:
+def test_round_trip_is_lossless(name: str) -> None:
     graph = GRAPHS[name]()
     twin = there_and_back(graph)
     assert twin == graph
@@ -100,7 +100,7 @@ def test_round_trip(name: str) -> None:
 
 
 @pytest.mark.parametrize(("value", "written"), [(-math.inf, "-inf"), (math.inf, "inf"), (math.nan, "nan"), (1.5, 1.5)])
-def test_numbers_json_does_not_have_are_texts(value: float, written: object) -> None:
+def test_numbers_missing_in_json_are_strings(value: float, written: object) -> None:
     x, y = tensor("x", 1, by_value=True, value=value), tensor("y", 1)
     graph = Graph((Pointwise(name="p", mode=P.RELU_FWD, x=x, y=y, relu_upper_clip=value),))
     data = graph_to_json(graph)
@@ -114,7 +114,7 @@ def test_numbers_json_does_not_have_are_texts(value: float, written: object) -> 
     assert graph_to_json(twin) == data
 
 
-def test_data_of_a_small_graph() -> None:
+def test_data_of_a_small_graph_are_right() -> None:
     x, y = tensor("x", 4, 8, uid=1), tensor("y", 4, 8, uid=2, alignment=4)
     assert graph_to_json(Graph((relu(x, y),), "small")) == {
         "schema": "cudnn-backend-py/graph",
@@ -154,7 +154,7 @@ def test_order_of_tensors_in_the_file_does_not_matter() -> None:
     assert graph_from_json(data) == ragged()
 
 
-def test_save_and_load(tmp_path: Path) -> None:
+def test_saved_graph_is_loaded(tmp_path: Path) -> None:
     graph = GRAPHS["causal"]()
     path = tmp_path / "graph.json"
     save_graph(graph, path)
@@ -163,7 +163,7 @@ def test_save_and_load(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("content", "what"), [(b"{", "JSON"), (b"", "JSON"), (b"\xff\xfe{}", "UTF-8")])
-def test_a_file_that_is_not_a_json(tmp_path: Path, content: bytes, what: str) -> None:
+def test_a_file_that_is_no_json_is_refused(tmp_path: Path, content: bytes, what: str) -> None:
     path = tmp_path / "graph.json"
     path.write_bytes(content)
     with pytest.raises(GraphError) as raised:
@@ -301,7 +301,7 @@ MALFORMED: list[tuple[str, str, Change]] = [
 
 
 @pytest.mark.parametrize(("code", "headline", "change"), MALFORMED, ids=[headline for _, headline, _ in MALFORMED])
-def test_malformed_is_named(code: str, headline: str, change: Change) -> None:
+def test_malformed_parts_are_named(code: str, headline: str, change: Change) -> None:
     data = graph_to_json(ragged())
     change(data)
     with pytest.raises(GraphError) as raised:
@@ -310,12 +310,12 @@ def test_malformed_is_named(code: str, headline: str, change: Change) -> None:
 
 
 @pytest.mark.parametrize("data", [None, [], "graph", 3, {}])
-def test_what_is_not_a_graph_at_all(data: object) -> None:
-    with pytest.raises(GraphError, match="graph-json: this is not a graph JSON: schema is "):
+def test_other_json_is_refused(data: object) -> None:
+    with pytest.raises(GraphError, match="graph-json: this is no graph JSON: schema is "):
         graph_from_json(data)
 
 
-def test_a_known_issue_inside_a_sub_graph_is_named() -> None:
+def test_an_error_inside_a_sub_graph_is_named() -> None:
     data = graph_to_json(Graph((sdpa(),)))
     data["operations"][0]["subgraph"]["graph"]["operations"][0]["mode"]["value"] = "HALVE"
     with pytest.raises(GraphError, match="mode of operation 'half' is 'HALVE', which is no PointwiseMode"):
@@ -331,7 +331,7 @@ def places(data: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def test_damaged_data_is_refused_as_a_graph_error_or_read() -> None:
-    """After 2,000 random damages, reading gives a graph error or a graph that can be written again."""
+    """Random damage, two thousand times: no other exception is raised, and a graph that is read is written again."""
     chance = random.Random(11)
     whole = [graph_to_json(GRAPHS[name]()) for name in ("sdpa", "convolution", "ragged", "unusual", "concat")]
     junk: list[Any] = [None, True, -1, 0, 2**70, 1.5, "", "x", "inf", [], [[]], {}, {"tensor": "x"}, {"enum": 3}, ["x"]]

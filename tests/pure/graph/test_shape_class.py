@@ -1,4 +1,4 @@
-"""Tests of shape classes: bounds, strides, and the problem and graph of a class."""
+"""Shape classes as values: bounds, supported strides, and the problem and graph of a class."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def offsets(graph: Any) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("size", [*range(1, 600), 4095, 4096, 4097, 65535, 65536])
-def test_bounds_hold_the_call_and_are_close(size: int) -> None:
+def test_bounds_contain_the_call_and_are_close(size: int) -> None:
     found = grow(size, size, size)
     assert found.hold(size, size, size)
     assert found.batch <= 1.5 * size
@@ -66,12 +66,12 @@ def test_few_bounds_serve_all_calls() -> None:
     assert lengths == {64 << step for step in range(11)}
 
 
-def test_decoding_has_bounds_of_its_own() -> None:
+def test_decoding_has_separate_bounds() -> None:
     assert grow(8, 1, 700) == Bounds(8, 1, 1024)
     assert grow(8, 2, 700).q == 64
 
 
-def test_decoding_with_statistics_of_grouped_heads_accepts_another_kernel() -> None:
+def test_decoding_with_statistics_of_grouped_heads_has_another_kernel() -> None:
     step = replace(PROBLEM, seq_q=1, causal=False)
     assert bounds_of(step).q == 64
     assert bounds_of(replace(step, stats=False)).q == 1
@@ -79,7 +79,7 @@ def test_decoding_with_statistics_of_grouped_heads_accepts_another_kernel() -> N
     assert bounds_of(PROBLEM) == grow(3, 100, 300)
 
 
-def test_a_class_holds_what_is_within_all_its_bounds() -> None:
+def test_a_class_contains_calls_within_all_its_bounds() -> None:
     assert BOUNDS.hold(4, 512, 1024)
     assert not BOUNDS.hold(5, 1, 1)
     assert not BOUNDS.hold(1, 513, 1)
@@ -92,8 +92,8 @@ def test_a_class_holds_what_is_within_all_its_bounds() -> None:
         ((2, 8, 100, 64), (100 * 512, 64, 512, 1), TokenStrides(51200, 512, 64)),  # b, s, h, d
         ((2, 8, 100, 64), (100 * 1536, 64, 1536, 1), TokenStrides(153600, 1536, 64)),  # a slice of packed Q, K, V
         ((2, 8, 100, 64), (51200, 6400, 64, 1), None),  # b, h, s, d
-        ((2, 1, 100, 64), (6400, 6400, 64, 1), TokenStrides(6400, 64, 64)),  # one head: its stride means nothing
-        ((2, 8, 1, 64), (512, 64, 64, 1), TokenStrides(512, 512, 64)),  # one token: nor does that over tokens
+        ((2, 1, 100, 64), (6400, 6400, 64, 1), TokenStrides(6400, 64, 64)),  # one head: its stride has no meaning
+        ((2, 8, 1, 64), (512, 64, 64, 1), TokenStrides(512, 512, 64)),  # one token: nor has that over tokens
         ((1, 8, 100, 64), (7, 64, 512, 1), TokenStrides(51200, 512, 64)),  # one batch entry
         ((2, 8, 100, 64), (0, 64, 512, 1), TokenStrides(0, 512, 64)),  # the same keys for every batch entry
         ((2, 8, 100, 64), (51200, 64, 512, 2), None),  # d is not dense
@@ -101,7 +101,7 @@ def test_a_class_holds_what_is_within_all_its_bounds() -> None:
         ((2, 8, 100, 64), (51200, 64, 0, 1), None),  # one token for all
     ],
 )
-def test_strides_that_can_be_read_as_ragged(
+def test_strides_that_can_be_read_as_ragged_are_recognized(
     dims: tuple[int, ...], strides: tuple[int, ...], found: TokenStrides | None
 ) -> None:
     assert read_tokens(dims, strides) == found
@@ -132,7 +132,7 @@ def scratch_offsets(problem: Attention, version: tuple[int, int, int], sm: int) 
     return {x.name for x in graph.tensors if x.scratch and x.ragged_offset is not None}
 
 
-def test_a_backward_class_accepts_memory_for_the_tokens_there_are_but_where_cudnn_gets_that_wrong() -> None:
+def test_a_backward_class_needs_memory_per_token_unless_cudnn_is_wrong() -> None:
     found = class_problem(PROBLEM, BOUNDS, backward=True)
     assert (found.max_total_seq_q, found.max_total_seq_kv, found.stats) == (4 * 512, 4 * 1024, False)
     odd = replace(PROBLEM, head_dim=40, head_dim_v=40)
@@ -150,7 +150,7 @@ def test_calls_of_one_class_share_its_graph() -> None:
         assert class_problem(other, BOUNDS, backward=backward) == class_problem(PROBLEM, BOUNDS, backward=backward)
 
 
-def test_every_tensor_of_a_backward_graph_has_offsets_of_its_own() -> None:
+def test_every_tensor_of_a_backward_graph_has_its_own_offsets() -> None:
     graph = class_graph(class_problem(PROBLEM, BOUNDS, backward=True), True, VERSION, SM)
     names = offsets(graph)
     assert {name: names[name] for name in ("q", "k", "v", "o", "stats", "do", "dq", "dk", "dv")} == {
@@ -161,7 +161,7 @@ def test_every_tensor_of_a_backward_graph_has_offsets_of_its_own() -> None:
     assert len(uids) == 9
 
 
-def test_what_is_prepared_is_known_by_its_name() -> None:
+def test_prepared_tensors_are_known_by_name() -> None:
     graph = class_graph(class_problem(PROBLEM, BOUNDS, backward=False), False, VERSION, SM)
     prepared = {x.name for x in graph.variant_pack_tensors if x.name.startswith(PREPARED)}
     assert prepared == {"seq_len_q", "seq_len_kv", "ragged_q", "ragged_k", "ragged_v", "ragged_o", "ragged_stats"}
@@ -177,11 +177,11 @@ def test_what_is_prepared_is_known_by_its_name() -> None:
         ({"layout": {"v": "bhsd"}}, "heads of a token of v"),
     ],
 )
-def test_what_keeps_a_problem_from_a_class_is_reported(changes: dict[str, Any], word: str) -> None:
+def test_the_reason_against_a_class_is_reported(changes: dict[str, Any], word: str) -> None:
     assert word in why_no_class(replace(PROBLEM, **changes), backward=False, version=VERSION, sm=SM)
 
 
-def test_a_known_issue_of_ragged_sequences_keeps_a_problem_from_a_class() -> None:
+def test_a_known_issue_of_ragged_sequences_prevents_a_class() -> None:
     learned = replace(PROBLEM, sink=True, dsink=True, stats=False)
     assert "dsink" in why_no_class(learned, backward=True, version=VERSION, sm=SM)
     assert why_no_class(learned, backward=True, version=(9, 28, 0), sm=SM) == ""

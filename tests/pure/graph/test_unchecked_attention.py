@@ -1,4 +1,4 @@
-"""Tests of unchecked attention problems, where only missing sizes are filled in."""
+"""The unchecked attention problem: fields of another program's graph, unchanged; only missing sizes are inferred."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ SIZES: dict[str, Any] = {"batch": 2, "heads": 3, "seq_q": 64, "head_dim": 32}
     [{"kv_heads": 2}, {"left_bound": 0}, {"dropout": 1.0}, {"dbias": True}, {"page_size": 24}, {"mx": True}],
     ids=lambda options: next(iter(options)),
 )
-def test_what_is_refused_elsewhere_is_as_it_is(options: dict[str, Any]) -> None:
+def test_invalid_problems_are_kept_unchanged(options: dict[str, Any]) -> None:
     with pytest.raises(GraphError):
         Attention(**SIZES, **options)
     problem = UncheckedAttention(**SIZES, **options)
     assert {name: getattr(problem, name) for name in options} == options
 
 
-def test_sizes_left_out_are_those_of_the_checked_problem() -> None:
+def test_missing_sizes_equal_those_of_the_checked_problem() -> None:
     data_type = DataType.BFLOAT16
     unchecked, checked = (kind(**SIZES, data_type=data_type) for kind in (UncheckedAttention, Attention))
     assert dataclasses.asdict(unchecked) == dataclasses.asdict(checked)
@@ -34,7 +34,7 @@ def test_sizes_left_out_are_those_of_the_checked_problem() -> None:
 
 
 def test_ragged_implies_no_padding() -> None:
-    """A ragged graph of another program may have no lengths, and some known issues depend on that."""
+    """A ragged graph of another program may have no lengths, and some known issues of cuDNN depend on that."""
     assert Attention(**SIZES, ragged=True).padding
     assert not UncheckedAttention(**SIZES, ragged=True).padding
 

@@ -1,4 +1,4 @@
-"""Tests of cuDNN's log files: partial, interleaved, truncated, huge and hostile ones."""
+"""cuDNN's log files in any state: in pieces, mixed, truncated, enormous, hostile."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ def record(function: str, *lines: str, letter: str = "I", thread: int = 7) -> st
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig"])
-def test_a_log_as_other_shells_write_it(tmp_path: Path, encoding: str) -> None:
-    """PowerShell's redirection writes UTF-16, and editors may add a byte order mark to UTF-8."""
+def test_a_log_in_the_encoding_of_other_shells_is_read(tmp_path: Path, encoding: str) -> None:
+    """PowerShell's redirection writes UTF-16, and an editor a byte order mark before UTF-8."""
     path = tmp_path / "cudnn.log"
     path.write_bytes(TORCH.replace("\n", "\r\n").encode(encoding))
     assert [item.text for item in read_log(path)] == [item.text for item in records(TORCH)]
 
 
-def test_a_packed_log_that_is_cut_off_is_read_up_to_there(tmp_path: Path) -> None:
+def test_a_truncated_compressed_log_is_read_up_to_its_end(tmp_path: Path) -> None:
     whole = (LOGS / "torch-training-9.19.0.log.gz").read_bytes()
     path = tmp_path / "cudnn.log.gz"
     path.write_bytes(whole[: len(whole) * 3 // 4])
@@ -75,7 +75,7 @@ def test_a_packed_log_that_is_cut_off_is_read_up_to_there(tmp_path: Path) -> Non
     assert found[:-1] == want[: len(found) - 1]
 
 
-def test_records_have_what_the_file_states() -> None:
+def test_records_have_the_fields_of_the_file() -> None:
     (found,) = records(record("cudnnCreate", "status: type=cudnnStatus_t; val=CUDNN_STATUS_SUCCESS (0);", letter="W"))
     assert (found.severity, found.function, found.version) == (Severity.WARNING, "cudnnCreate", 91900)
     assert (found.line, found.thread, found.process, found.whole) == (2, 7, 1, True)
@@ -91,7 +91,7 @@ def test_every_record_of_the_logs_is_found() -> None:
         assert [text.splitlines()[item.line - 1][3:] for item in found] == [item.text.splitlines()[0] for item in found]
 
 
-def test_path_file_bytes_and_pieces_are_the_same(tmp_path: Path) -> None:
+def test_path_file_bytes_and_pieces_give_the_same_records(tmp_path: Path) -> None:
     path = tmp_path / "cudnn.log"
     path.write_text(EXCERPT + "W! \N{SNOWMAN}\n", encoding="utf-8")
     data = path.read_bytes()
@@ -123,7 +123,7 @@ def test_foreign_lines_are_skipped() -> None:
     assert records(noise) == []
 
 
-def test_writers_are_distinguished_by_what_is_before() -> None:
+def test_writers_are_distinguished_by_the_prefix() -> None:
     lines = EXCERPT.splitlines(), FORUM.splitlines()
     stamp = "2026-01-02T03:04:05.123Z "
     mixed = []
@@ -139,7 +139,7 @@ def canonical_graphs(text: str) -> list[Any]:
     return [canonical(item.graph) for item in graphs(text) if item.graph is not None]
 
 
-def test_a_record_another_begins_in_is_not_whole() -> None:
+def test_a_record_interrupted_by_another_is_not_whole() -> None:
     first, second = record("cudnnCreate", "a: type=int; val=1;"), record("cudnnDestroy", "b: type=int; val=2;")
     head, tail = first.split("i! Time")
     found = records(head + second + "i! Time" + tail)
@@ -212,8 +212,8 @@ def test_the_forum_excerpt_is_the_end_of_that_log() -> None:
     assert plain(FORUM)[-5:] == plain(EXCERPT)
 
 
-def test_the_forum_excerpt_alone_reports_what_it_lacks() -> None:
-    """It contains the heuristics query, but no tensor, operation or graph, which were logged earlier."""
+def test_the_forum_excerpt_alone_reports_missing_parts() -> None:
+    """It has the heuristics query, but no tensor, operation or graph: those were logged earlier."""
     (found,) = graphs(EXCERPT)
     assert found.graph is None
     assert found.fault is not None
@@ -224,7 +224,7 @@ def test_the_forum_excerpt_alone_reports_what_it_lacks() -> None:
 
 
 def test_the_whole_thread_ends_in_the_forum_graph() -> None:
-    """The thread's log with the excerpt as the program's next run in the same file."""
+    """Both in one file, the excerpt as the program's next run."""
     found = graphs(FORUM + EXCERPT)
     assert [canonical(item.graph) for item in found if item.graph] == [canonical(forum_graph())]
 
@@ -316,7 +316,7 @@ def broken(change: str) -> dict[str, Any]:
         ("uid", "a tensor is called 'query', its uid is needed"),
     ],
 )
-def test_what_json_lacks_is_reported(change: str, words: str) -> None:
+def test_missing_parts_of_json_are_reported(change: str, words: str) -> None:
     with pytest.raises(GraphError) as caught:
         graph_from_log_json(broken(change))
     assert caught.value.code == "log-graph"
@@ -393,7 +393,7 @@ def test_numbers_of_the_frontend_are_read_however_they_are_written() -> None:
     assert number_in("wrong") is number_in(None) is number_in({"index": 3}) is number_in(True) is None
 
 
-def test_another_tag_of_the_frontend_is_named() -> None:
+def test_an_unknown_tag_of_the_frontend_is_named() -> None:
     with pytest.raises(GraphError) as caught:
         graph_from_frontend_json(frontend([MATMUL, {"tag": "CONV_FPROP", "name": "conv"}], **TENSORS))
     assert caught.value.code == "frontend-json"
@@ -409,7 +409,7 @@ def test_another_tag_of_the_frontend_is_named() -> None:
         ({"left_bound": 64}, {PointwiseMode.CMP_GE, PointwiseMode.CMP_GT}),
     ],
 )
-def test_bounds_of_the_frontends_attention(change: dict[str, Any], modes: set[PointwiseMode]) -> None:
+def test_bounds_of_the_frontends_attention_are_read(change: dict[str, Any], modes: set[PointwiseMode]) -> None:
     data = copy.deepcopy(FRONTEND_GRAPHS[0])
     data["nodes"][0] |= change
     graph = graph_from_frontend_json(data)
@@ -438,7 +438,7 @@ def test_the_frontends_unified_attention_is_one_operation() -> None:
 # cut off, hostile, enormous
 
 
-def test_a_log_cut_off_anywhere_gives_no_other_graph() -> None:
+def test_a_truncated_log_gives_no_wrong_graph() -> None:
     whole = {canonical(item.graph) for item in graphs(TORCH) if item.graph is not None}
     for text, want in ((TORCH, whole), (FORUM, {canonical(forum_graph())})):
         for cut in range(0, len(text), len(text) // 60):
@@ -528,7 +528,7 @@ def test_memory_does_not_grow_with_the_log() -> None:
     assert (found, count) == (3, 25 * 2 + 25 * 2)
 
 
-def test_more_graphs_than_are_kept_come_out_early(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_graphs_beyond_the_limit_are_returned_early(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cudnn_backend_py.importers.graphs.MAX_GRAPHS", 3)
     data = operation_graph()
     texts = []
@@ -542,7 +542,7 @@ def test_more_graphs_than_are_kept_come_out_early(monkeypatch: pytest.MonkeyPatc
     assert len(list(found)) == 3
 
 
-def test_a_line_without_end_is_cut_off() -> None:
+def test_a_line_without_end_is_truncated() -> None:
     (found,) = records(record("cudnnCreate", "x" * (2 * MAX_LINE)))
     assert not found.whole
     assert len(found.text) < MAX_LINE

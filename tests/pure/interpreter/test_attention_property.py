@@ -53,7 +53,7 @@ def test_interpreted_graph_equals_the_reference(backward: bool, chunk: int) -> N
 
 
 def coverage() -> dict[str, Counter[str]]:
-    """Count the properties of the random problems by option and direction."""
+    """Count the options of the random problems, by option and direction."""
     counted: dict[str, Counter[str]] = {}
     for backward in (False, True):
         for number in range(CASES):
@@ -93,7 +93,7 @@ WANTED: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("alibi", "sink", "rng_dump", "ragged_stats"), YES),
     **dict.fromkeys(("dsink", "dbias", "deterministic", "max_total_seq", "stats", "max", "sum_exp"), YES),
 }
-# Options one direction does not have.
+# Options that one direction does not have.
 ONE_WAY = {
     ("lengths", "paged"): {"backward"},
     ("dropout", "mask"): {"backward"},
@@ -104,15 +104,15 @@ ONE_WAY = {
 
 
 def test_unified_operation_has_no_deterministic_mode() -> None:
-    """cuDNN sums its dQ in any order, so it must not be used for a deterministic request."""
+    """Its dQ is summed in an undefined order: it must not be used if determinism is requested."""
     with pytest.raises(GraphError, match="no deterministic mode"):
         attention.sdpa_backward(
             batch=1, heads=2, seq_q=128, head_dim=64, deterministic=True, implementation="unified", version=(9, 28, 0)
         )
 
 
-def test_block_mask_of_the_unified_operation() -> None:
-    """Random problems have none, as only the unified forward operation supports it."""
+def test_block_mask_of_the_unified_operation_is_applied() -> None:
+    """No random problem has one: only the unified forward operation supports it."""
     for number in range(20):
         rng = np.random.default_rng([number, 5])
         sizes = {"batch": 2, "heads": 2, "seq_q": 140, "seq_kv": int(rng.integers(100, 1200)), "head_dim": 4}

@@ -1,4 +1,4 @@
-"""Exact changes must compute the same results, and apparent ones must be recognized."""
+"""Exact changes compute the same results, and changes that only seem exact are found."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cudnn_backend_py.graph.replace import replace_tensors
 from cudnn_backend_py.interpreter.compare import compare
 from cudnn_backend_py.rewrite.changes import Change, changes
 from cudnn_backend_py.rewrite.solution import Solution
-from tests.support.refused import image_convolution, turned
+from tests.support.refused_graphs import image_convolution, turned
 from tests.support.zoo import ZOO
 
 
@@ -56,7 +56,7 @@ def test_exact_changes_compute_the_same(name: str) -> None:
     }
 
 
-def test_every_exact_change_of_varied_graphs_holds_or_reports_why_not() -> None:
+def test_every_exact_change_of_varied_graphs_is_exact_or_has_a_reason() -> None:
     states = [
         (name, change.title, compare(graph, Solution.of(change)))
         for name, make in list(ZOO.items())[::6]
@@ -73,7 +73,7 @@ def wrong(graph: Graph, **fields: object) -> Solution:
     return Solution.of(Change("usual", "something else", "exact", (), (Graph(ops, graph.name),)))
 
 
-def test_what_computes_something_else_is_found() -> None:
+def test_a_change_of_results_is_found() -> None:
     g = GraphBuilder("clipped", io_type=DataType.HALF)
     g.pointwise(PointwiseMode.RELU_FWD, g.tensor("x", (1, 4, 8, 8)), name="y", virtual=False)
     graph = g.graph()
@@ -83,7 +83,7 @@ def test_what_computes_something_else_is_found() -> None:
         assert found.words.startswith("y differs by ")
 
 
-def test_half_a_solution_is_found() -> None:
+def test_an_incomplete_solution_is_found() -> None:
     graph = sdpa_forward(batch=1, heads=2, seq_q=16, head_dim=32)
     split = exact(graph, "split")[0]
     half = replace(split, made=split.graphs[:1])
@@ -128,7 +128,7 @@ def test_a_reshape_that_is_not_a_transpose_is_not_padded() -> None:
     assert not [one for one in exact(graph, "pad_sequence") if "q" in one.tensors]
 
 
-def test_whole_numbers_become_no_floats_exactly() -> None:
+def test_converting_integers_to_floats_is_not_exact() -> None:
     g = GraphBuilder("whole", io_type=DataType.INT32)
     g.pointwise(PointwiseMode.ADD, g.tensor("x", (1, 4, 8)), g.tensor("b", (1, 4, 8)), name="y", virtual=False)
     effects = {change.title.rpartition(" ")[2]: change.effect for change in changes(g.graph(), ("data_type",))}
@@ -136,7 +136,7 @@ def test_whole_numbers_become_no_floats_exactly() -> None:
 
 
 def test_gradients_as_operations_keep_how_k_is_stored() -> None:
-    """The matmul then reads K's own memory, also if that has gaps."""
+    """The tensor that is K again after the product reads K's own memory, also if that has gaps."""
     graph = sdpa_backward(batch=1, heads=2, seq_q=8, seq_kv=12, head_dim=16, implementation="unified")
     k = graph.tensor("k")
     gaps = replace_tensors(graph, {k.uid: replace(k, strides=tuple(2 * stride for stride in k.strides))})

@@ -1,4 +1,4 @@
-"""Compare the NumPy interpreter's operations with formulas, loops, finite differences or other forms."""
+"""The NumPy interpreter: every operation compared with a formula, a loop, differences, or another form of it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ INF, NAN = math.inf, math.nan
 
 
 def pointwise(mode: PointwiseMode, *, kind: DataType | None = None, **given: Any) -> Array:
-    """Run one pointwise operation on ports given as arrays; other arguments are its parameters."""
+    """Run one pointwise operation with arrays for its ports; the rest are its parameters."""
     g = GraphBuilder("pointwise")
     ports = {name: np.asarray(given.pop(name), float) for name in ("x", "b", "t", "dy") if name in given}
     tensors = {name: g.tensor(name, value.shape, T.DOUBLE) for name, value in ports.items()}
@@ -139,7 +139,7 @@ def test_binary_mode_is_its_formula(mode: PointwiseMode) -> None:
         (M.SWISH_FWD, {"swish_beta": 0.5}, lambda x: x * sigmoid(0.5 * x)),
     ],
 )
-def test_activation_parameters(mode: PointwiseMode, parameters: Any, formula: Callable[[float], float]) -> None:
+def test_activations_use_parameters(mode: PointwiseMode, parameters: Any, formula: Callable[[float], float]) -> None:
     np.testing.assert_allclose(pointwise(mode, x=X, **parameters), list(map(formula, X)), rtol=1e-14)
 
 
@@ -178,7 +178,7 @@ def test_gen_index_counts_along_its_axis_and_never_reads() -> None:
     np.testing.assert_array_equal(got, np.broadcast_to(np.arange(3).reshape(1, 3, 1), (2, 3, 4)))
 
 
-def test_binary_select_accepts_x_where_t_holds() -> None:
+def test_binary_select_selects_x_where_t_is_true() -> None:
     assert pointwise(M.BINARY_SELECT, x=[1, 2, 3], b=[NAN, 5, 6], t=[1, 0, 7]).tolist() == [1, 5, 3]
 
 
@@ -202,7 +202,7 @@ def test_integers_are_cut_towards_zero() -> None:
 
 
 def matmul(a: Array, b: Array, **options: Any) -> Array:
-    """Run one matmul; overrides are given as arrays."""
+    """Run one matrix product; overrides are arrays."""
     g = GraphBuilder("matmul", io_type=T.DOUBLE)
     inputs: dict[str | int, Any] = {"a": a, "b": b}
     for name in ("m_override", "n_override", "k_override"):
@@ -218,7 +218,7 @@ def matmul(a: Array, b: Array, **options: Any) -> Array:
     return interpret(graph, inputs)["c"]
 
 
-def test_matmul() -> None:
+def test_matmul_equals_numpy() -> None:
     a, b = numbers(2, 3, 4, 5), numbers(2, 3, 5, 6)
     np.testing.assert_allclose(matmul(a, b), np.einsum("bhmk,bhkn->bhmn", a, b))
 
@@ -283,7 +283,7 @@ def test_alpha_is_a_factor_of_a_convolution_and_beta_is_refused() -> None:
     refused("interpret-operation", "beta", lambda: interpret(Graph((convolution(beta=1.0),)), given))
 
 
-def test_overrides_hide_what_is_beyond() -> None:
+def test_overrides_hide_elements_beyond_them() -> None:
     a, b = numbers(2, 2, 4, 5), numbers(2, 1, 5, 6)
     m, n, k = [3, 4], [6, 2], [5, 2]
     expected = np.zeros((2, 2, 4, 6))
@@ -349,7 +349,7 @@ def moved(kind: DescriptorType, x: Tensor, y: Tensor, value: Array, **fields: An
         ((60, 5, 15, 1), (2, 3, 5, 4), (60, 5, 1, 15), True),  # b, s, h, d in memory
         ((60, 20, 1, 4), (2, 3, 5, 4), (60, 20, 4, 1), True),  # K^T in memory, to plain K
         ((180, 5, 45, 1), (2, 3, 5, 4), (180, 5, 1, 45), True),  # one of three interleaved tensors
-        ((240, 80, 20, 4), (2, 3, 5, 4), (60, 20, 1, 5), True),  # virtual x with strides that say nothing about y
+        ((240, 80, 20, 4), (2, 3, 5, 4), (60, 20, 1, 5), True),  # virtual x with strides that do not determine y
         (None, (2, 12, 5), (60, 5, 1), False),
         (None, (6, 20), (20, 1), False),
         ((60, 1, 15, 3), (6, 20), (100, 1), False),
@@ -375,7 +375,7 @@ def test_reshape_to_another_size_is_refused() -> None:
     refused("interpret-shape", "changes the number", lambda: moved(D.OPERATION_RESHAPE, x, y, numbers(2, 3)))
 
 
-def test_transpose_slice_and_concat() -> None:
+def test_transpose_slice_and_concat_move_elements() -> None:
     value = numbers(2, 3, 6)
     x = tensor("x", (2, 3, 6))
     got = moved(D.OPERATION_TRANSPOSE, x, tensor("y", (6, 2, 3)), value, permutation=(2, 0, 1))
@@ -393,7 +393,7 @@ def test_transpose_slice_and_concat() -> None:
 
 
 def flat(value: Array, offsets: list[int], strides: tuple[int, ...], tokens: list[int]) -> Array:
-    """Return [b, h, s, d] as a ragged buffer, element by element."""
+    """Copy [b, h, s, d] into a ragged buffer, element by element."""
     buffer = np.full(offsets[-1], NAN)
     for b, h, s, d in np.ndindex(*value.shape):
         if s < tokens[b]:
@@ -423,9 +423,9 @@ def test_ragged_tensors_are_flat_buffers(strides: tuple[int, ...]) -> None:
     np.testing.assert_array_equal(out["plain"], value)
 
 
-def test_a_ragged_buffer_reads_zero_beyond_its_end_and_is_nan_where_nothing_is_written() -> None:
+def test_a_ragged_buffer_reads_zero_beyond_its_end_and_is_nan_if_unwritten() -> None:
     graph = ragged_copy((2, 1, 4, 2), (0, 2, 2, 1))
-    # The first entry has room for three and a half tokens: that is three.
+    # The first entry has space for three and a half tokens: that is three.
     inputs: dict[str | int, Any] = {"x_offset": lengths(0, 4, 8), "y_offset": lengths(0, 7, 11), "x": np.ones(5)}
     out = interpret(graph, inputs)["y"]
     np.testing.assert_array_equal(out, [-1, -1, -1, -1, 0, 0, NAN, -1, 0, 0, 0])
@@ -444,13 +444,13 @@ def test_scratch_of_more_heads_grows_the_offsets_it_shares() -> None:
     out = interpret(g.graph(), {"x": value, "offset": lengths(*starts)}, keep=["full", "again"])
     assert set(out) == {"y", "full", "again"}
     np.testing.assert_array_equal(out["full"], flat(value, [0, 16, 40], (24, 2, 8, 1), tokens))
-    # What reads the memory sees 0 where no token is, whatever was computed there.
+    # A reader of the memory gets 0 beyond the tokens, regardless of the computed values.
     np.testing.assert_array_equal(out["again"][0, :, 2:], 0)
     grouped = value[:, [0, 2]] + value[:, [1, 3]]
     np.testing.assert_allclose(out["y"], flat(grouped, starts, (12, 2, 4, 1), tokens))
 
 
-def test_what_is_beyond_the_last_offset_is_not_written() -> None:
+def test_elements_beyond_the_last_offset_are_not_written() -> None:
     g = GraphBuilder("far", io_type=T.DOUBLE)
     offset = g.tensor("offset", (3, 1, 1, 1), T.INT32)
     y = g.tensor("y", (2, 2, 4, 2), strides=(0, 6, 2, 1), ragged_offset=offset)
@@ -601,7 +601,7 @@ def test_other_distributions_are_right_in_distribution_and_given_numbers_come_fi
     refused("interpret-operation", "standard deviation of -1", lambda: interpret(unsaid, needed))
 
 
-# what goes in and comes out
+# inputs and outputs
 
 
 def sum_graph() -> Graph:
@@ -613,7 +613,7 @@ def sum_graph() -> Graph:
     return g.graph()
 
 
-def test_inputs_go_by_name_or_uid_and_values_are_defaults() -> None:
+def test_inputs_are_given_by_name_or_uid_and_values_are_defaults() -> None:
     x = numbers(2, 3)
     np.testing.assert_allclose(interpret(sum_graph(), {10: x})["y"], 3 * x)
     np.testing.assert_allclose(interpret(sum_graph(), {"x": x, "two": 4})["y"], 5 * x)
@@ -644,7 +644,7 @@ def test_tensors_that_do_not_fit_are_refused() -> None:
 
 
 def odd_operation(make: Callable[[GraphBuilder], object], **odd: Any) -> Graph:
-    """Return an operation with numbers that no builder would give it."""
+    """Return the operation with other numbers than any builder gives it."""
     g = GraphBuilder()
     make(g)
     (op,) = g.graph().ops
@@ -698,7 +698,7 @@ def pool(g: GraphBuilder) -> object:
     ],
 )
 def test_operations_with_any_numbers_are_refused(make: Callable[[GraphBuilder], object], odd: dict[str, Any]) -> None:
-    """Graphs in files and logs may have any values; cuDNN decides about those the header leaves open."""
+    """Graphs of files and logs may have any: cuDNN refuses values that the header leaves open."""
     graph = odd_operation(make, **odd)
     with pytest.raises(GraphError) as error:
         interpret(graph, {item.name: np.ones(item.dims) for item in graph.variant_pack_tensors})
@@ -714,7 +714,7 @@ def test_one_number_for_each_of_one_spatial_dim_is_a_tuple() -> None:
 
 
 def test_an_unknown_operation_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(OPERATIONS, D.OPERATION_SIGNAL)  # every kind is known; the header will bring others
+    monkeypatch.delitem(OPERATIONS, D.OPERATION_SIGNAL)  # every kind is known; future headers will have others
     x, y = tensor("x", (2, 8)), tensor("y", (2, 8))
     signal = {"mode": SignalMode.WAIT, "value": 1, "flag": tensor("flag", (1, 1), data_type=T.INT32), "x": x, "y": y}
     with pytest.raises(GraphError, match="OPERATION_SIGNAL cannot be interpreted") as error:

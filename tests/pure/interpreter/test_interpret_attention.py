@@ -1,4 +1,4 @@
-"""Compare bands, softmax and fused attention in the interpreter with composite graphs; test rounding."""
+"""The NumPy interpreter: bands, softmax and the fused operations compared with their chains; rounding."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ D, M, R, T = DescriptorType, PointwiseMode, ReduceTensorOp, DataType
 INF, NAN = math.inf, math.nan
 
 
-# what is rounded
+# rounded values
 
 
 @pytest.mark.parametrize("form", ["chains", "single operations", "one operation"])
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 def test_probabilities_are_rounded_before_they_are_divided(form: str, dropout: float) -> None:
-    """1 / 40 is not a bfloat16 but exp(0) is: for equal scores O is the mean of V times the rounded dropout factor."""
+    """1 / 40 is no bfloat16, but exp(0) is: for equal scores, O is the mean of V, times dropout's rounded factor."""
     options: dict[str, Any] = {"batch": 1, "heads": 2, "seq_q": 64, "seq_kv": 40, "head_dim": 32, "dropout": dropout}
     graph = sdpa_forward(
         **options, data_type=T.BFLOAT16, implementation="unified" if form == "one operation" else "composite",
@@ -44,10 +44,10 @@ def test_probabilities_are_rounded_before_they_are_divided(form: str, dropout: f
     exact, rounded = (interpret(graph, values, rounding=rounding)["o"] for rounding in (False, True))
     kept = float(round_to(1 / (1 - dropout), T.BFLOAT16)) * (1 - dropout)
     factor = np.vdot(exact, rounded) / np.vdot(exact, exact)
-    assert factor == pytest.approx(kept, rel=4e-4)  # of rounded quotients it is 1.001, and 1.004 times this one
+    assert factor == pytest.approx(kept, rel=4e-4)  # for rounded quotients it is 1.001, and 1.004 times this one
 
 
-# bands and softmax against the chains they mean
+# bands and softmax compared with their chains
 
 
 @pytest.mark.parametrize("diagonal", ["top left", "given lengths", "scalars"])
@@ -119,11 +119,11 @@ def test_a_row_that_is_masked_as_a_whole_is_nan() -> None:
     np.testing.assert_array_equal(got, [[NAN, NAN], [0.5, 0.5]])
 
 
-# the fused passes
+# the fused operations
 
 
 def inputs_of(graph: Graph, known: dict[str, Any]) -> dict[str | int, Any]:
-    """Return known or random numbers for all inputs of the graph; K and V are given as [b, h, s, d]."""
+    """Return given or random numbers for all inputs of the graph; K and V are given as [b, h, s, d]."""
     written = {item.uid for op in graph.ops for item in op.outputs().values()} | {item.uid for item in graph.outputs}
     inputs: dict[str | int, Any] = {}
     for item in graph.variant_pack_tensors:
@@ -211,7 +211,7 @@ def test_the_backward_operation_is_the_composite_graph(option: str) -> None:
         np.testing.assert_allclose(got[name], value, rtol=1e-8, atol=1e-10, err_msg=name)
 
 
-def test_padding_may_hold_anything() -> None:
+def test_padding_is_ignored() -> None:
     from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
 
     problem = problem_of("padding")
@@ -232,7 +232,7 @@ def test_padding_may_hold_anything() -> None:
 def test_a_row_with_nothing_to_attend_to_has_no_gradient() -> None:
     from cudnn_backend_py.graph.attention import sdpa_backward
 
-    problem = replace(problem_of("band"), seq_q=10, right_bound=0)  # the first two rows see no column
+    problem = replace(problem_of("band"), seq_q=10, right_bound=0)  # the first two rows have no column
     graph = sdpa_backward(problem, implementation="unified", version=(9, 28, 0), allow_hazards=True)
     stats = numbers(2, 4, 10, 1)
     stats[:, :, :2] = -INF
@@ -330,7 +330,7 @@ def test_a_block_mask_hides_blocks_of_128() -> None:
         np.testing.assert_allclose(interpret(graph, inputs)["o"], expected)
 
 
-def test_fp8_factors_are_where_the_composite_pattern_has_them() -> None:
+def test_fp8_factors_are_at_the_places_of_the_composite_pattern() -> None:
     names = ("descale_q", "descale_k", "descale_v", "descale_s", "scale_s", "scale_o")
     factors = {name: np.full((1, 1, 1, 1), 0.5 + index) for index, name in enumerate(names)}
     graph, inputs = unified(**factors, amax_s=None, amax_o=None)
@@ -353,7 +353,7 @@ def test_block_scales_of_the_operation_multiply_blocks() -> None:
     np.testing.assert_allclose(interpret(graph, inputs)["o"], attention(q, k, v))
 
 
-def test_dropout_of_the_operation_accepts_a_mask() -> None:
+def test_dropout_of_the_operation_uses_a_mask() -> None:
     seed = {name: (np.ones((1, 1, 1, 1), int), T.INT64) for name in ("dropout_seed", "dropout_offset")}
     mask = np.arange(16).reshape(1, 1, 4, 4) % 3 != 0
     graph, inputs = unified(**seed, dropout_probability=0.25)
@@ -402,7 +402,7 @@ def test_rounded_attention_is_near_the_exact_one(option: str) -> None:
 
 
 @pytest.mark.parametrize("option", ["plain", "padding, band", "alibi"])
-def test_the_operation_rounds_where_the_composite_graph_does(option: str) -> None:
+def test_the_operation_rounds_like_the_composite_graph(option: str) -> None:
     from cudnn_backend_py.graph.attention import sdpa_forward
 
     problem = problem_of(option)

@@ -1,4 +1,4 @@
-"""Compare convolutions and pooling in the interpreter with loops over elements, on random problems."""
+"""Convolutions and pooling in the interpreter compared with loops over elements, on random problems."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ INF, NAN = np.inf, np.nan
 
 
 def drawn(seed: int) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, tuple[int, ...]]]:
-    """Return dims of a random image and weights, and a window that fits."""
+    """Return the dims of an image and of weights, and a matching window."""
     r = np.random.default_rng(seed)
     spatial, groups = int(r.integers(1, 4)), int(r.integers(1, 4))
     taps = r.integers(1, 4, spatial)
@@ -63,7 +63,7 @@ def test_convolution_and_both_gradients_are_their_loops(seed: int) -> None:
         np.testing.assert_allclose(got[name], value, rtol=1e-12, atol=1e-12)
 
 
-def test_the_smallest_image_is_accepted_where_none_is_given() -> None:
+def test_the_smallest_image_is_the_default() -> None:
     g = GraphBuilder()
     dy, w = g.tensor("dy", (2, 8, 5, 4), strides="channels_last"), g.tensor("w", (8, 3, 3, 2))
     dx = g.convolution_backward_data(dy, w, groups=2, stride=2, padding=1, dilation=(1, 2))
@@ -87,7 +87,7 @@ def test_a_tap_on_padding_times_infinity_is_nan() -> None:
     np.testing.assert_array_equal(got, [[[NAN, INF, INF]]])
 
 
-def test_a_convolution_with_sizes_do_not_fit_is_refused() -> None:
+def test_a_convolution_of_wrong_sizes_is_refused() -> None:
     op = convolution(y=tensor("small", 1, 16, 3, 3))
     inputs = {"image": numbers(1, 8, 6, 6), "filter": numbers(16, 8, 3, 3)}
     refused("interpret-shape", "has a response of", lambda: interpret(Graph((op,)), inputs))
@@ -99,20 +99,20 @@ PADS = {PaddingMode.ZERO_PAD: 0.0, PaddingMode.NEG_INF_PAD: -INF}
 
 
 def pools(seed: int) -> tuple[Array, dict[str, Any], tuple[int, ...], tuple[int, ...]]:
-    """Return x, the window in the references' form, the trailing padding, and the sizes of y."""
+    """Return x, the window in the form of the references, padding after, and the sizes of y."""
     r = np.random.default_rng(seed)
     spatial = int(r.integers(1, 4))
     window, stride = r.integers(1, 4, spatial), r.integers(1, 4, spatial)
     before, after = (r.integers(0, window) for _ in range(2))
     sizes = window + r.integers(0, 4, spatial)
     out = (sizes + before + after - window) // stride + 1
-    x = np.round(numbers(2, 3, *map(int, sizes), seed=seed) * 2)  # equal ones, too
+    x = np.round(numbers(2, 3, *map(int, sizes), seed=seed) * 2)  # also equal ones
     sides = {name: tuple(map(int, side)) for name, side in (("window", window), ("stride", stride), ("before", before))}
     return x, sides, tuple(map(int, after)), tuple(map(int, out))
 
 
 def resampled(mode: ResampleMode, x: Array, dy: Array, **options: Any) -> dict[str, Any]:
-    """Run a pooling and its gradient, with an index if there is one."""
+    """Run a pooling and its gradient, by the index if there is one."""
     g = GraphBuilder("pool", io_type=T.DOUBLE, compute_type=T.DOUBLE)
     source, gradient = g.tensor("x", x.shape), g.tensor("dy", dy.shape)
     y, idx = g.resample(mode, source, idx=mode is R.MAXPOOL, **options, name="y", virtual=False)
@@ -163,14 +163,14 @@ def pooled(x: list[float], mode: ResampleMode, **options: Any) -> list[float]:
     return made
 
 
-def test_nan_is_the_largest_or_left_out() -> None:
+def test_nan_is_the_largest_or_ignored() -> None:
     x = [NAN, 1.0, 2.0, NAN, NAN, NAN]
     assert str(pooled(x, R.MAXPOOL, window=2)) == "[nan, nan, nan]"
     keep = NanPropagation.NOT_PROPAGATE_NAN
     assert str(pooled(x, R.MAXPOOL, window=2, nan_propagation=keep)) == "[1.0, 2.0, nan]"
 
 
-def test_edges_are_repeated_and_upsampling_accepts_the_two_elements_around() -> None:
+def test_edges_are_repeated_and_upsampling_uses_the_two_neighbours() -> None:
     edge = PaddingMode.EDGE_VAL_PAD
     assert pooled([1.0, 2.0, 6.0], R.AVGPOOL_INCLUDE_PADDING, window=3, stride=1, padding=1, padding_mode=edge) == [
         4 / 3,
@@ -190,7 +190,7 @@ def test_the_gradient_of_upsampling_is_the_transpose_of_it() -> None:
     np.testing.assert_allclose((got["y"] * dy).sum(), (got["dx"] * x).sum())
 
 
-def test_what_cudnn_or_no_one_has_is_refused() -> None:
+def test_unsupported_resampling_is_refused() -> None:
     refused("interpret-operation", "by NEAREST", lambda: pooled([1.0, 2.0], R.NEAREST, window=2))
     parts: dict[str, Any] = {"window": Fraction(3, 2), "stride": Fraction(1, 2)}
     refused("interpret-operation", "window 3/2", lambda: pooled([1.0] * 3, R.MAXPOOL, **parts))

@@ -1,4 +1,4 @@
-"""The interpreter must reproduce cuDNN 9.19's edge cases on an H200; tests/gpu/interpreter compares all of them."""
+"""The interpreter agrees with cuDNN 9.19 at the edges on an H200; tests/gpu/interpreter compares all of it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def reduce(mode: ReduceTensorOp, row: list[float]) -> float:
     return float(interpret(g.graph(), {"x": [row]}, rounding=True)["y"].item())
 
 
-def test_of_two_zeros_the_larger_is_positive() -> None:
+def test_the_maximum_of_two_zeros_is_positive() -> None:
     zeros = {"x": [0.0, -0.0], "b": [-0.0, 0.0]}
     assert str(apply(P.MAX, **zeros)) == "[0.0, 0.0]"
     assert str(apply(P.MIN, **zeros)) == "[-0.0, -0.0]"
@@ -65,19 +65,19 @@ def test_numbers_become_integers_by_rounding_to_even(kind: DataType) -> None:
     assert convert([0.5, 1.5, 2.5, -0.5, -1.5, 2.4, 2.6], T.FLOAT, kind) == [0, 2, 2, 0, -2, 2, 3]
 
 
-def test_numbers_beyond_integers_are_held_in_range_and_nan_is_zero_or_the_least_int64() -> None:
+def test_numbers_beyond_integers_saturate_and_nan_is_zero_or_the_least_int64() -> None:
     beyond = [1e30, -1e30, NAN]
     assert convert(beyond, T.FLOAT, T.INT8) == [127, -128, 0]
     assert convert(beyond, T.FLOAT, T.INT32) == [2**31 - 1, -(2**31), 0]
     assert convert(beyond, T.FLOAT, T.INT64) == [2**63 - 1, -(2**63), -(2**63)]
 
 
-def test_integers_are_computed_with_as_float32() -> None:
+def test_integers_are_computed_as_float32() -> None:
     assert convert([2**24 + 1, 2**25 + 2, -(2**24) - 1], T.INT32, T.INT64) == [2**24, 2**25, -(2**24)]
 
 
 @pytest.mark.parametrize(("kind", "most"), [(T.FP8_E4M3, 448.0), (T.FP8_E5M2, 57344.0)])
-def test_eight_bit_floats_are_held_at_their_largest_number_after_a_product(kind: DataType, most: float) -> None:
+def test_eight_bit_floats_saturate_after_a_product(kind: DataType, most: float) -> None:
     g = GraphBuilder("product", io_type=T.FLOAT)
     z = g.matmul(g.tensor("a", (1, 1, 8)), g.tensor("b", (1, 8, 4)))
     g.pointwise(P.ADD, z, g.tensor("c", (1, 1, 4)), name="y", virtual=False, data_type=kind)
@@ -85,7 +85,7 @@ def test_eight_bit_floats_are_held_at_their_largest_number_after_a_product(kind:
     assert str(interpret(g.graph(), given, rounding=True)["y"].tolist()) == f"[[[{most}, -{most}, nan, 2.0]]]"
 
 
-def test_eight_bit_floats_are_not_held_at_their_largest_number() -> None:
+def test_eight_bit_floats_do_not_saturate_elsewhere() -> None:
     e4m3 = convert([448.0, 464.0, 465.0, -1e9, INF], T.FLOAT, T.FP8_E4M3)
     assert str(e4m3) == "[448.0, 448.0, nan, nan, nan]"
     e5m2 = convert([61439.0, 61440.0, -73728.0, 74000.0, INF, -INF], T.FLOAT, T.FP8_E5M2)
@@ -106,7 +106,7 @@ def test_eight_bit_floats_are_not_held_at_their_largest_number() -> None:
         (R.AMAX, [-INF, 0.0], INF),
     ],
 )
-def test_reductions_leave_nan_out_and_begin_with_a_finite_number(
+def test_reductions_ignore_nan_and_start_with_a_finite_number(
     mode: ReduceTensorOp, row: list[float], want: float
 ) -> None:
     assert reduce(mode, row) == want
@@ -119,6 +119,6 @@ def test_the_largest_of_a_window_of_minus_infinity_is_the_lowest_number(kind: Da
     assert interpret(g.graph(), {"x": np.full((1, 1, 2, 2), -INF)}, rounding=True)["y"].item() == lowest
 
 
-def test_every_bound_is_of_a_mode_that_has_a_formula_with_a_fast_function() -> None:
+def test_every_bound_belongs_to_a_mode_with_a_fast_function() -> None:
     words = ("COS", "ELU", "EXP", "LOG", "SIGMOID", "SIN", "SOFTPLUS", "SWISH", "TAN")
     assert all(any(word in mode.name for word in words) and 0 < bound <= 128 for mode, bound in BOUNDS.items())

@@ -1,4 +1,4 @@
-"""Compare norms in the interpreter with textbook formulas and finite differences, on random problems."""
+"""Norms in the interpreter compared with textbook formulas and differences, on random problems."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EPSILON = 0.01
 
 
 def problem(mode: NormMode, seed: int) -> tuple[Array, tuple[int, ...], tuple[int, ...], int | None]:
-    """Return x, dims of scale and bias, the normalized axes, and the groups."""
+    """Return x, the dims of scale and bias, the jointly normalized axes, and the groups."""
     r = np.random.default_rng(seed)
     rank = int(r.integers(3, 6))
     dims = tuple(map(int, r.integers(2, 5, rank)))
@@ -212,7 +212,7 @@ def test_finalize_infers_with_the_running_statistics() -> None:
     assert [got[f"bn.{name}"][0, 0, 0, 0] for name in ("eq_scale", "eq_bias", "updated_running_var")] == [1, 3, 8]
 
 
-def test_edges_of_a_norm() -> None:
+def test_edges_of_a_norm_are_right() -> None:
     g = GraphBuilder("edges", io_type=T.DOUBLE)
     x = np.array([[2.0, 2, 2], [1, np.nan, 3], [1, np.inf, 3], [0, 0, 0]])
     g.norm_forward(

@@ -1,4 +1,4 @@
-"""Compare experts, block scales, rotary embeddings, bands and signals with loops; test edge cases."""
+"""Experts, block scales, rotary embeddings, bands and signals in the interpreter, compared with loops; and edges."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def experts(mode: MoeGroupedMatmulMode, offsets: list[int], token: Array, weight
     return interpret(g.graph(), {"token": token, "weight": weight, "offsets": offset, **given})["y"]
 
 
-def test_each_row_meets_the_weights_of_its_expert() -> None:
+def test_each_row_is_multiplied_by_the_weights_of_its_expert() -> None:
     token, weight = numbers(1, 9, 4), numbers(3, 4, 5)
     got = experts(M.NONE, [2, 2, 6], token, weight)
     owner = [0, 0, 1, 1, 1, 1, 2, 2, 2]  # rows before the first offset: measured on an H200 with cuDNN 9.19
@@ -57,14 +57,14 @@ def test_rows_are_gathered_and_scattered_by_their_indices() -> None:
         np.testing.assert_allclose(back[0, place], rows[0, row] @ weight[int(row >= 3)])
 
 
-def test_offsets_of_several_batches_go_through_the_experts_in_turn() -> None:
+def test_offsets_of_several_batches_are_in_the_order_of_the_experts() -> None:
     token, weight = numbers(1, 8, 3), numbers(2, 3, 2)
     got = experts(M.NONE, [0, 1, 4, 6], token, weight)
     for row, expert in enumerate([0, 1, 1, 1, 0, 0, 1, 1]):
         np.testing.assert_allclose(got[0, row], token[0, row] @ weight[expert])
 
 
-def test_one_offset_more_is_where_the_rows_of_the_last_expert_end() -> None:
+def test_one_more_offset_is_the_end_of_the_last_expert() -> None:
     token, weight = numbers(1, 9, 4), numbers(3, 4, 5)
     np.testing.assert_array_equal(
         experts(M.NONE, [0, 2, 6, 9], token, weight), experts(M.NONE, [0, 2, 6], token, weight)
@@ -76,7 +76,7 @@ def test_one_offset_more_is_where_the_rows_of_the_last_expert_end() -> None:
     np.testing.assert_allclose(batches[0, 8], token[0, 8] @ weight[2])
 
 
-def test_gradient_of_the_weights_may_report_how_many_experts_there_are() -> None:
+def test_gradient_of_the_weights_may_give_the_number_of_experts() -> None:
     token, dy = numbers(1, 7, 3), numbers(1, 7, 2, seed=1)
     g = GraphBuilder("experts", io_type=T.DOUBLE)
     offset = g.tensor("offsets", (3, 1, 1), T.INT32)
@@ -140,14 +140,14 @@ def test_quantized_blocks_are_their_loop(block: int, axis: int, order: Any) -> N
             np.testing.assert_array_equal(values[n, row, part], want)
 
 
-def test_signs_of_scales_count() -> None:
+def test_signs_of_scales_are_applied() -> None:
     g = GraphBuilder("negative", io_type=T.DOUBLE)
     y = g.block_scale_dequantize(g.tensor("x", (1, 4)), g.tensor("scale", (1, 2)), 2, negative_scales=True)
     g.pointwise(P.IDENTITY, y, name="y", virtual=False)
     assert interpret(g.graph(), {"x": [[1, 2, 3, 4]], "scale": [[-1, 2]]})["y"].tolist() == [[-1, -2, 6, 8]]
 
 
-def test_scales_in_tiles_are_where_the_formula_states() -> None:
+def test_scales_in_tiles_are_at_the_places_of_the_formula() -> None:
     scales = np.arange(2 * 256 * 8).reshape(2, 256, 8)
     memory = to_128x4(scales)
     for n, row, block in [(0, 0, 0), (0, 1, 0), (0, 33, 2), (1, 127, 3), (1, 128, 4), (0, 255, 7), (1, 70, 5)]:
@@ -163,10 +163,10 @@ def test_scales_in_tiles_are_where_the_formula_states() -> None:
 
 @pytest.mark.parametrize("width", [6, 4])
 @pytest.mark.parametrize("upright", [False, True])
-def test_rope_turns_pairs_and_its_gradient_turns_them_back(width: int, upright: bool) -> None:
+def test_rope_rotates_pairs_and_its_gradient_rotates_them_back(width: int, upright: bool) -> None:
     x, half, positions = numbers(2, 3, 5, 6), width // 2, 7
     angle = numbers(positions, half, seed=1)
-    freqs = np.concatenate([angle, np.full((positions, half), NAN)], -1)  # what is not read
+    freqs = np.concatenate([angle, np.full((positions, half), NAN)], -1)  # unread elements
     dims = (1, 1, positions, width) if upright else (positions, 1, 1, width)
     g = GraphBuilder("rope", io_type=T.DOUBLE)
     f = g.tensor("f", dims)
@@ -211,7 +211,7 @@ def test_a_band_is_expanded_around_the_diagonal_and_contracted_again() -> None:
     np.testing.assert_array_equal(got["again"], again)
 
 
-def test_what_the_header_does_not_state_of_bands_is_refused() -> None:
+def test_bands_that_the_header_does_not_define_are_refused() -> None:
     def run(kind: D = D.OPERATION_CONTRACT_BAND_MATRIX, **more: Any) -> Any:
         fields = {"x": tensor("x", (1, 3, 3)), "y": tensor("y", (1, 3, 3)), "lower_bandwidth": 1, "upper_bandwidth": 1}
         op = Operation(kind, "band", {**fields, "axis": 2, **more})

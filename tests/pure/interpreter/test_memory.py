@@ -1,4 +1,4 @@
-"""Tests of graphs with data that exceed the available memory."""
+"""Graphs with data larger than the available memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cudnn_backend_py.interpreter.data import make_inputs
 
 
 @pytest.mark.parametrize("strides", ["packed", (1 << 44, 1 << 42, 1)])
-def test_data_that_do_not_fit_are_refused_before_they_are_made(strides: tuple[int, ...] | str) -> None:
+def test_data_larger_than_memory_are_refused_before_allocation(strides: tuple[int, ...] | str) -> None:
     g = GraphBuilder()
     dims = (1, 1 << 20, 1 << 24) if strides == "packed" else (1, 4, 8)
     x = g.tensor("x", dims, strides=strides)
@@ -20,7 +20,7 @@ def test_data_that_do_not_fit_are_refused_before_they_are_made(strides: tuple[in
     assert refused.value.code == "trial-memory"
 
 
-def test_results_that_do_not_fit_are_refused_before_they_are_computed() -> None:
+def test_results_larger_than_memory_are_refused_before_computation() -> None:
     g = GraphBuilder("wide")
     g.matmul(g.tensor("a", (1 << 22, 1)), g.tensor("b", (1, 1 << 22)), name="c", virtual=False)
     with pytest.raises(GraphError, match="interpreting 'wide' needs") as refused:

@@ -1,4 +1,4 @@
-"""Compare the random mask with bits dumped by cuDNN 9.19 on an H100."""
+"""The random mask compared with bits dumped by cuDNN 9.19 on an H100."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DUMPS = json.loads((Path(__file__).parent / "data" / "philox-dumps.json").read_t
 @pytest.mark.parametrize(
     "dump", DUMPS, ids=lambda dump: f"{dump['seed']}-{dump['offset']}-{dump['dims']}-{dump['keep']}"
 )
-def test_mask_is_the_dumped_one(dump: dict[str, object]) -> None:
+def test_mask_equals_the_dumped_one(dump: dict[str, object]) -> None:
     dims = tuple(dump["dims"])  # type: ignore[arg-type]
     bits = np.unpackbits(np.frombuffer(bytes.fromhex(str(dump["bits"])), np.uint8))
     mask = dropout_mask(dump["seed"], dump["offset"], dims, float(dump["keep"]))  # type: ignore[arg-type]
@@ -33,7 +33,7 @@ def test_mask_does_not_depend_on_how_many_columns_there_are() -> None:
 def test_keep_rate_is_within_four_sigma() -> None:
     for keep in (0.1, 0.5, 0.9):
         mask = dropout_mask(11, 0, (2, 4, 512, 512), keep)
-        independent = mask.size / 4  # at offsets divisible by 4 four rows of eight repeat
+        independent = mask.size / 4  # at offsets divisible by 4, four rows of eight repeat
         assert abs(mask.mean() - keep) < 4 * np.sqrt(keep * (1 - keep) / independent)
 
 

@@ -1,4 +1,4 @@
-"""Compare the NumPy reference of attention with a naive softmax, and its gradients with finite differences."""
+"""The NumPy reference of attention compared with a naive dense softmax, and its gradients with finite differences."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class SoftCap:
 # ------------------------------------------------------------------------------------------ the naive attention
 
 
-def takes_part(dims: tuple[int, ...], options: dict[str, Any]) -> NDArray[np.bool_]:
-    """Return the unmasked scores, [b, h, s_q, s_kv], evaluated one by one."""
+def unmasked(dims: tuple[int, ...], options: dict[str, Any]) -> NDArray[np.bool_]:
+    """Return the elements that no mask removes, [b, h, s_q, s_kv], decided score by score."""
     batch, _, seq_q, seq_kv = dims
     keep = np.zeros(dims, bool)
     lengths_q = options.get("seq_len_q", [seq_q] * batch)
@@ -170,7 +170,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 class Case:
-    """Random Q, K, V, dO for some options, with the results of the reference and the naive attention."""
+    """Random Q, K, V, dO for a set of options, and the results of the reference and the naive attention."""
 
     def __init__(self, name: str) -> None:
         options = dict(CASES[name])
@@ -182,7 +182,7 @@ class Case:
         self.v = random.standard_normal((B, heads_v, seq_kv, D_V))
         self.d_o = random.standard_normal((B, H, seq_q, D_V))
         self.options = options
-        self.keep = takes_part((B, H, seq_q, seq_kv), options)
+        self.keep = unmasked((B, H, seq_q, seq_kv), options)
 
     def naive(self, **changed: Any) -> Forward:
         tensors = {"q": self.q, "k": self.k, "v": self.v, **self.options, **changed}
@@ -224,14 +224,14 @@ def close(got: Array, expected: Array) -> None:
 
 
 @case
-def test_forward_is_the_naive_attention(name: str) -> None:
+def test_forward_equals_the_naive_attention(name: str) -> None:
     expected, got = Case(name).naive(), Case(name).forward()
     for field in ("o", "stats", "max", "sum_exp"):
         close(getattr(got, field), getattr(expected, field))
 
 
 @case
-def test_gradients_are_finite_differences(name: str) -> None:
+def test_gradients_equal_finite_differences(name: str) -> None:
     this = Case(name)
     got = this.backward()
     for tensor in ("q", "k", "v"):
@@ -273,7 +273,7 @@ def test_some_cases_have_rows_without_columns() -> None:
 def test_rows_without_columns_are_zero(options: dict[str, Any]) -> None:
     q, k, v, d_o = normal(2, 2, 6, 3), normal(2, 2, 3, 3), normal(2, 2, 3, 3), normal(2, 2, 6, 3)
     got = forward(q, k, v, **options)
-    empty = ~takes_part((2, 2, 6, 3), options).any(axis=3, keepdims=True)
+    empty = ~unmasked((2, 2, 6, 3), options).any(axis=3, keepdims=True)
     empty |= options.get("bias", np.zeros(1)) == -np.inf
     assert empty.any()
     assert not got.o[np.broadcast_to(empty, q.shape)].any()
@@ -286,7 +286,7 @@ def test_rows_without_columns_are_zero(options: dict[str, Any]) -> None:
     assert np.isfinite(gradients.dv).all()
 
 
-def test_a_sink_alone_accepts_all_of_a_row_but_none_of_padding() -> None:
+def test_a_sink_alone_gets_all_of_a_row_but_none_of_padding() -> None:
     q, k, v = normal(1, 2, 4, 3), normal(1, 2, 4, 3), normal(1, 2, 4, 3)
     got = forward(q, k, v, sink=[0.5, -3.0], seq_len_q=[3], seq_len_kv=[0])
     assert not got.o.any()
@@ -335,7 +335,7 @@ def test_large_scores_neither_overflow_nor_lose_their_order() -> None:
 
 
 @pytest.mark.parametrize("kind", [np.float16, np.float32])
-def test_narrow_inputs_are_worked_on_in_float64(kind: type) -> None:
+def test_short_types_are_computed_in_float64(kind: type) -> None:
     q, k, v, d_o = (normal(1, 2, 5, 4).astype(kind) for _ in range(4))
     wide = [x.astype(np.float64) for x in (q, k, v, d_o)]
     got, expected = forward(q, k, v), forward(*wide[:3])
@@ -345,7 +345,7 @@ def test_narrow_inputs_are_worked_on_in_float64(kind: type) -> None:
     assert gradients.dk.dtype == np.float64
 
 
-def test_inputs_stay_as_they_are() -> None:
+def test_inputs_are_not_changed() -> None:
     this = Case("everything")
     arrays = {"q": this.q, "k": this.k, "v": this.v, "d_o": this.d_o}
     arrays |= {name: value for name, value in this.options.items() if isinstance(value, np.ndarray)}
@@ -369,10 +369,10 @@ def test_block_mask_is_a_bias_of_blocks(tile: int) -> None:
         close(getattr(ours, field), getattr(theirs, field))
 
 
-def test_block_mask_against_the_naive_attention() -> None:
+def test_block_mask_equals_the_naive_attention() -> None:
     q, k, v = normal(1, 1, 130, 2), normal(1, 1, 260, 2), normal(1, 1, 260, 2)
     options = {"block_mask": np.array([[[[True, False, True], [False, True, True]]]]), "right_bound": 100}
-    keep = takes_part((1, 1, 130, 260), options)
+    keep = unmasked((1, 1, 130, 260), options)
     close(forward(q, k, v, **options).o, naive(q, k, v, keep).o)
 
 
@@ -385,7 +385,7 @@ def test_unknown_option_is_refused() -> None:
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
-def test_ragged_pack_and_back(interleaved: bool) -> None:
+def test_ragged_packing_is_reversible(interleaved: bool) -> None:
     dense = normal(3, 2, 5, 4).astype(np.float32)
     lengths = np.array([2, 0, 5], np.int32)
     row = 2 * 4 * (3 if interleaved else 1)  # the gap between rows of Q, K and V in one buffer
@@ -406,7 +406,7 @@ def test_ragged_unpack_reads_bits_too() -> None:
     assert got.tolist() == [[[[0, 1], [0, 0], [0, 0]]], [[[2, 3], [4, 5], [0, 0]]]]
 
 
-def test_gather_pages() -> None:
+def test_pages_are_gathered() -> None:
     container = normal(6, 2, 4, 3)
     table = np.array([[5, 0, 2], [1, 3, 99]], np.int32).reshape(2, 1, 3, 1)
     dense = gather_pages(container, table, 7)
@@ -416,7 +416,7 @@ def test_gather_pages() -> None:
 
 
 def paper_slopes(heads: int) -> list[float]:
-    """Return the slopes of ALiBi's paper: a geometric sequence for n heads, else interleaved ones."""
+    """Return the slopes of ALiBi's paper: for n heads a geometric sequence, else see the next two tests."""
     if math.log2(heads).is_integer():
         return [2 ** (-8 / heads * (head + 1)) for head in range(heads)]
     lower = 2 ** math.floor(math.log2(heads))
@@ -424,7 +424,7 @@ def paper_slopes(heads: int) -> list[float]:
 
 
 @pytest.mark.parametrize("heads", [1, 2, 3, 6, 8, 12, 17, 64])
-def test_alibi_slopes(heads: int) -> None:
+def test_alibi_slopes_equal_those_of_the_paper(heads: int) -> None:
     got = alibi_slopes(heads)
     assert (got.shape, got.dtype) == ((1, heads, 1, 1), np.float32)
     assert got.ravel().tolist() == np.array(paper_slopes(heads), np.float32).tolist()
@@ -434,7 +434,7 @@ def test_alibi_slopes_of_eight_heads_are_powers_of_one_half() -> None:
     assert alibi_slopes(8).ravel().tolist() == [2.0**-n for n in range(1, 9)]
 
 
-def test_unpack_block_mask_accepts_the_lowest_bit_first() -> None:
+def test_unpack_block_mask_reads_the_lowest_bit_first() -> None:
     bits = np.array([[[[0b00000101, 0b00000010]]]], np.uint8)
     assert np.flatnonzero(unpack_block_mask(bits, 10)).tolist() == [0, 2, 9]
     assert unpack_block_mask(bits, 9).shape == (1, 1, 1, 9)
@@ -550,12 +550,12 @@ def test_wrong_input_is_refused(changed: dict[str, Any], code: str, headline: st
         assert refusal(forward, **inputs) == (code, headline)
 
 
-def test_the_inputs_of_the_table_are_good_otherwise() -> None:
+def test_the_inputs_of_the_table_are_valid_without_the_error() -> None:
     assert backward(**GOOD).dk.shape == (2, 2, 7, 3)
 
 
 class Halves(SoftCap):
-    """Returns too few gradients in one direction."""
+    """A modifier that returns too little in one direction."""
 
     def __init__(self, direction: str) -> None:
         super().__init__(1.0)

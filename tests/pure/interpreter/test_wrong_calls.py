@@ -1,4 +1,4 @@
-"""Wrong calls of the builder: the error must name the tensors, the value found and the value needed."""
+"""Wrong calls of the builder by a new user: the error names the tensors, the value found, and the value needed."""
 
 from __future__ import annotations
 
@@ -357,14 +357,14 @@ CALLS: dict[str, tuple[Call, str, str]] = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_the_error_reports_what_is_wrong_and_needed(name: str) -> None:
+def test_the_error_names_the_value_found_and_needed(name: str) -> None:
     call, code, words = CALLS[name]
     g = GraphBuilder("wrong")
     with pytest.raises(GraphError) as caught:
         call(g)
     assert caught.value.code == code
-    told = " ".join(caught.value.render().split())
-    assert [part for part in words.split(" | ") if part not in told] == [], told
+    message = " ".join(caught.value.render().split())
+    assert [part for part in words.split(" | ") if part not in message] == [], message
     assert g.ops == []
 
 
@@ -372,7 +372,7 @@ JUNK: tuple[Any, ...] = (None, 0, -1, 1.5, "x", (), [None], {"dims": 3}, {"strid
 
 
 @pytest.mark.parametrize("name", BUILT)
-def test_one_wrong_argument_of_any_method_is_refused_and_leaves_nothing(
+def test_one_wrong_argument_of_any_method_is_refused_and_changes_nothing(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     method = getattr(GraphBuilder, BUILT[name].method)
@@ -395,11 +395,11 @@ def test_one_wrong_argument_of_any_method_is_refused_and_leaves_nothing(
             before = (*g._save_state(), set(g._names), set(g._uids))
             with contextlib.suppress(GraphError):
                 method(g, *spoilt, **(options | ({place: junk} if isinstance(place, str) else {})))
-                continue  # some junk is right somewhere
+                continue  # some random arguments are valid
             assert (*g._save_state(), g._names, g._uids) == before, (place, junk)
 
 
-def test_an_option_that_no_result_has_is_named_with_those_it_has() -> None:
+def test_an_unknown_option_of_a_result_is_named_with_the_valid_ones() -> None:
     g = GraphBuilder("wrong")
     with pytest.raises(TypeError, match=r"a result has no dtype; it has .*data_type.*strides"):
         g.matmul(one(g, "a", 2, 8, 16), one(g, "b", 2, 16, 4), dtype=T.HALF)

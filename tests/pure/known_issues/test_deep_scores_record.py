@@ -1,4 +1,4 @@
-"""logs/deep-scores-*.json: attention with very negative scores on a GPU; wrong results need a known issue."""
+"""logs/deep-scores-*.json: attention with scores far below 0 on a GPU; each wrong result has a known issue."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tools.records.deep_scores import Deep, deep_cases
 
 
 @pytest.mark.parametrize("path", record_paths("deep-scores-"))
-def test_what_was_wrong_is_named_and_forward_passes_were_right(path: Path) -> None:
+def test_wrong_results_have_a_known_issue_and_forward_passes_are_right(path: Path) -> None:
     record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     version: Any = tuple(map(int, record["environment"]["cudnn"].split(".")))
     cases: dict[str, Deep] = {case.name: case for case in deep_cases(version)}

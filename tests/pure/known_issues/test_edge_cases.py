@@ -1,4 +1,4 @@
-"""Edge cases must cover every mode and type, and their GPU record must show agreement."""
+"""The edge cases of operations cover every mode and type, and in their record on a GPU all agree."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_every_reduction_has_cases_in_every_type(operator: ReduceTensorOp) -> No
 
 
 @pytest.mark.parametrize("name", [name for name in (*CASES, *REFUSED) if name.startswith("natural/")])
-def test_every_natural_case_has_numbers_for_what_its_graph_reads(name: str) -> None:
+def test_every_typical_case_has_numbers_for_its_inputs(name: str) -> None:
     case = (CASES | REFUSED)[name]
     graph = case.make()
     written = {tensor.uid for op in graph.ops for tensor in op.outputs().values()}
@@ -47,7 +47,7 @@ def test_every_natural_case_has_numbers_for_what_its_graph_reads(name: str) -> N
     assert read <= inputs_of(case, graph).keys()
 
 
-def test_a_record_reports_what_is_wrong_and_where() -> None:
+def test_a_record_names_differences_and_their_places() -> None:
     one, other = list(CASES)[:2]
     refused = next(iter(REFUSED))
     problem = {
@@ -71,7 +71,7 @@ def test_a_record_reports_what_is_wrong_and_where() -> None:
 
 
 @pytest.mark.parametrize("path", record_paths("edges-"))
-def test_every_case_of_a_record_is_as_it_is_reported(path: Path) -> None:
+def test_every_case_of_a_record_is_as_listed(path: Path) -> None:
     record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     cases: dict[str, str] = record["cases"]
     contradicted = [name for name in CASES if not cases.get(name, "agrees eng").startswith("agrees eng")]
@@ -82,7 +82,7 @@ def test_every_case_of_a_record_is_as_it_is_reported(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", record_paths("edges-"))
-def test_random_problems_of_a_record_are_right_but_for_known_issues(path: Path) -> None:
+def test_random_problems_of_a_record_are_right_except_for_known_issues(path: Path) -> None:
     record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     found = record["random"]
     assert set(found) == set(random_names(RANDOM))

@@ -1,4 +1,4 @@
-"""Tests of our CUDA objects without a GPU: what remains after they are destroyed."""
+"""CUDA objects of the package without a GPU: they free their resources when they are destroyed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cudnn_backend_py.native.cuda import CudaGraphHandle
 
 
 class Driver:
-    """Driver functions that record the addresses they get."""
+    """Driver functions that record the given addresses, instead of a GPU's."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, int | None]] = []
@@ -36,7 +36,7 @@ def graph() -> CudaGraphHandle:
     return made
 
 
-def test_a_bound_launch_of_a_closed_cuda_graph_reaches_no_memory_that_is_gone(graph: CudaGraphHandle) -> None:
+def test_a_bound_launch_of_a_closed_cuda_graph_accesses_no_freed_memory(graph: CudaGraphHandle) -> None:
     launch = graph.bound(0)
     launch()
     graph.close()
@@ -46,7 +46,7 @@ def test_a_bound_launch_of_a_closed_cuda_graph_reaches_no_memory_that_is_gone(gr
     assert graph._cuda.calls == [("cuGraphLaunch", 16), *destroyed, ("cuGraphLaunch", None)]
 
 
-def test_a_closed_cuda_graph_of_a_plan_is_called_closed(graph: CudaGraphHandle) -> None:
+def test_a_closed_cuda_graph_of_a_plan_is_reported_as_closed(graph: CudaGraphHandle) -> None:
     made = object.__new__(CudaGraph)
     made._graph, made._held, made._elsewhere = graph, [], False
     made.close()
@@ -56,7 +56,7 @@ def test_a_closed_cuda_graph_of_a_plan_is_called_closed(graph: CudaGraphHandle) 
     assert graph._cuda.calls == [("cuGraphExecDestroy", 16), ("cuGraphDestroy", 8)]
 
 
-def test_a_form_that_cannot_be_made_again_is_destroyed_once(
+def test_a_form_that_cannot_be_rebuilt_is_destroyed_once(
     graph: CudaGraphHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def run(name: str, first: object, *_others: object) -> None:

@@ -1,4 +1,4 @@
-"""Tests of the search for libcudnn and its report; files are empty and nothing is loaded."""
+"""The search for libcudnn, and the report of its result; the files here are empty, no library is loaded."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def make_prefix(folder: Path) -> Path:
 
 @pytest.fixture
 def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Provide an environment without installed libraries or variables, except for an empty version store."""
+    """Install nothing, and set no variable except the one of an empty version store."""
     monkeypatch.setattr(sys, "path", [])
     monkeypatch.setenv("CUDNN_BACKEND_CACHE", str(tmp_path / "store"))
     monkeypatch.setattr(find, "find_loaded", lambda _: [])
@@ -50,14 +50,14 @@ def test_the_conda_environment_of_this_python_comes_before_the_activated_one(
     assert first_hit() == find.Place("environment variable LD_LIBRARY_PATH", str(other), str(other))
 
 
-def test_a_prefix_of_no_conda_is_not_a_place(bare: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_prefix_without_conda_is_not_searched(bare: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_prefix(tmp_path)
     (tmp_path / "conda-meta").rmdir()
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     assert str(tmp_path / "lib") not in " ".join(map(str, find.cudnn_places()))
 
 
-def test_the_folder_of_a_debian_is_of_the_system(bare: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_folder_of_debian_is_a_system_folder(bare: None, monkeypatch: pytest.MonkeyPatch) -> None:
     debian = Path(f"/usr/lib/{platform.machine()}-linux-gnu")
     monkeypatch.setattr(find.os.path, "isdir", lambda path: Path(path) == debian)
     assert find.library_folders() == {debian: "system"}
@@ -101,7 +101,7 @@ def test_newest_of_store_and_wheels_comes_first(bare: None, tmp_path: Path, monk
     assert first_hit().path == "/loaded/libcudnn.so.9"
 
 
-def test_jit_wheels_that_judge_nothing_are_left_out(bare: None, tmp_path: Path) -> None:
+def test_jit_wheels_that_cannot_judge_are_skipped(bare: None, tmp_path: Path) -> None:
     store(tmp_path, "9.12.0.46-cu12")
     assert stored_libraries() == []
     full = store(tmp_path, "9.11.0.98-cu12-full", "cudnn")

@@ -1,4 +1,4 @@
-"""Tests of plan cache files: atomic, private, bounded, with detection of every changed byte. Makes no plan."""
+"""Files of the plan cache: whole or absent, private, bounded; every changed byte is noticed. No plan is built."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def names(folder: Path) -> list[str]:
     return sorted(item.name for item in folder.iterdir())
 
 
-def test_what_was_written_is_read_and_the_folder_is_private(files: EntryFolder, folder: Path) -> None:
+def test_written_entries_are_read_and_the_folder_is_private(files: EntryFolder, folder: Path) -> None:
     assert files.read(KEY) is None
     assert not folder.exists()
     files.write(KEY, RECORD)
@@ -51,7 +51,7 @@ def test_what_was_written_is_read_and_the_folder_is_private(files: EntryFolder, 
     assert files.read(KEY) is None
 
 
-def test_private_under_any_umask(files: EntryFolder, folder: Path) -> None:
+def test_files_are_private_under_any_umask(files: EntryFolder, folder: Path) -> None:
     old = os.umask(0)
     try:
         files.write(KEY, RECORD)
@@ -143,7 +143,7 @@ def test_a_link_to_a_folder_is_refused(files: EntryFolder, folder: Path, tmp_pat
     assert caught.value.code == "cache-folder-not-private"
 
 
-def test_a_folder_of_somebody_else_is_refused(folder: Path) -> None:
+def test_a_folder_of_another_user_is_refused(folder: Path) -> None:
     foreign = folder if os.geteuid() == 0 else Path("/etc")
     if foreign is folder:
         folder.mkdir(0o700)
@@ -175,14 +175,14 @@ def test_evidence_is_json(files: EntryFolder) -> None:
     assert caught.value.code == "plan-cache-evidence"
 
 
-def test_the_least_recently_used_go_first(folder: Path) -> None:
+def test_the_least_recently_used_are_removed_first(folder: Path) -> None:
     size = 4096
     files = plan_files(folder, 3 * (size + 512))
     keys = [f"{number:064x}" for number in range(5)]
     for number, key in enumerate(keys[:3]):
         files.write(key, {"plan": "x" * size})
         os.utime(files.path(key), (number, number))
-    assert files.read(keys[0]) is not None  # the oldest is now the last used
+    assert files.read(keys[0]) is not None  # the oldest is now the most recently used
     files.write(keys[3], {"plan": "x" * size})
     assert [files.path(key).exists() for key in keys] == [True, False, True, True, False]
     files.write(keys[4], {"plan": "x" * size})
@@ -192,7 +192,7 @@ def test_the_least_recently_used_go_first(folder: Path) -> None:
     assert not files.path(KEY).exists()
 
 
-def test_other_files_of_the_folder_are_left_alone(files: EntryFolder, folder: Path) -> None:
+def test_other_files_of_the_folder_are_not_changed(files: EntryFolder, folder: Path) -> None:
     files.write(KEY, RECORD)
     (folder / "notes.txt").write_text("mine")
     files.clear()
@@ -218,7 +218,7 @@ def test_the_variable_names_the_folder_or_turns_the_cache_off(
     assert user.entries() == ()
 
 
-# What the system refuses
+# Errors of the system
 
 
 @pytest.mark.parametrize("name", ["~nosuchuser/plans", "a\0b", "\ud800", 5])
@@ -261,7 +261,7 @@ def test_a_file_in_place_of_the_folder_cannot_be_cleared_or_listed(files: EntryF
         assert caught.value.code == "cache-folder-unusable"
 
 
-def test_entries_that_go_while_the_cache_is_cleared_are_not_counted(
+def test_entries_that_vanish_during_clearing_are_not_counted(
     files: EntryFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for key in (KEY, OTHER):
@@ -278,7 +278,7 @@ def test_entries_that_go_while_the_cache_is_cleared_are_not_counted(
     assert [*files.read_all()] == []
 
 
-def test_a_folder_with_the_name_of_an_entry_is_left_alone(files: EntryFolder, folder: Path) -> None:
+def test_a_folder_with_the_name_of_an_entry_is_not_changed(files: EntryFolder, folder: Path) -> None:
     files.write(OTHER, RECORD)
     files.path(KEY).mkdir()
     open_before = len(os.listdir("/proc/self/fd"))
@@ -290,17 +290,17 @@ def test_a_folder_with_the_name_of_an_entry_is_left_alone(files: EntryFolder, fo
 
 
 @pytest.mark.parametrize("failing", ["fsync", "replace"])
-@pytest.mark.parametrize("fault", [OSError(28, "No space left on device"), KeyboardInterrupt()])
-def test_a_write_that_fails_leaves_nothing(
-    files: EntryFolder, folder: Path, monkeypatch: pytest.MonkeyPatch, failing: str, fault: BaseException
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_failing_write_leaves_no_file(
+    files: EntryFolder, folder: Path, monkeypatch: pytest.MonkeyPatch, failing: str, error: BaseException
 ) -> None:
     files.write(OTHER, RECORD)
 
     def fail(*_arguments: Any, **_options: Any) -> None:
-        raise fault
+        raise error
 
     monkeypatch.setattr(os, failing, fail)
-    if isinstance(fault, OSError):
+    if isinstance(error, OSError):
         with pytest.warns(PlanCacheWarning, match="No space left"):
             files.write(KEY, RECORD)
     else:
@@ -312,7 +312,7 @@ def test_a_write_that_fails_leaves_nothing(
 def test_writers_that_die_right_after_their_entry_leave_no_more_than_the_bound(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Space is made before an entry is written, so no entry must survive until later."""
+    """Old entries are removed before a new one is written, so a writer need not survive its write."""
     files = plan_files(folder, 10_000)
     replace = os.replace
 
@@ -327,15 +327,15 @@ def test_writers_that_die_right_after_their_entry_leave_no_more_than_the_bound(
         assert sum(item.stat().st_size for item in folder.iterdir()) <= 10_000
 
 
-def test_clear_removes_what_a_killed_writer_left(files: EntryFolder, folder: Path) -> None:
+def test_clear_removes_files_of_a_killed_writer(files: EntryFolder, folder: Path) -> None:
     files.write(KEY, RECORD)
     (folder / ".writing").write_text("half")
     assert files.clear() == 1
     assert names(folder) == [".lock"]
 
 
-def test_a_lock_that_somebody_removed_is_not_a_lock(files: EntryFolder, folder: Path) -> None:
-    """A process that waits for a removed lock takes the new one, as all others do."""
+def test_a_removed_lock_is_no_lock(files: EntryFolder, folder: Path) -> None:
+    """A writer that waits for a removed lock uses the new one, as others do."""
     files.write(KEY, RECORD)
     private = PrivateFolder(folder, title="test", reason="test", code="cache-not-private")
     with private.open() as opened, opened.lock(), open(folder / ".lock") as old:
@@ -376,7 +376,7 @@ def writer(folder: Path, turns: int, *keys: str) -> subprocess.Popen[str]:
 
 
 def test_processes_share_a_folder(folder: Path) -> None:
-    """Three writers use shared and own keys in a folder too small for all, without errors or torn entries."""
+    """Three write and read a shared key and their own, in a folder too small for all: no error, no torn entry."""
     keys = [digit * 64 for digit in "0123456789"]
     running = [writer(folder, 12, KEY, *keys[first::3]) for first in range(3)]
     for process in running:
@@ -384,7 +384,7 @@ def test_processes_share_a_folder(folder: Path) -> None:
         assert process.returncode == 0, errors
     files = plan_files(folder, 400_000)
     found = [record["key"] for record, _ in files.read_all()]
-    assert len(found) == 7  # as many as there is room for
+    assert len(found) == 7  # as many as fit
     assert sum(item.stat().st_size for item in folder.iterdir()) <= 400_000
 
 
@@ -416,7 +416,7 @@ print(left)
 
 
 def test_killed_writers_leave_a_usable_cache(files: EntryFolder, folder: Path) -> None:
-    """At most one temporary file remains after any number of kills, and the next writer replaces it."""
+    """At most one file remains after any number of killed writers, and the next writer overwrites it."""
     done = run_python(["-c", KILLER, str(folder), KEY, OTHER], check=True)
     assert int(done.stdout) > 0, "no writer was killed while it wrote"
     files.write(KEY, RECORD)
@@ -424,7 +424,7 @@ def test_killed_writers_leave_a_usable_cache(files: EntryFolder, folder: Path) -
     assert ".writing" not in names(folder)
 
 
-def test_what_a_killed_writer_left_is_overwritten(files: EntryFolder, folder: Path) -> None:
+def test_the_file_of_a_killed_writer_is_overwritten(files: EntryFolder, folder: Path) -> None:
     files.write(KEY, RECORD)
     (folder / ".writing").write_text("half")
     files.write(OTHER, RECORD)

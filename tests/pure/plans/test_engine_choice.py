@@ -1,4 +1,4 @@
-"""Tests of an engine and its knobs as one value: its tag, and cuDNN's logged form."""
+"""An engine and its knobs as one value: its tag, and its form in cuDNN's log."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ def test_the_order_of_knobs_is_not_a_difference() -> None:
         assert other.tag == choice.tag
 
 
-def test_what_is_logged_is_the_choice_and_what_is_left_to_cudnn() -> None:
+def test_the_log_has_the_choice_and_the_knobs_left_to_cudnn() -> None:
     for choice in choices(3):
         knobs = {knob: value for knob, value in choice.knobs.items() if value != -1 and type(knob) is not int}
         logged = EngineChoice(choice.engine, knobs).c_knobs | {"CUDNN_KNOB_TYPE_LEFT": -1}
         assert EngineChoice.from_log(choice.engine, logged) == EngineChoice(choice.engine, knobs)
 
 
-def test_tags_are_as_cudnn_frontend_writes_them() -> None:
+def test_tags_equal_those_of_cudnn_frontend() -> None:
     assert EngineChoice(0).tag == "eng0"
     assert EngineChoice(2, {KnobType.KERNEL_CFG: 7, 900: 1}).tag == "eng2_k24=7_k900=1"
     assert EngineChoice.parse("eng2_k24=7") == EngineChoice(2, {KnobType.KERNEL_CFG: 7})
 
 
 @pytest.mark.parametrize("tag", ["", "eng", "eng2_", "eng2_k24", "eng2_k24=", "eng-1", "2_k24=7", "eng2_k24=7 "])
-def test_invalid_tag_is_refused(tag: str) -> None:
-    with pytest.raises(UsageError, match=r"^engine-tag: .*is not an engine tag such as eng2_k24=7"):
+def test_an_invalid_tag_is_refused(tag: str) -> None:
+    with pytest.raises(UsageError, match=r"^engine-tag: .*one such as eng2_k24=7 is needed"):
         EngineChoice.parse(tag)
 
 
@@ -69,11 +69,11 @@ def test_invalid_tag_is_refused(tag: str) -> None:
         {"engineId": 3, "knobChoices": {str(index): index for index in range(101)}},
     ],
 )
-def test_a_config_that_is_not_whole_is_none(config: Any) -> None:
+def test_an_incomplete_config_is_none(config: Any) -> None:
     assert read_logged_choice(config) is None
 
 
-def test_a_whole_config_is_read_as_it_stands() -> None:
+def test_a_complete_config_is_read_unchanged() -> None:
     assert read_logged_choice({"engineId": 3}) == (3, {})
     knobs = {"CUDNN_KNOB_TYPE_STAGES": -1, "CUDNN_KNOB_TYPE_KERNEL_CFG": 7}
     assert read_logged_choice({"engineId": 3, "smVersion": 900, "knobChoices": knobs}) == (3, knobs)

@@ -1,4 +1,4 @@
-"""Tests of reading compiled code from ELF files that are built here section by section."""
+"""Facts read from compiled code: from ELF files written here, section by section."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def elf(sections: dict[str, bytes]) -> bytes:
 
 
 def info(*registers: int) -> bytes:
-    """Return a section .nv.info: an entry without data, then the registers of some functions."""
+    """Return a section .nv.info: an entry without words, then the registers of some functions."""
     return struct.pack("<BBH", 3, 0x1B, 255) + b"".join(
         struct.pack("<BBHII", 4, 0x2F, 8, number, count) for number, count in enumerate(registers)
     )
@@ -40,7 +40,7 @@ def in_plan(name: str, cubin: bytes) -> dict[str, str]:
 
 
 def instruction(form: int, bank: int, code: int = 0x182) -> bytes:
-    """Return an instruction with operands that may name a constant bank, and such a bank."""
+    """Return an instruction with operands of a form that may name a constant bank, and such a bank."""
     return struct.pack("<QQ", code | form << 9 | bank << 54, 0)
 
 
@@ -63,7 +63,7 @@ def test_name_size_and_registers_are_read() -> None:
         ({".note.nv.tkinfo": b"another compiler"}, True),
     ],
 )
-def test_hash_is_of_code_and_constants_alone(changed: dict[str, bytes], same: bool) -> None:
+def test_hash_covers_only_code_and_constants(changed: dict[str, bytes], same: bool) -> None:
     one, other = Kernel.from_cubin("k", elf(CODE)), Kernel.from_cubin("k", elf(CODE | changed))
     assert (one.sha256 == other.sha256) is same
 
@@ -78,20 +78,20 @@ def test_hash_is_of_code_and_constants_alone(changed: dict[str, bytes], same: bo
         {".rel.text.k": bytes(16)},
     ],
 )
-def test_global_data_counts_where_code_may_read_it(reading: dict[str, bytes]) -> None:
+def test_global_data_counts_if_code_may_read_it(reading: dict[str, bytes]) -> None:
     found = [Kernel.from_cubin("k", elf(CODE | reading | {".nv.global.init": data})).sha256 for data in (b"1", b"2")]
     assert found[0] != found[1]
 
 
 @pytest.mark.parametrize(("form", "bank", "code"), [(4, 4, 0x182), (7, 4, 0x182), (5, 3, 0x182), (5, 4, 0x11D)])
-def test_a_number_that_looks_like_a_bank_is_none(form: int, bank: int, code: int) -> None:
-    """Other meanings: an immediate number, another bank, the number of a barrier."""
+def test_a_number_that_looks_like_a_bank_is_not_one(form: int, bank: int, code: int) -> None:
+    """An immediate number, another bank, and the number of a barrier."""
     made = CODE | {".text.k": instruction(form, bank, code)}
     found = [Kernel.from_cubin("k", elf(made | {".nv.global.init": data})).sha256 for data in (b"1", b"2")]
     assert found[0] == found[1]
 
 
-def test_hash_does_not_know_the_name() -> None:
+def test_hash_is_independent_of_the_name() -> None:
     renamed = {name.replace("k", "knob_7") if "info" not in name else name: body for name, body in CODE.items()}
     assert Kernel.from_cubin("k", elf(CODE)).sha256 == Kernel.from_cubin("knob_7", elf(renamed)).sha256
 
@@ -107,5 +107,5 @@ def test_hash_does_not_know_the_name() -> None:
         plan({"kernelName": "k", "cubin": "%%%"}),
     ],
 )
-def test_code_that_is_not_all_there_is_not_reported(text: str) -> None:
+def test_hash_of_incomplete_code_is_not_reported(text: str) -> None:
     assert read_kernels(text) is None

@@ -1,4 +1,4 @@
-"""Tests of lowering: exact values, one value per tensor, nothing set unless requested."""
+"""Graph values to descriptor values: exact values, one value per tensor, no attribute set that was not requested."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ P = PointwiseMode
 
 
 def walk(value: Any) -> Iterator[d.DescriptorValue]:
-    """Yield every inner descriptor value, once per reference."""
+    """Yield every nested descriptor value, as often as it is referenced."""
     if isinstance(value, tuple):
         for item in value:
             yield from walk(item)
@@ -82,7 +82,7 @@ def test_unset_attributes_stay_unset() -> None:
     assert set_fields(value.x) == {"unique_id", "data_type", "byte_alignment", "dimensions", "strides"}
 
 
-def test_every_option_of_a_tensor_arrives() -> None:
+def test_every_option_of_a_tensor_is_lowered() -> None:
     offset = tensor("offset", 3)
     x = tensor(
         "x", 2, 32, data_type=DataType.INT8, alignment=4, reordering=TensorReordering.INT8x32, ragged_offset=offset,
@@ -108,7 +108,7 @@ def test_every_option_of_a_tensor_arrives() -> None:
     assert made.ragged_offset.unique_id == offset.uid
 
 
-def test_every_option_of_the_operations_arrives() -> None:
+def test_every_option_of_the_operations_is_lowered() -> None:
     x, y, b = tensor("x", 2, 4, 4), tensor("y", 2, 4, 4), tensor("b", 2, 4, 4)
     m, n, k = (tensor(name, 2, 1, 1, data_type=DataType.INT32) for name in "mnk")
     numbers = {
@@ -138,7 +138,7 @@ def test_every_option_of_the_operations_arrives() -> None:
 
 
 @pytest.mark.parametrize("name", ZOO)
-def test_one_value_for_each_tensor(name: str) -> None:
+def test_each_tensor_has_one_value(name: str) -> None:
     graph = ZOO[name]()
     seen: dict[int, d.Tensor] = {}
     for value in walk(lower(graph)):
@@ -148,7 +148,7 @@ def test_one_value_for_each_tensor(name: str) -> None:
     assert all(seen[item.uid].dimensions == item.dims for item in graph.tensors)
 
 
-def test_order_is_the_graphs() -> None:
+def test_order_equals_that_of_the_graph() -> None:
     x, v, y = tensor("x", 4), tensor("v", 4, virtual=True), tensor("y", 4)
     first, second = lower(Graph((relu(v, y), relu(x, v))))
     assert isinstance(first, d.OperationPointwise)
@@ -175,7 +175,7 @@ def test_matmuls_share_equal_parameters_only() -> None:
     ]
 
 
-def test_parameters_of_a_generic_operation() -> None:
+def test_parameters_of_a_generic_operation_are_lowered() -> None:
     (value,) = lower(Graph((convolution(),)))
     assert isinstance(value, d.OperationConvolutionForward)
     assert value.convolution == d.Convolution(
@@ -190,7 +190,7 @@ def test_parameters_of_a_generic_operation() -> None:
     assert (value.alpha, value.beta, value.x.dimensions) == (1.0, 0.0, (1, 8, 6, 6))
 
 
-def test_tuples_of_tensors() -> None:
+def test_tuples_of_tensors_are_lowered() -> None:
     a, b, c = tensor("a", 2, 4), tensor("b", 2, 4), tensor("c", 4, 4)
     op = Operation(DescriptorType.OPERATION_CONCAT, "join", {"axis": 0, "input": [a, b], "output": c})
     (value,) = lower(Graph((op,)))
@@ -198,7 +198,7 @@ def test_tuples_of_tensors() -> None:
     assert [item.unique_id for item in value.input] == [a.uid, b.uid]
 
 
-def test_sub_graph_and_operation_inside() -> None:
+def test_sub_graph_and_nested_operation_are_lowered() -> None:
     graph = Graph((sdpa(),))
     (value,) = lower(graph)
     assert isinstance(value, d.OperationSdpaFwd)
@@ -229,7 +229,7 @@ def test_a_tensor_shared_with_a_sub_graph_is_one_value() -> None:
     assert fused.subgraph.ops[0].b is make.y
 
 
-def test_reduction_without_wish_for_determinism_sets_nothing() -> None:
+def test_reduction_without_a_determinism_request_sets_no_attribute() -> None:
     op = Reduction(name="r", operator=ReduceTensorOp.ADD, x=tensor("x", 4, 4), y=tensor("y", 4, 1))
     (value,) = lower(Graph((op,)))
     assert isinstance(value, d.OperationReduction)

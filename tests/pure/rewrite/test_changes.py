@@ -1,4 +1,4 @@
-"""Tests of graph changes: effects, limits, and unchanged results of exact ones."""
+"""Changes of graphs: the result of each kind, where it does not apply, and that exact ones keep the results."""
 
 from __future__ import annotations
 
@@ -74,9 +74,9 @@ def fields_of(change: Change, name: str, field: str) -> Any:
     return getattr(change.graph.tensor(name), field)
 
 
-# what changes
+# changed values
 
-# kind, graph, words of the title, effect, tensor, its field, value afterwards
+# kind, graph, part of the title, effect, tensor, its field, value afterwards
 VALUES: list[tuple[str, Callable[[], Graph], str, str, str, str, Any]] = [
     ("alignment", lambda: product(alignment=2), "a 2, b 2 -> 16 bytes", "exact", "b", "alignment", 16),
     ("layout", lambda: product(strides=(70, 1, 6)), "b: strides -> row-major", "exact", "b", "strides", (35, 7, 1)),
@@ -119,7 +119,7 @@ VALUES: list[tuple[str, Callable[[], Graph], str, str, str, str, Any]] = [
     VALUES,
     ids=[f"{row[0]}-{row[2]}" for row in VALUES],
 )
-def test_value_changes(
+def test_the_value_is_changed(
     kind: str, make: Callable[[], Graph], words: str, effect: str, name: str, field: str, value: Any
 ) -> None:
     graph = make()
@@ -130,7 +130,7 @@ def test_value_changes(
     assert change.graph != graph
 
 
-# kind, graph, words of the title, tensors that are gone
+# kind, graph, part of the title, removed tensors
 GONE: list[tuple[str, Callable[[], Graph], str, set[str]]] = [
     ("drop_stats", lambda: forward(stats=True), "stats", {"stats"}),
     ("drop_stats", lambda: unified(stats=True), "statistics", {"stats"}),
@@ -149,7 +149,7 @@ GONE: list[tuple[str, Callable[[], Graph], str, set[str]]] = [
 
 
 @pytest.mark.parametrize(("kind", "make", "words", "gone"), GONE, ids=[f"{row[0]}-{row[2]}" for row in GONE])
-def test_something_is_left_out(kind: str, make: Callable[[], Graph], words: str, gone: set[str]) -> None:
+def test_tensors_are_removed(kind: str, make: Callable[[], Graph], words: str, gone: set[str]) -> None:
     graph = make()
     change = titled(graph, kind, words)
     before = {item.name for item in graph.tensors}
@@ -187,7 +187,7 @@ NOT_APPLICABLE: list[tuple[str, Callable[[], Graph]]] = [
 
 
 @pytest.mark.parametrize(("kind", "make"), NOT_APPLICABLE)
-def test_what_does_not_apply_is_not_offered(kind: str, make: Callable[[], Graph]) -> None:
+def test_changes_that_do_not_apply_are_not_offered(kind: str, make: Callable[[], Graph]) -> None:
     assert of_kind(make(), kind) == []
 
 
@@ -227,7 +227,7 @@ def grown(values: Array, item: Tensor) -> Array:
 
 
 def run_parts(graphs: tuple[Graph, ...], inputs: dict[str | int, Array]) -> dict[str, Array]:
-    """Run graphs in order, each with the results of the previous ones."""
+    """Run graphs one after the other, each with the outputs of the earlier ones."""
     known: dict[str, Any] = {str(name): value for name, value in inputs.items()}
     for graph in graphs:
         read = {item.name for item in graph.variant_pack_tensors} - {item.name for item in graph.outputs}
@@ -277,9 +277,9 @@ EXACT: dict[str, Callable[[], Graph]] = {
 
 
 @pytest.mark.parametrize("name", EXACT)
-def test_exact_changes_leave_the_results_alone(name: str) -> None:
+def test_exact_changes_keep_the_results(name: str) -> None:
     graph = EXACT[name]()
-    # A mask of padding leaves rows beyond the real length undefined, and so is what is added to them.
+    # A mask of padding leaves rows beyond the real length undefined, and also the sums with them.
     exact = [change for change in changes(graph) if change.effect == "exact" and "o: written" not in change.title]
     if "padding" in name:
         exact = [change for change in exact if change.kind in ("pad_head_dim", "layout", "drop_stats", "scale")]
@@ -296,7 +296,7 @@ def convolved(change: Graph, x: Array, w: Array) -> Array:
 
 
 @pytest.mark.parametrize("words", ["input channels", "output channels", "channels last"])
-def test_padded_channels_leave_a_convolution_alone(words: str) -> None:
+def test_padded_channels_do_not_change_a_convolution(words: str) -> None:
     graph = image_graph()
     x, w = numbers(1, 5, 6, 6), numbers(3, 5, 3, 3)
     change = titled(graph, "layout" if "last" in words else "pad_channels", words)
@@ -306,7 +306,7 @@ def test_padded_channels_leave_a_convolution_alone(words: str) -> None:
     np.testing.assert_allclose(y[:, :3], convolved(graph, x, w))
 
 
-def test_layout_of_what_a_reshape_reads_keeps_its_order() -> None:
+def test_layout_of_the_input_of_a_reshape_keeps_its_order() -> None:
     graph = backward(layout="packed")
     assert not any("k" in change.tensors and "row-major" in change.title for change in of_kind(graph, "layout"))
     change = titled(graph, "layout", "without gaps")
@@ -346,7 +346,7 @@ def test_gradient_of_a_convolution_that_was_cut_gets_its_columns_back() -> None:
 # graphs and their parts
 
 
-def test_split_keeps_what_is_shared_in_memory() -> None:
+def test_split_keeps_shared_tensors_in_memory() -> None:
     graph = forward()
     cuts = of_kind(graph, "split")
     assert len(cuts) == len(graph.ops) - 1
@@ -356,7 +356,7 @@ def test_split_keeps_what_is_shared_in_memory() -> None:
     assert [item.name for item in second.outputs] == ["o"]
 
 
-def test_composite_and_unified_are_one_another() -> None:
+def test_composite_and_unified_are_converted_into_each_other() -> None:
     graph = forward(causal=True, stats=True)
     fused = of_kind(graph, "unified")[0].graph
     assert [op.kind for op in fused.ops] == [DescriptorType.OPERATION_SDPA_FWD]
@@ -365,7 +365,7 @@ def test_composite_and_unified_are_one_another() -> None:
     assert again.tensor("k").dims == graph.tensor("k").dims
 
 
-def test_head_dims_of_every_form() -> None:
+def test_head_dims_of_every_form_are_padded() -> None:
     sizes = {"seq_q": 5, "seq_kv": 7, "head_dim": 12, "head_dim_v": 20}
     for graph in (forward(**sizes), unified(**sizes), backward(**sizes)):
         found = head_dims(graph)
@@ -401,7 +401,7 @@ def test_rewriting_does_not_touch_the_graph_it_is_given() -> None:
 
 @pytest.mark.parametrize("form", ["composite", "single operations", "unified"])
 def test_changes_of_attention_options_can_be_listed(form: str) -> None:
-    """Tensors may also be scratch, ragged, paged or reordered."""
+    """Also if a tensor is scratch, ragged, paged or reordered."""
     count = 0
     for row in list(attention_rows().values())[::4]:
         try:
@@ -412,8 +412,8 @@ def test_changes_of_attention_options_can_be_listed(form: str) -> None:
     assert count > 200
 
 
-def test_a_change_that_gives_no_graph_reports_so_when_it_is_read() -> None:
-    """Required tensors cannot be left out, which is known once the graph is made."""
+def test_a_change_without_a_valid_graph_is_reported_when_it_is_read() -> None:
+    """Required tensors cannot be left out: that is known only after the graph is built."""
     change = Change("drop_stats", "without stats", "exact", ("stats",), lambda: None)
     assert change.graphs == ()
     with pytest.raises(GraphError, match="change-impossible: the change does not give a valid graph: without stats"):

@@ -1,4 +1,4 @@
-"""Tests of changes to an equivalent form of a graph: effects, unchanged results, limits."""
+"""Changes that write the same graph in another form: the change, unchanged results, and where they do not apply."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cudnn_backend_py.plans.lower import newer_parts
 from cudnn_backend_py.rewrite.changes import Change, changes
 from tests.support.graphs import CONVOLUTION, convolution, tensor
 from tests.support.interpreting import Array, numbers
-from tests.support.refused import image_convolution, turned
+from tests.support.refused_graphs import image_convolution, turned
 
 F16, F32, INT8 = DataType.HALF, DataType.FLOAT, DataType.INT8
 P, R = PointwiseMode, ReduceTensorOp
@@ -29,7 +29,7 @@ SMALL: dict[str, Any] = {"batch": 2, "heads": 2, "seq_q": 5, "head_dim": 4, "all
 
 
 def by_hand(*leading: int, scale: str = "mul", statistics: bool = False, strides: Any = "packed") -> Graph:
-    """Return attention with a handwritten softmax and leading dims before [s, d]."""
+    """Return attention with its softmax written as operations, with leading dims before [s, d]."""
     rank, row = len(leading) + 2, (*leading, 5, 1)
     g = GraphBuilder("by_hand", io_type=F16)
     q, v = g.tensor("q", (*leading, 5, 4), strides=strides), g.tensor("v", (*leading, 5, 3))
@@ -242,7 +242,7 @@ def test_gradients_of_a_padded_convolution_have_the_larger_image(kind: str, port
 
 
 def test_integers_are_computed_in_int32() -> None:
-    """A convolution of int8 with compute type int8, as some programs build it."""
+    """A convolution of int8 that is declared to be computed in int8, as some programs do."""
     graph = padded_convolution((1, 1), (1, 1), data_type=INT8)
     op = graph.ops[0]
     assert isinstance(op, Operation)
@@ -311,7 +311,7 @@ def test_ragged_unified_backward_keeps_its_offsets() -> None:
         assert made.tensor(name).ragged_offset == graph.tensor(name).ragged_offset
 
 
-def test_bounds_that_are_not_known_are_not_guessed() -> None:
+def test_unknown_bounds_are_not_guessed() -> None:
     graph = unified(backward=True, right_bound=2)
     bound = next(item for item in graph.tensors if item.by_value and item.data_type is DataType.INT32)
     assert only(graph, "composite", "SDPA_BWD")
@@ -336,7 +336,7 @@ NOT_APPLICABLE: list[tuple[str, Callable[[], Graph]]] = [
 
 
 @pytest.mark.parametrize(("kind", "make"), NOT_APPLICABLE)
-def test_what_does_not_apply_is_not_offered(kind: str, make: Callable[[], Graph]) -> None:
+def test_changes_that_do_not_apply_are_not_offered(kind: str, make: Callable[[], Graph]) -> None:
     assert list(changes(make(), (kind,))) == []
 
 

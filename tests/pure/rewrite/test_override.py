@@ -1,4 +1,4 @@
-"""Tests of graphs changed by name: inferred dims, types, attributes, rebuilt attention."""
+"""Graphs changed by name: dependent dims follow, types and attributes are set, attention is built again."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def test_dims_follow_each_other(name: str, dims: Dims, settings: dict[str, str],
     assert all(np.isfinite(values).any() for values in results.values())
 
 
-def test_a_graph_of_which_nothing_else_is_queried_stays_as_it_is() -> None:
-    """Dims that cuDNN refuses are not fixed, so that cuDNN can refuse them."""
+def test_a_graph_without_requested_changes_stays_unchanged() -> None:
+    """Dims that cuDNN refuses are left for cuDNN to refuse, not fixed."""
     x, w = (Tensor(**NCHW, name=name, uid=uid) for uid, name in enumerate("xw"))
-    y = Tensor(**NCHW, name="y", uid=2)  # 1 by 1 would fit
+    y = Tensor(**NCHW, name="y", uid=2)  # 1 by 1 would be valid
     numbers = dict.fromkeys(("pre_paddings", "post_paddings"), (0, 0))
     numbers |= dict.fromkeys(("filter_strides", "dilations"), (1, 1))
     facts = {"comp_type": DataType.FLOAT, "conv_mode": ConvolutionMode.CROSS_CORRELATION, "spatial_dims": 2, **numbers}
@@ -105,7 +105,7 @@ def test_attention_is_built_again(settings: dict[str, str], options: dict[str, A
     assert made.ops == wanted.ops
 
 
-def test_attention_keeps_what_is_not_set() -> None:
+def test_attention_keeps_other_fields() -> None:
     graph = attended(scale=0.3, causal=True, data_type=DataType.BFLOAT16)
     assert scale_of(override(graph, settings={"seq_q": "32"})) == 0.3
     back = override(override(graph, settings={"causal": "false"}), settings={"causal": "true"})
@@ -127,7 +127,7 @@ def test_attributes_and_numbers_are_set() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "match"),
+    ("changes", "match"),
     [
         ({"dims": {"x": (1, 2)}}, "has 4 dims"),
         ({"dims": {"x": (4, 32, 28, 28), "w": (64, 16, 3, 3)}}, "requested as 16, but another tensor requires 32"),
@@ -144,8 +144,8 @@ def test_attributes_and_numbers_are_set() -> None:
         ({"settings": {"conv.stride": "nan"}}, "'nan' is no whole number"),
     ],
 )
-def test_what_cannot_be_is_refused(asked: dict[str, Any], match: str) -> None:
-    refused("override", match, lambda: override(BUILT["convolution forward"].make(), **asked))
+def test_impossible_changes_are_refused(changes: dict[str, Any], match: str) -> None:
+    refused("override", match, lambda: override(BUILT["convolution forward"].make(), **changes))
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ def sizes(graph: Graph) -> dict[int, tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_axes_that_are_the_same_dim_have_one_size(name: str) -> None:
+def test_axes_of_one_dim_have_one_size(name: str) -> None:
     graph = BUILT[name].make()
     tensors, dims = {tensor.uid: tensor for tensor in graph.tensors}, sizes(graph)
     for op in all_ops(graph):
@@ -27,7 +27,7 @@ def test_axes_that_are_the_same_dim_have_one_size(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_dims_that_follow_are_those_there_are(name: str) -> None:
+def test_inferred_dims_equal_the_given_ones(name: str) -> None:
     graph = BUILT[name].make()
     dims = sizes(graph)
     for op in all_ops(graph):

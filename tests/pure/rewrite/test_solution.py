@@ -1,4 +1,4 @@
-"""Tests of consecutive changes: the graphs of a split must fit each other."""
+"""Several changes one after the other: the graphs of a split stay together, and match each other."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_later_changes_keep_every_graph_of_a_split() -> None:
     assert compare(chain(), third).state == "same"
 
 
-def test_what_passes_between_graphs_is_the_same_in_both() -> None:
+def test_tensors_between_graphs_are_equal_in_both() -> None:
     split = Solution.of(change(chain(), "split", "d in memory"))
     first = split.graphs[0]
     d = first.tensor("d")

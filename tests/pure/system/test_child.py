@@ -1,4 +1,4 @@
-"""Tests of child processes: numbered lines, deadlines, endings, ownership. Loads no library."""
+"""Child processes: numbered lines, a deadline, their ends, and their owners. Loads no library."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from cudnn_backend_py.system.child import (
     script_command,
 )
 from tests.support.child import ROOT, run_code
-from tests.support.lying_children import honest
+from tests.support.misbehaving_children import honest
 
 LIARS = honest.__module__
-LONG = "x" * (4 << 20)  # more than a socket takes at once
+LONG = "x" * (4 << 20)  # more than a socket accepts at once
 
 
 def start(name: str) -> Child:
@@ -44,26 +44,26 @@ def run_query(child: Child, word: str, limit_s: float = 60) -> list[dict[str, An
 
 
 def descriptors() -> int:
-    """Return the number of open files, after removing garbage of earlier tests."""
+    """Return the number of open files, without garbage of earlier tests."""
     gc.collect()
     return len(os.listdir("/proc/self/fd"))
 
 
 def settle(count: Callable[[], Any], before: Any) -> None:
-    """Wait for a limited time until the counts are as before."""
+    """Wait, for a limited time, until the counts are as before."""
     deadline = time.monotonic() + 30
     while count() != before and time.monotonic() < deadline:
-        os.sched_yield()  # a thread that starts or ends one is at work
+        os.sched_yield()  # a thread that starts or ends one is running
     assert count() == before
 
 
 class Interruption(BaseException):
-    """The exception that a signal handler raises."""
+    """An exception raised by a signal handler."""
 
 
 @contextmanager
 def alarm(seconds: float, act: Any = None) -> Iterator[None]:
-    """Raise, or call something, after a delay."""
+    """Raise, or call a function, after some time."""
 
     def handler(_number: int, _frame: FrameType | None) -> None:
         if act is None:
@@ -79,14 +79,14 @@ def alarm(seconds: float, act: Any = None) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def test_questions_are_answered_one_after_the_other() -> None:
+def test_requests_are_answered_one_after_the_other() -> None:
     with start("honest") as child:
         for word in ("one", LONG, "two"):
             assert run_query(child, word) == [{"first": word}, {"second": word}]
             assert child.usable
 
 
-def test_a_line_of_another_question_is_not_an_answer() -> None:
+def test_a_line_of_another_request_is_no_answer() -> None:
     with start("late") as child:
         with pytest.raises(CudnnBackendError, match="answer-damaged: a child process said a line of the answer 0 inst"):
             run_query(child, "one")
@@ -101,13 +101,13 @@ def test_a_damaged_line_is_not_an_answer(line: str) -> None:
     assert not child.usable
 
 
-def test_a_line_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_without_an_end_is_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cudnn_backend_py.system.child._LONGEST_BYTES", 1 << 20)
     with start("endless") as child, pytest.raises(CudnnBackendError, match="a line of more than 1048576 bytes"):
         run_query(child, "one")
 
 
-def test_what_a_child_prints_is_not_an_answer_and_its_end_is_reported() -> None:
+def test_printed_text_of_a_child_is_no_answer_and_its_end_is_reported() -> None:
     with start("chatty") as child:
         assert run_query(child, "talk") == []
         assert run_query(child, "die") == []
@@ -116,14 +116,14 @@ def test_what_a_child_prints_is_not_an_answer_and_its_end_is_reported() -> None:
         assert not child.usable
 
 
-def test_an_exception_there_is_raised_here() -> None:
+def test_an_exception_in_the_child_is_raised_in_the_parent() -> None:
     with start("raising") as child:
         with pytest.raises(CudnnBackendError, match="judging-failed: KeyError: 'one'"):
             run_query(child, "one")
         assert child.usable
 
 
-def test_a_forked_process_leaves_nothing_and_the_child_ends_as_it_did() -> None:
+def test_a_forked_process_leaves_nothing_and_the_child_ends_like_it() -> None:
     with start("forking") as child:
         said = [run_query(child, word) for word in ("here", "there", "there", "here")]
         assert said == [[{"count": 1}], [{"count": 2}], [{"count": 2}], [{"count": 2}]]
@@ -138,7 +138,7 @@ def test_a_forked_process_leaves_nothing_and_the_child_ends_as_it_did() -> None:
         assert child.ending == "exit code 1"
 
 
-def test_a_lasting_child_is_started_again_where_it_ended_or_was_interrupted() -> None:
+def test_a_lasting_child_is_started_again_after_an_end_or_interruption() -> None:
     starts: list[int] = []
 
     def environment() -> dict[str, str]:
@@ -161,7 +161,7 @@ def test_a_lasting_child_is_started_again_where_it_ended_or_was_interrupted() ->
         assert len(starts) == 4
 
 
-def test_a_child_that_does_not_begin_reports_why() -> None:
+def test_a_child_that_does_not_start_reports_the_reason() -> None:
     for name, words in (("dead", "no child today"), ("nobody", "has no attribute 'nobody'")):
         with start(name) as child:
             assert run_query(child, "one") == []
@@ -169,7 +169,7 @@ def test_a_child_that_does_not_begin_reports_why() -> None:
             assert words in child.last_words
 
 
-def test_a_child_that_cannot_be_had_is_an_error_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_that_cannot_be_started_raises_our_error(monkeypatch: pytest.MonkeyPatch) -> None:
     before = descriptors()
     monkeypatch.setattr("sys.executable", "/nowhere/python")
     with pytest.raises(EnvironmentNotReady, match="child-not-started"):
@@ -177,7 +177,7 @@ def test_a_child_that_cannot_be_had_is_an_error_of_ours(monkeypatch: pytest.Monk
     assert descriptors() == before
 
 
-def test_time_runs_out_while_the_question_is_written() -> None:
+def test_time_runs_out_while_the_request_is_written() -> None:
     with start("honest") as child:
         run_query(child, "one")
         os.kill(child._process.pid, signal.SIGSTOP)
@@ -186,7 +186,7 @@ def test_time_runs_out_while_the_question_is_written() -> None:
 
 
 @pytest.mark.parametrize("word", ["short", LONG])
-def test_an_interrupted_question_is_the_last(word: str) -> None:
+def test_an_interrupted_request_ends_the_child(word: str) -> None:
     with start("honest") as child:
         run_query(child, "one")
         os.kill(child._process.pid, signal.SIGSTOP)
@@ -198,7 +198,7 @@ def test_an_interrupted_question_is_the_last(word: str) -> None:
     assert child._process.returncode == -signal.SIGKILL
 
 
-def test_a_question_left_half_read_is_the_last() -> None:
+def test_a_half_read_answer_ends_the_child() -> None:
     with start("honest") as child:
         for _line in child.run_query({"word": "one"}, 60):
             break
@@ -206,7 +206,7 @@ def test_a_question_left_half_read_is_the_last() -> None:
             run_query(child, "two")
 
 
-def test_nothing_is_left_of_a_start_or_an_end_that_was_interrupted() -> None:
+def test_an_interrupted_start_or_end_leaves_nothing() -> None:
     start("honest").end()
     before = descriptors()
     for step in range(40):
@@ -221,7 +221,7 @@ def test_nothing_is_left_of_a_start_or_an_end_that_was_interrupted() -> None:
 
 @contextmanager
 def raising_after(calls: int) -> Iterator[None]:
-    """Raise after a number of C functions have returned in this thread, as a signal handler might."""
+    """Raise after so many returns of C functions in this thread: at the places where a signal handler would."""
     left = itertools.count(calls, -1)
 
     def profile(_frame: FrameType, event: str, _function: object) -> None:
@@ -236,7 +236,7 @@ def raising_after(calls: int) -> Iterator[None]:
         sys.setprofile(None)
 
 
-def test_nothing_is_left_wherever_a_look_at_a_child_is_interrupted() -> None:
+def test_an_interrupted_check_of_a_child_leaves_nothing() -> None:
     start("honest").end()
     before = descriptors(), children()
     for calls in range(60):
@@ -250,7 +250,7 @@ def test_nothing_is_left_wherever_a_look_at_a_child_is_interrupted() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_nothing_is_left_of_a_child_that_is_collected_while_a_handler_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_collected_while_a_handler_raises_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     start("honest").end()
     before = descriptors(), children()
     monkeypatch.setattr(sys, "unraisablehook", lambda _what: None)  # Python reports it there
@@ -258,12 +258,12 @@ def test_nothing_is_left_of_a_child_that_is_collected_while_a_handler_raises(mon
         child = start("honest")
         with suppress(Interruption), raising_after(calls):
             del child
-        # Each start of a process waits for those whose finalizer did not begin.
+        # Each start of a process waits for those with a finalizer that did not run.
         settle(lambda: subprocess.run("true", check=True) and (descriptors(), children()), before)
 
 
 def children() -> set[int]:
-    """Return the processes started by this one, including zombies."""
+    """Return the processes that this one has started, including those that have not been waited for."""
     return {
         int(number)
         for task in Path("/proc/self/task").glob("*/children")
@@ -272,7 +272,7 @@ def children() -> set[int]:
     }
 
 
-def test_a_child_no_one_holds_is_ended() -> None:
+def test_a_child_without_references_is_ended() -> None:
     child = start("honest")
     run_query(child, "one")
     process = child._process
@@ -281,7 +281,7 @@ def test_a_child_no_one_holds_is_ended() -> None:
     assert process.returncode == -signal.SIGKILL
 
 
-def test_a_forked_process_leaves_the_children_of_its_parent_alone() -> None:
+def test_a_forked_process_does_not_end_the_children_of_its_parent() -> None:
     child = start("honest")
     run_query(child, "one")
     before = descriptors()
@@ -312,12 +312,12 @@ print("answered")
 """
 
 
-def test_the_end_of_a_forked_process_ends_no_one_else() -> None:
+def test_the_end_of_a_forked_process_ends_no_other() -> None:
     done = run_code(FORKS)
     assert (done.stdout, done.stderr) == ("answered\n", "")
 
 
-def test_a_handler_that_forks_in_a_question_leaves_it_to_the_parent() -> None:
+def test_a_handler_that_forks_during_a_request_leaves_it_to_the_parent() -> None:
     child, parent = start("honest"), os.getpid()
     run_query(child, "one")
     forked = []
@@ -342,7 +342,7 @@ def test_a_handler_that_forks_in_a_question_leaves_it_to_the_parent() -> None:
     child.end()
 
 
-def test_what_a_handler_raises_in_a_start_waits_until_it_is_done() -> None:
+def test_an_exception_of_a_handler_waits_for_the_end_of_a_start() -> None:
     done = []
 
     def begin() -> None:
@@ -355,7 +355,7 @@ def test_what_a_handler_raises_in_a_start_waits_until_it_is_done() -> None:
     assert done == ["begun"]
 
 
-def test_a_handler_that_forks_in_a_start_leaves_it_to_the_parent() -> None:
+def test_a_handler_that_forks_during_a_start_leaves_it_to_the_parent() -> None:
     parent, forked = os.getpid(), []
 
     def forks() -> None:
@@ -391,7 +391,7 @@ def test_endings_have_names(code: int, text: str) -> None:
 TELL = "import cudnn_backend_py, json, sys; print(json.dumps([cudnn_backend_py.__file__, sys.argv, sys.path]))"
 
 
-def test_a_script_gets_this_package_and_nothing_of_the_working_folder(tmp_path: Path) -> None:
+def test_a_script_imports_this_package_and_not_the_working_folder(tmp_path: Path) -> None:
     package = tmp_path / "cudnn_backend_py"
     package.mkdir()
     (package / "__init__.py").write_text("raise SystemExit('another package')")
@@ -407,7 +407,7 @@ def test_a_script_gets_this_package_and_nothing_of_the_working_folder(tmp_path: 
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_what_ends_a_process_ends_the_command_that_it_runs(number: int) -> None:
+def test_the_end_of_a_process_ends_its_command(number: int) -> None:
     code = f"""
 import os, signal, sys
 signal.signal({int(number)}, signal.SIG_DFL)  # whoever started the tests may ignore it, as nohup does
@@ -418,13 +418,13 @@ run_command([sys.executable, "-c", "import os, time; print(os.getpid(), flush=Tr
         assert process.stdout is not None
         inner = int(process.stdout.readline())
         process.send_signal(number)
-        assert process.stdout.read() == ""  # until no one holds it
+        assert process.stdout.read() == ""  # until the last reference is gone
         assert process.wait(60) == -number
     assert not Path(f"/proc/{inner}").exists()
 
 
 @pytest.mark.parametrize("kind", ["command", "child"])
-def test_what_a_killed_process_runs_is_killed_too(tmp_path: Path, kind: str) -> None:
+def test_the_command_of_a_killed_process_is_killed_too(tmp_path: Path, kind: str) -> None:
     begin = {
         "command": f"child.run_command(child.call_command('{LIARS}:linger'), os.environ)",
         "child": f"kept = child.Child.start('{LIARS}:linger', os.environ); time.sleep(600)",
@@ -438,7 +438,7 @@ def test_what_a_killed_process_runs_is_killed_too(tmp_path: Path, kind: str) -> 
     inner, forked = said.read_text().split()
     try:
         settle(lambda: is_running(inner), False)
-        if kind == "child":  # it has a group of its own
+        if kind == "child":  # it has its own process group
             settle(lambda: is_running(forked), False)
     finally:
         for number in filter(is_running, (inner, forked)):
@@ -446,7 +446,7 @@ def test_what_a_killed_process_runs_is_killed_too(tmp_path: Path, kind: str) -> 
 
 
 def is_running(number: str) -> bool:
-    """Return whether a process exists and has not ended."""
+    """Return whether a process exists and is not a zombie."""
     with suppress(FileNotFoundError, ProcessLookupError):
         return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     return False

@@ -1,4 +1,4 @@
-"""Tests of SHA-256 values of files, remembered by signature and not reused for another signature."""
+"""SHA-256 of files: remembered by signature, and not used after the signature changes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from cudnn_backend_py.system.integrity import FileChangedError, find_sha256, read_sha256, sign
 
 
-def test_a_file_that_was_read_is_remembered_as_long_as_it_is_the_same(tmp_path: Path) -> None:
+def test_the_hash_of_a_file_is_remembered_while_it_is_unchanged(tmp_path: Path) -> None:
     file = tmp_path / "libcudnn.so.9"
     file.write_bytes(b"first")
     path, before = str(file), sign(file.stat())
@@ -22,7 +22,7 @@ def test_a_file_that_was_read_is_remembered_as_long_as_it_is_the_same(tmp_path: 
     assert find_sha256(path, after) is None
 
 
-def test_a_file_with_another_signature_is_not_read_as_the_one_requested(tmp_path: Path) -> None:
+def test_a_file_with_another_signature_is_not_read_as_the_requested_one(tmp_path: Path) -> None:
     file = tmp_path / "libcudnn.so.9"
     file.write_bytes(b"first")
     before = sign(file.stat())

@@ -1,4 +1,4 @@
-"""Tests of the available memory."""
+"""The size of the available memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from cudnn_backend_py.system import memory
 from cudnn_backend_py.system.memory import available_bytes, memory_error
 
 
-def test_the_smallest_limit_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_smallest_limit_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     there = available_bytes()
     assert there is not None
     assert 1 << 20 < there < 1 << 50

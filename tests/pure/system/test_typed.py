@@ -1,4 +1,4 @@
-"""Tests of plain data as typed values: valid data are read, everything else raises an error of this package."""
+"""Plain data as typed values: valid data are read, and all others raise an error of this package."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ GOOD: dict[str, Any] = {
 }
 
 
-def test_what_fits_is_read() -> None:
+def test_valid_data_are_read() -> None:
     read = read_as(Outer, GOOD, "it", code="matrix-schema")
     assert read == Outer(
         *("n", Inner(1), Colour.RED, "a", (1, "p"), (Inner(2, float("inf")),), {-3: (1, 2.5)}, "text", True)
@@ -80,13 +80,13 @@ def test_what_fits_is_read() -> None:
         ({"more": 1}, "it has more, which is unknown"),
     ],
 )
-def test_what_does_not_fit_is_named(change: dict[str, Any], said: str) -> None:
+def test_invalid_data_are_named(change: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said) as refused:
         read_as(Outer, GOOD | change, "it", code="matrix-schema")
     assert refused.value.code == "matrix-schema"
 
 
-def test_no_value_in_any_place_raises_anything_else() -> None:
+def test_no_value_in_any_place_raises_another_error() -> None:
     for name in (*GOOD, "more"):
         for value in NONSENSE:
             try:

@@ -1,4 +1,4 @@
-"""Tests of the user's cache folder by the XDG specification."""
+"""The path of the user's cache, by the XDG specification."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from cudnn_backend_py.system.private_folder import user_folder
 
 
 @pytest.mark.parametrize(("said", "cache"), [(None, "~/.cache"), ("", "~/.cache"), ("  ", "~/.cache"), ("/x", "/x")])
-def test_the_folder_of_a_name(said: str | None, cache: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_of_a_name_follows_xdg_rules(
+    said: str | None, cache: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     if said is not None:

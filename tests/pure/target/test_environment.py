@@ -1,4 +1,4 @@
-"""Tests of environment facts from files and numbers, without a library."""
+"""Facts about an environment from its files and numbers, without a library."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from cudnn_backend_py.system.version import Version
 from cudnn_backend_py.target.environment import NVRTC_ARCHITECTURES, _describe_unknown_architecture, _find_missing
 
 
-def test_the_jit_wheel_of_9_12_lacks_what_its_graph_library_opens(tmp_path: Path) -> None:
-    """It answers every query with SUBLIBRARY_LOADING_FAILED; that of 9.13 prints a complaint and works."""
+def test_the_jit_wheel_of_9_12_lacks_a_library_that_it_opens(tmp_path: Path) -> None:
+    """All its queries fail with SUBLIBRARY_LOADING_FAILED; 9.13 complains and answers."""
     for name in ("graph", "engines_runtime_compiled"):
         (tmp_path / f"libcudnn_{name}.so.9").touch()
     library = str(tmp_path / "libcudnn.so.9")
@@ -36,7 +36,9 @@ def test_the_jit_wheel_of_9_12_lacks_what_its_graph_library_opens(tmp_path: Path
         ((12, 6), 103, "/lib/libnvrtc.so.12", "nvrtc-too-old", "install that of CUDA 12.9"),
     ],
 )
-def test_what_nvrtc_does_not_compile_for(cuda: tuple[int, int], sm: int, path: str, code: str, repair: str) -> None:
+def test_architectures_that_nvrtc_lacks_are_reported(
+    cuda: tuple[int, int], sm: int, path: str, code: str, repair: str
+) -> None:
     nvrtc = Nvrtc(path, cuda, NVRTC_ARCHITECTURES[cuda])
     fault = _describe_unknown_architecture(cuda[0], sm, nvrtc)
     assert (fault.code, fault.blocks) == (code, False)

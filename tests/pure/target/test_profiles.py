@@ -1,4 +1,4 @@
-"""The profiles of described GPUs must be complete, typed, sourced, and uniquely named. Loads no library."""
+"""The described-GPU profiles: complete, typed, sourced, with unambiguous names. No library is loaded."""
 
 import json
 import re
@@ -27,7 +27,7 @@ MAY_BE_ZERO = {
     "smCountOrigin", "oversizedSharedMemoryPerBlock", "reservedSharedMemoryPerBlock", "pciDeviceId",
     "isTccDriver", "cudaDeviceId",
 }  # fmt: skip
-# What a described device cannot know and every profile therefore answers alike.
+# Properties that a described device cannot know, with the same value in every profile.
 FIXED = {
     "smCountOrigin": 0, "oversizedSharedMemoryPerBlock": 0, "pciDeviceId": 0, "isTccDriver": 0,
     "supportCoopLaunch": 1, "cudaDeviceId": 0, "driverVer": 13000,
@@ -69,7 +69,7 @@ def test_there_are_profiles() -> None:
     assert set(ARCHITECTURE_PROFILE.values()) <= {path.stem for path in PATHS}
 
 
-def test_form(path: Path, profile: dict[str, Any]) -> None:
+def test_form_of_a_profile_is_right(path: Path, profile: dict[str, Any]) -> None:
     assert set(profile) == {"schema", "name", "title", "aliases", "properties", "sources", "citations"}
     assert profile["schema"] == 1
     assert profile["name"] == path.stem
@@ -101,7 +101,7 @@ def test_every_number_has_a_citation(profile: dict[str, Any]) -> None:
     assert all(isinstance(text, str) and text.strip() for text in citations.values())
 
 
-def test_a_derived_number_states_from_what(profile: dict[str, Any]) -> None:
+def test_a_derived_number_has_its_source(profile: dict[str, Any]) -> None:
     for key, source in profile["sources"].items():
         if source == "derived":
             assert key in profile["citations"]["derived"]
@@ -122,7 +122,7 @@ def test_limits_follow_the_architecture(profile: dict[str, Any]) -> None:
     assert properties["reservedSharedMemoryPerBlock"] == (1024 if properties["deviceVer"] >= 800 else 0)
 
 
-def test_architecture_aliases_fit_the_device(profile: dict[str, Any]) -> None:
+def test_architecture_aliases_match_the_device(profile: dict[str, Any]) -> None:
     for alias in profile["aliases"]:
         if re.fullmatch(r"sm\d+", alias):
             assert profile["properties"]["deviceVer"] == int(alias[2:]) * 10
@@ -138,6 +138,6 @@ def test_each_architecture_has_one_profile() -> None:
     assert sorted(carriers) == sorted(ARCHITECTURE_PROFILE.items())
 
 
-def test_a_name_means_one_profile() -> None:
+def test_a_name_belongs_to_one_profile() -> None:
     names = Counter(name for profile in map(load, PATHS) for name in [profile["name"], *profile["aliases"]])
     assert [name for name, uses in names.items() if uses > 1] == []

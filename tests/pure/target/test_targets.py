@@ -1,4 +1,4 @@
-"""Tests of finding a described GPU by name or file, and of refusing invalid descriptions."""
+"""Described GPUs by name or file, and refusal of descriptions that cuDNN cannot handle."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ L40S = find_profile("l40s")
         ("sm121", "gb10"),
     ],
 )
-def test_names(name: str, found: str) -> None:
+def test_names_are_listed(name: str, found: str) -> None:
     assert find_profile(name).name == found
 
 
@@ -55,7 +55,7 @@ def test_every_profile_is_found_by_all_its_names(profile: Profile) -> None:
         ("nowhere.json", "give one of these, or a JSON file"),
     ],
 )
-def test_unknown_names(name: str, fix: str) -> None:
+def test_unknown_names_are_refused(name: str, fix: str) -> None:
     with pytest.raises(UsageError) as raised:
         find_profile(name)
     error = raised.value
@@ -65,7 +65,7 @@ def test_unknown_names(name: str, fix: str) -> None:
     assert known == sorted({name for profile in list_profiles() for name in (profile.name, *profile.aliases)})
 
 
-def test_a_file_of_a_target_that_is_not_there() -> None:
+def test_a_missing_target_file_is_refused() -> None:
     with pytest.raises(UsageError) as raised:
         find_profile("nowhere.json")
     assert raised.value.sections["cause"] == "there is no file nowhere.json"
@@ -86,14 +86,14 @@ def test_a_file_of_a_target_that_is_not_there() -> None:
         ("smx", None),
     ],
 )
-def test_architectures_that_are_not_described(name: str, cause: str | None) -> None:
+def test_architectures_without_a_description_are_refused(name: str, cause: str | None) -> None:
     with pytest.raises(UsageError) as raised:
         find_profile(name)
     said = raised.value.sections.get("cause")
     assert said is cause is None or (said is not None and cause is not None and said.startswith(cause))
 
 
-def test_bare_description_file(tmp_path: Path) -> None:
+def test_bare_description_file_is_read(tmp_path: Path) -> None:
     path = tmp_path / "MyCard.json"
     path.write_text(L40S.json(), encoding="utf-8")
     profile = find_profile(str(path))
@@ -117,7 +117,7 @@ def test_profile_file_needs_properties_only(tmp_path: Path) -> None:
         (b'{"properties": 3}', "is not a device description, an object of properties is needed"),
     ],
 )
-def test_files_that_are_not_description(tmp_path: Path, content: bytes, headline: str) -> None:
+def test_files_that_are_no_description_are_refused(tmp_path: Path, content: bytes, headline: str) -> None:
     path = tmp_path / "card.json"
     path.write_bytes(content)
     with pytest.raises(GraphError) as raised:
@@ -165,7 +165,7 @@ def test_missing_property_is_named(name: str) -> None:
         ("maxBlockSize", [1, 2, True], "three integers"),
     ],
 )
-def test_property_of_wrong_type(name: str, value: object, needed: str) -> None:
+def test_property_of_wrong_type_is_refused(name: str, value: object, needed: str) -> None:
     with pytest.raises(GraphError) as raised:
         check_properties(properties(**{name: value}), "here")
     verb = "are" if needed == "three integers" else "is"
@@ -192,7 +192,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize("name", PROPERTY_TYPES)
-def test_every_property_is_attacked_with_every_wrong_value(name: str, tmp_path: Path) -> None:
+def test_every_property_refuses_every_wrong_value(name: str, tmp_path: Path) -> None:
     path = tmp_path / "card.json"
     for value in WRONG:
         fits = isinstance(value, str) and PROPERTY_TYPES[name] is str and value.isascii()

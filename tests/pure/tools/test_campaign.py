@@ -1,4 +1,4 @@
-"""Tests of random graphs and reduced failures, with two different interpreters instead of a GPU."""
+"""Random graphs and reduction of failures: with two different interpreters instead of a GPU."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ VERSION = (9, 28, 0)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_seed_reports_all_of_a_graph(family: str) -> None:
+def test_a_seed_determines_the_whole_graph(family: str) -> None:
     first, again = (random_graph(7, family, version=VERSION) for _ in range(2))
     assert first == again
     assert first != random_graph(8, family, version=VERSION)
@@ -72,11 +72,11 @@ def test_random_graphs_cover_all_kinds_and_modes() -> None:
     assert {f"rank {rank}" for rank in (2, 3, 4, 5)} <= counts.keys()
 
 
-# failures made small
+# reduction of failures
 
 
 def differs(graph: Graph, data: str) -> bool:
-    """Return whether a run that plays cuDNN differs from this interpreter's expectation."""
+    """Return whether a run that imitates cuDNN differs from this interpreter's expectation."""
     inputs = make_inputs(graph, data)
     device = interpret(graph, inputs, rounding=True)
     with pytest.MonkeyPatch.context() as patch:
@@ -94,7 +94,7 @@ def fails(graph: Graph, data: str) -> bool:
 
 @pytest.mark.parametrize("family", ["convolution", "matmul", "batch norm", "attention", "fusion"])
 def test_a_wrong_scale_is_found_and_reduced(family: str) -> None:
-    """With a factor of 1.01 in every product of the interpreter, one product of tensors in memory remains."""
+    """A factor of 1.01 in every product of the interpreter: one product of numbers in memory is left."""
     graphs = (random_graph(seed, family, version=VERSION) for seed in range(80))
     graph = next(g for g in graphs if len(g.ops) > 2 and fails(g, "uniform"))
     made = reduce_failure(graph, "uniform", fails, budget_s=60)
@@ -107,7 +107,7 @@ def test_a_wrong_scale_is_found_and_reduced(family: str) -> None:
     assert made.tried <= 120
 
 
-def test_what_is_right_is_not_found() -> None:
+def test_right_results_are_not_reported() -> None:
     for seed in range(5):
         assert not any(
             fails(random_graph(seed, family, version=VERSION), "uniform") for family in ("reduction", "resample")
@@ -158,8 +158,8 @@ def test_statistics_of_a_norm_are_left_out() -> None:
     assert set(dict(made.graph.ops[0].ports())) <= {"x", "scale", "y"}
 
 
-def test_a_wrong_convolution_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error in the convolution itself reduces to the convolution alone."""
+def test_a_wrong_convolution_is_reduced_to_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error of the convolution itself reduces to it, without other operations."""
     graph = next(
         g
         for g in (random_graph(seed, "fusion", version=VERSION) for seed in range(50))
@@ -181,14 +181,14 @@ def test_a_wrong_convolution_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> N
             expected = expect(graph, inputs)
         return any(not item.compare(device[name]).right for name, item in expected.items())
 
-    def asked(graph: Graph, data: str) -> bool:
+    def judged(graph: Graph, data: str) -> bool:
         try:
             return fails_in_convolution(graph, data)
         except GraphError:
             return False
 
-    assert asked(graph, "uniform")
-    made = reduce_failure(graph, "uniform", asked)
+    assert judged(graph, "uniform")
+    made = reduce_failure(graph, "uniform", judged)
     assert [op.kind for op in made.graph.ops if op.kind is not D.OPERATION_POINTWISE] == [
         D.OPERATION_CONVOLUTION_FORWARD
     ]
@@ -196,24 +196,24 @@ def test_a_wrong_convolution_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> N
     assert math_size(made.graph) < 120
 
 
-def test_a_budget_ends_it_and_what_was_queried_is_not_queried_again() -> None:
+def test_a_budget_ends_the_reduction_and_no_graph_is_judged_twice() -> None:
     graph = random_graph(3, "convolution", version=VERSION)
-    asked: list[tuple[Graph, str]] = []
+    judged: list[tuple[Graph, str]] = []
 
     def never(graph: Graph, data: str) -> bool:
-        asked.append((graph, data))
+        judged.append((graph, data))
         return False
 
     assert reduce_failure(graph, "uniform", never, most=3).tried == 3
     assert not reduce_failure(graph, "uniform", never, budget_s=0).complete
-    asked.clear()
+    judged.clear()
     made = reduce_failure(graph, "uniform", never)
     assert (made.graph, made.data, made.steps) == (graph, "uniform", [])
     assert made.complete
-    assert len(asked) == len(set(asked)) == made.tried
+    assert len(judged) == len(set(judged)) == made.tried
 
 
-# what was found
+# findings
 
 
 def test_records_are_counted() -> None:
@@ -241,8 +241,8 @@ def test_records_are_counted() -> None:
     assert set(ATTENTION) <= set(FAMILIES)
 
 
-def test_of_hostile_data_nothing_is_reported_where_float32_has_another_result() -> None:
-    """A small number divided by a denormal one is infinite if that counts as 0, and large otherwise."""
+def test_hostile_data_with_another_result_in_float32_are_not_compared() -> None:
+    """A small number divided by a denormal one: infinite if that counts as 0, and large otherwise."""
     g = GraphBuilder("over", io_type=DataType.FLOAT)
     z = g.pointwise(PointwiseMode.SOFTPLUS_FWD, g.tensor("x", (1, 2)), parameters={"softplus_beta": 2.0})
     g.pointwise(PointwiseMode.DIV, z, g.tensor("b", (1, 2)), name="y", virtual=False)

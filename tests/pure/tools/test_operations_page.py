@@ -1,4 +1,4 @@
-"""docs/operations.md must match the graphs of tests/support/built.py, and each cell of its first table."""
+"""docs/operations.md matches the graphs of tests/support/built.py, and each cell of its first table is right."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from cudnn_backend_py.interpreter import OPERATIONS, interpret
 from tests.support.built import BUILT, ELSEWHERE, FRONTEND, KINDS
 from tests.support.interpreting import inputs_of
 from tests.support.records import needs_records
-from tools.records.operation_support import read_support, say_support
+from tools.records.operation_support import describe_support, read_support
 from tools.records.operations_page import AGREES, REFUSED, UNMEASURED, operations_page, read_records
 
 HOPPER = ("H100", "H200", "GH200")
 
 
-def test_a_graph_that_no_gpu_has_run_is_reported_as_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new operation needs no GPU for the page to be written or for these tests to pass."""
+def test_a_graph_that_no_gpu_has_run_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new operation needs no GPU to write the page and to pass these tests."""
     monkeypatch.setitem(BUILT, "an invented graph", BUILT["matmul"])
     page = operations_page()
     cells = {line.count(UNMEASURED) for line in page.splitlines() if line.startswith("| an invented graph |")}
     assert cells == {len(read_records())}
-    assert say_support(read_support(), ["an invented graph"], "sm90") == UNMEASURED
+    assert describe_support(read_support(), ["an invented graph"], "sm90") == UNMEASURED
 
 
-def test_answers_by_version_are_of_these_graphs_and_agree_with_the_page() -> None:
+def test_answers_by_version_belong_to_these_graphs_and_match_the_page() -> None:
     found = read_support()
     assert set(found.graphs) <= set(BUILT), "python -m tools.records.operation_support"
     assert len(found.versions) >= 3
@@ -56,11 +56,11 @@ def test_answers_by_version_are_of_these_graphs_and_agree_with_the_page() -> Non
         ("?SS", "from 9.19.0 (other versions not judged)"),
     ],
 )
-def test_cell_of_the_table_by_version(outcomes: str, cell: str) -> None:
+def test_cell_of_the_table_lists_the_versions(outcomes: str, cell: str) -> None:
     said = {"S": Outcome.SUPPORTED, "-": Outcome.NOT_SUPPORTED, "?": Outcome.NOT_JUDGED}
     versions = ("9.14.0", "9.19.0", "9.28.0")
     cells = {("g", "sm80", one): Cell(said[mark]) for one, mark in zip(versions, outcomes, strict=True)}
-    assert say_support(Matrix(("g",), ("sm80",), versions, cells), ["g"], "sm80") == cell
+    assert describe_support(Matrix(("g",), ("sm80",), versions, cells), ["g"], "sm80") == cell
 
 
 def test_every_kind_has_a_builder_and_is_interpreted() -> None:
@@ -75,7 +75,7 @@ def test_the_method_writes_the_operation_and_names_its_c_descriptor(name: str) -
 
 
 @pytest.mark.parametrize("name", BUILT)
-def test_json_gives_the_graph_back(name: str) -> None:
+def test_json_round_trip_gives_the_graph(name: str) -> None:
     graph = BUILT[name].make()
     assert graph_from_json(graph_to_json(graph)) == graph
 
@@ -127,7 +127,7 @@ def test_every_recorded_graph_agrees_where_a_gpu_ran_it(where: str) -> None:
 
 
 def test_every_row_of_a_table_has_as_many_cells_as_its_head() -> None:
-    """This includes rows where cuDNN's message has a bar."""
+    """Also if cuDNN's message contains a bar."""
     tables = re.findall(r"(?:^\|.*\n)+", operations_page(), re.MULTILINE)
     assert len(tables) >= 5
     for table in tables:

@@ -1,4 +1,4 @@
-"""Pages must equal the output of `make regen`."""
+"""Pages are equal to the output of `make regen`. Tests of its other files name it, too."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""How the compiled step of torch's operators is built, kept and loaded: with compilers of the test's own, which write
-a file, fail, or are not there; and one in C, which is loaded.
+"""Build, cache and load of the compiled step: with compilers of the test, which write
+a file, fail, or do not exist; and one in C, which is loaded.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return a function that makes a compiler with a given behavior and counts its runs."""
+    """Return a function that makes a compiler with this effect, and one that counts its runs."""
     log = tmp_path / "log"
 
     def make(work: str) -> None:
@@ -57,8 +57,8 @@ def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return make
 
 
-def requested(torch: Any = TORCH) -> tuple[Extension, list[Any]]:
-    """Return a requested and completed extension, and the calls of its module."""
+def request(torch: Any = TORCH) -> tuple[Extension, list[Any]]:
+    """Return an extension that was requested and waited for, and the uses of its module."""
     extension, given = Extension(), []
     extension.run_query(torch, given.append)
     extension.wait(60)
@@ -75,9 +75,9 @@ def in_c(tmp_path: Path, compiler: Any) -> Any:
 
 
 @needs_c
-def test_it_is_built_once_and_loaded_by_all(in_c: Any, folder: Path) -> None:
+def test_the_step_is_built_once_and_loaded_by_all(in_c: Any, folder: Path) -> None:
     for _ in range(3):
-        extension, given = requested()
+        extension, given = request()
         assert extension.state == "loaded"
         assert given == [extension.module]
         assert extension.module.__name__ == NAME
@@ -88,8 +88,8 @@ def test_it_is_built_once_and_loaded_by_all(in_c: Any, folder: Path) -> None:
 
 
 @needs_c
-def test_it_is_requested_once(in_c: Any, folder: Path) -> None:
-    extension, given = requested()
+def test_the_step_is_requested_once(in_c: Any, folder: Path) -> None:
+    extension, given = request()
     extension.run_query(TORCH, given.append)
     assert len(given) == 1
 
@@ -107,7 +107,7 @@ def test_other_torch_is_another_build(in_c: Any, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("version", "standard"), [("2.4.0", "-std=c++17"), ("2.13.0a0+git1", "-std=c++20")])
-def test_command_is_torchs(version: str, standard: str) -> None:
+def test_command_equals_torchs(version: str, standard: str) -> None:
     command = Build.of(SimpleNamespace(**{**vars(TORCH), "__version__": version})).command
     assert {standard, "-D_GLIBCXX_USE_CXX11_ABI=1", "-I/somewhere/torch/include", "-L/somewhere/torch/lib"} <= {
         *command
@@ -116,25 +116,25 @@ def test_command_is_torchs(version: str, standard: str) -> None:
     assert str(SOURCE) in command
 
 
-def test_refusal_of_the_compiler_is_reported_and_not_requested_again(compiler: Any, folder: Path) -> None:
+def test_an_error_of_the_compiler_is_reported_and_not_repeated(compiler: Any, folder: Path) -> None:
     compiler("echo 'no such header' >&2; exit 1")
     for _ in range(2):
-        extension, given = requested()
+        extension, given = request()
         assert (extension.module, given) == (None, [])
         assert "no such header" in extension.state
         assert str(folder / Build.of(TORCH).refusal) in extension.state
     assert compiler.runs() == 1
 
 
-def test_what_cannot_be_loaded_is_reported(compiler: Any, folder: Path) -> None:
+def test_a_failure_to_load_is_reported(compiler: Any, folder: Path) -> None:
     compiler('echo "no library" > "$2"')
-    extension, given = requested()
+    extension, given = request()
     assert (extension.module, given) == (None, [])
     assert extension.state.startswith("it cannot be loaded: ")
 
 
 @needs_c
-def test_module_that_cannot_be_used_is_none(in_c: Any, folder: Path) -> None:
+def test_an_unusable_module_is_none(in_c: Any, folder: Path) -> None:
     def refuse(_module: Any) -> None:
         raise OSError("of another torch")
 
@@ -144,39 +144,39 @@ def test_module_that_cannot_be_used_is_none(in_c: Any, folder: Path) -> None:
     assert extension.state == "it cannot be loaded: of another torch"
 
 
-def test_absent_compiler_is_reported(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+def test_an_absent_compiler_is_reported(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler -flag")
-    extension, _ = requested()
+    extension, _ = request()
     assert extension.state == "it cannot be built: there is no C++ compiler no-such-compiler (CXX names another)"
     assert not folder.exists()
 
 
-def test_absent_header_of_python_is_reported(monkeypatch: pytest.MonkeyPatch, compiler: Any, folder: Path) -> None:
+def test_an_absent_header_of_python_is_reported(monkeypatch: pytest.MonkeyPatch, compiler: Any, folder: Path) -> None:
     compiler("exit 0")
     monkeypatch.setattr(module.sysconfig, "get_paths", lambda: {"include": "/nowhere"})
-    assert requested()[0].state == "it cannot be built: there is no Python.h in /nowhere"
+    assert request()[0].state == "it cannot be built: there is no Python.h in /nowhere"
 
 
-def test_it_can_be_left_out(monkeypatch: pytest.MonkeyPatch, compiler: Any) -> None:
+def test_the_step_can_be_disabled(monkeypatch: pytest.MonkeyPatch, compiler: Any) -> None:
     compiler("exit 0")
     monkeypatch.setenv(VARIABLE, "0")
-    assert requested()[0].state == f"left out: {VARIABLE} is 0"
+    assert request()[0].state == f"left out: {VARIABLE} is 0"
     assert compiler.runs() == 0
 
 
 @needs_c
 def test_folder_that_others_can_write_is_not_loaded_from(in_c: Any, folder: Path) -> None:
-    requested()
+    request()
     folder.chmod(0o777)
-    extension, given = requested()
+    extension, given = request()
     assert given == []
     assert "has mode 0777, needed is 0700" in extension.state
 
 
 @needs_c
 def test_file_that_others_can_write_is_not_loaded(in_c: Any, folder: Path) -> None:
-    requested()
+    request()
     (folder / Build.of(TORCH).file).chmod(0o666)
-    extension, given = requested()
+    extension, given = request()
     assert given == []
     assert "other users can write it" in extension.state

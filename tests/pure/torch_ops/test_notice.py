@@ -1,4 +1,4 @@
-"""Tests of which calls the compiled step leaves to Python, when recurring shapes get exact plans."""
+"""Calls that the compiled step leaves to Python, so that repeated shapes get exact plans."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Shape = tuple[int, int, int]
 
 
 class FakeExact:
-    """The exact strategy of a shape, as far as a notice uses it."""
+    """The exact strategy of a shape, with the properties that a notice reads."""
 
     def __init__(self) -> None:
         self.ready = self.unsupported = False
@@ -35,20 +35,20 @@ class FakeExact:
 
 
 class Step:
-    """The compiled step with one recipe and the adaptive strategy."""
+    """The compiled step with one recipe, followed by the adaptive strategy."""
 
     def __init__(self, notice: _Notice, kind: _Kind) -> None:
         self.notice, self.kind = notice, kind
-        self.told = self.silent = self.unreported = 0
+        self.notices = self.silent = self.unreported = 0
         self.last: Shape | None = None
         self.exact: dict[Shape, FakeExact] = {}
 
     def call(self, shape: Shape) -> bool:
-        """Return whether the step, and not Python, ran a call."""
+        """Return whether the step ran a call instead of Python."""
         if shape == self.last and self.silent:
             self.silent, self.unreported = self.silent - 1, self.unreported + 1
             return True
-        self.told += 1
+        self.notices += 1
         self.silent, self.unreported, self.last = self.notice(self.unreported, shape), 0, shape
         if self.silent >= 0:
             return True
@@ -73,27 +73,27 @@ def step(kind: _Kind) -> Step:
     return Step(_Notice(None, kind), kind)
 
 
-def test_the_only_shape_is_python_s_once_it_returns(step: Step) -> None:
+def test_a_single_shape_is_left_to_python_when_it_repeats(step: Step) -> None:
     assert step.calls([100] * OFTEN) == [True] * (OFTEN - 1) + [False]
     assert list(step.exact) == [(2, 100, 100)]
 
 
-def test_layers_request_no_plan_and_report_little(step: Step) -> None:
+def test_layers_request_no_plan_and_send_few_notices(step: Step) -> None:
     step.calls([64] * 12)
-    step.told = 0
+    step.notices = 0
     ran = step.calls(chain.from_iterable(repeat(s, 12) for s in range(100, 200)))
     assert all(ran)
-    assert step.told <= 100 * 12 // 3
+    assert step.notices <= 100 * 12 // 3
     assert list(step.exact) == [(2, 64, 64)]
 
 
-def test_the_third_visit_is_python_s(step: Step) -> None:
+def test_the_third_visit_is_left_to_python(step: Step) -> None:
     assert step.calls([100, 200] * (VISITS - 1)) == [True] * 2 * (VISITS - 1)
     assert step.calls([100, 200]) == [False, False]
     assert len(step.exact) == 2
 
 
-def test_python_accepts_over_when_the_exact_plan_is_there(step: Step) -> None:
+def test_python_takes_over_when_the_exact_plan_is_ready(step: Step) -> None:
     step.calls([100] * OFTEN)
     exact = step.exact[2, 100, 100]
     assert step.calls([100] * 5) == [True] * 5
@@ -102,15 +102,15 @@ def test_python_accepts_over_when_the_exact_plan_is_there(step: Step) -> None:
     assert step.calls([100]) == [False]
 
 
-def test_a_plan_that_cannot_be_is_not_waited_for(step: Step) -> None:
+def test_an_unsupported_plan_is_not_waited_for(step: Step) -> None:
     step.calls([100] * OFTEN)
     step.exact[2, 100, 100].unsupported = True
-    step.told = 0
+    step.notices = 0
     assert all(step.calls([100] * 1000))
-    assert step.told == 1
+    assert step.notices == 1
 
 
-def test_shapes_in_turns_are_distinguished_though_each_has_its_recipe(kind: _Kind) -> None:
+def test_shapes_in_turns_are_distinguished_although_each_has_its_recipe(kind: _Kind) -> None:
     steps = [Step(_Notice(None, kind), kind) for _ in range(2)]
     for _ in range(9):
         for step, s in zip(steps, (100, 900), strict=True):
@@ -118,7 +118,7 @@ def test_shapes_in_turns_are_distinguished_though_each_has_its_recipe(kind: _Kin
     assert [list(step.exact) for step in steps] == [[(2, 100, 100)], [(2, 900, 900)]]
 
 
-def test_a_class_that_substitutes_gives_way(monkeypatch: pytest.MonkeyPatch, kind: _Kind) -> None:
+def test_a_temporary_class_is_replaced(monkeypatch: pytest.MonkeyPatch, kind: _Kind) -> None:
     pool = PlanPool()
     monkeypatch.setattr(strategies, "shared_pool", lambda: pool)
     for notice in (_Notice("better", None), _Notice("better", kind)):

@@ -1,4 +1,4 @@
-"""A short run of the stress test of file readers."""
+"""A short run of the attack on the readers of files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.torture.harness import run_round
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, 3])
-def test_whatever_is_in_a_file_is_read_or_refused(seed: int) -> None:
+def test_any_content_of_a_file_is_read_or_refused(seed: int) -> None:
     counts: Counter[str] = run_round("files", seed)
     assert sum(counts.values()) == FILES
     assert {what.partition(":")[0] for what in counts} == set(KINDS)

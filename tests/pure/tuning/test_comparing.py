@@ -1,4 +1,4 @@
-"""Tests of tuning decisions on plain data: statistics, choice, agreement, budget, inputs, table. Needs no GPU."""
+"""Decisions of tuning on plain data: statistics, choice, agreement, budget, inputs, the table. Needs no GPU."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def test_the_fastest_that_beats_the_first_wins() -> None:
     assert choose(timings, "first") == "c"
 
 
-def test_the_first_stays_if_no_one_beats_it_beyond_the_spread() -> None:
+def test_the_first_stays_if_none_beats_it_beyond_the_spread() -> None:
     timings = {"first": both(around(10.0, 1.0)), "b": both(around(9.5, 1.0))}
     assert choose(timings, "first") == "first"
     assert choose({"first": both(around(10.0))}, "first") == "first"
 
 
-def test_an_uncertain_leader_leaves_the_place_to_a_certain_one() -> None:
+def test_a_certain_leader_replaces_an_uncertain_one() -> None:
     timings = {"first": both(around(10.0)), "wild": both(around(7.9, 3.0)), "calm": both(around(8.0))}
     assert choose(timings, "first") == "calm"
 
@@ -65,7 +65,7 @@ def test_a_gain_with_a_cold_cache_that_loses_with_a_warm_one_is_not_a_gain() -> 
     assert choose({**timings, "b": both(around(8.0), around(5.1))}, "first", "cold") == "b"
 
 
-def test_the_state_of_the_cache_decides() -> None:
+def test_the_state_of_the_cache_is_considered() -> None:
     timings = {
         "first": both(around(10.0), around(5.0)),
         "b": both(around(10.0), around(4.0)),
@@ -80,7 +80,7 @@ def test_too_few_samples_decide_nothing() -> None:
     assert choose(timings, "first") == "first"
 
 
-def test_hopeless_are_those_far_off_in_both_and_never_the_first() -> None:
+def test_only_candidates_slow_in_both_states_are_dropped_never_the_first() -> None:
     timings = {
         "first": both(around(40.0)),
         "best": both(around(10.0)),
@@ -122,7 +122,7 @@ def test_rounding_agrees_and_a_wrong_row_does_not(kind: DataType) -> None:
     assert wrong.why(TOLERANCES[kind]) is not None
 
 
-def test_an_altogether_wrong_result_states_by_how_much() -> None:
+def test_a_completely_wrong_result_has_its_error() -> None:
     one = np.ones((4, 8), np.float32)
     difference = compare(one, one * 1.5, DataType.FLOAT)
     assert difference.relative == pytest.approx(0.5)
@@ -135,7 +135,7 @@ def test_rows_may_differ_by_a_multiple() -> None:
     assert "a row differs" in str(Difference(0.01, ROW_FACTOR * 0.011, 0).why(0.01))
 
 
-def test_infinities_and_nan_have_to_be_in_the_same_places() -> None:
+def test_infinities_and_nan_have_to_match_in_place() -> None:
     first = np.array([[1.0, -np.inf, np.nan, np.inf]], np.float32)
     assert compare(first, first.copy(), DataType.FLOAT) == Difference(0.0, 0.0, 0)
     other = np.array([[1.0, np.inf, 2.0, np.inf]], np.float32)
@@ -143,19 +143,19 @@ def test_infinities_and_nan_have_to_be_in_the_same_places() -> None:
     assert compare(first, other, DataType.FLOAT).why(1.0) == "2 elements are infinite or NaN in one result only"
 
 
-def test_what_should_be_zero_is_infinitely_wrong() -> None:
+def test_a_wrong_zero_is_infinitely_wrong() -> None:
     zero = np.zeros((2, 2), np.float32)
     assert compare(zero, zero + 1, DataType.FLOAT).relative == math.inf
     assert compare(zero, zero, DataType.FLOAT).why(0.0) is None
 
 
-def test_rows_of_one_element_are_accepted_together() -> None:
+def test_rows_of_one_element_are_compared_together() -> None:
     stats = np.linspace(-1, 1, 64, dtype=np.float32).reshape(1, 2, 32, 1)
     moved = stats + np.float32(1e-4)
     assert compare(stats, moved, DataType.FLOAT).worst_row < 1e-3  # a row of one zero would be infinitely wrong
 
 
-def test_integers_have_to_be_equal_and_strided_results_are_read_where_they_lie() -> None:
+def test_integers_have_to_be_equal_and_strided_results_are_read_in_place() -> None:
     image = np.arange(24, dtype=np.int32)
     view = np.lib.stride_tricks.as_strided(image, (2, 3), (48, 4))
     assert compare(view, view.copy(), DataType.INT32).why(0.0) is None
@@ -167,7 +167,7 @@ def test_integers_have_to_be_equal_and_strided_results_are_read_where_they_lie()
 # inputs
 
 
-def test_generated_inputs_of_attention_run_and_give_finite_results() -> None:
+def test_generated_inputs_of_attention_give_finite_results() -> None:
     options: dict[str, Any] = {"batch": 2, "heads": 2, "seq_q": 64, "head_dim": 32, "causal": True, "padding": True}
     for graph in (
         attention.sdpa_forward(**options, stats=True, bias=(1, 2, 64, 64)),
@@ -209,7 +209,7 @@ def test_pages_are_in_order() -> None:
     assert made[table.uid].tolist() == list(range(8))
 
 
-def test_scales_are_one_and_what_is_given_is_left_out() -> None:
+def test_scales_are_one_and_given_inputs_are_kept() -> None:
     graph = attention.sdpa_forward(batch=1, heads=2, seq_q=64, head_dim=64, data_type=DataType.FP8_E4M3)
     by_name = {tensor.name: tensor for tensor in graph.variant_pack_tensors}
     made = made_up_inputs(graph, given=[by_name["q"].uid])

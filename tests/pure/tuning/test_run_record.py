@@ -1,4 +1,4 @@
-"""Tests of logs/run-*.json: results of `cudnn-backend run` on a GPU for the seed examples and other graphs."""
+"""logs/run-*.json: output of `cudnn-backend run` on a GPU for the five seed examples and for graphs of others."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def trials(path: Path) -> list[Trial]:
 
 
 def source(trial: Trial) -> str:
-    """Return the file of a trial."""
+    """Return the source file of a trial."""
     return shlex.split(trial.reproduce)[2]
 
 
 def name(trial: Trial) -> str:
-    """Return the file of a trial and the number of its graph."""
+    """Return the source file of a trial, and the number of its graph."""
     return " ".join(
         word for word in shlex.split(trial.reproduce)[2:] if not word.startswith(("--data", "--seed", "--configs"))
     )

@@ -1,4 +1,4 @@
-"""Tests of error bounds: correct arithmetic stays within them; a wrong scale, a shift or a lost row does not."""
+"""The bound of a right result: other right arithmetic is inside; a wrong scale, a shift or a lost row is not."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tests.support.wrong_scales import CASES, FACTORS, MODES, wrong_mode, wrong_
 
 P, T = PointwiseMode, DataType
 LARGE = {"rope bwd", "rope fwd", "reshape", "bn bwd weights", "rng", "diagonal band mask", "gen stats", "concat"}
-# Scales of blocks are rounded up: float64, which rounds nothing, computes something else there.
-# The largest are left out: others of their kind are there.
+# Scales of blocks are rounded up: float64, without rounding, computes another result there.
+# The largest are left out: others of their kind are included.
 SMOOTH = sorted(set(BUILT) - LARGE - {name for name in BUILT if "quantized" in name})
 WHOLE = ("convolution forward", "matmul", "pointwise", "reduction", "layer norm, training", "softmax", "sdpa bwd")
 Array = np.ndarray[Any, Any]
@@ -56,7 +56,7 @@ def test_float64_and_our_roundings_are_within_the_bound(name: str, kind: str) ->
 
 @pytest.mark.parametrize("name", SMOOTH)
 def test_one_percent_is_found(name: str) -> None:
-    """Except for indices, and numbers with fewer bits."""
+    """Except for indices, and numbers with fewer bits than that."""
     graph, inputs, found = known(name, "uniform")
     results = interpret(graph, inputs, rounding=True)
     for output, expected in found.items():
@@ -68,7 +68,7 @@ def test_one_percent_is_found(name: str) -> None:
 
 @cache
 def known(name: str, kind: str) -> tuple[Graph, Any, dict[str, Expected]]:
-    """Return a natural graph, its inputs, and the expectation for it."""
+    """Return a typical graph, its inputs, and its expected results."""
     graph = BUILT[name].make()
     inputs = make_inputs(graph, kind, 3)
     return graph, inputs, expect(graph, inputs)
@@ -83,7 +83,7 @@ FAULTS: dict[str, Callable[[Array], Array]] = {
 
 
 @pytest.mark.parametrize("fault", sorted(FAULTS))
-def test_planted_error_of_attention_are_found(fault: str) -> None:
+def test_added_errors_of_attention_are_found(fault: str) -> None:
     graph = attention.sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True, stats=True)
     inputs = make_inputs(graph)
     o = interpret(graph, inputs, rounding=True)["o"]
@@ -95,7 +95,7 @@ def test_planted_error_of_attention_are_found(fault: str) -> None:
 
 
 def test_a_wrong_scale_in_the_interpreter_is_found() -> None:
-    """Results of a graph with scores scaled one percent too much must be wrong for the original graph."""
+    """With the score scaled by one percent too much, right results for that graph are wrong for this one."""
     options: dict[str, Any] = {"batch": 1, "heads": 2, "seq_q": 128, "head_dim": 64, "stats": True}
     graph, other = (attention.sdpa_forward(**options, scale=scale) for scale in (0.125, 0.12625))
     inputs = make_inputs(graph)
@@ -105,8 +105,8 @@ def test_a_wrong_scale_in_the_interpreter_is_found() -> None:
 
 
 @pytest.mark.parametrize("tile", [32, 64, 128])
-def test_attention_is_right_in_any_tiles(tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels round exponentials relative to the running maximum over 32, 64 or 128 keys."""
+def test_attention_is_right_with_any_tiles(tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels round exponentials over the largest score so far, 32, 64 or 128 keys at a time."""
     graph = attention.sdpa_forward(batch=1, heads=2, seq_q=128, seq_kv=320, head_dim=64, scale=2.0)
     inputs = make_inputs(graph)
     expected = expect(graph, inputs)["o"]
@@ -132,7 +132,7 @@ def test_sums_in_float32_and_in_any_order_are_right(terms: int) -> None:
 
 @pytest.mark.parametrize("behind", [[], [P.NEG], [P.ABS, P.RELU_FWD]], ids=len)
 def test_a_product_and_a_sum_may_be_rounded_once(behind: list[PointwiseMode]) -> None:
-    """Kernels may fuse both, also where the sum of the rounded product is exact, as with cancellation."""
+    """If kernels fuse both: also if the sum of the rounded product is exact, as for numbers that cancel."""
     g = GraphBuilder("fused", io_type=T.FLOAT)
     dims, per = (8, 4, 1024), (8, 4, 1)
     product = g.pointwise(P.MUL, g.tensor("x", dims), g.tensor("scale", per))
@@ -171,7 +171,7 @@ def test_tensor_cores_may_cut_float32_so_that_all_sums_are_too_small() -> None:
 def of_mode(
     mode: PointwiseMode, x: list[float], other: list[float] | None = None, kind: DataType = T.FLOAT
 ) -> Expected:
-    """Return the expectation for a function of some numbers, with a gradient or a second operand."""
+    """Return the expected results of a function of some numbers, with a gradient or a second operand."""
     g = GraphBuilder("function", io_type=T.FLOAT)
     tensors = [g.tensor("x", (1, 1, len(x)))] + ([] if other is None else [g.tensor("b", (1, 1, len(x)))])
     back = {"dy": tensors[1]} if mode.name.endswith("BWD") else {}
@@ -189,12 +189,12 @@ def of_mode(
         (P.SWISH_BWD, 1e30, np.inf, np.nan),
         (P.TANH_BWD, 9.0, np.inf, np.nan),  # 1 - tanh(x)^2 is 0 in float32
         (P.SIGMOID_BWD, 20.0, np.inf, np.nan),
-        (P.DIV, -8e-40, 0.0, np.nan),  # denormals are taken for 0
+        (P.DIV, -8e-40, 0.0, np.nan),  # denormals count as 0
         (P.COS, 3e28, None, 1.0),
         (P.SIN, 1e10, None, 0.0),
     ],
 )
-def test_what_cudnn_was_measured_to_state_far_out_is_right(
+def test_measured_results_of_cudnn_for_large_arguments_are_right(
     mode: PointwiseMode, x: float, other: float | None, measured: float
 ) -> None:
     expected = of_mode(mode, [x], None if other is None else [other])
@@ -202,23 +202,23 @@ def test_what_cudnn_was_measured_to_state_far_out_is_right(
 
 
 @pytest.mark.parametrize("mode", [P.SIN, P.COS, P.TAN, P.GELU_FWD, P.ELU_BWD, P.SWISH_BWD])
-def test_functions_may_be_off_by_what_was_measured_everywhere_and_by_no_more(mode: PointwiseMode) -> None:
+def test_functions_may_have_the_measured_error_and_no_more(mode: PointwiseMode) -> None:
     x = list(np.linspace(-1, 1, 4096))
     expected = of_mode(mode, x, [1.0] * len(x) if mode.name.endswith("BWD") else None)
     ulps = 2.0**-23
-    assert expected.spread.min() > 2 * ulps  # no element has nearly no room, as where movements cancel
+    assert expected.spread.min() > 2 * ulps  # no element has almost no tolerance, as where movements cancel
     near = expected.center + 2 * ulps
     assert expected.compare(near).beyond == 0
     assert expected.compare(expected.center * 1.01).beyond > 3000
 
 
-def test_a_function_of_a_huge_angle_may_be_any_whole_number() -> None:
+def test_a_function_of_a_huge_angle_may_have_any_value() -> None:
     expected = of_mode(P.COS, [3.2e28], kind=T.INT8)
     assert expected.compare([[[1.0]]]).right
     assert expected.compare([[[0.0]]]).right
 
 
-def test_whole_numbers_leave_no_room() -> None:
+def test_integers_have_no_tolerance() -> None:
     graph = matmul(64, T.HALF, T.FLOAT)
     inputs = make_inputs(graph, "integers")
     expected = expect(graph, inputs)["mm"]
@@ -257,8 +257,8 @@ def test_a_zero_keeps_its_sign_where_denormals_lose_their_value() -> None:
     assert not expected.compare([[np.nan, 1, 1, math.tanh(2)]]).right
 
 
-def test_scores_that_are_cut_move_all_of_a_gradient() -> None:
-    """P is exp(score - stats): a relative error of 10^-6 in large scores is a common factor of it."""
+def test_truncated_scores_change_a_whole_gradient() -> None:
+    """P is exp(score - stats): a relative error of 10^-6 in scores of thousands is a common factor of P."""
     graph = attention.sdpa_backward(batch=1, heads=2, seq_q=64, head_dim=128)
     inputs = make_inputs(graph, "hostile", 1)
     largest = np.abs(inputs[graph.tensor("stats").uid]).max()
@@ -269,8 +269,8 @@ def test_scores_that_are_cut_move_all_of_a_gradient() -> None:
     assert not expected.compare(round_to(right * math.exp(5e-6 * largest), T.HALF)).right
 
 
-def test_a_comparison_at_its_edge_may_fall_to_either_side() -> None:
-    """A sum of rounded numbers near zero may or may not be clipped."""
+def test_a_comparison_at_its_edge_may_have_either_result() -> None:
+    """A sum of rounded numbers next to zero is clipped or not."""
     g = GraphBuilder("edge", io_type=T.FLOAT)
     total = g.reduction(ReduceTensorOp.ADD, g.tensor("x", (64, 3)), (64, 1))
     g.pointwise(P.CMP_GT, total, g.scalar(0.0, rank=2), name="y", data_type=T.BOOLEAN, virtual=False)
@@ -322,7 +322,7 @@ def test_a_zero_keeps_its_sign() -> None:
 
 
 def _of_column(x: list[float], by: list[float], make: Callable[[GraphBuilder, Any, Any], object]) -> Expected:
-    """Return the expectation for a function of two tensors with one row."""
+    """Return the expected result of a function of two tensors of one row."""
     g, dims = GraphBuilder("column", io_type=T.FLOAT), (1, 1, len(x))
     make(g, g.tensor("x", dims), g.tensor("by", dims))
     given = {name: np.reshape(np.array(held), dims) for name, held in (("x", x), ("by", by))}
@@ -343,7 +343,7 @@ def test_a_function_as_small_as_its_error_may_be_0() -> None:
 
 
 def test_the_angle_of_a_function_as_small_as_its_error_may_be_that_of_0() -> None:
-    """In kernels exp(x) - 1 and ELU are 0 for the smallest float16 numbers."""
+    """In kernels exp(x) - 1 is 0 for the smallest float16 numbers, and so is their ELU."""
 
     def angle(g: GraphBuilder, x: Any, by: Any) -> None:
         g.pointwise(P.ABS, g.pointwise(P.ATAN2, g.pointwise(P.ELU_FWD, x), by), name="y", virtual=False)
@@ -355,7 +355,7 @@ def test_the_angle_of_a_function_as_small_as_its_error_may_be_that_of_0() -> Non
 
 @pytest.mark.parametrize("mode", [P.RELU_FWD, P.MAX])
 def test_a_maximum_of_zeros_may_have_either_sign(mode: PointwiseMode) -> None:
-    """atan2(0, -3) is pi and atan2(-0, -3) is -pi; a positive number has one angle."""
+    """atan2(0, -3) is pi and atan2(-0, -3) is -pi; for a positive number there is one angle."""
 
     def angle(g: GraphBuilder, x: Any, by: Any) -> None:
         zero = g.pointwise(P.SUB, x, x)
@@ -369,8 +369,8 @@ def test_a_maximum_of_zeros_may_have_either_sign(mode: PointwiseMode) -> None:
     assert not found.compare([[[np.pi, np.pi, 0.75 * np.pi]]]).right
 
 
-def test_the_gradient_of_a_relu_leaves_a_gradient_of_0_as_it_is() -> None:
-    """Only x is perturbed away from 0, on which the gradient depends."""
+def test_the_gradient_of_a_relu_keeps_a_gradient_of_0() -> None:
+    """Only x is moved away from 0, where the gradient is selected."""
     g = GraphBuilder("kink", io_type=T.FLOAT)
     dy = g.pointwise(P.MUL, g.tensor("x", (1, 2)), g.tensor("b", (1, 2)))
     g.pointwise(P.RELU_BWD, g.tensor("at", (1, 2)), dy=dy, name="y", virtual=False)
@@ -381,7 +381,7 @@ def test_the_gradient_of_a_relu_leaves_a_gradient_of_0_as_it_is() -> None:
     assert expected.compare([[-4.8e-38, 1.0]]).beyond == 1
 
 
-def test_a_slope_of_0_and_a_denormal_number_of_0_hide_nothing_of_each_other() -> None:
+def test_a_slope_of_0_and_a_denormal_number_do_not_hide_each_other() -> None:
     """The selection depends on denormal numbers, and its slope is as small as its error."""
     g = GraphBuilder("both", io_type=T.FLOAT)
     above = g.pointwise(P.CMP_GT, g.tensor("x", (1, 2)), g.tensor("b", (1, 2)), data_type=T.BOOLEAN)
@@ -445,7 +445,7 @@ def test_ragged_memory_between_sequences_is_not_compared() -> None:
         assert expected.compare(np.nan_to_num(longer, nan=5.0)).right
 
 
-def test_seeds_move_little() -> None:
+def test_seeds_change_the_bound_little() -> None:
     graph = BUILT["matmul"].make()
     inputs = make_inputs(graph)
     bounds = [expect(graph, inputs, seed=seed)["gelu_fwd"].bounds() for seed in (0, 0, 1)]
@@ -461,7 +461,7 @@ def test_seeds_move_little() -> None:
     ids=lambda value: getattr(value, "name", str(value)),
 )
 def test_a_wrong_scale_of_every_family_and_type_is_found(family: str, kind: DataType, factor: float) -> None:
-    """The rounding run plays cuDNN: it is right without an error and wrong with one."""
+    """The rounding run imitates cuDNN: it is right without an error, and wrong with one."""
     make, operation, _ = CASES[family]
     graph = make(kind)
     inputs = make_inputs(graph, seed=1)

@@ -1,4 +1,4 @@
-"""Tests of generated data: roles of tensors, kinds of data, placement in memory."""
+"""Generated data of graphs: the meaning of tensors is respected, kinds have their properties, strides their places."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def numbers(graph: Graph, kind: str = "uniform", seed: int = 0) -> dict[str, np.
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", sorted(BUILT))
-def test_every_natural_graph_can_be_run_on_every_kind(name: str, kind: str) -> None:
-    """The interpreter checks indices, offsets and pages; memory returns the stored values."""
+def test_every_typical_graph_can_be_run_on_every_kind(name: str, kind: str) -> None:
+    """The interpreter checks indices, offsets and pages; memory returns the stored numbers."""
     graph = BUILT[name].make()
     made = make_inputs(graph, kind)
     results = interpret(graph, made, rounding=True)
@@ -72,7 +72,7 @@ def test_attention_gets_lengths_offsets_and_pages(name: str, kind: str) -> None:
         assert len(set(found["page_table_k"].reshape(-1)[:12])) == 12
 
 
-def test_the_backward_pass_reads_what_its_forward_pass_wrote() -> None:
+def test_the_backward_pass_reads_the_outputs_of_its_forward_pass() -> None:
     options: dict[str, Any] = {"batch": 2, "heads": 2, "seq_q": 64, "head_dim": 32, "scale": 0.3, "causal": True}
     graph = attention.sdpa_backward(**options)
     held = numbers(graph, "integers")
@@ -91,7 +91,7 @@ def test_seeds_repeat_and_differ() -> None:
     assert (one != other).mean() > 0.9
 
 
-def test_kinds_are_what_they_state() -> None:
+def test_kinds_have_their_properties() -> None:
     graph = BUILT["matmul"].make()
     uniform, integers, hostile = (numbers(graph, kind)["a"] for kind in KINDS)
     assert np.abs(uniform).max() <= 1
@@ -102,14 +102,14 @@ def test_kinds_are_what_they_state() -> None:
     assert (hostile == 0).all(axis=-1).any()
 
 
-def test_hostile_scores_are_far_below_88() -> None:
+def test_hostile_scores_are_far_below_minus_88() -> None:
     graph = forward(stats=True)
     stats = interpret(graph, make_inputs(graph, "hostile"))["stats"]
     assert (stats < -88).any()
 
 
 def test_half_of_hostile_heads_have_every_row_below_88() -> None:
-    """There exp(0 - lse) overflows in kernels that treat padding as 0."""
+    """There exp(0 - lse) overflows in a kernel that counts padding as 0."""
     made = [numbers(backward(), "hostile", 2 * number + 1)["stats"] for number in range(12)]
     deep = np.concatenate([(stats < -88.8).all(axis=(2, 3)).reshape(-1) for stats in made])
     assert 0.4 < deep.mean() < 0.72  # 9 of 16
@@ -134,8 +134,8 @@ MASKED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("version", [(9, 19, 0), (9, 28, 0)], ids=lambda version: f"9.{version[1]}")
 @pytest.mark.parametrize("name", MASKED)
-def test_what_a_backward_pass_reads_is_of_a_softmax(name: str, version: tuple[int, int, int]) -> None:
-    """Only the recomputed probabilities sum to 1 in every row with a key and without a sink."""
+def test_statistics_of_a_backward_pass_are_those_of_a_softmax(name: str, version: tuple[int, int, int]) -> None:
+    """Only the probabilities that it recomputes sum to 1 in every row with a key and without a sink."""
     options: dict[str, Any] = {"batch": 3, "heads": 4, "seq_q": 24, "head_dim": 32} | MASKED[name]
     graph = attention.sdpa_backward(**options, version=version, implementation="composite", allow_hazards=True)
     rows = interpret(graph, make_inputs(graph, "integers", 3), keep=["p"])["p"].sum(axis=3)
@@ -173,7 +173,7 @@ def test_memory_follows_strides_and_scale_tiles() -> None:
     np.testing.assert_array_equal(from_memory(tiled, image), scales)
 
 
-def test_given_numbers_are_accepted(tmp_path: Path) -> None:
+def test_given_numbers_are_used(tmp_path: Path) -> None:
     graph = BUILT["matmul"].make()
     path = tmp_path / "a.npz"
     np.savez(path, a=np.full((2, 128, 64), 2.0))
@@ -190,7 +190,7 @@ def test_given_numbers_are_accepted(tmp_path: Path) -> None:
         ({"given": {"a": np.zeros((1, 2))}}, r"has dims \(2, 128, 64\)"),
     ],
 )
-def test_data_that_fit_nothing_are_refused(options: dict[str, Any], match: str) -> None:
+def test_data_of_no_tensor_are_refused(options: dict[str, Any], match: str) -> None:
     with pytest.raises(UsageError, match=match) as error:
         make_inputs(BUILT["matmul"].make(), **options)
     assert error.value.code == "trial-data"
@@ -219,10 +219,8 @@ def test_files_that_are_not_arrays_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shape", [(1 << 24,), (2, 128, 64), (2, 128, 1 << 40)])
-def test_what_a_file_reports_of_sizes_is_checked_before_memory_is_accepted(
-    tmp_path: Path, shape: tuple[int, ...]
-) -> None:
-    """A few compressed bytes may declare gigabytes, in an array's header or in their own length."""
+def test_sizes_in_a_file_are_checked_before_allocation(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    """A few compressed bytes may claim to be gigabytes, in the header of an array or in their own length."""
     graph, path = BUILT["matmul"].make(), tmp_path / "bomb.npz"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file, file.open("a.npy", "w") as array:
         np.lib.format.write_array_header_1_0(array, {"descr": "<f8", "fortran_order": False, "shape": shape})
@@ -252,8 +250,8 @@ def test_a_header_of_gigabytes_is_not_read(tmp_path: Path) -> None:
         tracemalloc.stop()
 
 
-def test_a_misspelt_kind_of_data_is_reported_what_was_meant() -> None:
-    with pytest.raises(UsageError, match=r"hostle is not a file; data are uniform, .*; did you mean hostile\?"):
+def test_a_misspelt_kind_of_data_gets_a_suggestion() -> None:
+    with pytest.raises(UsageError, match=r"hostle is no file; data are uniform, .*; did you mean hostile\?"):
         load_arrays("hostle", BUILT["matmul"].make())
 
 

@@ -1,4 +1,4 @@
-"""Tests of the version store with tiny wheels and the real pip on a folder: no network, no cuDNN."""
+"""The version store, with tiny wheels and the real pip on a folder of them: no network, no cuDNN."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tests.support.wheels import (
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Make a folder as the only source of packages for pip."""
+    """Return the only folder that pip searches."""
     return make_index(tmp_path / "index", monkeypatch)
 
 
@@ -53,12 +53,12 @@ def no_environment_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def visible(root: Path) -> set[str]:
-    """Return the store's files except the lock."""
+    """Return the contents of the version store, without its lock."""
     return {path.name for path in root.iterdir()} - {".lock"}
 
 
 def place_nvrtc(root: Path) -> Path:
-    """Put an NVRTC for CUDA 12 into the cache without pip."""
+    """Put an NVRTC for CUDA 12 into the version store without pip."""
     wheel = make_wheel(root.parent / "placed", "nvidia-cuda-nvrtc-cu12", "12.9.86", NVRTC_FILES)
     folder = root / "nvrtc-cu12"
     versions._place_wheel(wheel, folder, versions._NVRTC_FILE["12"], versions._report_progress(False))
@@ -92,7 +92,7 @@ def test_install_makes_a_private_checked_folder(
 
     files = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     metadata = json.loads(files.pop("installed.json"))
-    assert files == JIT_FILES  # nothing outside nvidia/
+    assert files == JIT_FILES  # outside nvidia/
     wheel = index / "nvidia_cudnn_jit_cu12-9.19.0.56-py3-none-any.whl"
     assert metadata["wheel"] == wheel.name
     assert metadata["wheel_sha256"] == hashlib.sha256(wheel.read_bytes()).hexdigest()
@@ -105,7 +105,7 @@ def test_install_makes_a_private_checked_folder(
 
 
 @pytest.mark.parametrize(
-    ("asked", "project", "exact"),
+    ("requested", "project", "exact"),
     [
         ((9, 19, 0), "nvidia-cudnn-jit-cu12", "9.19.0.56"),  # the newest build; full has it too
         ((9, 19, 0, 9), "nvidia-cudnn-jit-cu12", "9.19.0.9"),
@@ -113,25 +113,25 @@ def test_install_makes_a_private_checked_folder(
     ],
 )
 def test_newest_match_is_chosen_and_jit_before_full(
-    index: Path, monkeypatch: pytest.MonkeyPatch, asked: tuple[int, ...], project: str, exact: str
+    index: Path, monkeypatch: pytest.MonkeyPatch, requested: tuple[int, ...], project: str, exact: str
 ) -> None:
     make_wheel(index, version="9.19.0.9")
     make_wheel(index, version="9.19.9.1")
     make_wheel(index, "nvidia-cudnn-cu12", "9.19.0.56", FULL_FILES)
     make_wheel(index, "nvidia-cudnn-cu12", "9.19.10.2", FULL_FILES)
     make_wheel(index, "nvidia-cudnn-jit-cu13", "9.19.11.1")
-    monkeypatch.setenv("PIP_QUIET", "1")  # a user's setting that would silence the list
-    assert versions._choose_wheel(asked, "12") == (project, exact)
+    monkeypatch.setenv("PIP_QUIET", "1")  # a user's setting that would hide the list
+    assert versions._choose_wheel(requested, "12") == (project, exact)
 
 
-def test_install_accepts_the_full_wheel_where_there_is_not_a_jit(index: Path, root: Path) -> None:
+def test_install_uses_the_full_wheel_without_a_jit_wheel(index: Path, root: Path) -> None:
     make_wheel(index, "nvidia-cudnn-cu12", "9.8.0.87", FULL_FILES)
     installed = versions.install("9.8.0", cuda="12", root=root, progress=False)
     assert (installed.version, installed.flavor) == ("9.8.0.87", "full")
     assert installed.library.read_bytes() == b"the full library"
 
 
-def test_both_wheels_of_a_version_are_next_to_each_other(index: Path, root: Path) -> None:
+def test_both_wheels_of_a_version_are_installed(index: Path, root: Path) -> None:
     make_wheel(index, "nvidia-cudnn-cu12", "9.19.0.56", FULL_FILES)
     jit = versions.install("9.19.0", cuda="12", root=root, progress=False)
     full = versions.install("9.19.0", cuda="12", root=root, progress=False, flavor="full")
@@ -159,7 +159,7 @@ def test_both_wheels_of_a_version_are_next_to_each_other(index: Path, root: Path
         versions.remove("9.19.0", root=root, flavor="jit")
 
 
-def test_a_wheel_that_is_not_there_is_named(index: Path, root: Path) -> None:
+def test_a_missing_wheel_is_named(index: Path, root: Path) -> None:
     versions.install("9.19.0", cuda="12", root=root, progress=False)
     with pytest.raises(EnvironmentNotReady) as caught:
         versions.require_installed("9.19.0", root=root, flavor="full")
@@ -178,11 +178,11 @@ def test_folders_of_earlier_versions_of_this_package_keep_working(index: Path, r
     jit = versions.install("9.19.0", cuda="12", root=root, progress=False, flavor="jit")
     assert (jit.flavor, jit.path.name) == ("jit", "9.19.0.56-cu12-jit")
     assert versions.find_installed("9.19.0", root=root) == old
-    jit.path.rename(root / "9.19.0.56-cu12-full")  # not what its record says
+    jit.path.rename(root / "9.19.0.56-cu12-full")  # different from its record
     assert versions.list_installed(root) == [old]
 
 
-def test_the_size_of_a_download_is_reported_before_it(index: Path, root: Path) -> None:
+def test_the_size_of_a_download_is_shown_before_it(index: Path, root: Path) -> None:
     wheel = make_wheel(index, "nvidia-cudnn-cu12", "9.19.0.56", FULL_FILES)
     assert versions.download_bytes("9.19.0", "full", cuda="12") == wheel.stat().st_size
     with pytest.raises(EnvironmentNotReady, match="cudnn-version-not-found"):
@@ -207,10 +207,10 @@ def test_install_without_any_wheel_quotes_pip(index: Path, root: Path) -> None:
     assert "No matching distribution found for nvidia-cudnn-jit-cu13" in caught.value.sections["cause"]
 
 
-def test_pip_is_not_led_astray(
+def test_pip_is_not_misled(
     index: Path, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_environment_nvrtc: None
 ) -> None:
-    """Modules in the working folder, PYTHONPATH and unrelated settings do not affect pip."""
+    """By modules in the working folder and on PYTHONPATH, or by settings for other purposes."""
     traps = tmp_path / "traps"
     traps.mkdir()
     for name in ("pip", "json", "random", "zipfile"):
@@ -235,7 +235,7 @@ def borrowing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(("uv", "said"), [(None, "no uv either"), ("/bin/false", "uv did not get one")])
-def test_install_without_pip_reports_what_to_do(
+def test_install_without_pip_reports_a_fix(
     root: Path, borrowing: None, monkeypatch: pytest.MonkeyPatch, uv: str | None, said: str
 ) -> None:
     monkeypatch.setattr(pip, "_bundled_pip", lambda: None)
@@ -313,7 +313,7 @@ def test_install_with_wrong_hash_in_record_leaves_nothing(index: Path, root: Pat
     assert visible(root) == set()
 
 
-def test_install_refuses_a_foreign_folder_in_the_way(index: Path, root: Path) -> None:
+def test_install_refuses_a_foreign_folder_at_its_place(index: Path, root: Path) -> None:
     (root / "9.19.0.56-cu12").mkdir(parents=True)
     root.chmod(0o700)
     (root / "9.19.0.56-cu12/mine.txt").write_text("keep")
@@ -332,7 +332,7 @@ def test_concurrent_installs_agree(index: Path, root: Path) -> None:
     assert visible(root) == {first.path.name}
 
 
-def test_install_of_what_is_there_needs_no_pip(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_install_of_an_installed_version_needs_no_pip(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     there = place(root)
     place_nvrtc(root)
     monkeypatch.setitem(sys.modules, "pip", None)
@@ -352,7 +352,7 @@ def test_install_of_what_is_there_needs_no_pip(root: Path, monkeypatch: pytest.M
     ],
     ids=["changed", "empty", "missing", "no record", "damaged record", "record only"],
 )
-def test_install_replaces_what_is_damaged(
+def test_install_replaces_a_damaged_version(
     index: Path, root: Path, no_environment_nvrtc: None, damage: Callable[[Path], object]
 ) -> None:
     damage(place(root).path)
@@ -367,7 +367,7 @@ def test_install_replaces_what_is_damaged(
     assert visible(root) == {"9.19.0.56-cu12", "nvrtc-cu12"}
 
 
-def test_what_cannot_be_replaced_stays_and_is_named(index: Path, root: Path) -> None:
+def test_a_version_that_cannot_be_replaced_stays_and_is_named(index: Path, root: Path) -> None:
     installed = place(root)
     installed.library.write_bytes(b"the Library")
     make_wheel(index, recorded={LIBRARY: record_hash(b"other")})
@@ -378,9 +378,7 @@ def test_what_cannot_be_replaced_stays_and_is_named(index: Path, root: Path) -> 
         versions.verify(installed)
 
 
-def test_install_accepts_environment_nvrtc_when_there_is_one(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_install_uses_the_nvrtc_of_the_environment(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nvrtc = tmp_path / "site/nvidia/cuda_nvrtc/lib/libnvrtc.so.12"
     nvrtc.parent.mkdir(parents=True)
     nvrtc.write_bytes(b"")
@@ -391,7 +389,7 @@ def test_install_accepts_environment_nvrtc_when_there_is_one(
     assert not (root / "nvrtc-cu12").exists()
 
 
-def test_install_adds_nvrtc_that_was_lost_in_silence(
+def test_install_adds_a_missing_nvrtc(
     index: Path, root: Path, no_environment_nvrtc: None, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert place(root).nvrtc is None
@@ -401,7 +399,7 @@ def test_install_adds_nvrtc_that_was_lost_in_silence(
     assert capfd.readouterr() == ("", "")
 
 
-def test_what_killed_installs_left_is_removed(index: Path, root: Path) -> None:
+def test_leftovers_of_killed_installs_are_removed(index: Path, root: Path) -> None:
     place(root)
     (root / ".staging-old/wheel").mkdir(parents=True)
     (root / ".staging-file").write_text("")
@@ -438,7 +436,7 @@ def test_unknown_cuda_major_is_refused(root: Path) -> None:
     assert caught.value.code == "cuda-major-unknown"
 
 
-# Wheels that must not enter
+# Wheels that must not be installed
 
 
 def damaged_truncated(folder: Path) -> Path:
@@ -568,7 +566,7 @@ def test_default_cuda_follows_the_nvrtc_of_the_environment(tmp_path: Path, monke
 # list, find, newest, remove, verify
 
 
-def test_list_is_sorted_by_number_and_passes_over_foreign_folders(root: Path) -> None:
+def test_list_is_sorted_by_number_and_skips_foreign_folders(root: Path) -> None:
     for version in ("9.19.0.56", "9.8.0.87", "9.19.0.9"):
         place(root, version)
     place(root, "9.8.0.87", "13")
@@ -577,7 +575,7 @@ def test_list_is_sorted_by_number_and_passes_over_foreign_folders(root: Path) ->
     (root / "9.2.0.82-cu12/installed.json").write_text('{"files": []}')
     (root / "9.3.0.75-cu12").mkdir()
     (root / "9.3.0.75-cu12/installed.json").write_text("{")
-    (root / "9.19.0.56-cu12").rename(root / "9.19.0.57-cu12")  # not what its metadata says
+    (root / "9.19.0.56-cu12").rename(root / "9.19.0.57-cu12")  # different from its metadata
     (root / "notes.txt").write_text("")
     found = [(one.version, one.cuda) for one in versions.list_installed(root)]
     assert found == [("9.8.0.87", "12"), ("9.8.0.87", "13"), ("9.19.0.9", "12")]
@@ -590,7 +588,7 @@ def test_missing_root_lists_nothing_and_is_not_made(root: Path) -> None:
     assert not root.exists()
 
 
-def test_find_accepts_the_newest_match(root: Path) -> None:
+def test_find_returns_the_newest_match(root: Path) -> None:
     old, new = place(root, "9.19.0.56"), place(root, "9.19.1.2")
     other = place(root, "9.20.0.48", "13")
     assert versions.find_installed("9.19", root=root) == new
@@ -609,7 +607,7 @@ def test_find_prefers_the_default_cuda(root: Path, monkeypatch: pytest.MonkeyPat
     assert versions.find_installed("9.19.0", root=root) == both[cuda]
 
 
-def test_remove_accepts_one_version(root: Path) -> None:
+def test_remove_removes_one_version(root: Path) -> None:
     old, new = place(root, "9.19.0.56"), place(root, "9.19.1.2")
     with pytest.raises(UsageError, match="matches 2 installed versions") as caught:
         versions.remove("9.19", root=root)
@@ -622,7 +620,7 @@ def test_remove_accepts_one_version(root: Path) -> None:
     assert new.path.name in absent.value.sections["cause"]
 
 
-def test_remove_of_the_last_version_accepts_its_nvrtc(root: Path, no_environment_nvrtc: None) -> None:
+def test_remove_of_the_last_version_removes_its_nvrtc(root: Path, no_environment_nvrtc: None) -> None:
     place(root, "9.19.0.56")
     place(root, "9.20.0.48")
     place(root, "9.20.0.48", "13")
@@ -633,7 +631,7 @@ def test_remove_of_the_last_version_accepts_its_nvrtc(root: Path, no_environment
     assert sorted(visible(root)) == ["9.20.0.48-cu13"]
 
 
-def test_verify_accepts_what_was_installed(root: Path) -> None:
+def test_verify_accepts_an_installed_version(root: Path) -> None:
     versions.verify(place(root))
 
 
@@ -703,7 +701,7 @@ def test_a_copied_cache_is_read_once_and_is_whole(root: Path) -> None:
     versions.child_environment(versions.require_installed("9.19.0", root=root))
 
 
-def test_a_rest_of_a_version_is_named(root: Path) -> None:
+def test_an_incomplete_version_is_named(root: Path) -> None:
     (place(root).path / "installed.json").unlink()
     with pytest.raises(EnvironmentNotReady, match="differs from the installed one") as caught:
         versions.require_installed("9.19.0", root=root)
@@ -715,7 +713,7 @@ ODD = ["[", "[" * 100_000, "null", '{"files": {"../x": {}}}', "1" * 5000, '{"fil
 
 
 @pytest.mark.parametrize("text", ODD, ids=lambda text: text[:20])
-def test_odd_records_are_none(root: Path, text: str) -> None:
+def test_invalid_records_are_none(root: Path, text: str) -> None:
     (place(root).path / "installed.json").write_text(text)
     assert versions.list_installed(root) == []
 
@@ -792,7 +790,7 @@ def test_verify_checks_the_wheel_of_an_environment(tmp_path: Path, monkeypatch: 
     assert unknown.state == "unchecked"
 
 
-# A child's environment
+# The environment of a child
 
 
 def test_child_environment_names_both_libraries(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -825,7 +823,7 @@ def test_announced_size_is_read_from_pip(log: str, size_bytes: int | None) -> No
     assert announced_bytes(log) == size_bytes
 
 
-def test_a_full_wheel_brings_the_cublaslt_it_needs(
+def test_a_full_wheel_installs_the_cublaslt_it_needs(
     index: Path, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_wheel(index, "nvidia-cudnn-cu12", "9.19.0.56", FULL_FILES)

@@ -1,1 +1,1 @@
-"""Tests of the room why without a library and without torch."""
+"""Tests of the package's `why`, without a library and without torch."""

@@ -1,4 +1,4 @@
-"""Tests of confidence intervals of medians, and of the verdict on pairs of timed runs."""
+"""The interval of a median, and the verdict on pairs, which reports of the costs of watches and audits use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from cudnn_backend_py.why.cost import TurnTime, judge_pairs, median_interval, notify
 
 
-def test_it_is_the_median_and_two_of_the_values() -> None:
+def test_the_interval_is_the_median_and_two_of_the_values() -> None:
     values = [float(number) for number in range(101)]
     random.Random(1).shuffle(values)
     low, middle, high = median_interval(values)
@@ -44,7 +44,7 @@ def test_the_true_median_is_in_nearly_all_intervals(draw: str) -> None:
     ],
 )
 def test_the_verdict_is_that_of_the_interval(shares: list[float], verdict: str) -> None:
-    plain = [TurnTime(0.010 + number * 1e-5, 0.004) for number in range(len(shares))]  # what drifts is in both
+    plain = [TurnTime(0.010 + number * 1e-5, 0.004) for number in range(len(shares))]  # a drift affects both
     other = [TurnTime(one.clock * (1 + share), 0.005) for one, share in zip(plain, shares, strict=True)]
     found = judge_pairs(plain, other, 0.05)
     assert found["verdict"] == verdict

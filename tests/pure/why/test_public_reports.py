@@ -1,4 +1,4 @@
-"""Public reports of "why was cuDNN not used?" as calls: the first blocker must be the one found in the thread."""
+"""Public reports of "why was cuDNN not used?" as calls: the first blocker is the one that their threads found."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ RTX_5090 = Machine((2, 8, 0), (9, 10, 2), 120)
 
 @dataclass(frozen=True)
 class Report:
-    """A thread: what its author did and saw, and what excluded cuDNN."""
+    """A thread, its author's observations and actions, and the blocker of cuDNN."""
 
     thread: str
-    told: str
+    observed: str
     call: TorchCall
     machine: Machine
     gate: str
@@ -230,7 +230,7 @@ REPORTS = (
         replace(H100, torch=(2, 5, 1), cudnn=(9, 1, 0)),
         "shapes",
     ),
-    Report(  # this and what follows were looked up after the table was done, and nothing of it was changed
+    Report(  # these and the following were collected after the table was written, which was not changed for them
         "pytorch/pytorch#129579",
         "Values of 144 next to keys of 128 on Ampere failed in cuDNN's frontend; since then torch refuses them.",
         TorchCall(q=tensor(8, 2, 128, 128), k=tensor(8, 2, 128, 128), v=tensor(8, 2, 128, 144)),
@@ -265,7 +265,7 @@ REPORTS = (
         Machine((2, 8, 0), (9, 10, 2), 100, (12, 8), "B200"),
         "disabled",
     ),
-    Report(  # looked up later, and told to the table before it was changed: 7 of these and those below were wrong
+    Report(  # collected later, and tried before the table was changed: 7 of these and those below were wrong
         "pytorch/pytorch#128207",
         "A nightly torch of its time came with cuDNN 8.9, and says that it is too old.",
         call(32, 8, 128, 64, dtype="float16", switches=Switches(flash=False, efficient=False, math=False)),
@@ -435,8 +435,8 @@ def test_there_are_forty_threads() -> None:
     assert len({report.thread for report in REPORTS}) >= 40
 
 
-def test_where_a_thread_shows_cudnn_running_nothing_is_blamed() -> None:
-    """meta-pytorch/torchtune#1652: on an H100 a Llama's first backward pass warns about cuDNN."""
+def test_no_blocker_is_named_if_a_thread_shows_cudnn_running() -> None:
+    """meta-pytorch/torchtune#1652: on an H100, a Llama's first backward pass warns in cuDNN's name."""
     llama = call(4, 32, 2048, 128, causal=True)
     assert find_blocker(llama, replace(H100, torch=(2, 5, 0), cudnn=(9, 1, 0))) is None
 
@@ -468,8 +468,8 @@ RAN = {
 
 
 @pytest.mark.parametrize("thread", RAN)
-def test_where_cudnn_ran_nothing_is_blamed(thread: str) -> None:
-    """Threads about results or speed, not about why cuDNN was not used."""
+def test_no_blocker_is_named_if_cudnn_ran(thread: str) -> None:
+    """Threads about its results or its speed, not about why it did not run."""
     assert find_blocker(*RAN[thread]) is None
 
 
@@ -483,15 +483,15 @@ def test_where_cudnn_ran_nothing_is_blamed(thread: str) -> None:
         (replace(call(), v=tensor(1, 16, 512, 128)), "k has length 1024 and v 512"),
     ],
 )
-def test_what_every_backend_refuses_is_not_reported_to_run(wrong: TorchCall, said: str) -> None:
+def test_calls_that_every_backend_refuses_are_not_reported_as_running(wrong: TorchCall, said: str) -> None:
     blocker = find_blocker(wrong, replace(H100, torch=(2, 13, 0), cudnn=(9, 20, 0)), Answer("cudnn", True))
     assert blocker is not None
     assert blocker.gate == "arguments"
     assert said in blocker.found
 
 
-def test_what_the_table_knows_goes_before_what_it_does_not() -> None:
-    """Of two known versions around it, one has the architecture and one has not; both have the same order."""
+def test_known_gates_precede_unknown_ones() -> None:
+    """Between two versions that were read, one has the architecture and one does not; both have the same order."""
     machine = Machine((2, 8, 0), (9, 10, 2), 120)
     first = find_blocker(call(), machine)
     assert first is not None
@@ -510,5 +510,5 @@ def test_what_the_table_knows_goes_before_what_it_does_not() -> None:
     ],
     ids=["2.11", "2.5.0", "GB300", "256 on Hopper"],
 )
-def test_where_their_remedies_lead_cudnn_is_chosen(dims: tuple[int, ...], machine: Machine) -> None:
+def test_with_their_remedies_cudnn_is_chosen(dims: tuple[int, ...], machine: Machine) -> None:
     assert find_blocker(call(*dims), machine) is None

@@ -1,4 +1,4 @@
-"""Compare the table of conditions with torch 2.11's recorded answers to 440 calls on an H200."""
+"""The table of gates compared with torch 2.11's answers on an H200: 440 calls of ``tools.records.sdpa_grid``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from cudnn_backend_py.why.calls import BACKENDS, Answer
 from cudnn_backend_py.why.gates import FUNCTIONS, GATES, default_order, find_blocker
-from tests.support.sdpa_words import call_of, machine_of
+from tests.support.sdpa_answers import call_of, machine_of
 from tools.records import sdpa_grid
 
 RECORDS = json.loads((Path(__file__).parent / "data" / "sdpa-torch-2.11-h200.json").read_text(encoding="utf-8"))
@@ -32,7 +32,7 @@ def test_first_gate_is_the_one_torch_named(record: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=NAMES)
-def test_torchs_answer_decides_where_it_is_there(record: dict[str, Any]) -> None:
+def test_torchs_answer_decides_if_available(record: dict[str, Any]) -> None:
     machine = machine_of(record)
     for changes, able, function, choice in record["cases"]:
         words = () if function is None else (f"something (function {function})",)
@@ -44,13 +44,13 @@ def test_torchs_answer_decides_where_it_is_there(record: dict[str, Any]) -> None
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=NAMES)
-def test_default_order_is_torchs(record: dict[str, Any]) -> None:
+def test_default_order_equals_torchs(record: dict[str, Any]) -> None:
     order = [BACKENDS[number] for number in record["order"]]
     assert order[:4] == list(default_order(machine_of(record)))
 
 
 def test_record_reaches_the_gates() -> None:
-    """Conditions that no case reaches on Hopper with 9.19 are covered by the public reports."""
+    """Gates that no case can reach on a Hopper with 9.19 are in the public reports instead."""
     seen = {FUNCTIONS[function] for record in RECORDS for _, _, function, _ in record["cases"] if function is not None}
     assert set(GATES) - seen == {
         "dropout-of-version",

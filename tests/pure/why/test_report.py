@@ -1,4 +1,4 @@
-"""Tests of reports as text, JSON and HTML, from handmade findings. Loads no library and no torch."""
+"""Reports as text, JSON and HTML, from findings built by hand. Loads no library and no torch."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ def call(dtype: str = "bfloat16", dim: int = 128, **facts: object) -> TorchCall:
     return TorchCall(**{"q": one, "k": one, "v": one, "causal": True, **facts})  # type: ignore[arg-type]
 
 
-def finding(asked: TorchCall, answer: Answer, **facts: object) -> Finding:
-    blocker = find_blocker(asked, MACHINE, answer)
+def finding(torch_call: TorchCall, answer: Answer, **facts: object) -> Finding:
+    blocker = find_blocker(torch_call, MACHINE, answer)
     made = {
-        "call": asked,
+        "call": torch_call,
         "place": Place("model.py", 33, "attend", "train.py:12 in main"),
         "count": 120,
         "threads": ("MainThread",),
         "compiled": False,
         "answer": answer,
         "blocker": blocker,
-        "also": find_others(asked, MACHINE, blocker) if blocker else (),
-        "cured": apply_remedy(asked, blocker)[1],
+        "also": find_others(torch_call, MACHINE, blocker) if blocker else (),
+        "cured": apply_remedy(torch_call, blocker)[1],
     }
     return Finding(**{**made, **facts})  # type: ignore[arg-type]
 
@@ -73,11 +73,11 @@ def _golden(name: str, text: str) -> None:
     assert text == path.read_text(encoding="utf-8"), f"if this is meant, write the new text to {path}"
 
 
-def test_text_is_the_golden_one() -> None:
+def test_text_equals_the_golden_file() -> None:
     _golden("report.txt", str(REPORT))
 
 
-def test_json_is_the_golden_one() -> None:
+def test_json_equals_the_golden_file() -> None:
     text = REPORT.to_json()
     _golden("report.json", text)
     data = json.loads(text)
@@ -85,8 +85,8 @@ def test_json_is_the_golden_one() -> None:
     assert Answer.of(data["findings"][0]["answer"]) == REPORT.findings[0].answer
 
 
-def test_json_is_strict_whatever_the_call_holds() -> None:
-    """A scale may be nan, and a file's name need not be UTF-8."""
+def test_json_is_strict_for_any_call() -> None:
+    """A scale of nan is a valid float, and a file's name need not be UTF-8."""
     odd = replace(REPORT.findings[1], call=call(scale=math.nan, dropout=math.inf), place=Place("\udcff.py", 1, "f"))
     text = replace(REPORT, findings=(odd,)).to_json()
     (found,) = json.loads(text, parse_constant=lambda word: pytest.fail(word))["findings"]
@@ -102,14 +102,14 @@ def test_page_escapes_and_opens_without_a_network() -> None:
     assert page.count('<article class="ok"') == 1
 
 
-def test_what_others_wrote_cannot_command_a_terminal() -> None:
+def test_foreign_text_contains_no_terminal_escapes() -> None:
     place = Place("m\x1b[31m.py", 1, "f\n::error")
     text = str(WhyReport(machine=MACHINE, findings=(replace(REPORT.findings[0], place=place),)))
     assert "\x1b" not in text
     assert "\n::" not in text
 
 
-def test_nothing_seen_is_reported() -> None:
+def test_a_watch_without_calls_is_reported() -> None:
     assert str(WhyReport(machine=MACHINE, findings=())).startswith("why not cuDNN? no call of attention was seen\n")
 
 
@@ -118,7 +118,7 @@ def test_a_torch_that_was_not_imported_has_no_version() -> None:
     assert str(report).splitlines()[1] == "torch not imported, cuDNN none, no GPU"
 
 
-def test_the_room_does_without_torch() -> None:
+def test_the_module_works_without_torch() -> None:
     code = "import sys; sys.modules['torch'] = None\nfrom cudnn_backend_py.why import why_not_cudnn\n"
     code += "from cudnn_backend_py.errors import EnvironmentNotReady\ntry:\n    with why_not_cudnn(): pass\n"
     code += "except EnvironmentNotReady as error: print(error.code)"
@@ -127,7 +127,7 @@ def test_the_room_does_without_torch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "gate", "changed"),
+    ("torch_call", "gate", "changed"),
     [
         (call("float32"), "dtype", "with q, k and v in bfloat16"),
         (replace(call(), k=call("float16").k), "dtype", "with q, k and v in bfloat16"),
@@ -136,10 +136,10 @@ def test_the_room_does_without_torch() -> None:
         (call(switches=Switches(deterministic=True)), "deterministic", ""),
     ],
 )
-def test_a_remedy_is_one(asked: TorchCall, gate: str, changed: str) -> None:
-    blocker = find_blocker(asked, MACHINE)
+def test_a_remedy_removes_the_blocker(torch_call: TorchCall, gate: str, changed: str) -> None:
+    blocker = find_blocker(torch_call, MACHINE)
     assert blocker is not None
     assert blocker.gate == gate
-    cured, said = apply_remedy(asked, blocker)
+    cured, said = apply_remedy(torch_call, blocker)
     assert said == changed
     assert (find_blocker(cured, MACHINE) is None) == bool(changed)

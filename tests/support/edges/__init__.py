@@ -1,8 +1,8 @@
-"""Graphs of one operation with edge-case numbers, to compare the interpreter with cuDNN.
+"""Graphs of one operation with inputs at its edges: the interpreter's results are compared with cuDNN's.
 
-A case is a graph and what it reads. Pointwise operations of one operand get every code of a 16-bit type; those of two
-get every pair of 256 numbers, infinities, NaN, zeros, denormals and the largest numbers among them; each row that a
-reduction adds up is an edge of its own.
+A case is a graph and its inputs. Pointwise operations of one operand get every code of a 16-bit type; those of two
+get every pair of 256 numbers, infinities, NaN, zeros, denormals and the largest numbers among them; in a reduction,
+each row is an edge case.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from tests.support.edges.numbers import edge_numbers
 __all__ = ["CASES", "FAMILIES", "REFUSED", "Edge", "edge_numbers", "families", "inputs_of"]
 
 T = DataType
-FAMILIES = (pointwise, reductions, pools, norms, products, others)  # each adds its cases where it is imported
+FAMILIES = (pointwise, reductions, pools, norms, products, others)  # each adds its cases when it is imported
 
 
 def inputs_of(case: Edge, graph: Graph) -> dict[str, Array]:
-    """Return the inputs of a graph as numbers of their types."""
+    """Return the inputs of a graph, as numbers that its types represent."""
     given, written = case.given(), {tensor.uid for tensor in graph.outputs}
     made: dict[str, Array] = {}
     for place, tensor in enumerate(graph.variant_pack_tensors):
@@ -51,7 +51,7 @@ def families() -> Iterator[str]:
     yield from dict.fromkeys(name.split("/")[0] for name in CASES)
 
 
-# what cuDNN 9.19 refuses on an H200, and what is another matter than edges
+# graphs that cuDNN 9.19 refuses on an H200, and graphs that are not about edges
 
 
 def _is_refused(name: str) -> bool:
@@ -86,6 +86,6 @@ for _name in list(CASES):
     if "BOOLEAN" in _name and "into" not in _name and "virtual" not in _name:
         del CASES[_name]  # booleans in memory are refused as buffers
     elif _name.startswith(_APART) or ("backward" in _name and "packed" in _name):
-        del CASES[_name]  # each of them a fault, in docs/operations.md, or a graph that needs more than is given here
+        del CASES[_name]  # each has a known issue, in docs/operations.md, or needs more inputs than given here
     elif _is_refused(_name):
         REFUSED[_name] = CASES.pop(_name)

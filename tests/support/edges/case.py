@@ -1,4 +1,4 @@
-"""The form of an edge case, and the registry of all."""
+"""`Edge`: a case at the edges of an operation, and the table of all cases."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LAST: dict[str, Any] = {"strides": "channels_last"}
 
 @dataclass(frozen=True)
 class Edge:
-    """A graph with inputs by tensor name; unnamed inputs are random."""
+    """A graph, and inputs by tensor name; the other inputs are random."""
 
     name: str
     make: Callable[[], Graph]
@@ -40,21 +40,21 @@ class Edge:
 
     @property
     def approximate(self) -> float:
-        """The interpreter's error bound for a mode that cuDNN approximates."""
+        """For a mode that cuDNN approximates, the bound of the interpreter."""
         mode = self.name.split("/")[1].split()[0]
         return BOUNDS.get(PointwiseMode[mode], 0.0) if mode in PointwiseMode.__members__ else 0.0
 
     @property
     def inexact(self) -> float:
-        """The allowed error of other pointwise modes, in float32 units in the last place."""
+        """The allowed error of other pointwise modes in units in the last place of float32."""
         mode = self.name.split("/")[1].split()[0]
         return 1.0 if mode in _INEXACT else 0.0
 
     @property
     def share(self) -> float:
-        """The allowed error of other operations' outputs, in float32 units of their largest number.
+        """The allowed error of outputs of other operations, in units of float32 of the largest number.
 
-        Products of float32 are made of TF32, which keeps 11 bits, and the natural graphs round in between.
+        Products of float32 use TF32, which keeps 11 bits, and the typical graphs round in between.
         """
         if self.family == "natural" or self.family == "rng":
             return 2.0**14

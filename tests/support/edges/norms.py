@@ -21,7 +21,7 @@ N, T = NormMode, DataType
 
 
 def _norm_sets(kind: DataType, dims: tuple[int, ...], reduced: tuple[int, ...], hostile: bool) -> Array:
-    """Return x with random, constant, zero, tiny or huge sets; hostile ones have NaN and infinities."""
+    """Return x with sets that are random, constant, zero, tiny or huge; hostile ones hold NaN and infinities."""
     if hostile:
         made = as_sets(kind, dims, reduced)
         return np.where(np.isfinite(made) & (np.abs(made) > 1e4), 3.0, made)

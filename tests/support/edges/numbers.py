@@ -1,4 +1,4 @@
-"""Edge-case numbers of types, sets to reduce, and images with them."""
+"""Numbers at the edges of types, and sets to reduce and images made of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PLAIN = (
 
 @cache
 def edge_numbers(kind: DataType) -> Array:
-    """Return distinct edge-case numbers of a type with both signs; NaN and infinities for floats."""
+    """Return the numbers at the edges of a type, each once, with both signs; for floats also NaN and infinities."""
     if is_integer(kind):
         bounds = np.iinfo(storage_type(kind))
         near = [0, 1, 2, 3, 5, 7, 10, 100, 127, 128, 255, 256, 2**15, 2**24, 2**24 + 1, 2**25 + 2, 2**31 - 1, 2**31]
@@ -49,7 +49,7 @@ def _tiny(kind: DataType) -> Array:
 
 @cache
 def all_codes(kind: DataType) -> Array:
-    """Return 65,536 numbers: all of a 16-bit type, or edges and one for each 16-bit prefix of a longer one."""
+    """Return 65,536 numbers: all of a 16-bit type, and for a longer one its edges and one of each 16-bit prefix."""
     if kind in (T.HALF, T.BFLOAT16):
         codes = np.arange(1 << 16, dtype=np.uint16)
         numbers = decode(codes, kind) if kind is T.BFLOAT16 else codes.view(np.float16).astype(np.float64)
@@ -69,7 +69,7 @@ def all_codes(kind: DataType) -> Array:
 
 
 def _many(kind: DataType, count: int, seed: int = 3) -> Array:
-    """Return edge cases and random numbers of many sizes up to `count`."""
+    """Return edges, and random numbers of many magnitudes up to `count`."""
     random, edges = np.random.default_rng(seed), edge_numbers(kind)
     rest = count - len(edges)
     if is_integer(kind):
@@ -96,7 +96,7 @@ def columns(kind: DataType) -> Array:
 
 
 def _sets(kind: DataType, count: int, length: int) -> Array:
-    """Return sets to reduce, [count, length], starting with edge cases."""
+    """Return sets to reduce, [count, length]; the first ones are edge cases."""
     random = np.random.default_rng([count, length])
     if is_integer(kind):
         sets = random.integers(-100, 100, (count, length))
@@ -136,7 +136,7 @@ def _put(row: Array, places: dict[int, float], into: Array | None = None) -> Non
 
 
 def as_sets(kind: DataType, dims: tuple[int, ...], reduced: tuple[int, ...]) -> Array:
-    """Return a tensor of `dims` with edge-case sets along the axes that are 1 in `reduced`."""
+    """Return a tensor of `dims` with edge cases along the axes that are 1 in `reduced`."""
     axes = [axis for axis, (few, size) in enumerate(zip(reduced, dims, strict=True)) if few != size]
     kept = [axis for axis in range(len(dims)) if axis not in axes]
     order = [*kept, *axes]

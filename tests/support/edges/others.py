@@ -1,4 +1,4 @@
-"""One natural graph of each kind, and random numbers."""
+"""One typical graph of each remaining kind, and random numbers."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _rng(RngDistribution.NORMAL, {"mean": 1.0, "standard_deviation": 2.0})
 
 
 def _attention_rng(distribution: RngDistribution, numbers: dict[str, float]) -> None:
-    """Attention, where cuDNN has random numbers: with `rng_dump` it writes them."""
+    """Add attention, where cuDNN supports random numbers: with `rng_dump` it writes them."""
     name = f"rng/attention {distribution.name}/HALF"
 
     def make() -> Graph:

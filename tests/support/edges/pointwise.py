@@ -61,7 +61,7 @@ def _select(kind: DataType) -> None:
 
 
 def _logic(mode: PointwiseMode, kind: DataType) -> None:
-    """Logic on booleans from comparisons, used to select between numbers."""
+    """Add logic on booleans that are results of comparisons and select between numbers."""
 
     def write(g: GraphBuilder) -> None:
         x, b, one, zero = (g.tensor(name, SQUARE if name in "xb" else (1, 1, 1)) for name in ("x", "b", "one", "zero"))
@@ -146,7 +146,7 @@ for _source in _SOURCES:
             _cast(_source, _kind)
 
 
-# what is not in memory between two operations
+# virtual tensors between two operations
 
 
 def _virtual(kind: DataType, factor: float) -> None:

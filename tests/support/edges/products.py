@@ -90,7 +90,7 @@ for _hostile in (False, True):
         if not (_hostile and _kind is T.FLOAT):  # in TF32 the largest number is infinite
             _product(_kind, _to, T.FLOAT, _hostile)
     for _kind in (T.FP8_E4M3, T.FP8_E5M2):
-        if not (_hostile and _kind is T.FP8_E5M2):  # its products reach further than the 14 bits that sums keep
+        if not (_hostile and _kind is T.FP8_E5M2):  # its products exceed the 14 bits that sums keep
             _product(_kind, T.FLOAT, T.FLOAT, _hostile)
 _product(T.INT8, T.INT32, T.INT32, False)
 _product(T.INT8, T.FLOAT, T.INT32, False)
@@ -108,7 +108,7 @@ def _experts(mode: str, kind: DataType) -> None:
         tokens = 128 if mode == "GATHER" else 256
         more: dict[str, Any] = {} if mode == "NONE" else {"mode": M[mode]}
         if mode != "NONE":
-            wide = T.INT64 if mode == "GATHER" else T.INT32  # what 32 bits become is a row of the table of faults
+            wide = T.INT64 if mode == "GATHER" else T.INT32  # 32 bits are a row of the known issue table
             more["token_index"] = g.tensor("token_index", (1, 256, 1), wide)
         if mode == "SCATTER":
             more |= {"token_ks": g.tensor("token_ks", (1, 256, 1), T.INT32), "top_k": 2}

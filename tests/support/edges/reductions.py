@@ -1,4 +1,4 @@
-"""Edge cases of reductions: each reduced set is one."""
+"""Reductions at their edges: each reduced set is an edge case."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The families of random graphs, one file each."""
+"""The families of random graphs, one file per kind of operation."""

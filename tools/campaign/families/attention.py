@@ -1,4 +1,4 @@
-"""Random attention, forward and backward, composite and unified, with every option."""
+"""Random attention: forward and backward, as many operations or as one operation, with every option."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def attention_backward(d: Draw) -> Graph:
 
 
 def sdpa(d: Draw) -> Graph:
-    """Return a forward pass as the one operation."""
+    """Return a forward pass as one operation."""
     return _made(d, backward=False, unified=True)
 
 
 def sdpa_backward_as_one(d: Draw) -> Graph:
-    """Return a backward pass as the one operation."""
+    """Return a backward pass as one operation."""
     return _made(d, backward=True, unified=True)
 
 
@@ -62,7 +62,8 @@ def _made(d: Draw, *, backward: bool, unified: bool) -> Graph:
 
 def _problem(d: Draw, *, backward: bool, unified: bool) -> Attention:
     """Return a problem with few options at a time, so that most are supported."""
-    plain = unified and not d.is_since(9, 21, 0)  # before, the one operation has lengths and pages and little else
+    # Earlier versions of the operation support lengths and pages and little else.
+    plain = unified and not d.is_since(9, 21, 0)
     is_fp8 = d.chance(0.12) and (not unified or d.is_since(9, 25, 0))
     heads = d.pick(1, 2, 2, 4)
     o: dict[str, Any] = {"batch": d.pick(1, 1, 2, 3), "heads": heads}
@@ -70,7 +71,7 @@ def _problem(d: Draw, *, backward: bool, unified: bool) -> Attention:
     o["seq_q"] = d.weighted({64: 3, 128: 3, 192: 1, 256: 0.5, 100: 1, 72: 1, 16: 1})
     o["seq_kv"] = o["seq_q"] if d.chance(0.5) else d.weighted({64: 3, 128: 3, 192: 1, 256: 0.5, 100: 1, 72: 1})
     if d.chance(0.06 if backward else 0.1):
-        o["seq_q"] = d.pick(1, 1, 2, 5)  # decoding has kernels of its own
+        o["seq_q"] = d.pick(1, 1, 2, 5)  # decoding has its own kernels
     o["head_dim"] = d.weighted({64: 6, 128: 4, 32: 2, 96: 1, 80: 0.7, 40: 0.5})
     o["head_dim_v"] = o["head_dim"] if d.chance(0.88) else d.pick(64, 128)
     o["data_type"] = d.pick(*FP8_TYPES) if is_fp8 else d.pick(_T.HALF, _T.BFLOAT16)

@@ -1,4 +1,4 @@
-"""Random convolutions and gradients with operations before and after them."""
+"""Random convolutions and their gradients, with operations before and after them."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _window(d: Draw, sizes: list[int], taps: list[int]) -> dict[str, Any]:
 
 
 def before(d: Draw, x: Tensor, probability: float) -> Tensor:
-    """Return x, or x scaled, biased and clipped: fusions before a convolution."""
+    """Return x, or x times a scale plus a bias, clipped: a chain that cuDNN fuses before a convolution."""
     if not d.chance(probability):
         return x
     kind = d.g.io_type
@@ -109,7 +109,7 @@ def before(d: Draw, x: Tensor, probability: float) -> Tensor:
 
 
 def _integers(d: Draw, x: Tensor, w: Tensor, response: tuple[int, ...], window: dict[str, Any], length: int) -> None:
-    """Add an INT8 convolution with a factor and a float32 chain, optionally converted back to INT8."""
+    """Add a convolution of INT8, with a factor and a chain in float32, and optionally a conversion to INT8."""
     if length == 0:
         d.g.convolution(x, w, **window, compute_type=_T.INT32, **d.memory(response, d.pick(_T.INT32, _T.FLOAT)))
         return

@@ -1,4 +1,4 @@
-"""Random graphs of only elementwise operations and reductions, of every mode and type."""
+"""Random graphs of elementwise operations and reductions only, of every mode and type."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def reduction(d: Draw) -> None:
 
 
 def mode(d: Draw) -> None:
-    """Add one operation of any mode and types, including integers and booleans."""
+    """Add one operation of any mode and any types, including integers and booleans."""
     kind = d.weighted({_T.HALF: 4, _T.BFLOAT16: 4, _T.FLOAT: 5, _T.INT32: 2, _T.INT8: 1, _T.INT64: 0.5, _T.UINT8: 0.3})
     d.g.io_type = kind
     dims = _dims(d)
@@ -92,7 +92,7 @@ def mode(d: Draw) -> None:
 
 
 def _select(d: Draw, chosen: PointwiseMode, x: Tensor, result: dict[str, Any]) -> None:
-    """Add a comparison or logic of comparisons and a selection by it; booleans stay virtual."""
+    """Add a comparison, or logic of comparisons, and a selection by it: booleans are not in memory."""
     strides = d.virtual(x.dims)["strides"]
     g = d.g
 

@@ -1,4 +1,4 @@
-"""Random graphs of larger fusions: handwritten norms and softmax, residual blocks, gated layers."""
+"""Random graphs of several large operations: norms and softmax in elementary form, residual blocks, gated layers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def fusion(d: Draw) -> None:
 
 
 def _rows(d: Draw) -> tuple[Tensor, tuple[int, ...]]:
-    """Return rows of numbers or a product with them, and the dims of one number per row."""
+    """Return rows of numbers, or a product with them, and the dims of one number for each row."""
     dims = (d.pick(1, 2, 4), d.pick(8, 16, 32), d.pick(16, 32, 64, 128))
     if d.chance(0.3):
         a, b = operand(d, "a", (*dims[:2], 32), 0.2), operand(d, "b", (dims[0], 32, dims[2]), 0.4)
@@ -58,7 +58,7 @@ def _layer_norm(d: Draw) -> None:
 
 
 def _residual(d: Draw) -> None:
-    """A convolution with channel scale and bias, a residual, and a ReLU."""
+    """Add a convolution, scale and bias of its channels, a residual, a ReLU."""
     g = d.g
     d.layout = channels_last
     n, c, k, h, w = d.pick(1, 2), d.pick(16, 32), d.pick(16, 32), d.between(4, 10), d.between(4, 10)
@@ -78,7 +78,7 @@ def _residual(d: Draw) -> None:
 
 
 def _gated(d: Draw) -> None:
-    """A product multiplied by an activation of itself or of another tensor."""
+    """Add a product times an activation of itself, or of another tensor."""
     dims = (d.pick(1, 2), d.pick(16, 32, 64), d.pick(32, 64))
     a, b = operand(d, "a", (*dims[:2], 64), 0.2), operand(d, "b", (dims[0], 64, dims[2]), 0.4)
     g = d.g
@@ -93,13 +93,13 @@ def _gated(d: Draw) -> None:
 
 
 def _statistics(d: Draw) -> None:
-    """A product with sums of its columns, and the product itself."""
+    """Add a product with sums of its columns."""
     dims = (d.pick(1, 2), d.pick(16, 32, 64), d.pick(32, 64))
     a, b = operand(d, "a", (*dims[:2], 64), 0.2), operand(d, "b", (dims[0], 64, dims[2]), 0.4)
     g = d.g
     c = g.matmul(a, b, virtual=not d.chance(0.4))
     z = g.pointwise(_P.ADD, c, g.tensor("bias", (1, 1, dims[2])))
-    if dims[0] * dims[1] <= 32 and d.chance(0.3):  # of more numbers the product overflows
+    if dims[0] * dims[1] <= 32 and d.chance(0.3):  # larger products overflow
         g.reduction(_R.MUL, z, (1, 1, dims[2]), virtual=False, data_type=_T.FLOAT)
         return
     z = g.pointwise(_P.RELU_FWD, z, virtual=not d.chance(0.4))
@@ -108,7 +108,7 @@ def _statistics(d: Draw) -> None:
 
 
 def _quantized(d: Draw) -> None:
-    """An 8-bit product with its factors, its largest element, and an 8-bit result."""
+    """Add a product of 8-bit floats with its factors, its largest element and an 8-bit result."""
     g = d.g
     g.io_type = d.pick(_T.FP8_E4M3, _T.FP8_E4M3, _T.FP8_E5M2)
     dims = (d.pick(1, 2), d.pick(16, 32, 64), d.pick(32, 64))

@@ -52,7 +52,7 @@ def _shape(d: Draw, mode: NormMode) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def norm(d: Draw) -> None:
-    """Add a norm of any mode and phase with its epilogue."""
+    """Add a norm of any mode, training or not, and the operations after it."""
     kind = d.set_types(TYPES)
     mode = d.weighted(MODES)
     dims, scale_dims = _shape(d, mode)
@@ -74,7 +74,7 @@ def norm(d: Draw) -> None:
 
 
 def _finish(d: Draw, add: Any, dims: tuple[int, ...], length: int) -> None:
-    """Add a norm and what is fused after it: a ReLU, a residual, a factor."""
+    """Add a norm and operations that cuDNN fuses after it: a ReLU, a residual, a factor."""
     if not length:
         add(d.memory(dims, d.g.io_type if d.chance(0.85) else d.output_type()))
         return
@@ -129,7 +129,7 @@ def norm_backward(d: Draw) -> None:
 
 
 def batch_norm(d: Draw) -> None:
-    """Add a part of a batch norm: statistics after a convolution, its finalization, its gradients."""
+    """Add a part of a batch norm: statistics after a convolution, the factors computed from them, their gradients."""
     part = d.weighted({"statistics": 4, "finalize": 2, "weights": 2, "pair": 1})
     {"statistics": _gen_stats, "finalize": _finalize, "weights": _weights, "pair": _weights_alone}[part](d)
 
@@ -161,7 +161,7 @@ def _finalize(d: Draw) -> None:
 
 
 def _weights(d: Draw) -> None:
-    """The fused gradient of convolution, ReLU and batch norm."""
+    """Add the gradient of convolution, ReLU and batch norm as one operation."""
     d.set_types({_T.HALF: 6, _T.BFLOAT16: 1})
     dims, tap, k = _image(d), d.pick(1, 3), d.pick(16, 32, 64)
     g, per = d.g, (1, dims[1], 1, 1)

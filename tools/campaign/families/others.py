@@ -65,13 +65,13 @@ def resample(d: Draw) -> None:
     given: dict[str, Any] = {}
     if mode is _S.MAXPOOL and last:
         given = {"idx": d.tensor("idx", less, _T.INT8)}
-    elif not last:  # which cuDNN takes without them, too, and then does not run
+    elif not last:  # cuDNN also accepts the graph without them, and then does not run
         given = {"x": d.tensor("x", whole), "y": d.tensor("y", less)}
     d.g.resample_backward(mode, dy, window, dims=whole, **sides, **given, **d.memory(whole))
 
 
 def moves(d: Draw) -> None:
-    """Add a concatenation, slice, reshape or transpose, mostly before or after a product."""
+    """Add a concatenation, slice, reshape or transpose: mostly where cuDNN supports it, before or after a product."""
     d.set_types({_T.HALF: 5, _T.BFLOAT16: 4, _T.FLOAT: 2})
     what = {"concat": 4.0, "reshape": 1.0, "alone": 0.7}
     if d.is_since(9, 22, 0):
@@ -81,7 +81,7 @@ def moves(d: Draw) -> None:
         _concatenated(d)
         return
     if chosen == "alone":
-        _alone(d)
+        _move_alone(d)
         return
     g, kind = d.g, d.g.io_type
     b, m, n, k = d.pick(1, 2, 4), d.pick(16, 32, 64), d.pick(16, 32, 64), d.pick(16, 32, 64)
@@ -100,7 +100,7 @@ def moves(d: Draw) -> None:
 
 
 def _concatenated(d: Draw) -> None:
-    """Add a convolution written into a part of a larger memory next to existing data."""
+    """Add a convolution that writes its result into a larger tensor, next to existing data."""
     g = d.g
     d.layout = channels_last
     n, c, k, h, w = d.pick(1, 2), d.pick(16, 32), d.pick(16, 32), d.between(4, 10), d.between(4, 10)
@@ -111,8 +111,8 @@ def _concatenated(d: Draw) -> None:
     g.concatenate(parts, 1, in_place_index=at, **d.memory(whole, g.io_type))
 
 
-def _alone(d: Draw) -> None:
-    """Add a move of a tensor in memory without other operations."""
+def _move_alone(d: Draw) -> None:
+    """Add a move of a tensor in memory, without other operations."""
     g = d.g
     dims = tuple(d.pick(2, 4, 8, 16) for _ in range(d.pick(3, 4)))
     x = g.tensor("x", dims)
@@ -135,7 +135,7 @@ def _part(d: Draw, size: int) -> slice:
 
 
 def experts(d: Draw) -> None:
-    """Add a matmul for each expert over its tokens, gathered and scattered ones too, or its gradient."""
+    """Add a matmul of each expert with its tokens, optionally gathered or scattered, or its gradient."""
     d.set_types({**HALVES, _T.FP8_E4M3: 0.2})
     count, rows = d.pick(2, 3, 4, 8), d.pick(16, 32, 64, 100)
     k, n = d.pick(32, 64, 128), d.pick(32, 64, 128)
@@ -164,7 +164,7 @@ def experts(d: Draw) -> None:
 
 
 def block_scale(d: Draw) -> None:
-    """Add products of block-scaled numbers, or the quantization of a result, for Blackwell."""
+    """Add products of block-scaled numbers, or a block-scaled result: for Blackwell."""
     four = d.chance(0.4)
     size, few, exponents = (16, _T.FP4_E2M1, _T.FP8_E4M3) if four else (32, _T.FP8_E4M3, _T.FP8_E8M0)
     g = d.g
@@ -191,7 +191,7 @@ def rope(d: Draw) -> None:
     b, h, s, width = d.pick(1, 2), d.pick(1, 2, 4), d.pick(64, 128), d.pick(64, 128)
     dims = (b, h, s, width)
     layout: dict[str, Any] = {"strides": (h * s * width, width, h * width, 1)}
-    placed = layout | {"virtual": False}  # cuDNN wants what is between the operations in memory, too
+    placed = layout | {"virtual": False}  # cuDNN requires the tensors between the operations in memory, too
     g, kind = d.g, d.g.io_type
     part = d.pick(None, None, width // 2)
     more: dict[str, Any] = {"rope_dim": part} | ({"output_scale": 0.5} if d.chance(0.2) else {})

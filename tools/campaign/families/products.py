@@ -45,7 +45,7 @@ def matmul(d: Draw) -> None:
 
 
 def operand(d: Draw, name: str, dims: tuple[int, ...], swapped: float, kind: DataType | None = None) -> Tensor:
-    """Return a matrix, row-major or with this probability column-major; some have gaps between rows."""
+    """Return a matrix, row-major or, with this probability, column-major; some have gaps between rows."""
     rows, columns = dims[-2:]
     gap = d.pick(16, 32) if d.chance(0.1) else 0
     inner = (rows + gap) * columns if (turned := d.chance(swapped)) else rows * (columns + gap)
@@ -58,7 +58,7 @@ def operand(d: Draw, name: str, dims: tuple[int, ...], swapped: float, kind: Dat
 
 
 def _before(d: Draw, a: Tensor) -> Tensor:
-    """Return a, or what an operation makes of it, in the type of the product."""
+    """Return a, or the result of an operation on it, in the type of the product."""
     if not d.chance(0.1) or d.g.io_type not in (_T.HALF, _T.BFLOAT16):
         return a
     like: dict[str, Any] = {"virtual": True, "strides": a.strides, "data_type": d.g.io_type}

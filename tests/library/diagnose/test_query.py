@@ -1,4 +1,4 @@
-"""An answer belongs to its query: target content, library files and environment are read once and form the key."""
+"""An answer belongs to its query: target content, library files and environment are read once and are in the key."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from examples import forum_two_matmul
 from tests.support.child import OLDER, run_python
 
 ROOT = Path(__file__).parents[3]
-FORUM = forum_two_matmul.graph()  # cuDNN 9.19 supports it on sm_90 and not on sm_89, 9.28 on neither
+FORUM = forum_two_matmul.graph()  # cuDNN 9.19 supports it on sm_90 but not on sm_89, 9.28 on neither
 
 
 def tf32_matmul() -> Graph:
@@ -57,17 +57,17 @@ def test_a_relative_target_is_that_of_the_folder_where_it_was_named(two_folders:
 
 
 @pytest.mark.parametrize("run_query", ["executor", "children"])
-def test_a_matrix_in_another_folder_judges_the_file_there(
+def test_a_matrix_in_another_folder_uses_the_file_there(
     two_folders: tuple[Path, Path], tmp_path: Path, run_query: str
 ) -> None:
-    """Workers of an executor live on with their own working folder and judging processes."""
+    """Workers of an executor stay alive, with their own working folder and judging processes."""
     found = []
     with ThreadPoolExecutor(1) as pool:
         for folder in (*two_folders, *two_folders):
             os.chdir(folder)
             executor = pool if run_query == "executor" else None
-            asked = matrix([FORUM], ["t.json"], [OLDER], executor=executor, cache=tmp_path / "kept", progress=False)
-            found.append(([cell.outcome for cell in asked.cells.values()], asked.asked))
+            answered = matrix([FORUM], ["t.json"], [OLDER], executor=executor, cache=tmp_path / "kept", progress=False)
+            found.append(([cell.outcome for cell in answered.cells.values()], answered.asked))
     refused, supported = [Outcome.NOT_SUPPORTED], [Outcome.SUPPORTED]
     assert found == [(refused, 1), (supported, 1), (refused, 0), (supported, 0)]
 
@@ -86,7 +86,7 @@ def test_a_target_file_that_is_replaced_meanwhile_changes_no_answer(tmp_path: Pa
     assert ({cell.outcome for cell in after.cells.values()}, after.asked) == ({Outcome.NOT_SUPPORTED}, 20)
 
 
-def test_a_variable_that_cudnn_reads_is_part_of_the_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_that_cudnn_reads_is_part_of_the_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = tf32_matmul()
     found = []
     with Judge() as one:
@@ -95,16 +95,16 @@ def test_a_variable_that_cudnn_reads_is_part_of_the_question(tmp_path: Path, mon
                 monkeypatch.delenv("NVIDIA_TF32_OVERRIDE", raising=False)
             else:
                 monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", value)
-            asked = matrix([graph], ["sm90"], [OLDER], cache=tmp_path, progress=False)
-            [cell] = asked.cells.values()
+            answered = matrix([graph], ["sm90"], [OLDER], cache=tmp_path, progress=False)
+            [cell] = answered.cells.values()
             question = Query(graph, "sm90", OLDER, causes=False)
             assert one.run_query(question).outcome is judge(question).outcome is cell.outcome
-            found.append((cell.outcome, asked.asked))
-    yes, no = Outcome.SUPPORTED, Outcome.NOT_JUDGED  # a jit wheel lacks the engines that need no TF32
+            found.append((cell.outcome, answered.asked))
+    yes, no = Outcome.SUPPORTED, Outcome.NOT_JUDGED  # a JIT wheel lacks the engines that need no TF32
     assert found == [(yes, 1), (no, 1), (yes, 0), (no, 0)]
 
 
-def test_a_question_keeps_the_environment_in_which_it_was_queried(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_query_keeps_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
     without = Query(tf32_matmul(), "sm90", OLDER, causes=False)
     monkeypatch.delenv("NVIDIA_TF32_OVERRIDE")
@@ -113,7 +113,7 @@ def test_a_question_keeps_the_environment_in_which_it_was_queried(monkeypatch: p
 
 
 def link_version(source: str, root: Path, version: str) -> Path:
-    """Link the files of an installed version into another store folder under the name `version`."""
+    """Put the files of an installed version into another version store, as if they were `version`."""
     installed = require_installed(source, root=default_root_of_tests())
     folder = root / f"{version}-cu{installed.cuda}"
     shutil.copytree(installed.path, folder, copy_function=os.link)
@@ -154,7 +154,7 @@ def test_a_patch_that_is_installed_meanwhile_answers_under_its_own_key(own_root:
 def test_a_library_that_is_replaced_by_one_of_the_same_size_and_time_is_noticed(
     own_root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A running judging process keeps its libraries; a query about new ones gets a new process."""
+    """A running judging process keeps its libraries; a query for the new ones gets a new process."""
     folder = tmp_path / "lib"
     older, newest = (require_installed(one, root=default_root_of_tests()) for one in (OLDER, "9.14.0"))
     monkeypatch.setenv(LIBRARY_VARIABLE, str(folder))
@@ -179,7 +179,7 @@ def test_a_library_that_is_replaced_by_one_of_the_same_size_and_time_is_noticed(
     assert first == third != second
 
 
-def test_library_files_that_change_after_the_question_was_made_give_no_answer(own_root: Path, tmp_path: Path) -> None:
+def test_library_files_that_change_after_the_query_give_no_answer(own_root: Path, tmp_path: Path) -> None:
     folder = link_version(OLDER, own_root, "9.99.0.1")
     question = Query(FORUM, "sm90", "9.99")
     graph_library = next(folder.rglob("libcudnn_graph.so.9"))
@@ -190,25 +190,25 @@ def test_library_files_that_change_after_the_question_was_made_give_no_answer(ow
     assert judge(Query(FORUM, "sm90", "9.99")).supported
 
 
-def test_that_engines_are_absent_is_kept_for_these_files_only(
+def test_absence_of_engines_is_stored_for_these_files_only(
     own_root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     folder = tmp_path / "lib"
     shutil.copytree(require_installed(OLDER, root=default_root_of_tests()).library.parent, folder)
     monkeypatch.setenv(LIBRARY_VARIABLE, str(folder))
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
-    asked = []
+    answered = []
     for change in (str, os.utime, lambda file: os.truncate(file, file.stat().st_size + 1)):
         for file in folder.iterdir():
             change(file)
         found = matrix([tf32_matmul()], ["sm90"], [None], cache=tmp_path / "kept", progress=False)
         assert {cell.cause for cell in found.cells.values()} == {"engines-absent"}
-        asked.append(found.asked)
-    assert asked == [1, 0, 1]
+        answered.append(found.asked)
+    assert answered == [1, 0, 1]
 
 
-def test_equal_numbers_of_another_kind_are_another_question() -> None:
-    """In Python 0.0 == -0.0 and 1 == 1.0, but cuDNN gets different bytes."""
+def test_equal_numbers_of_another_kind_are_another_query() -> None:
+    """In Python 0.0 == -0.0 and 1 == 1.0; cuDNN gets different bytes."""
 
     def clipped(value: float) -> Graph:
         g = GraphBuilder("clip", io_type=DataType.HALF)
@@ -221,11 +221,11 @@ def test_equal_numbers_of_another_kind_are_another_question() -> None:
     assert Query(below, "sm90").key() != Query(above, "sm90").key()
 
 
-def test_questions_about_this_machine_have_no_key() -> None:
+def test_queries_for_this_machine_have_no_key() -> None:
     assert Query(FORUM).key() is None
 
 
-def test_a_judging_process_gets_the_variables_of_the_question_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_judging_process_gets_only_the_variables_of_the_query(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
     monkeypatch.setenv("LD_LIBRARY_PATH", "relative:/absolute")
     setup = Query(FORUM, "sm90", OLDER).setup
@@ -238,7 +238,7 @@ def test_a_judging_process_gets_the_variables_of_the_question_only(monkeypatch: 
 
 
 def test_check_follows_the_environment(tmp_path: Path) -> None:
-    """A pinned verdict fails under the variable, also with cached answers."""
+    """`check` in CI: a verdict pinned without the variable fails with it, from stored answers too."""
     from cudnn_backend_py import save_graph
 
     save_graph(tf32_matmul(), tmp_path / "g.json")
@@ -258,7 +258,7 @@ def test_check_follows_the_environment(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_linked_elsewhere_meanwhile_has_not_changed(own_root: Path, tmp_path: Path) -> None:
-    """A link changes the file's status time, but an earlier process has read its content."""
+    """A link changes the time of the file's status; its content was read by an earlier process."""
     library = link_version(OLDER, own_root, "9.99.1.1") / "nvidia/cudnn_jit/lib/libcudnn.so.9"
     question = Query(FORUM, "sm90", "9.99.1", causes=False)
     run_python(["-c", "from cudnn_backend_py.versions.setup import read_setup; read_setup('9.99.1').key()"], check=True)
@@ -267,10 +267,10 @@ def test_a_file_that_is_linked_elsewhere_meanwhile_has_not_changed(own_root: Pat
 
 
 @pytest.mark.parametrize("kind", [TimeoutError, BrokenPipeError, OSError, ValueError], ids=lambda kind: kind.__name__)
-def test_a_handler_that_raises_while_files_are_compared_is_heard(
+def test_an_exception_of_a_handler_during_the_comparison_of_files_propagates(
     kind: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """TimeoutError is an OSError, and was mistaken for an unreadable folder with changed files."""
+    """TimeoutError is an OSError: it was treated as an unreadable folder, so as changed files."""
     before, list_folder = Query(FORUM, "sm90").setup, os.listdir
 
     def raises(_number: int, _frame: object) -> None:

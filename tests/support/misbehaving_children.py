@@ -1,4 +1,4 @@
-"""Child processes with wrong answers, one function each."""
+"""Child processes that do not answer correctly; each function is one."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from cudnn_backend_py.system.child import Say, serve
 
 
 def honest() -> None:
-    def answer(asked: Mapping[str, Any], say: Say) -> None:
-        say(first=asked["word"])
-        say(second=asked["word"])
+    def answer(request: Mapping[str, Any], say: Say) -> None:
+        say(first=request["word"])
+        say(second=request["word"])
 
     serve(answer)
 
 
 def late() -> None:
-    """Answer the first query with a wrong number."""
+    """Answer the first request as if there had been one before."""
 
-    def answer(asked: Mapping[str, Any], say: Say) -> None:
+    def answer(request: Mapping[str, Any], say: Say) -> None:
         os.write(_answers(), b'{"number": 0, "first": "of an earlier question"}\n')
 
     serve(answer)
 
 
 def damaged() -> None:
-    def answer(asked: Mapping[str, Any], say: Say) -> None:
-        os.write(_answers(), asked["word"].encode("latin-1") + b"\n")
+    def answer(request: Mapping[str, Any], say: Say) -> None:
+        os.write(_answers(), request["word"].encode("latin-1") + b"\n")
 
     serve(answer)
 
@@ -40,7 +40,7 @@ def damaged() -> None:
 def endless() -> None:
     """Write a line without end."""
 
-    def answer(asked: Mapping[str, Any], say: Say) -> None:
+    def answer(request: Mapping[str, Any], say: Say) -> None:
         while True:
             os.write(_answers(), bytes(1 << 20))
 
@@ -48,40 +48,40 @@ def endless() -> None:
 
 
 def chatty() -> None:
-    """Write unrequested output on stdout and stderr."""
+    """Write unrequested text on stdout and stderr."""
 
-    def answer(asked: Mapping[str, Any], say: Say) -> None:
-        print(asked["word"], "on stdout", flush=True)
-        print(asked["word"], "on stderr", file=sys.stderr, flush=True)
-        if asked["word"] == "die":
+    def answer(request: Mapping[str, Any], say: Say) -> None:
+        print(request["word"], "on stdout", flush=True)
+        print(request["word"], "on stderr", file=sys.stderr, flush=True)
+        if request["word"] == "die":
             os.kill(os.getpid(), signal.SIGRTMIN + 3)
 
     serve(answer)
 
 
 def raising() -> None:
-    def answer(asked: Mapping[str, Any], say: Say) -> None:
-        raise KeyError(asked["word"])
+    def answer(request: Mapping[str, Any], say: Say) -> None:
+        raise KeyError(request["word"])
 
     serve(answer)
 
 
 def forking() -> None:
-    """Answer by a forked process where required, and count the queries answered here."""
+    """Count the requests that are answered here; a forked process answers those that are not for this one."""
     count = 0
 
-    def answer(asked: Mapping[str, Any], say: Say) -> None:
+    def answer(request: Mapping[str, Any], say: Say) -> None:
         nonlocal count
         count += 1
         say(count=count)
-        if asked["word"] == "raise":
+        if request["word"] == "raise":
             raise KeyError("in a fork")
-        if asked["word"] == "exit":
+        if request["word"] == "exit":
             raise SystemExit(3)
-        if asked["word"] == "die":
+        if request["word"] == "die":
             os.kill(os.getpid(), signal.SIGRTMIN + 3)
 
-    serve(answer, lambda asked, _say: asked["word"] != "here")
+    serve(answer, lambda request, _say: request["word"] != "here")
 
 
 def dead() -> None:
@@ -96,12 +96,12 @@ def _answers() -> int:
 def _is_socket(descriptor: int) -> bool:
     try:
         return os.readlink(f"/proc/self/fd/{descriptor}").startswith("socket:")
-    except OSError:  # that of the list itself
+    except OSError:  # the descriptor of the directory listing itself
         return False
 
 
 def linger() -> None:
-    """Answer nothing for ten minutes, also in a forked process; their ids are in the file $LINGER."""
+    """Answer nothing for ten minutes, nor does a forked process; their process ids are in the file named by $LINGER."""
     forked = os.fork()
     if forked:
         Path(os.environ["LINGER"]).write_text(f"{os.getpid()} {forked}\n")

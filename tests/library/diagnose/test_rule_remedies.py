@@ -32,14 +32,14 @@ def judge() -> Iterator[Judge]:
 
 
 def short_offsets() -> Graph:
-    """Return packed sequences with one ragged offset too few."""
+    """Return packed sequences with one entry too few in their offsets."""
     graph = sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64, ragged=True)
     offsets = [tensor.ragged_offset for tensor in graph.tensors if tensor.ragged_offset is not None]
     return replace_tensors(graph, {one.uid: replace(one, dims=(2, 1, 1, 1)) for one in offsets})
 
 
 @pytest.mark.parametrize("build", [False, True])
-def test_change_that_a_rule_names_was_queried(judge: Judge, build: bool) -> None:
+def test_change_that_a_rule_names_was_judged(judge: Judge, build: bool) -> None:
     verdict = judge.run_query(Query(short_offsets(), "sm90", build=build))
     assert verdict.cause is not None
     assert verdict.cause.remedy == "one offset more than there are sequences"
@@ -48,74 +48,74 @@ def test_change_that_a_rule_names_was_queried(judge: Judge, build: bool) -> None
     assert judge.run_query(Query(whole, "sm90", build=build)).supported
 
 
-def test_change_that_a_rule_names_is_not_reported_where_it_does_not_help(judge: Judge) -> None:
+def test_change_that_a_rule_names_is_dropped_if_it_does_not_help(judge: Judge) -> None:
     verdict = judge.run_query(Query(short_offsets(), "sm75"))
     assert verdict.cause is not None
     assert "3 entries are needed" in verdict.cause.headline
     assert (verdict.cause.remedy, verdict.cause.asked) == ("", "")
 
 
-def test_what_was_not_queried_names_no_version_target_or_change(judge: Judge) -> None:
+def test_unjudged_remedies_name_no_version_target_or_change(judge: Judge) -> None:
     names = random.Random(9).sample(sorted(GRAPHS), len(GRAPHS) // 4)
-    unasked = 0
+    not_judged = 0
     for version in (None, OLDER):
         for name in names:
             verdict = judge.run_query(Query(GRAPHS[name](), "sm90", version))
             cause = verdict.cause
             if cause is not None and cause.asked == "not asked":
-                unasked += 1
+                not_judged += 1
                 same_version = cause.code == "cuda-toolkit"  # in its build for another CUDA
                 assert same_version or not NAMED.search(cause.remedy), (name, cause)
                 text = render_text(verdict)
                 assert "\nsuggestion:  " in text
                 assert "\nremedy:" not in text
-    assert unasked > 5
+    assert not_judged > 5
 
 
-def test_newer_version_is_named_only_if_it_was_queried(judge: Judge) -> None:
+def test_newer_version_is_named_only_if_it_was_judged(judge: Judge) -> None:
     question = Query(FAMILIES["softmax"](), "sm90", "9.19.0")
     verdict = judge.run_query(question)
     assert verdict.cause is not None
     assert verdict.cause.code == "descriptor-newer-than-library"
     assert "9." not in verdict.cause.remedy
-    told = with_versions(verdict, question).cause
-    assert told is not None
-    named = re.fullmatch(r"use cuDNN (\S+) \(--cudnn (\S+)\)", told.remedy)
+    cause = with_versions(verdict, question).cause
+    assert cause is not None
+    named = re.fullmatch(r"use cuDNN (\S+) \(--cudnn (\S+)\)", cause.remedy)
     if named is None:
-        assert "not support it" in told.detail
+        assert "not support it" in cause.detail
     else:
-        assert told.asked == "support check"
+        assert cause.asked == "support check"
         assert judge.run_query(replace(question, version=named[1])).supported
 
 
 @pytest.mark.parametrize("most", [1, 2])
-def test_versions_are_queried_by_number_and_the_others_named(judge: Judge, most: int) -> None:
+def test_a_number_of_versions_is_judged_and_the_others_are_named(judge: Judge, most: int) -> None:
     question = Query(ZOO["two matmul, reordered, s 10"](), "sm89")
     others = {item.short for item in list_installed()} - {library().version_text}
-    told = with_versions(judge.run_query(question), question, most=most).cause
-    assert told is not None
-    assert told.code == "pattern-removed"
-    found = re.search(r"cuDNN (.*?) do(?:es)? not support it(?:, (.*) (?:was|were) not judged)?", told.detail)
+    cause = with_versions(judge.run_query(question), question, most=most).cause
+    assert cause is not None
+    assert cause.code == "pattern-removed"
+    found = re.search(r"cuDNN (.*?) do(?:es)? not support it(?:, (.*) (?:was|were) not judged)?", cause.detail)
     assert found is not None
-    asked, unasked = (set((part or "").split(", ")) for part in found.groups())
-    assert len(asked) <= most
-    assert len(unasked) == len(others) - most
-    assert unasked < others
+    judged, not_judged = (set((part or "").split(", ")) for part in found.groups())
+    assert len(judged) <= most
+    assert len(not_judged) == len(others) - most
+    assert not_judged < others
 
 
-def test_after_a_crash_no_version_is_named_that_crashes_too(judge: Judge) -> None:
+def test_after_a_crash_no_crashing_version_is_named(judge: Judge) -> None:
     graph = attention_rows()["forward: fp8, bias"].graph("composite", (9, 19, 0))
     question = Query(graph, "sm100", "9.19.0")
     verdict = judge.run_query(question)
     assert verdict.outcome is Outcome.NOT_JUDGED
     assert verdict.cause is not None
     assert verdict.cause.code == "cudnn-crashed"
-    told = with_versions(verdict, question).cause
-    assert told is not None
-    named = re.fullmatch(r"use cuDNN (\S+) \(--cudnn (\S+)\)", told.remedy)
+    cause = with_versions(verdict, question).cause
+    assert cause is not None
+    named = re.fullmatch(r"use cuDNN (\S+) \(--cudnn (\S+)\)", cause.remedy)
     if named is None:
-        assert told == verdict.cause
-        assert told.asked == "not asked"
+        assert cause == verdict.cause
+        assert cause.asked == "not asked"
     else:
         assert judge.run_query(replace(question, version=named[1])).supported
 
@@ -123,15 +123,15 @@ def test_after_a_crash_no_version_is_named_that_crashes_too(judge: Judge) -> Non
 @pytest.mark.parametrize(
     ("head_dim", "device", "taken"), [(20, "sm90", True), (20, "sm75", False), (64, "sm90", False)]
 )
-def test_cause_on_a_gpu_is_that_of_its_description_where_that_refuses_for_the_same_reason(
+def test_cause_on_a_gpu_equals_that_of_its_description_for_the_same_reason(
     judge: Judge, head_dim: int, device: str, taken: bool
 ) -> None:
     question = Query(sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=head_dim), "sm90")
-    unasked = judge.run_query(
+    not_judged = judge.run_query(
         replace(question, graph=sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=20), causes=False)
     )
     properties = find_profile(device).properties
-    found = judge.measure_cause(question, unasked, properties, 60)
+    found = judge.measure_cause(question, not_judged, properties, 60)
     if taken:
         whole = judge.run_query(question).cause
         assert whole is not None
@@ -140,4 +140,4 @@ def test_cause_on_a_gpu_is_that_of_its_description_where_that_refuses_for_the_sa
         assert (found.cause.basis, found.cause.asked) == (Basis.MEASURED, "support check")
         assert "a description of this GPU" in found.cause.detail
     else:
-        assert found == unasked
+        assert found == not_judged

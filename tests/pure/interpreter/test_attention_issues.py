@@ -1,4 +1,4 @@
-"""Tests of attention's known issues: each row has a reproduction, is refused by default, and is checked."""
+"""Known issues of attention: each row has a reproduction, is refused unless allowed, and is checked where seen."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from examples.attention_known_issues import (
     Arrays,
     Numbers,
     compare,
-    fault,
+    describe_error,
     graph_of,
-    made_as,
     problem,
+    reproduction_of,
 )
 
-CODES = [hazard.code for hazard in attention.HAZARDS]
+CODES = [issue.code for issue in attention.HAZARDS]
 
 
 def code_of(name: str) -> str:
-    return attention_known_issues.hazard_of(name).code
+    return attention_known_issues.issue_of(name).code
 
 
 def use(name: str, version: attention.Version | None = None, sm: int | None = None) -> attention.Use:
@@ -37,7 +37,7 @@ def use(name: str, version: attention.Version | None = None, sm: int | None = No
 
 
 def found(name: str, version: attention.Version | None = None, sm: int | None = None) -> list[str]:
-    return [hazard.code for hazard in attention.find_measured_issues(use(name, version, sm))]
+    return [issue.code for issue in attention.find_measured_issues(use(name, version, sm))]
 
 
 def test_every_row_has_a_reproduction() -> None:
@@ -45,14 +45,14 @@ def test_every_row_has_a_reproduction() -> None:
     assert list(dict.fromkeys(map(code_of, REPRODUCTIONS))) == CODES
 
 
-def test_every_row_reports_what_is_known() -> None:
-    for hazard in attention.HAZARDS:
-        assert all((hazard.what, hazard.effect, hazard.evidence, hazard.fix, hazard.sm)), hazard.code
-        assert hazard.until is None or hazard.since < hazard.until, hazard.code
+def test_every_row_has_effect_and_evidence() -> None:
+    for issue in attention.HAZARDS:
+        assert all((issue.what, issue.effect, issue.evidence, issue.fix, issue.sm)), issue.code
+        assert issue.until is None or issue.since < issue.until, issue.code
 
 
 @pytest.mark.parametrize("name", REPRODUCTIONS)
-def test_a_reproduction_is_of_one_known_issue_and_refused_unless_allowed(name: str) -> None:
+def test_a_reproduction_has_one_known_issue_and_is_refused_unless_allowed(name: str) -> None:
     code = code_of(name)
     assert found(name) == [code]
     with pytest.raises(GraphError) as caught:
@@ -68,7 +68,7 @@ CURES = [name for name in OTHERS if name.partition(":")[0] in CODES]
 
 
 @pytest.mark.parametrize("name", CURES)
-def test_the_graph_of_a_remedy_is_right(name: str) -> None:
+def test_the_fixed_graph_is_right(name: str) -> None:
     seen = compare(name, interpreted(name))
     # As above: dsink of rows beyond the lengths.
     assert seen == ("dsink: NaN (100%)" if name.startswith("dsink-ragged") else "agrees")
@@ -76,14 +76,14 @@ def test_the_graph_of_a_remedy_is_right(name: str) -> None:
 
 @pytest.mark.parametrize("name", REPRODUCTIONS)
 def test_the_graph_of_a_reproduction_is_right(name: str) -> None:
-    """The interpreted graph agrees with the reference, so a difference on a GPU comes from the kernel."""
+    """Interpreted, it agrees with the reference: a difference on a GPU is due to the kernel, not the graph."""
     seen = compare(name, interpreted(name))
-    # Rows beyond the lengths hold stats of -inf, and the operations read literally give exp(sink + inf) * 0 there.
+    # Rows beyond the lengths have stats of -inf, and the operations, read literally, give exp(sink + inf) * 0 there.
     assert seen == ("dsink: NaN (100%)" if name == "dsink-ragged" else "agrees")
 
 
 def interpreted(name: str) -> Callable[[Arrays], None]:
-    """Return a fill function for outputs that computes with the interpreter, rounded to their types."""
+    """Return a function that fills the outputs among the arrays with the graph's, rounded to their types."""
     made = graph_of(name)
     outputs = {tensor.name: tensor for tensor in made.outputs}
 
@@ -91,14 +91,14 @@ def interpreted(name: str) -> Callable[[Arrays], None]:
         inputs = {key: decode(array, made.tensor(str(key)).data_type) for key, array in arrays.items()}
         values = interpret(made, {key: value for key, value in inputs.items() if key not in outputs}, rounding=True)
         for key, tensor in outputs.items():
-            # The composite form reads literally as the opposite of dsink, see sdpa_backward.
-            sign = -1 if key == "dsink" and made_as(name).implementation == "composite" else 1
+            # The composite form, read literally, computes the opposite of dsink, see sdpa_backward.
+            sign = -1 if key == "dsink" and reproduction_of(name).implementation == "composite" else 1
             arrays[key][...] = encode(sign * values[key], tensor.data_type)
 
     return run
 
 
-def test_what_is_wrong_is_reported() -> None:
+def test_errors_are_described() -> None:
     name = "fp8-bias:backward"
     assert compare(name, lambda arrays: None) == "; ".join(f"{key}: memory not written" for key in ("dv", "dk", "dq"))
 
@@ -114,11 +114,11 @@ def test_what_is_wrong_is_reported() -> None:
     want = Numbers(p, True).expected["dq"]
     half = want.copy()
     half[0] = float("nan")
-    assert fault(want, want, p) == ""
-    assert fault(want * 1.05, want, p) == ""
-    assert fault(want * 1.5, want, p) == "relative error 0.5"
-    assert fault(want * 0 + POISON, want, p) == "memory not written"
-    assert fault(half, want, p) == "NaN (50%)"
+    assert describe_error(want, want, p) == ""
+    assert describe_error(want * 1.05, want, p) == ""
+    assert describe_error(want * 1.5, want, p) == "relative error 0.5"
+    assert describe_error(want * 0 + POISON, want, p) == "memory not written"
+    assert describe_error(half, want, p) == "NaN (50%)"
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_what_is_wrong_is_reported() -> None:
         ("fp8-alibi", (9, 99, 0), 80, False),
     ],
 )
-def test_known_issues_are_looked_for_where_they_were_seen(
+def test_known_issues_are_found_where_they_were_seen(
     name: str, version: attention.Version | None, sm: int | None, expected: bool
 ) -> None:
     code = code_of(name)
@@ -156,7 +156,7 @@ def test_known_issues_are_looked_for_where_they_were_seen(
         build(problem(name), implementation="composite", version=version, sm=sm)
 
 
-def test_other_forms_of_a_graph_are_not_known_issue() -> None:
+def test_other_forms_of_a_graph_have_no_known_issue() -> None:
     statistics = problem("row-statistics-alone")
     assert attention.sdpa_forward(statistics, implementation="composite", version=(9, 21, 0)).ops
     for name, build in (

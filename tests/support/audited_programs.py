@@ -1,6 +1,6 @@
-"""Programs for an audit: each has one known issue of cuDNN, through one entry point.
+"""Programs for an audit: each has one known issue of cuDNN, reached through one entry point, and no code for audits.
 
-``python -m cudnn_backend_py.audit -m tests.support.audited NAME`` runs one; those of :data:`RIGHT` run into none.
+``python -m cudnn_backend_py.audit -m tests.support.audited_programs NAME`` runs one; those of :data:`RIGHT` have none.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["RIGHT", "WRONG", "Audited"]
 
 @dataclass(frozen=True)
 class Audited:
-    """A program, its row in the table of known issues, its entry point, and whether its results are NaN."""
+    """A program, the row of its known issue, the entry point, and whether its results are NaN."""
 
     run: Callable[[], None]
     fault: str
@@ -32,7 +32,7 @@ def _randn(*dims: int, kind: str = "float16", shift: float = 0.0, factor: float 
 
 
 def deep_scores() -> None:
-    """Train torch's attention with cuDNN and scores near -128."""
+    """Train torch's attention with cuDNN, with every score near -128."""
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -47,7 +47,7 @@ def deep_scores() -> None:
 
 
 def negative_scale() -> None:
-    """Run causal attention by the operators with a negative scale."""
+    """Attend by the operators, causal, with scores times a negative number."""
     import torch
 
     from cudnn_backend_py import torch_ops
@@ -60,7 +60,7 @@ def negative_scale() -> None:
 
 
 def negative_scale_of_graph() -> None:
-    """Run causal attention by a frontend graph with a negative scale."""
+    """Attend by a graph of the frontend, causal, with scores times a negative number."""
     import torch
 
     from cudnn_backend_py import frontend as cudnn
@@ -76,7 +76,7 @@ def negative_scale_of_graph() -> None:
 
 
 def rows_of_a_matrix() -> None:
-    """Run a ReLU of a two-dimensional matrix by the frontend."""
+    """Compute a ReLU of a matrix of two dims by the frontend."""
     from cudnn_backend_py import frontend as cudnn
 
     x, y = _randn(96, 24), _randn(96, 24)
@@ -105,7 +105,7 @@ def pooling_padded_behind() -> None:
 
 
 def leaky_product() -> None:
-    """Run a matmul and a leaky ReLU by engine 0 of the frontend's plans."""
+    """Multiply matrices and apply a leaky ReLU, by engine 0 of the frontend's plans."""
     from cudnn_backend_py import frontend as cudnn
 
     a, b, y = _randn(2, 16, 128, kind="bfloat16"), _randn(2, 128, 8, kind="bfloat16"), _randn(2, 16, 8, kind="bfloat16")
@@ -116,7 +116,7 @@ def leaky_product() -> None:
 
 
 def gelu_of_product() -> None:
-    """Run a matmul and a GELU by engine 0 of the frontend's plans."""
+    """Multiply matrices and apply a GELU, by engine 0 of the frontend's plans."""
     from cudnn_backend_py import frontend as cudnn
 
     a, b, y = _randn(2, 16, 128, factor=0.1), _randn(2, 128, 8), _randn(2, 16, 8)
@@ -136,7 +136,7 @@ def numbers_of_matrices() -> None:
     _execute(cudnn, graph, {pack["x"]: x, pack["bias"]: bias, made: y})
 
 
-# what is right
+# programs with right results
 
 
 def right_attention() -> None:
@@ -188,7 +188,7 @@ def right_graphs() -> None:
 
 
 def _graph(tensors: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Return an empty graph, and a function that makes its tensors."""
+    """Return an empty graph, and a function that adds tensors to it."""
     import torch
 
     from cudnn_backend_py import frontend as cudnn

@@ -1,4 +1,4 @@
-"""The fix of every row must lead to a graph or version without another known issue."""
+"""The fix of every row leads to a graph or a version without another known issue."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CODES = [row.code for row in FAULTS]
 BY_CODE = dict(zip(CODES, FAULTS, strict=True))
 RELEASES = [(9, minor, 0) for minor in range(29)]
 RELEASES += [(9, 10, 1), (9, 10, 2), (9, 13, 1), (9, 15, 1), (9, 18, 1), (9, 23, 1), (9, 24, 1), (9, 25, 1)]
-AVOIDED = {(9, 10, 0), (9, 10, 1)}  # these versions have a row about all attention, whatever a fix does to the graph
+AVOIDED = {(9, 10, 0), (9, 10, 1)}  # these versions have a row about all attention, regardless of the fix of the graph
 NAMED = re.compile(r"(?:use|or) (9\.\d+\.\d+)( or later)?")
 
 
@@ -24,38 +24,38 @@ def architecture(row: KnownIssue) -> int:
     return row.sm[0] if row.sm else 90
 
 
-def named(graph: Graph, row: KnownIssue, version: VersionTuple) -> set[str]:
-    """Return the known issues of a graph, without those that depend on more than the graph."""
+def issues_of(graph: Graph, row: KnownIssue, version: VersionTuple) -> set[str]:
+    """Return the known issues of a graph, without those of others that depend on more than the graph."""
     found = find_known_issues(graph, architecture(row), version)
     return {fault.code for fault in found if fault.code == row.code or not fault.depends_on}
 
 
 def fixed_version(row: KnownIssue) -> VersionTuple | None:
-    """Return the version named in the fix, else the end of the window."""
+    """Return the version that the fix names, else the end of the window."""
     later = [Version.from_text(text) for text, or_later in NAMED.findall(row.fix) if or_later]
     return later[0] if later else row.until
 
 
-def iterate_fixes(row: KnownIssue) -> Iterator[tuple[set[str], set[str], VersionTuple]]:
-    """Yield the known issues before and after a fix, by a changed graph or version, and that version."""
+def fixes_of(row: KnownIssue) -> Iterator[tuple[set[str], set[str], VersionTuple]]:
+    """Yield the known issues before and after a fix, by a change of the graph or of the version, and that version."""
     held = sorted(version for version in RELEASES if version in row.versions)
     for made in EXAMPLES[row.code].reproductions.values():
         for version in held:
-            before = named(graph_of(made), row, version) | {row.code}
-            if EXAMPLES[row.code].cure is not None:
-                yield before, named(graph_of(EXAMPLES[row.code].cure, version), row, version), version
+            before = issues_of(graph_of(made), row, version) | {row.code}
+            if EXAMPLES[row.code].fixed is not None:
+                yield before, issues_of(graph_of(EXAMPLES[row.code].fixed, version), row, version), version
             if row.sharing is not None:  # a plan for each shape
-                yield before, named(graph_of(made, version), row, version), version
+                yield before, issues_of(graph_of(made, version), row, version), version
         mended = fixed_version(row)
         if mended is not None:
-            before = named(graph_of(made), row, held[-1]) | {row.code}
-            yield before, named(graph_of(made, mended), row, mended), mended
+            before = issues_of(graph_of(made), row, held[-1]) | {row.code}
+            yield before, issues_of(graph_of(made, mended), row, mended), mended
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_a_fix_fixes_it_and_brings_no_other_known_issue(code: str) -> None:
+def test_a_fix_removes_the_issue_and_adds_no_other(code: str) -> None:
     row = BY_CODE[code]
-    ways = list(iterate_fixes(row))
+    ways = list(fixes_of(row))
     assert ways
     for before, after, version in ways:
         assert code not in after, version
@@ -63,12 +63,12 @@ def test_a_fix_fixes_it_and_brings_no_other_known_issue(code: str) -> None:
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_some_fix_leaves_no_known_issue_at_all(code: str) -> None:
-    assert any(not after for _, after, _ in iterate_fixes(BY_CODE[code]))
+def test_some_fix_leaves_no_known_issue(code: str) -> None:
+    assert any(not after for _, after, _ in fixes_of(BY_CODE[code]))
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_versions_that_a_fix_names_do_not_have_the_known_issue(code: str) -> None:
+def test_versions_that_a_fix_names_do_not_have_the_issue(code: str) -> None:
     row = BY_CODE[code]
     for text, later in NAMED.findall(row.fix):
         version = Version.from_text(text)
@@ -83,5 +83,5 @@ def test_some_fixes_name_versions() -> None:
     assert sum(len(NAMED.findall(row.fix)) for row in FAULTS) > 20
 
 
-def test_most_rows_have_a_remedy() -> None:
-    assert sum(EXAMPLES[row.code].cure is not None for row in FAULTS) > 40
+def test_most_rows_have_a_fixed_graph() -> None:
+    assert sum(EXAMPLES[row.code].fixed is not None for row in FAULTS) > 40

@@ -1,4 +1,4 @@
-"""The builder alone must refuse measured issues; warnings need the imported table of known issues."""
+"""The builder of attention imports only the refused rows; the whole known issue table is imported for warnings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ except GraphError as error:
 """
 
 
-def test_every_refused_row_is_one_of_the_builder() -> None:
+def test_every_refused_row_belongs_to_the_builder() -> None:
     assert [fault.code for fault in FAULTS if fault.refused] == [fault.code for fault in HAZARDS]
 
 
@@ -25,6 +25,6 @@ def test_the_builder_refuses_without_the_table() -> None:
     assert run_code(LOOK.format(statement=statement)).stdout == "attention-hazard False\n"
 
 
-def test_the_public_name_brings_the_table() -> None:
+def test_the_public_name_imports_the_table() -> None:
     statement = "from cudnn_backend_py import GraphError, attention"
     assert run_code(LOOK.format(statement=statement)).stdout == "attention-hazard True\n"

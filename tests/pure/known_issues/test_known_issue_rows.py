@@ -1,4 +1,4 @@
-"""Every known issue must have a matching and a non-matching graph, and apply only in its versions."""
+"""Known issues: every row has a graph with it and one without it, and is searched only in its versions."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from cudnn_backend_py.known_issues import (
     table,
 )
 from cudnn_backend_py.system.version import VersionTuple, Window
-from examples.attention_known_issues import REPRODUCTIONS, hazard_of
+from examples.attention_known_issues import REPRODUCTIONS, issue_of
 from examples.attention_known_issues import graph_of as graph_named
 from tests.known_issues import BASE as REPRODUCED
 from tests.known_issues import EXAMPLES, Reproduction, graph_of
 from tests.support.attention_cases import draw
 
-ROWS = {row.code: row for row in FAULTS if not row.refused}  # the others have their reproductions measured
+ROWS = {row.code: row for row in FAULTS if not row.refused}  # the others have measured reproductions
 HALF, BF16, FP8 = DataType.HALF, DataType.BFLOAT16, DataType.FP8_E4M3
 NEW = (9, 28, 0)
 ROOT = Path(__file__).parents[3]
@@ -51,13 +51,13 @@ def backward(**options: Any) -> Graph:
 def codes(
     graph: Graph, sm: int, version: VersionTuple, sharing: Sharing | None = None, engine: int | None = None
 ) -> list[str]:
-    return [hazard.code for hazard in find_known_issues(graph, sm, version, sharing, engine)]
+    return [issue.code for issue in find_known_issues(graph, sm, version, sharing, engine)]
 
 
 # The table
 
 
-def test_every_row_reports_what_is_known_and_who_is_reported() -> None:
+def test_every_row_has_effect_evidence_and_source() -> None:
     for row in FAULTS:
         assert all((row.code, row.what, row.effect, row.fix, row.source, EXAMPLES[row.code].reproductions)), row.code
         assert (row.attention is None) is not (row.graph is None), row.code
@@ -72,11 +72,11 @@ def test_every_row_reports_what_is_known_and_who_is_reported() -> None:
     assert EXAMPLES.keys() == {row.code for row in FAULTS}
 
 
-def test_every_known_issue_is_hashable_and_equal_to_itself_only() -> None:
+def test_every_row_is_hashable_and_equal_to_itself_only() -> None:
     assert len(set(FAULTS)) == len(FAULTS)
 
 
-def test_windows_are_windows() -> None:
+def test_windows_are_valid() -> None:
     for row in FAULTS:
         window = row.versions
         assert (9, 0, 0) <= window.since <= NEW, row.code
@@ -85,7 +85,7 @@ def test_windows_are_windows() -> None:
         assert window.until is None or all(version < window.until for version in window.except_), row.code
 
 
-def test_every_condition_is_of_some_row() -> None:
+def test_every_condition_belongs_to_a_row() -> None:
     files = [path for path in Path(table.__file__).parent.glob("*.py") if path.name != "look.py"]
     files += (ROOT / "tests" / "known_issues").glob("*.py")
     text = "".join(path.read_text(encoding="utf-8") for path in (*files, Path(measured.__file__)))
@@ -118,8 +118,8 @@ def test_row_is_found_in_its_graph_its_versions_and_on_its_architectures_only(co
 
 
 @pytest.mark.parametrize("row", FAULTS, ids=[row.code for row in FAULTS])
-def test_a_row_agrees_of_a_problem_and_of_its_graph(row: KnownIssue) -> None:
-    """A condition on attention gives the same answer for the problem (builder) and the graph (explain)."""
+def test_a_row_agrees_on_a_problem_and_its_graph(row: KnownIssue) -> None:
+    """A condition on attention is evaluated on the problem, as by the builder, and on the graph, as by explain."""
     for made in EXAMPLES[row.code].reproductions.values():
         graph = graph_of(made)
         engine = row.engines[0] if row.engines else None
@@ -135,7 +135,7 @@ def test_a_row_agrees_of_a_problem_and_of_its_graph(row: KnownIssue) -> None:
             assert row.graph is not None
 
 
-def test_texts_of_a_known_issue() -> None:
+def test_text_of_a_known_issue_is_complete() -> None:
     row = ROWS["mxfp8-infinities"]
     assert row.window == "cuDNN 9.23.0 to before 9.23.2"
     assert str(row) == (
@@ -146,22 +146,22 @@ def test_texts_of_a_known_issue() -> None:
     assert later.window == "cuDNN 9.1.0 and later"
 
 
-# What was measured for this package
+# Issues measured for this package
 
 
 @pytest.mark.parametrize("name", REPRODUCTIONS)
-def test_measured_known_issue_is_recognised_in_its_graph(name: str) -> None:
-    """The graph is read from JSON, so that only the graph itself can be used."""
-    row = hazard_of(name)
+def test_measured_issue_is_recognised_in_its_graph(name: str) -> None:
+    """From the graph's JSON, so that only the graph itself is examined."""
+    row = issue_of(name)
     graph = graph_from_json(graph_to_json(graph_named(name)))
-    found = [hazard for hazard in find_known_issues(graph, row.sm[0], row.since) if hazard.source == MEASURED]
-    assert [hazard.code for hazard in found] == [row.code]
+    found = [issue for issue in find_known_issues(graph, row.sm[0], row.since) if issue.source == MEASURED]
+    assert [issue.code for issue in found] == [row.code]
     if row.until is not None:
         assert row.code not in codes(graph, row.sm[0], row.until)
     assert row.code not in codes(graph, 75, row.since)
 
 
-def test_a_sound_graph_has_no_known_issue() -> None:
+def test_a_right_graph_has_no_known_issue() -> None:
     assert codes(forward(causal=True, stats=True), 90, NEW) == []
     assert codes(backward(causal=True), 90, NEW) == []
 
@@ -182,12 +182,12 @@ FORMS = [("composite", None), ("composite", NEW), ("unified", NEW)]
 
 
 def same(given: attention.Attention, use: Use) -> None:
-    """Assert that the read problem equals the given one, as far as a graph shows it."""
+    """Assert that the problem read from a graph is the given one, as far as a graph shows it."""
     read = use.problem
     names = [*SIZES, *OPTIONS, "dropout_mask", "dsink"]
     names += [] if use.backward else ["stats", "max", "sum_exp", "sink"]
     names += ["ragged_stats"] if use.backward or given.stats else []
-    names += ["seq_kv"] if given.page_size is None else []  # else the page table reports it, rounded up
+    names += ["seq_kv"] if given.page_size is None else []  # else it is that of the page table, rounded up
     names += ["alignment"] if given.right_bound is not None else []
     assert {name: getattr(read, name) for name in names} == {name: getattr(given, name) for name in names}
     assert read.dropout == pytest.approx(given.dropout, abs=1e-6)
@@ -205,7 +205,7 @@ def test_random_attention_is_read_back(is_backward: bool, implementation: Any, v
         try:
             graph = made(given, implementation=implementation, version=version, allow_hazards=True)
         except GraphError:
-            continue  # this form has not every option
+            continue  # this form does not have every option
         use = read_attention(graph)
         assert use is not None
         assert use.backward is is_backward
@@ -218,7 +218,7 @@ def test_random_attention_is_read_back(is_backward: bool, implementation: Any, v
     assert number_read >= 20
 
 
-# What a failure is named by
+# Naming of failures
 
 
 def sums(*, spills: bool = False) -> Graph:
@@ -230,24 +230,24 @@ def sums(*, spills: bool = False) -> Graph:
     return g.graph()
 
 
-def named(graph: Graph, *wrong: str, engine: int | None = 1) -> list[str]:
+def issue_codes(graph: Graph, *wrong: str, engine: int | None = 1) -> list[str]:
     return [fault.code for fault in name_failure(graph, wrong, engine=engine, version=(9, 19, 0), sm=90)]
 
 
-def test_a_failure_is_named_by_a_known_issue_of_what_the_wrong_tensor_is_computed_from() -> None:
+def test_a_failure_is_explained_by_an_issue_of_a_source_of_the_wrong_tensor() -> None:
     code = "elementwise-broadcast-of-matrices"
-    assert named(sums(), "z") == named(sums(), "y") == named(sums(), "z", "y") == [code]
-    assert named(sums(spills=True), "z") == [code]
-    assert named(sums(spills=True), "y") == named(sums(spills=True), "z", "y") == []  # y reads no row
-    assert named(sums(spills=True)) == [code]  # what is wrong is not known
+    assert issue_codes(sums(), "z") == issue_codes(sums(), "y") == issue_codes(sums(), "z", "y") == [code]
+    assert issue_codes(sums(spills=True), "z") == [code]
+    assert issue_codes(sums(spills=True), "y") == issue_codes(sums(spills=True), "z", "y") == []  # y reads no row
+    assert issue_codes(sums(spills=True)) == [code]  # the wrong tensor is not known
 
 
-def test_a_failure_is_named_by_a_known_issue_of_its_engine() -> None:
-    assert named(sums(), "z", engine=7) == []
-    assert named(sums(), "z", engine=None) == ["elementwise-broadcast-of-matrices"]
+def test_a_failure_is_explained_by_an_issue_of_its_engine() -> None:
+    assert issue_codes(sums(), "z", engine=7) == []
+    assert issue_codes(sums(), "z", engine=None) == ["elementwise-broadcast-of-matrices"]
 
 
-def test_a_known_issue_of_some_engines_is_reported_where_one_of_them_runs() -> None:
+def test_an_issue_of_some_engines_is_reported_if_one_of_them_runs() -> None:
     graph = graph_of(EXAMPLES["matmul-gelu-by-tanh"].reproductions[""])
     assert codes(graph, 90, (9, 19, 0)) == codes(graph, 90, (9, 19, 0), engine=7) == []
     assert codes(graph, 90, (9, 19, 0), engine=0) == ["matmul-gelu-by-tanh"]
@@ -264,14 +264,14 @@ def test_a_known_issue_of_some_engines_is_reported_where_one_of_them_runs() -> N
         ("filter", (1, 16, 7, 5), (64, 16, 1, 1), DataType.HALF, False),  # the image's size does not matter
         ("data", (2, 64, 7, 6), (8, 64, 3, 3), DataType.HALF, True),
         ("data", (2, 64, 7, 6), (16, 64, 3, 3), DataType.HALF, False),
-        ("data", (2, 16, 7, 5), (8, 16, 1, 1), DataType.HALF, False),  # a filter of one tap is the same both ways
+        ("data", (2, 16, 7, 5), (8, 16, 1, 1), DataType.HALF, False),  # a filter of one tap is symmetric
         ("forward", (1, 32, 7, 5), (64, 32, 3, 3), DataType.HALF, True),
         ("forward", (2, 32, 7, 5), (64, 32, 3, 3), DataType.HALF, False),
         ("forward", (2, 8, 7, 5), (64, 8, 3, 3), DataType.FLOAT, True),
         ("forward", (2, 8, 7, 6), (64, 8, 3, 3), DataType.FLOAT, False),
     ],
 )
-def test_packed_images_are_wrong_where_the_first_of_two_has_no_multiple_of_128_bytes(
+def test_packed_images_are_wrong_unless_the_first_has_a_multiple_of_128_bytes(
     form: str, x: tuple[int, ...], w: tuple[int, ...], kind: DataType, wrong: bool
 ) -> None:
     g = GraphBuilder("packed", io_type=kind)
@@ -290,29 +290,29 @@ def test_packed_images_are_wrong_where_the_first_of_two_has_no_multiple_of_128_b
 
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "gradient"])
 @pytest.mark.parametrize(
-    ("sizes", "window", "before", "behind", "wrong"),
+    ("sizes", "window", "before", "after", "wrong"),
     [
-        ((9, 4), (3, 3), (1, 1), (2, 2), True),  # the last window begins at 3, and ends at 5 and not at 6
-        ((8, 13), (2, 3), (0, 0), (1, 0), False),  # no window reaches what is padded after
+        ((9, 4), (3, 3), (1, 1), (2, 2), True),  # the last window starts at 3, and ends at 5 and not at 6
+        ((8, 13), (2, 3), (0, 0), (1, 0), False),  # no window reaches the padding at the end
         ((6, 6), (2, 3), (0, 1), (1, 1), False),
         ((12, 11), (3, 2), (2, 1), (2, 1), False),
     ],
 )
-def test_windows_that_reach_further_after_than_is_padded_before_are_wrong(
+def test_windows_that_reach_beyond_the_padding_at_the_end_are_wrong(
     sizes: tuple[int, ...],
     window: tuple[int, ...],
     before: tuple[int, ...],
-    behind: tuple[int, ...],
+    after: tuple[int, ...],
     wrong: bool,
     backward: bool,
 ) -> None:
     """The others were right on an H200."""
     g, dims = GraphBuilder("pool"), (2, 8, *sizes)
-    sides: dict[str, Any] = {"stride": 2, "padding": before, "post_padding": behind, "virtual": False}
+    sides: dict[str, Any] = {"stride": 2, "padding": before, "post_padding": after, "virtual": False}
     x, mode = g.tensor("x", dims, strides="packed"), ResampleMode.AVGPOOL_INCLUDE_PADDING
     if backward:
         fewer = tuple(
-            (size + sum(pad) - w) // 2 + 1 for size, w, *pad in zip(sizes, window, before, behind, strict=True)
+            (size + sum(pad) - w) // 2 + 1 for size, w, *pad in zip(sizes, window, before, after, strict=True)
         )
         y, dy = (g.tensor(name, (2, 8, *fewer), strides="packed") for name in ("y", "dy"))
         g.resample_backward(mode, dy, window, x=x, y=y, dims=dims, **sides)
@@ -334,10 +334,10 @@ def test_windows_that_reach_further_after_than_is_padded_before_are_wrong(
         ((4, 1, 5, 5), BF16, BF16, False, True),
     ],
 )
-def test_what_is_added_to_a_batch_norm_is_read_as_a_whole_image(
+def test_an_operand_of_a_batch_norm_is_read_as_a_whole_image(
     operand: tuple[int, ...], kind: DataType, of_kind: DataType, first: bool, wrong: bool
 ) -> None:
-    """Each result is as measured on an H200."""
+    """Each as on an H200."""
     g = GraphBuilder("norm", io_type=kind)
     x = g.tensor("x", (4, 8, 5, 5), strides="channels_last")
     scale, bias = (g.tensor(name, (1, 8, 1, 1), DataType.FLOAT) for name in ("scale", "bias"))
@@ -350,7 +350,7 @@ def test_what_is_added_to_a_batch_norm_is_read_as_a_whole_image(
 
 @pytest.mark.parametrize("operand", [(1, 8, 1, 1), (16, 8, 3, 3), (16, 1, 1, 1)], ids=str)
 def test_an_operand_next_to_a_convolution_is_read_as_one_after_it(operand: tuple[int, ...]) -> None:
-    """A comparison of other tensors selects between a filter gradient and a number."""
+    """For a comparison of other tensors that selects between the gradient of a filter and a number."""
     g = GraphBuilder("selected", io_type=BF16)
     x, dy = g.tensor("x", (3, 8, 12, 4)), g.tensor("dy", (3, 16, 10, 2))
     dw = g.convolution_backward_filter(x, dy, (3, 3))
@@ -362,7 +362,7 @@ def test_an_operand_next_to_a_convolution_is_read_as_one_after_it(operand: tuple
 
 @pytest.mark.parametrize("copy", [PointwiseMode.IDENTITY, PointwiseMode.ABS])
 @pytest.mark.parametrize("by", [PointwiseMode.MUL, PointwiseMode.ADD, PointwiseMode.MAX, PointwiseMode.SUB])
-def test_a_product_next_to_its_copy_is_wrong_whatever_reads_both(by: PointwiseMode, copy: PointwiseMode) -> None:
+def test_a_product_next_to_its_copy_is_wrong_for_any_reader(by: PointwiseMode, copy: PointwiseMode) -> None:
     g = GraphBuilder("copied", io_type=BF16)
     z = g.matmul(g.tensor("a", (4, 64, 16)), g.tensor("b", (4, 16, 32)))
     g.pointwise(by, g.pointwise(copy, z), z, virtual=False)

@@ -22,7 +22,7 @@ from cudnn_backend_py.frontend.kernels import OPERATIONS as KERNEL_OPERATIONS
 from cudnn_backend_py.frontend.recorded import OPERATIONS
 from cudnn_backend_py.known_issues import FAULTS, KnownIssue, find
 from cudnn_backend_py.system.version import Window
-from tests.support.faults import issue_categories
+from tests.support.issue_warnings import issue_warnings
 
 A, FALLBACK = cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK
 HALF, FLOAT = cudnn.data_type.HALF, cudnn.data_type.FLOAT
@@ -37,7 +37,7 @@ def h100() -> Iterator[None]:
 
 
 def written(**options: Any) -> cudnn.pygraph:
-    """Return a matmul that cuDNN supports."""
+    """A product, which cuDNN supports."""
     g = cudnn.pygraph(io_data_type=HALF, intermediate_data_type=FLOAT, compute_data_type=FLOAT, **options)
     a = g.tensor(name="a", dim=[1, 64, 64], stride=[4096, 64, 1])
     b = g.tensor(name="b", dim=[1, 64, 64], stride=[4096, 64, 1])
@@ -51,7 +51,7 @@ def built(**options: Any) -> cudnn.pygraph:
     return g
 
 
-def asked() -> cudnn.pygraph:
+def planned() -> cudnn.pygraph:
     g = written()
     g.validate()
     g.build_operation_graph()
@@ -66,7 +66,7 @@ def without_dims() -> cudnn.pygraph:
 
 
 def refused() -> cudnn.pygraph:
-    """Return attention with a head dim that no engine supports."""
+    """Attention with a head dim that no engine supports."""
     g = cudnn.pygraph(io_data_type=HALF, intermediate_data_type=FLOAT, compute_data_type=FLOAT)
     q, k, v = (g.tensor(name=name, dim=[1, 2, 128, 63], stride=[16128, 8064, 63, 1]) for name in "qkv")
     o, _ = g.sdpa(q=q, k=k, v=v, attn_scale=1.0, generate_stats=False)
@@ -77,8 +77,8 @@ def refused() -> cudnn.pygraph:
 
 
 def emptied() -> cudnn.pygraph:
-    """Return a graph with all plans deselected."""
-    g = asked()
+    """A graph whose plans are all deselected."""
+    g = planned()
     g.deselect_engines([f"eng{number}" for number in range(200)])
     return g
 
@@ -87,7 +87,7 @@ def changed(data: bytes) -> bytes:
     return data[:-2] + b"!!"
 
 
-#: A rule says what is needed in its headline, as cudnn-frontend does, and what was found.
+#: A rule names the value needed in its headline, as cudnn-frontend does, and the value found.
 RULE = re.compile(r"should be .*, got ")
 PACK = {1: 4096, 2: 4096, 3: 4096}
 #: A call that fails, by the method of a graph.
@@ -95,7 +95,7 @@ GRAPH_DOORS: dict[str, Callable[[], Any]] = {
     "autotune": lambda: written().autotune(PACK, 0),
     "build": lambda: refused().build([A]),
     "build_operation_graph": lambda: cudnn.pygraph().build_operation_graph(),
-    "build_plan_at_index": lambda: asked().build_plan_at_index(10**6),
+    "build_plan_at_index": lambda: planned().build_plan_at_index(10**6),
     "build_plans": lambda: emptied().build_plans(),
     "check_support": lambda: emptied().check_support(),
     "create_execution_plan": lambda: written().create_execution_plan(0),
@@ -106,13 +106,13 @@ GRAPH_DOORS: dict[str, Callable[[], Any]] = {
     "find_tensor": lambda: _two_of_a_name().find_tensor("x"),
     "get_autotune_workspace_size": lambda: written().get_autotune_workspace_size(),
     "get_behavior_notes": lambda: written().get_behavior_notes(),
-    "get_behavior_notes_for_plan_at_index": lambda: asked().get_behavior_notes_for_plan_at_index(10**6),
-    "get_engine_and_knobs_at_index": lambda: asked().get_engine_and_knobs_at_index(10**6),
+    "get_behavior_notes_for_plan_at_index": lambda: planned().get_behavior_notes_for_plan_at_index(10**6),
+    "get_engine_and_knobs_at_index": lambda: planned().get_engine_and_knobs_at_index(10**6),
     "get_engine_count": lambda: written().get_engine_count(),
-    "get_knobs_for_engine": lambda: asked().get_knobs_for_engine(10**6),
-    "get_plan_name_at_index": lambda: asked().get_plan_name_at_index(10**6),
+    "get_knobs_for_engine": lambda: planned().get_knobs_for_engine(10**6),
+    "get_plan_name_at_index": lambda: planned().get_plan_name_at_index(10**6),
     "get_workspace_size": lambda: written().get_workspace_size(),
-    "get_workspace_size_plan_at_index": lambda: asked().get_workspace_size_plan_at_index(10**6),
+    "get_workspace_size_plan_at_index": lambda: planned().get_workspace_size_plan_at_index(10**6),
     "graph": lambda: without_dims().graph(),
     "operation_graph": lambda: written().operation_graph,
     "populate_cuda_graph": lambda: built().populate_cuda_graph(None, PACK, 0, 0),
@@ -123,7 +123,7 @@ GRAPH_DOORS: dict[str, Callable[[], Any]] = {
     "update_cuda_graph": lambda: built().update_cuda_graph(None, PACK, 0, 0),
     "validate": lambda: without_dims().validate(),
 }
-#: What only reads what a program wrote, or takes what it is given.
+#: Methods that only read a program's settings, or accept any argument.
 GRAPH_CANNOT_FAIL = frozenset(
     (
         *("backend_plan_entries", "cache", "deselect_behavior_notes", "deselect_engines", "deselect_numeric_notes"),
@@ -166,7 +166,7 @@ def _without_target(call: Callable[[], Any]) -> Any:
     return call()
 
 
-#: What is turned into one of ours at the entry point, or passes the fix on.
+#: Functions that convert to one of ours at the entry point, or pass the fix on.
 BELOW = frozenset(("GraphError", "say.unset", "say.unsupported", "status_as", "as_kind"))
 
 
@@ -177,7 +177,7 @@ def failing(call: Callable[[], Any]) -> Exception:
 
 
 def check_text(error: Exception) -> None:
-    """Check that a logged exception has the headline, cuDNN's last message and the fix."""
+    """The text that a program logs has the headline, cuDNN's last reason and the fix."""
     assert isinstance(error, CudnnBackendError), repr(error)
     text = str(error)
     assert error.headline in text
@@ -188,12 +188,12 @@ def check_text(error: Exception) -> None:
 
 
 @pytest.mark.parametrize("name", GRAPH_DOORS)
-def test_what_helps_is_in_the_text_at_every_entry_point_of_a_graph(name: str) -> None:
+def test_the_fix_is_in_the_text_at_every_entry_point_of_a_graph(name: str) -> None:
     check_text(failing(GRAPH_DOORS[name]))
 
 
 @pytest.mark.parametrize("name", MODULE_DOORS)
-def test_what_helps_is_in_the_text_at_every_entry_point_of_the_module(name: str) -> None:
+def test_the_fix_is_in_the_text_at_every_entry_point_of_the_module(name: str) -> None:
     check_text(failing(MODULE_DOORS[name]))
 
 
@@ -203,8 +203,8 @@ def test_every_method_of_a_graph_is_in_the_table() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(OPERATIONS))
-def test_what_an_operation_needs_is_in_the_text(name: str) -> None:
-    """Every operation of 1.32 is called without a required tensor."""
+def test_the_requirements_of_an_operation_are_in_the_text(name: str) -> None:
+    """For each operation of 1.32: a required tensor is missing."""
     g = written()
     parameters = [
         item
@@ -233,19 +233,19 @@ def test_an_operation_of_theirs_is_refused_by_its_name(name: str) -> None:
     check_text(error)
 
 
-def test_no_error_of_the_frontend_keeps_what_helps_to_itself() -> None:
-    """Every exception class raised with a fix includes it in its text."""
+def test_every_error_of_the_frontend_shows_its_fix() -> None:
+    """Every class that is raised with a fix has it in its text: there is no other constructor for one."""
     raised: dict[str, str] = {}
     for path in FOLDER.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and any(item.arg == "fix" for item in node.keywords):
                 raised[ast.unparse(node.func)] = f"{path.name}:{node.lineno}"
     assert len(raised) > 5
-    assert {name: place for name, place in raised.items() if not _has_detailed_text(name)} == {}
+    assert {name: place for name, place in raised.items() if not _has_fix_in_text(name)} == {}
 
 
-def _has_detailed_text(name: str) -> bool:
-    """Return whether the named function raises or returns an exception with all details in its text."""
+def _has_fix_in_text(name: str) -> bool:
+    """Return whether a callable of that name raises or returns an exception with all parts in its text."""
     if name in BELOW:
         return True
     kind = getattr(errors, name, None) or getattr(as_cudnn, name, None)
@@ -256,7 +256,7 @@ def _has_detailed_text(name: str) -> bool:
     return isinstance(kind, type) and issubclass(kind, errors._DetailedError)
 
 
-# faults
+# known issues
 
 ROW = KnownIssue(
     "made-up",
@@ -308,10 +308,10 @@ def _from_bytes(data: bytes) -> Callable[[], None]:
     return read
 
 
-#: Ways to a graph; each ends where cuDNN has it.
+#: Ways to build a graph; each ends where cuDNN has it.
 WAYS: dict[str, Callable[[], Any]] = {
     "build": lambda: built(),
-    "step by step": lambda: asked(),
+    "step by step": lambda: planned(),
     "described properties": lambda: built(
         device_property=cudnn.create_device_properties(json.dumps(cudnn.create_handle().device._known))
     ),
@@ -325,16 +325,16 @@ WAYS: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_known_issue_is_reported_on_every_way_to_a_graph(way: str, row: KnownIssue) -> None:
-    assert issue_categories(WAYS[way], row.code) == [cudnn.FrontendKnownIssueWarning]
+def test_a_known_issue_is_reported_for_every_construction_of_a_graph(way: str, row: KnownIssue) -> None:
+    assert issue_warnings(WAYS[way], row.code) == [cudnn.FrontendKnownIssueWarning]
 
 
-def test_a_known_issue_is_reported_where_a_plan_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_known_issue_is_reported_when_a_plan_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     data = built().serialize(as_bytes=True)
     assert isinstance(data, bytes)
     monkeypatch.setattr(find, "FAULTS", (*FAULTS, dataclasses.replace(ROW, code="made-up-2")))
-    assert issue_categories(_from_bytes(data), "made-up-2") == [cudnn.FrontendKnownIssueWarning]
+    assert issue_warnings(_from_bytes(data), "made-up-2") == [cudnn.FrontendKnownIssueWarning]
 
 
-def test_without_the_row_nothing_is_reported() -> None:
-    assert not any(issue_categories(call, ROW.code) for call in WAYS.values())
+def test_without_the_row_no_issue_is_reported() -> None:
+    assert not any(issue_warnings(call, ROW.code) for call in WAYS.values())

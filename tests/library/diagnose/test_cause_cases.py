@@ -1,4 +1,4 @@
-"""Causes added to supported graphs must be named in the headline, and the printed remedy must undo them."""
+"""Causes added to supported graphs: the headline names them, and the printed remedy removes them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import pytest
 
 from cudnn_backend_py.diagnose import explain
 from cudnn_backend_py.diagnose.verdict import Basis, Outcome
-from tests.support.planted import PLANTED, Planted, base_of
+from tests.support.cause_cases import CAUSE_CASES, CauseCase, base_of
 
 
-def _name(case: Planted) -> str:
+def _name(case: CauseCase) -> str:
     return f"{case.base}: {' '.join(case.words)}"
 
 
-@pytest.mark.parametrize("case", PLANTED, ids=_name)
-def test_headline_names_what_was_planted(case: Planted) -> None:
+@pytest.mark.parametrize("case", CAUSE_CASES, ids=_name)
+def test_headline_names_the_added_cause(case: CauseCase) -> None:
     graph = case.graph()
     assert graph != base_of(case.base)
     verdict = explain(graph, case.target)
@@ -29,7 +29,7 @@ def test_headline_names_what_was_planted(case: Planted) -> None:
     assert verdict.cause.asked == "support check"
 
 
-def test_graphs_are_supported_before() -> None:
-    bases = {(case.base, case.target) for case in PLANTED}
+def test_graphs_are_supported_without_the_cause() -> None:
+    bases = {(case.base, case.target) for case in CAUSE_CASES}
     refused = [key for key in sorted(bases) if not explain(base_of(key[0]), key[1], causes=False).supported]
     assert refused == []

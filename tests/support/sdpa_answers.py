@@ -1,4 +1,4 @@
-"""The grid of torch's answers as our plain values: calls, machines, answers."""
+"""Cases of the grid of torch's answers as plain values of this package: calls, machines, answers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _strides(size: tuple[int, ...], layout: str) -> tuple[int, ...]:
 
 
 def call_of(case: Mapping[str, Any]) -> TorchCall:
-    """Return a case of the grid as its plain call, without torch."""
+    """Return the plain call of a case of the grid, without torch."""
     case = dict(case)
     sizes = sizes_of({name: tuple(value) if isinstance(value, list) else value for name, value in case.items()})
     made = {}
@@ -75,7 +75,7 @@ def call_of(case: Mapping[str, Any]) -> TorchCall:
 
 
 def machine_of(record: Mapping[str, Any]) -> Machine:
-    """Return the machine of a grid's record."""
+    """Return the machine of a record of the grid."""
     number = record["cudnn"]
     torch = [int(part) for part in re.findall(r"\d+", record["torch"].partition("+")[0])[:3]]
     cuda = [int(part) for part in record["cuda"].split(".")] if record["cuda"] else None

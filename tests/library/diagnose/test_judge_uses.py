@@ -1,4 +1,4 @@
-"""Tests of the judge with threads, event loops, forks, pools and interruptions: answers must not be mixed up."""
+"""The judge in programs with threads, event loops, forks, pools and interruptions: no answer is of another query."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from cudnn_backend_py.system.child import module_command
 from examples import flash_forward, forum_two_matmul
 from tests.pure.system.test_child import Interruption, alarm, children, descriptors, settle
 from tests.support.child import ROOT, run_code
-from tests.torture.judge import expected, questions
+from tests.torture.judge import draw_queries, expected
 
 
-def answers(asked: tuple[Query, ...], run_query: object = judge) -> list[tuple[str, int, Outcome]]:
-    """Return the part of an answer that distinguishes it."""
+def answers(queries: tuple[Query, ...], run_query: object = judge) -> list[tuple[str, int, Outcome]]:
+    """Return the fields that distinguish the answers."""
     assert callable(run_query)
-    found = [run_query(question) for question in asked]
+    found = [run_query(question) for question in queries]
     return [(verdict.graph, verdict.sm, verdict.outcome) for verdict in found]
 
 
-def right(asked: tuple[Query, ...]) -> list[tuple[str, int, Outcome]]:
+def right(queries: tuple[Query, ...]) -> list[tuple[str, int, Outcome]]:
     known = expected()
-    return [(known[question][0], known[question][2], known[question][3]) for question in asked]
+    return [(known[question][0], known[question][2], known[question][3]) for question in queries]
 
 
 @pytest.fixture(scope="module")
@@ -40,47 +40,47 @@ def one() -> Iterator[Judge]:
         yield shared
 
 
-def test_an_interrupted_question_is_not_answered_by_the_next(one: Judge) -> None:
-    asked = questions()
+def test_an_interrupted_query_is_not_answered_by_the_next(one: Judge) -> None:
+    queries = draw_queries()
     for number in range(4):
-        one.run_query(asked[number])
+        one.run_query(queries[number])
         with pytest.raises(Interruption), alarm(0.001):
             one.run_query(Query(flash_forward.graph(), "sm90"))  # takes much longer
-        assert answers(asked[number : number + 3], one.run_query) == right(asked[number : number + 3])
+        assert answers(queries[number : number + 3], one.run_query) == right(queries[number : number + 3])
 
 
-def test_descriptors_and_processes_stay_as_many(one: Judge) -> None:
-    one.run_query(questions()[0])
+def test_descriptors_and_processes_do_not_increase(one: Judge) -> None:
+    one.run_query(draw_queries()[0])
     before = descriptors(), len(children())
     interrupted = 0
     for number in range(200):
         try:
             with alarm(0.0002 * (1 + number % 40)):
-                one.run_query(questions()[number % 8])
+                one.run_query(draw_queries()[number % 8])
         except Interruption:
             interrupted += 1
     assert interrupted > 150
-    one.run_query(questions()[0])
+    one.run_query(draw_queries()[0])
     settle(lambda: (descriptors(), len(children())), before)
-    assert answers(questions(), one.run_query) == right(questions())
+    assert answers(draw_queries(), one.run_query) == right(draw_queries())
 
 
 def test_threads_share_a_judge(one: Judge) -> None:
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(one.run_query, questions() * 2))
-    assert [verdict.graph for verdict in found] == [question.graph.name for question in questions() * 2]
-    assert [verdict.sm for verdict in found] == [sm for _, sm, _ in right(questions() * 2)]
+        found = list(pool.map(one.run_query, draw_queries() * 2))
+    assert [verdict.graph for verdict in found] == [question.graph.name for question in draw_queries() * 2]
+    assert [verdict.sm for verdict in found] == [sm for _, sm, _ in right(draw_queries() * 2)]
 
 
 def test_the_judge_of_a_thread_ends_with_it() -> None:
     before = children()
     with ThreadPoolExecutor(1) as pool:
-        pool.submit(judge, questions()[0]).result()
+        pool.submit(judge, draw_queries()[0]).result()
         assert len(children() - before) == 1
     assert children() <= before
 
 
-def test_cancelled_tasks_and_the_end_of_the_loop() -> None:
+def test_tasks_may_be_cancelled_and_the_loop_may_end() -> None:
     before = children()
 
     async def run_query(question: Query, limit_s: float | None) -> str:
@@ -91,29 +91,29 @@ def test_cancelled_tasks_and_the_end_of_the_loop() -> None:
         assert verdict.graph == question.graph.name
         return "answered"
 
-    async def ask_all() -> list[str]:
+    async def run_all() -> list[str]:
         return await asyncio.gather(
-            *(run_query(question, 0.01) for question in questions()[:2]), run_query(questions()[2], None)
+            *(run_query(question, 0.01) for question in draw_queries()[:2]), run_query(draw_queries()[2], None)
         )
 
     for _ in range(2):
-        assert asyncio.run(ask_all()) == ["cancelled", "cancelled", "answered"]
+        assert asyncio.run(run_all()) == ["cancelled", "cancelled", "answered"]
         assert children() <= before
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_pools_of_processes(method: str, one: Judge) -> None:
-    asked = questions()[4:8]
-    judge(asked[0])  # the parent has a child of its own, which a forked process must leave alone
+def test_pools_of_processes_get_right_answers(method: str, one: Judge) -> None:
+    queries = draw_queries()[4:8]
+    judge(queries[0])  # the parent has its own child, which a forked process must not use
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context(method)) as pool:
-        coming = [pool.submit(answers, (question,)) for question in asked * 2]
-        assert answers(asked) == right(asked)
-        assert [answer for future in coming for answer in future.result()] == right(asked * 2)
-    assert answers(asked) == right(asked)
+        coming = [pool.submit(answers, (question,)) for question in queries * 2]
+        assert answers(queries) == right(queries)
+        assert [answer for future in coming for answer in future.result()] == right(queries * 2)
+    assert answers(queries) == right(queries)
 
 
-def test_a_matrix_in_a_pool_of_forked_processes(tmp_path: Path) -> None:
-    graphs = {question.graph.name: question.graph for question in questions()[:8]}
+def test_a_matrix_runs_in_a_pool_of_forked_processes(tmp_path: Path) -> None:
+    graphs = {question.graph.name: question.graph for question in draw_queries()[:8]}
     pool: Executor
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("fork")) as pool:
         found = matrix(graphs, ["sm80", "sm90"], [None], executor=pool, cache=tmp_path, progress=False)
@@ -128,37 +128,37 @@ def test_a_matrix_in_a_pool_of_forked_processes(tmp_path: Path) -> None:
 FORKS = """
 import os, sys
 from cudnn_backend_py.diagnose import judge
-from tests.torture.judge import questions
+from tests.torture.judge import draw_queries
 
-asked = questions()
-judge(asked[0])
+queries = draw_queries()
+judge(queries[0])
 if (child := os.fork()) == 0:
-    assert judge(asked[1]).graph == asked[1].graph.name
+    assert judge(queries[1]).graph == queries[1].graph.name
     sys.exit()  # with what the interpreter does at its end
-assert judge(asked[2]).graph == asked[2].graph.name
+assert judge(queries[2]).graph == queries[2].graph.name
 assert os.waitpid(child, 0)[1] == 0
-assert judge(asked[3]).graph == asked[3].graph.name
+assert judge(queries[3]).graph == queries[3].graph.name
 """
 
 
-def test_a_forked_process_queries_its_own_children() -> None:
+def test_a_forked_process_uses_its_own_children() -> None:
     run_code(FORKS)
 
 
 TESTS = """
 import pytest
 from cudnn_backend_py.testing import assert_not_supported, assert_supported
-from tests.torture.judge import questions
+from tests.torture.judge import draw_queries
 
 @pytest.mark.parametrize("number", range(6))
 def test_each(number):
-    question = questions()[number + 4]
+    question = draw_queries()[number + 4]
     check = assert_supported if question.graph.name.startswith("supported") else assert_not_supported
     assert check(question.graph, question.target).graph == question.graph.name
 """
 
 
-def test_workers_of_pytest_xdist(tmp_path: Path) -> None:
+def test_workers_of_pytest_xdist_get_right_answers(tmp_path: Path) -> None:
     (tmp_path / "test_small.py").write_text(TESTS)
     command = module_command("pytest", "-q", "-n", "2", "-p", "no:cacheprovider", str(tmp_path))
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -166,9 +166,7 @@ def test_workers_of_pytest_xdist(tmp_path: Path) -> None:
     assert "6 passed" in done.stdout, done.stdout
 
 
-def test_a_child_that_does_not_begin_reports_nothing_about_cudnn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_child_that_does_not_start_is_no_verdict_on_cudnn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "ctypes.py").write_text("raise SystemExit('no ctypes today')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with Judge() as broken:
@@ -184,14 +182,14 @@ def test_a_child_that_does_not_begin_reports_nothing_about_cudnn(
 
 
 def test_an_idle_child_that_died_is_replaced(one: Judge) -> None:
-    one.run_query(questions()[0])
+    one.run_query(draw_queries()[0])
     [child] = next(iter(one._idle.values()))[-1:]
     os.kill(child._process.pid, signal.SIGKILL)
     child._process.wait()
-    assert answers(questions()[:2], one.run_query) == right(questions()[:2])
+    assert answers(draw_queries()[:2], one.run_query) == right(draw_queries()[:2])
 
 
-def test_apart_leaves_nothing() -> None:
+def test_apart_leaves_no_process() -> None:
     before = descriptors(), children()
     assert run_in_fork(lambda: 3, lambda: 4) == 3
     assert run_in_fork(lambda: os.kill(os.getpid(), signal.SIGSEGV) or 3, lambda: 4) == 4
@@ -204,7 +202,7 @@ def test_apart_leaves_nothing() -> None:
     assert (descriptors(), children()) == before
 
 
-def test_apart_where_no_one_waits_for_children() -> None:
+def test_apart_works_without_waiting_for_children() -> None:
     code = (
         "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
         "from cudnn_backend_py.diagnose.fork import run_in_fork\n"

@@ -6,11 +6,11 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["issue_categories"]
+__all__ = ["issue_warnings"]
 
 
-def issue_categories(build: Callable[[], Any], code: str) -> list[type[Warning]]:
-    """Return the categories of warnings that name a known issue."""
+def issue_warnings(build: Callable[[], Any], code: str) -> list[type[Warning]]:
+    """Return the categories of the warnings that `build` raises for a known issue."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         build()

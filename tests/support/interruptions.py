@@ -1,8 +1,8 @@
-"""Raise exceptions inside a running call and check the results: ``python -m tests.support.shooting SEED SHOTS``.
+"""Exceptions raised inside a running call, and their outcomes: ``python -m tests.support.interruptions SEED COUNT``.
 
-A shot is an exception that a signal's handler, a trace or profile function, another thread or a callback of the user
-raises while one piece of work runs. It must arrive where the work was called, as the same object, and leave everything
-in order. One that does not fire before the work ends does not count.
+An interruption is an exception that a signal handler, a trace or profile function, another thread or a callback of the
+user raises during one piece of work. It has to reach the caller of the work, as the same object, and leave everything
+in order. One that is not raised before the work ends does not count.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ from cudnn_backend_py import (
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.native.callbacks import exceptions
 
-__all__ = ["GUNS", "WORKS", "Limit", "Shot", "shoot"]
+__all__ = ["METHODS", "WORKS", "Interruption", "Limit", "interrupt_many"]
 
 Work = Callable[[], object]
 
 
 class Limit(Exception):
-    """A time limit as programs use it."""
+    """A time limit, as in programs."""
 
 
 class HardLimit(BaseException):
-    """A time limit that ``except Exception`` does not catch."""
+    """A time limit that no ``except Exception`` catches."""
 
 
-# Not ValueError: Python's own logging takes one for its own, wherever it came from.
+# Not ValueError: Python's own logging treats one as its own, regardless of its origin.
 KINDS: tuple[type[BaseException], ...] = (Limit, HardLimit, KeyboardInterrupt, TimeoutError, MemoryError)
 OWN: tuple[type[BaseException], ...] = (Limit, HardLimit, KeyboardInterrupt)
 
@@ -68,7 +68,7 @@ def product() -> Graph:
 
 
 class Number:
-    """An integer defined by a program: reading it runs the program's code."""
+    """An integer class of a program: reading it runs its code."""
 
     def __init__(self, value: int) -> None:
         self.value = value
@@ -78,7 +78,7 @@ class Number:
 
 
 class Row:
-    """A sequence defined by a program."""
+    """A sequence class of a program."""
 
     ndim = 1
 
@@ -102,7 +102,7 @@ def _tensor(uid: Any = 1, dims: Any = (2, 8, 64), strides: Any = (512, 64, 1)) -
 
 
 def level0() -> object:
-    """Create, read and drop descriptors, some of them refused."""
+    """Make, read and drop descriptors, some of them refused."""
     for uid in range(1, 9):
         with _tensor(uid) as made:
             assert made.get(Attr.TENSOR_DIMENSIONS) == (2, 8, 64)
@@ -112,7 +112,7 @@ def level0() -> object:
 
 
 def conversions() -> object:
-    """Pass values with conversion methods."""
+    """Return values of classes with their own conversion methods."""
     for uid in range(1, 9):
         made = _tensor(Number(uid), Row(2, 8, 64), Row(512, 64, 1))
         assert made.get(Attr.TENSOR_UNIQUE_ID) == uid
@@ -120,7 +120,7 @@ def conversions() -> object:
 
 
 def calls() -> object:
-    """Do the same as a C program."""
+    """Make the calls of a C program."""
     for _ in range(8):
         made = capi.cudnnBackendCreateDescriptor(DescriptorType.MATMUL)
         attribute = Attr.MATMUL_COMP_TYPE
@@ -132,20 +132,20 @@ def calls() -> object:
 
 
 def captured() -> object:
-    """Read cuDNN's log of a query."""
+    """Capture the log of a query."""
     with capture_log():
         return len(OperationGraph(product(), open_target("sm90")).heuristics("A").configs)
 
 
 def reasons() -> object:
-    """Query the reasons of refused candidates, as an explanation does."""
+    """Query the reasons of refusals, as an explanation does."""
     found = OperationGraph(product(), open_target("sm89")).heuristics("A", reasons=True)
     return found.candidates, len(found.configs), found.answer.text
 
 
 def forwarded() -> object:
-    """Have the log forwarded to a logger."""
-    with capture_log(logger="tests.shooting"):
+    """Forward the log to a logger."""
+    with capture_log(logger="tests.interruptions"):
         return _tensor(7).get(Attr.TENSOR_UNIQUE_ID)
 
 
@@ -171,7 +171,7 @@ def built() -> object:
 
 
 def built_and_captured() -> object:
-    """Build one while the log is captured."""
+    """Build a plan while the log is captured."""
     with capture_log():
         return built()
 
@@ -191,10 +191,10 @@ WORKS: dict[str, Work] = {
         built_and_captured,
     )
 }
-CLOCKED = ("explained", "built", "built_and_captured")  # too long to be traced
+CLOCKED = ("explained", "built", "built_and_captured")  # too slow to trace
 
 
-class Shot:
+class Interruption:
     """One exception, and whether it was raised."""
 
     def __init__(self, kind: type[BaseException]) -> None:
@@ -203,7 +203,7 @@ class Shot:
         self.where = ""
 
     def fire(self, frame: FrameType | None = None) -> None:
-        """Raise it, once."""
+        """Raise the exception, once."""
         if self.fired is None:
             self.fired = self.kind("shot")
             names = []
@@ -215,9 +215,9 @@ class Shot:
 
 
 @contextmanager
-def by_signal(shot: Shot, length_s: float, _events: int, draw: random.Random) -> Iterator[None]:
+def by_signal(interruption: Interruption, length_s: float, _events: int, draw: random.Random) -> Iterator[None]:
     """Raise it by a timer."""
-    signal.signal(signal.SIGALRM, lambda _number, frame: shot.fire(frame))
+    signal.signal(signal.SIGALRM, lambda _number, frame: interruption.fire(frame))
     signal.setitimer(signal.ITIMER_REAL, max(1e-6, length_s * draw.random()))
     try:
         yield
@@ -226,30 +226,30 @@ def by_signal(shot: Shot, length_s: float, _events: int, draw: random.Random) ->
 
 
 def _is_leaving(frame: FrameType, event: str, given: object) -> bool:
-    """Return whether Python leaves a ``with`` or a generator, where no signal can raise."""
+    """Return whether Python leaves a ``with`` or a generator: no signal can raise there, and the exception is lost."""
     if event == "c_call":
         return getattr(given, "__name__", "") in ("__exit__", "release")
-    if event == "return" and frame.f_code.co_flags & inspect.CO_GENERATOR:  # perhaps one that is dropped
+    if event == "return" and frame.f_code.co_flags & inspect.CO_GENERATOR:  # perhaps a dropped one
         return True
     line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
     return event in ("line", "call") and line.lstrip().startswith(("with ", "def __exit__"))
 
 
-def _hook(shot: Shot, number: int) -> Callable[..., Any]:
+def _hook(interruption: Interruption, number: int) -> Callable[..., Any]:
     left = itertools.count(number, -1)
 
     def hook(frame: FrameType, event: str, given: object) -> Any:
-        if next(left) <= 0 and shot.fired is None and not _is_leaving(frame, event, given):
-            shot.fire(frame)
+        if next(left) <= 0 and interruption.fired is None and not _is_leaving(frame, event, given):
+            interruption.fire(frame)
         return hook
 
     return hook
 
 
 @contextmanager
-def by_trace(shot: Shot, _length_s: float, events: int, draw: random.Random) -> Iterator[None]:
-    """Raise it at any line."""
-    sys.settrace(_hook(shot, draw.randrange(events)))
+def by_trace(interruption: Interruption, _length_s: float, events: int, draw: random.Random) -> Iterator[None]:
+    """Raise it at a random line."""
+    sys.settrace(_hook(interruption, draw.randrange(events)))
     try:
         yield
     finally:
@@ -257,9 +257,9 @@ def by_trace(shot: Shot, _length_s: float, events: int, draw: random.Random) -> 
 
 
 @contextmanager
-def by_profile(shot: Shot, _length_s: float, events: int, draw: random.Random) -> Iterator[None]:
-    """Raise it where any Python or C function begins or ends."""
-    sys.setprofile(_hook(shot, draw.randrange(events // 2 + 1)))
+def by_profile(interruption: Interruption, _length_s: float, events: int, draw: random.Random) -> Iterator[None]:
+    """Raise it at the beginning or end of a random function, Python's or C's."""
+    sys.setprofile(_hook(interruption, draw.randrange(events // 2 + 1)))
     try:
         yield
     finally:
@@ -267,28 +267,28 @@ def by_profile(shot: Shot, _length_s: float, events: int, draw: random.Random) -
 
 
 @contextmanager
-def by_callback(shot: Shot, _length_s: float, _events: int, draw: random.Random) -> Iterator[None]:
-    """Raise it in a user's callback at any message."""
-    hook = _hook(shot, draw.randrange(40))
+def by_callback(interruption: Interruption, _length_s: float, _events: int, draw: random.Random) -> Iterator[None]:
+    """Raise it in the user's callback, at a random message."""
+    hook = _hook(interruption, draw.randrange(40))
     capi.cudnnSetCallback(0b1110, lambda *_: hook(sys._getframe(), "", None))
     try:
         yield
     finally:
-        shot.fired = shot.fired or Limit()  # no more
+        interruption.fired = interruption.fired or Limit()  # no more
         capi.cudnnSetCallback(0, None)
 
 
 @contextmanager
-def by_logger(shot: Shot, _length_s: float, _events: int, draw: random.Random) -> Iterator[None]:
-    """Raise it in a user's logger at any message."""
-    hook = _hook(shot, draw.randrange(12))
+def by_logger(interruption: Interruption, _length_s: float, _events: int, draw: random.Random) -> Iterator[None]:
+    """Raise it in the user's logger, at a random message."""
+    hook = _hook(interruption, draw.randrange(12))
 
     class Raising(logging.Filter):
         def filter(self, record: logging.LogRecord) -> bool:
             hook(sys._getframe(), "", record)
             return True
 
-    raising, logger = Raising(), logging.getLogger("tests.shooting")
+    raising, logger = Raising(), logging.getLogger("tests.interruptions")
     logger.setLevel(logging.INFO)
     logger.propagate = False
     logger.addHandler(logging.NullHandler())
@@ -299,8 +299,8 @@ def by_logger(shot: Shot, _length_s: float, _events: int, draw: random.Random) -
         logger.removeFilter(raising)
 
 
-Gun = Callable[[Shot, float, int, random.Random], Any]
-GUNS: dict[str, Gun] = {
+Gun = Callable[[Interruption, float, int, random.Random], Any]
+METHODS: dict[str, Gun] = {
     "signal": by_signal,
     "trace": by_trace,
     "profile": by_profile,
@@ -310,7 +310,7 @@ GUNS: dict[str, Gun] = {
 
 
 def _measure(work: Work) -> tuple[Any, float, int]:
-    """Return the result of the work, its duration, and the number of trace events."""
+    """Return the result of the work, its time, and the number of events that a trace function sees."""
     work()
     began = time.perf_counter()
     answer = work()
@@ -332,8 +332,8 @@ def _measure(work: Work) -> tuple[Any, float, int]:
     return answer, length, events
 
 
-def _shoot_thread(work: Work, length_s: float, draw: random.Random) -> tuple[bool, str]:
-    """Raise in a thread from another one; return whether it was in time, and the result."""
+def _interrupt_thread(work: Work, length_s: float, draw: random.Random) -> tuple[bool, str]:
+    """Raise it in a thread from another one; return whether it was in time, and the outcome."""
     ended: list[str] = []
     begun = threading.Event()
 
@@ -342,9 +342,9 @@ def _shoot_thread(work: Work, length_s: float, draw: random.Random) -> tuple[boo
         try:
             begun.set()
             work()
-            library().raise_kept()  # as the next call does: what came while a native object ended has waited for it
+            library().raise_kept()  # raise what waited for the end of a native object
             is_late = True
-            while True:  # it comes now
+            while True:  # the exception arrives now
                 time.sleep(0)
         except Limit:
             ended.append("late" if is_late else "arrived")
@@ -367,7 +367,7 @@ def _shoot_thread(work: Work, length_s: float, draw: random.Random) -> tuple[boo
 
 
 def _check_order() -> str:
-    """Return inconsistencies after a shot."""
+    """Return the disorder after an interruption, as text."""
     if exceptions().waiting.value:
         return "an exception still waits"
     with capture_log() as log:
@@ -378,13 +378,13 @@ def _check_order() -> str:
     return ""
 
 
-def shoot(seed: int, shots: int, guns: tuple[str, ...] = (), works: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Raise and return counts and failures."""
+def interrupt_many(seed: int, count: int, methods: tuple[str, ...] = (), works: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Interrupt works and return the counts, and the text of each failure."""
     draw = random.Random(seed)
     counts: Counter[str] = Counter()
     failures: list[str] = []
     unraisable: list[str] = []
-    pythons: list[object] = []  # callbacks of weak references of Python's own library, which lose what is raised there
+    pythons: list[object] = []  # callbacks of weak references of Python's own library, which lose exceptions
 
     def note(one: Any) -> None:
         is_pythons = getattr(one.object, "__module__", "") in ("_weakrefset", "weakref")
@@ -392,33 +392,33 @@ def shoot(seed: int, shots: int, guns: tuple[str, ...] = (), works: tuple[str, .
 
     sys.unraisablehook = note
     measured: dict[str, tuple[Any, float, int]] = {}
-    for _ in range(shots):
-        gun = draw.choice(guns or (*GUNS, "thread"))
-        name = "forwarded" if gun == "logger" else draw.choice(works or tuple(WORKS))
-        if gun in ("trace", "profile") and name in CLOCKED:
-            gun = "signal"
+    for _ in range(count):
+        method = draw.choice(methods or (*METHODS, "thread"))
+        name = "forwarded" if method == "logger" else draw.choice(works or tuple(WORKS))
+        if method in ("trace", "profile") and name in CLOCKED:
+            method = "signal"
         if name not in measured:
             measured[name] = _measure(WORKS[name])
         want, length_s, events = measured[name]
         counts["aimed"] += 1
         unraisable.clear()
-        if gun == "thread":
-            in_time, became = _shoot_thread(WORKS[name], length_s, draw)
+        if method == "thread":
+            in_time, became = _interrupt_thread(WORKS[name], length_s, draw)
             where = ""
         else:
-            shot = Shot(draw.choice(KINDS if gun != "profile" else OWN))
+            interruption = Interruption(draw.choice(KINDS if method != "profile" else OWN))
             caught: BaseException | None = None
             answer: object = None
             in_time = False
             try:
-                with GUNS[gun](shot, length_s, events, draw):
+                with METHODS[method](interruption, length_s, events, draw):
                     answer = WORKS[name]()
-                    in_time = shot.fired is not None
-                library().raise_kept()  # as the next call does: what came while a native object ended has waited for it
+                    in_time = interruption.fired is not None
+                library().raise_kept()  # raise what waited for the end of a native object
             except BaseException as error:
                 caught, in_time = error, True
-            where = f"{shot.kind.__name__} in {shot.where}"
-            if caught is not None and caught is shot.fired:
+            where = f"{interruption.kind.__name__} in {interruption.where}"
+            if caught is not None and caught is interruption.fired:
                 became = "arrived"
             elif caught is not None:
                 became = f"wrong type: {type(caught).__name__}: {caught}"[:300]
@@ -432,26 +432,28 @@ def shoot(seed: int, shots: int, guns: tuple[str, ...] = (), works: tuple[str, .
             pythons.clear()
         if in_time:
             counts["fired"] += 1
-            counts[f"fired by {gun}"] += 1
+            counts[f"fired by {method}"] += 1
             counts[f"fired at {name}"] += 1
             counts[became.partition(":")[0]] += 1
         wrong = became not in ("arrived", "late", "not fired", "lost by Python's own weak references")
         if wrong or unraisable:
-            failures.append(f"{gun} at {name}: {became}; {unraisable}; {where}")
+            failures.append(f"{method} at {name}: {became}; {unraisable}; {where}")
         while logging._lock._is_owned():  # type: ignore[attr-defined]  # Python's own: taken before its ``try``
             logging._lock.release()  # type: ignore[attr-defined]
             counts["locks that Python's logging kept"] += 1
         if out_of_order := _check_order():
             counts["out of order"] += 1
-            failures.append(f"{gun} at {name}: {became}; then {out_of_order}; {where}")
+            failures.append(f"{method} at {name}: {became}; then {out_of_order}; {where}")
     return {"counts": dict(counts), "failures": failures}
 
 
 def main() -> None:
-    """Print the results as JSON."""
-    seed, shots, *rest = sys.argv[1:]
-    guns = tuple(rest[0].split(",")) if rest and rest[0] else ()
-    print(json.dumps(shoot(int(seed), int(shots), guns, tuple(rest[1].split(",")) if len(rest) > 1 else ())))
+    """Print the result as JSON."""
+    seed, count, *rest = sys.argv[1:]
+    methods = tuple(rest[0].split(",")) if rest and rest[0] else ()
+    print(
+        json.dumps(interrupt_many(int(seed), int(count), methods, tuple(rest[1].split(",")) if len(rest) > 1 else ()))
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Graphs that cuDNN 9.28 supports, with one or two added causes of refusal.
+"""Graphs outside attention that cuDNN 9.28 supports, each with one or two edits that make cuDNN refuse it.
 
-The cause is known, as it was put there; so is what undoes it: the graph as it was. Graphs whose numbers are even were
-looked at when the search for causes was written, those of odd ones were counted only.
+The cause is known, because the edit added it; so is the remedy: the graph without the edit. Graphs with even numbers
+were examined when the search for causes was written, those with odd numbers were only counted.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from cudnn_backend_py.graph.strides import channels_last, column_major, packed_s
 from tests.support.built import BUILT
 from tests.support.families import FAMILIES
 
-__all__ = ["PLANTED", "Plant", "Planted", "base_of"]
+__all__ = ["CAUSE_CASES", "CauseCase", "Edit", "base_of"]
 
 D, P, R, T = DescriptorType, PointwiseMode, ReduceTensorOp, DataType
-Plant = Callable[[Graph], Graph]
+Edit = Callable[[Graph], Graph]
 
 
 @dataclass(frozen=True)
-class Planted:
-    """A supported graph, its added causes, and what a right headline says.
+class CauseCase:
+    """A supported graph, edits of it, and texts that a right headline contains.
 
-    Each of ``words`` has to be in the headline; of words with ``|`` between them one.
+    Each of ``words`` has to be in the headline; ``|`` separates alternatives.
     """
 
     base: str
     target: str
-    plants: tuple[Plant, ...]
+    edits: tuple[Edit, ...]
     words: tuple[str, ...]
 
     def graph(self) -> Graph:
-        """Return the graph with its causes."""
+        """Return the graph after its edits."""
         graph = base_of(self.base)
-        for plant in self.plants:
-            graph = plant(graph)
+        for edit in self.edits:
+            graph = edit(graph)
         return graph
 
 
@@ -50,35 +50,35 @@ def base_of(name: str) -> Graph:
     return BUILT[name.removeprefix("built ")].make() if name.startswith("built ") else FAMILIES[name]()
 
 
-def tensor(name: str, **fields: Any) -> Plant:
-    """Return the cause of other tensor fields; strides may be a function of its dims."""
+def tensor(name: str, **fields: Any) -> Edit:
+    """Return an edit that changes fields of a tensor; strides may be a function of its dims."""
 
-    def plant(graph: Graph) -> Graph:
+    def edit(graph: Graph) -> Graph:
         one = graph.tensor(name)
         new = {key: value(one.dims) if callable(value) else value for key, value in fields.items()}
         return replace_tensors(graph, {one.uid: replace(one, **new)})
 
-    return plant
+    return edit
 
 
-def wide(name: str, factor: int = 2) -> Plant:
-    """Return the cause of a tensor with every second element unused."""
+def wide(name: str, factor: int = 2) -> Edit:
+    """Return an edit that spreads a tensor, so that only every second element is used."""
     return lambda graph: tensor(name, strides=tuple(factor * one for one in graph.tensor(name).strides))(graph)
 
 
-def gaps(name: str) -> Plant:
-    """Return the cause of a tensor with a gap after each row."""
+def gaps(name: str) -> Edit:
+    """Return an edit that adds an element of padding between the rows of a tensor."""
 
-    def plant(graph: Graph) -> Graph:
+    def edit(graph: Graph) -> Graph:
         one = graph.tensor(name)
         least = min(stride for dim, stride in zip(one.dims, one.strides, strict=True) if dim > 1)
         return tensor(name, strides=tuple(step + (step != least) for step in one.strides))(graph)
 
-    return plant
+    return edit
 
 
-def operation(name: str, inner: str = "", **fields: Any) -> Plant:
-    """Return the cause of other operation fields, or of its parameters `inner`."""
+def operation(name: str, inner: str = "", **fields: Any) -> Edit:
+    """Return an edit that changes fields of an operation, or of its parameters `inner`."""
 
     def change(op: Op) -> Op:
         if not isinstance(op, Operation):
@@ -91,8 +91,8 @@ def operation(name: str, inner: str = "", **fields: Any) -> Plant:
     return lambda graph: Graph(tuple(change(op) if op.name == name else op for op in graph.ops), graph.name)
 
 
-def without(name: str, port: str) -> Plant:
-    """Return the cause of an operation without one of its tensors."""
+def without(name: str, port: str) -> Edit:
+    """Return an edit that removes one tensor of an operation."""
 
     def drop(op: Op) -> Op:
         if op.name != name or not isinstance(op, Operation):
@@ -102,59 +102,59 @@ def without(name: str, port: str) -> Plant:
     return lambda graph: Graph(tuple(map(drop, graph.ops)), graph.name)
 
 
-def groups(weights: str, count: int) -> Plant:
-    """Return the cause of a grouped convolution."""
+def groups(weights: str, count: int) -> Edit:
+    """Return an edit that splits a convolution into groups."""
 
-    def plant(graph: Graph) -> Graph:
+    def edit(graph: Graph) -> Graph:
         one = graph.tensor(weights)
         dims = (one.dims[0], one.dims[1] // count, *one.dims[2:])
         return tensor(weights, dims=dims, strides=channels_last(dims))(graph)
 
-    return plant
+    return edit
 
 
-def after(name: str, mode: PointwiseMode) -> Plant:
-    """Return the cause of one more operation after an output."""
+def after(name: str, mode: PointwiseMode) -> Edit:
+    """Return an edit that adds one operation after an output of a graph."""
 
-    def plant(graph: Graph) -> Graph:
+    def edit(graph: Graph) -> Graph:
         out = graph.tensor(name)
         inside = replace(out, name=f"{name}_in", uid=next(free_uids(graph)), virtual=True)
         ops = replace_tensors(graph, {out.uid: inside}).ops
         return Graph((*ops, Pointwise(name="extra", mode=mode, x=inside, y=out)), graph.name)
 
-    return plant
+    return edit
 
 
-def before(name: str, mode: PointwiseMode, data_type: DataType | None = None) -> Plant:
-    """Return the cause of one more operation before an input."""
+def before(name: str, mode: PointwiseMode, data_type: DataType | None = None) -> Edit:
+    """Return an edit that adds one operation before an input of a graph."""
 
-    def plant(graph: Graph) -> Graph:
+    def edit(graph: Graph) -> Graph:
         given = graph.tensor(name)
         inside = replace(given, name=f"{name}_pre", uid=next(free_uids(graph)), virtual=True)
         ops = replace_tensors(graph, {given.uid: inside}).ops
         read = replace(given, data_type=data_type or given.data_type)
         return Graph((Pointwise(name="extra", mode=mode, x=read, y=inside), *ops), graph.name)
 
-    return plant
+    return edit
 
 
-def summed(name: str, keep: tuple[int, ...]) -> Plant:
-    """Return the cause of sums of an output over all axes but these."""
+def summed(name: str, keep: tuple[int, ...]) -> Edit:
+    """Return an edit that adds sums of an output of a graph, over all axes except these."""
 
-    def plant(graph: Graph) -> Graph:
+    def edit(graph: Graph) -> Graph:
         one = graph.tensor(name)
         dims = tuple(dim if axis in keep else 1 for axis, dim in enumerate(one.dims))
         strides = channels_last(dims) if one.rank > 3 else packed_strides(dims)
         total = Tensor(name="extra", uid=next(free_uids(graph)), dims=dims, strides=strides, data_type=T.FLOAT)
         return Graph((*graph.ops, Reduction(name="extra", operator=R.ADD, x=one, y=total)), graph.name)
 
-    return plant
+    return edit
 
 
-def transposed(name: str) -> Plant:
-    """Return the cause of a transposed output."""
+def transposed(name: str) -> Edit:
+    """Return an edit that adds a transpose of an output of a graph."""
 
-    def plant(graph: Graph) -> Graph:
+    def edit(graph: Graph) -> Graph:
         one = graph.tensor(name)
         order = (*range(one.rank - 2), one.rank - 1, one.rank - 2)
         dims = tuple(one.dims[axis] for axis in order)
@@ -163,7 +163,7 @@ def transposed(name: str) -> Plant:
         ops = replace_tensors(graph, {one.uid: replace(one, virtual=True)}).ops
         return Graph((*ops, Operation(D.OPERATION_TRANSPOSE, "extra", fields)), graph.name)
 
-    return plant
+    return edit
 
 
 def _last_to_zero(dims: tuple[int, ...]) -> tuple[int, ...]:
@@ -171,14 +171,14 @@ def _last_to_zero(dims: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(0 if axis == largest else step for axis, step in enumerate(packed_strides(dims)))
 
 
-def _case(base: str, target: str, *plants: Plant, words: str) -> Planted:
-    return Planted(base, target, plants, tuple(words.split()))
+def _case(base: str, target: str, *edits: Edit, words: str) -> CauseCase:
+    return CauseCase(base, target, edits, tuple(words.split()))
 
 
 _FILTER, _DATA, _CONV = "convolution_backward_filter0", "convolution_backward_data0", "convolution_forward0"
 _NORM, _EXPERTS = "norm_forward0", "moe"
 
-PLANTED: tuple[Planted, ...] = (
+CAUSE_CASES: tuple[CauseCase, ...] = (
     # convolutions
     _case("dgrad nhwc bf16", "b200", tensor("dx", data_type=T.INT64), words="dx int64"),
     _case("wgrad nhwc bf16", "b200", tensor("dw", data_type=T.FP8_E4M3), words="dw fp8"),

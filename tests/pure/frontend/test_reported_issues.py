@@ -1,4 +1,4 @@
-"""Every row of the table must be reported by the frontend, and refused or reported by the attention builder."""
+"""Every row of the known issue table is reported by the frontend, and refused or reported by the attention builder."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from cudnn_backend_py.frontend import FrontendKnownIssueWarning
 from cudnn_backend_py.frontend.ops.node import Emitter
 from cudnn_backend_py.known_issues import FAULTS, KnownIssue, KnownIssueWarning, find, find_known_issues
 from tests.known_issues import BASE, EXAMPLES, Reproduction, graph_of
-from tests.support.faults import issue_categories
 from tests.support.frontend_attention import Situation
+from tests.support.issue_warnings import issue_warnings
 
-# Those of shared plans are reported when a graph is finalized, those of some engines only where one of them runs.
+# Those of shared plans are reported when a graph is finalized, those of some engines only if one of them runs.
 ROWS = [fault for fault in FAULTS if fault.sharing is None and fault.affects_engine(None)]
 CASES = [
     pytest.param(row, made, id=f"{row.code}:{name}")
@@ -24,8 +24,8 @@ CASES = [
 
 
 def situation(row: KnownIssue, made: Any) -> tuple[tuple[int, int, int], int, Graph]:
-    """Return an affected version and architecture, and the graph built for them."""
-    sm = row.sm[0] if row.sm else 86  # which few other rows concern
+    """Return a version and an architecture with the known issue, and the graph built for them."""
+    sm = row.sm[0] if row.sm else 86  # few other rows are for it
     for version in [(9, minor, patch) for minor in range(28, -1, -1) for patch in (0, 1)]:
         graph = graph_of(made, version)
         if row in find_known_issues(graph, sm, version):
@@ -34,24 +34,24 @@ def situation(row: KnownIssue, made: Any) -> tuple[tuple[int, int, int], int, Gr
 
 
 @pytest.mark.parametrize(("row", "made"), CASES)
-def test_every_row_is_named_by_the_frontend_and_the_builder(
+def test_every_row_is_reported_by_the_frontend_and_the_builder(
     row: KnownIssue, made: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(find, "_warned", set())
     version, sm, graph = situation(row, made)
     emitter = Emitter(Situation(version, sm), "any")  # type: ignore[arg-type]
     emitter.g.ops = list(graph.ops)
-    assert issue_categories(emitter.graph, row.code) == [FrontendKnownIssueWarning]
+    assert issue_warnings(emitter.graph, row.code) == [FrontendKnownIssueWarning]
     if not isinstance(made, Reproduction) or row.attention is None:
         return
     build = attention.sdpa_backward if made.backward else attention.sdpa_forward
     problem = attention.Attention(**{**BASE, **made.options})
 
-    def asked() -> None:
+    def build_with_builder() -> None:
         build(problem, implementation=made.implementation, version=version, sm=sm)
 
     if row.refused:
         with pytest.raises(GraphError, match=row.code):
-            asked()
+            build_with_builder()
     else:
-        assert issue_categories(asked, row.code) == [KnownIssueWarning]
+        assert issue_warnings(build_with_builder, row.code) == [KnownIssueWarning]

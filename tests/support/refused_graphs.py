@@ -1,4 +1,4 @@
-"""Graphs that cuDNN refuses, by mechanism, with sizes, types and operations as parameters."""
+"""Graphs that cuDNN refuses, by the mechanism: builders with free sizes, types and operations."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _geometry(pad: int = 1, compute: DataType = T.FLOAT) -> Parameters:
 def image_convolution(
     kind: DataType, result: DataType, channels: int = 64, per_group: int = 64, filters: int = 64
 ) -> Graph:
-    """Return one 3 x 3 convolution, grouped if each group has fewer channels."""
+    """Return one convolution of 3 x 3, with groups if the filter has fewer channels."""
     g = GraphBuilder("convolved", io_type=kind)
     ports = {"x": _image(g, "x", (2, channels, 16, 16)), "w": _image(g, "w", (filters, per_group, 3, 3))}
     ports["y"] = _image(g, "y", (2, filters, 16, 16), result)
@@ -45,7 +45,7 @@ def image_convolution(
 
 
 def with_statistics(kind: DataType, channels: int = 64) -> Graph:
-    """Return a convolution with the sums of its result and of the squares."""
+    """Return a convolution with the sums of its result and of its squares."""
     g = GraphBuilder("with_statistics", io_type=kind)
     ports = {name: _image(g, name, (4, channels, 16, 16)) for name in ("x", "y")}
     ports["w"] = _image(g, "w", (channels, channels, 3, 3))
@@ -56,7 +56,7 @@ def with_statistics(kind: DataType, channels: int = 64) -> Graph:
 
 
 def scaled_weight_gradient(kind: DataType, before: Sequence[PointwiseMode], channels: int = 64) -> Graph:
-    """Return a weight gradient with an image computed in the same graph."""
+    """Return a weight gradient of an image that operations of the same graph compute."""
     g = GraphBuilder("weight_gradient", io_type=kind, intermediate_type=kind)
     dims = (4, channels, 16, 16)
     value = _image(g, "x", dims)

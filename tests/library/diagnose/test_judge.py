@@ -1,4 +1,4 @@
-"""Tests of child processes that judge: crashes and time limits must become lines of the verdict."""
+"""Queries answered in child processes: crashes and time limits become lines of the verdict."""
 
 from __future__ import annotations
 
@@ -23,35 +23,35 @@ from tests.support.child import OLDER
 
 
 @pytest.fixture(scope="module")
-def asked() -> Iterator[Judge]:
+def shared_judge() -> Iterator[Judge]:
     with Judge(limit_s=120) as one:
         yield one
 
 
 @pytest.mark.parametrize("target", ["sm89", "sm90"])
-def test_the_answer_is_that_of_this_process(asked: Judge, target: str) -> None:
+def test_the_answer_equals_that_of_this_process(shared_judge: Judge, target: str) -> None:
     graph = flash_forward.graph()
-    assert asked.run_query(Query(graph, target)) == explain(graph, target)
+    assert shared_judge.run_query(Query(graph, target)) == explain(graph, target)
 
 
-def test_another_version_answers(asked: Judge) -> None:
+def test_another_version_answers(shared_judge: Judge) -> None:
     graph = forum_two_matmul.graph()
-    older, newest = asked.run_query(Query(graph, "sm90", OLDER)), asked.run_query(Query(graph, "sm90"))
+    older, newest = shared_judge.run_query(Query(graph, "sm90", OLDER)), shared_judge.run_query(Query(graph, "sm90"))
     assert (older.cudnn, older.outcome) == (OLDER, Outcome.SUPPORTED)
     assert (newest.cudnn, newest.outcome) == (library().version_text, Outcome.NOT_SUPPORTED)
 
 
-def test_a_crash_of_a_weight_gradient_is_named_and_kept_out_of_this_process(asked: Judge) -> None:
+def test_a_crash_of_a_weight_gradient_is_named_and_does_not_end_this_process(shared_judge: Judge) -> None:
     row = next(row for row in FAULTS if row.code == "weight-gradient-prologue")
-    verdict = asked.run_query(Query(row_graph(EXAMPLES[row.code].reproductions[""]), "b200"))
+    verdict = shared_judge.run_query(Query(row_graph(EXAMPLES[row.code].reproductions[""]), "b200"))
     assert (verdict.outcome, verdict.stage, verdict.exit_code) == (Outcome.NOT_JUDGED, "heuristics", 2)
     assert verdict.cause is not None
     assert verdict.cause.headline.endswith(f"as is known of {row.what}")
     assert any(row.code in hazard for hazard in verdict.hazards)
 
 
-def test_a_crash_in_heuristics_is_a_line_of_the_verdict(asked: Judge) -> None:
-    verdict = asked.run_query(Query(graph_of("inner-stride"), "sm90", OLDER))
+def test_a_crash_in_heuristics_is_a_line_of_the_verdict(shared_judge: Judge) -> None:
+    verdict = shared_judge.run_query(Query(graph_of("inner-stride"), "sm90", OLDER))
     assert (verdict.outcome, verdict.stage, verdict.exit_code) == (Outcome.NOT_JUDGED, "heuristics", 2)
     assert verdict.cause is not None
     assert verdict.cause.code == "cudnn-crashed"
@@ -59,16 +59,16 @@ def test_a_crash_in_heuristics_is_a_line_of_the_verdict(asked: Judge) -> None:
     assert verdict.cause.remedy == "lay d out densely"
     assert (verdict.cudnn, len(verdict.hazards)) == (OLDER, 1)
     assert [stage.state for stage in verdict.stages] == ["passed"] * 3 + ["crashed"] + ["not reached"] * 3
-    assert asked.run_query(Query(flash_forward.graph(), "sm90", OLDER)).supported  # a new process answers
+    assert shared_judge.run_query(Query(flash_forward.graph(), "sm90", OLDER)).supported  # a new process answers
 
 
-def test_a_crash_is_put_down_to_a_known_issue_that_ends_processes(asked: Judge) -> None:
-    """Another known issue of the same graph, about execution, comes earlier in the table."""
+def test_a_crash_is_explained_by_a_known_issue_that_crashes(shared_judge: Judge) -> None:
+    """Another known issue of the same graph, which appears at execution, is before it in the table."""
     row = next(row for row in FAULTS if row.code == "boolean-bias")
     graph = row_graph(EXAMPLES[row.code].reproductions["backward"])
     statistics = graph.tensor("stats")
     odd = replace(statistics, strides=(256, 1, 2, 1))
-    ended = asked.run_query(Query(replace_tensors(graph, {statistics.uid: odd}), "sm80", OLDER))
+    ended = shared_judge.run_query(Query(replace_tensors(graph, {statistics.uid: odd}), "sm80", OLDER))
     codes = [code for words in ended.hazards for code in ("backward-stats-layout", "boolean-bias") if code in words]
     assert codes == ["backward-stats-layout", "boolean-bias"]
     assert ended.cause is not None
@@ -76,15 +76,15 @@ def test_a_crash_is_put_down_to_a_known_issue_that_ends_processes(asked: Judge) 
     assert ended.cause.remedy == row.fix
 
 
-def test_what_the_dead_process_stated_is_kept(asked: Judge) -> None:
-    verdict = asked.run_query(Query(graph_of("fp8-bias"), "sm90", OLDER))
+def test_output_of_the_crashed_process_is_kept(shared_judge: Judge) -> None:
+    verdict = shared_judge.run_query(Query(graph_of("fp8-bias"), "sm90", OLDER))
     assert verdict.cause is not None
     assert "SIGABRT" in verdict.cause.headline
     assert "format_error" in verdict.cause.detail
 
 
-def test_a_crash_in_one_plan_leaves_the_others(asked: Judge) -> None:
-    verdict = asked.run_query(Query(graph_of("inner-stride"), "sm90", build=True))
+def test_a_crash_in_one_plan_does_not_stop_the_others(shared_judge: Judge) -> None:
+    verdict = shared_judge.run_query(Query(graph_of("inner-stride"), "sm90", build=True))
     crashed = [item for item in verdict.candidates if item.state == "crashed"]
     assert crashed
     assert [item.state for item in verdict.candidates].count("built") == 1
@@ -93,8 +93,8 @@ def test_a_crash_in_one_plan_leaves_the_others(asked: Judge) -> None:
     assert f"crashed with SIGSEGV while the plan of eng{crashed[0].engine}" in plan.detail
 
 
-def test_crashes_of_every_plan(asked: Judge) -> None:
-    verdict = asked.run_query(Query(graph_of("fp8-bias"), "sm90", build=True))
+def test_crashes_of_every_plan_are_reported(shared_judge: Judge) -> None:
+    verdict = shared_judge.run_query(Query(graph_of("fp8-bias"), "sm90", build=True))
     assert (verdict.outcome, verdict.stage) == (Outcome.NOT_JUDGED, "plan")
     assert {item.state for item in verdict.candidates} == {"crashed", "refused"}
     assert verdict.cause is not None
@@ -102,7 +102,7 @@ def test_crashes_of_every_plan(asked: Judge) -> None:
     assert next(stage for stage in verdict.stages if stage.name == "plan").state == "crashed"
 
 
-def test_time_runs_out_and_the_next_question_is_answered() -> None:
+def test_time_runs_out_and_the_next_query_is_answered() -> None:
     with Judge(limit_s=0.001) as hurried:
         verdict = hurried.run_query(Query(flash_forward.graph(), "sm90"))
         assert verdict.cause is not None
@@ -111,22 +111,22 @@ def test_time_runs_out_and_the_next_question_is_answered() -> None:
     assert judge(Query(flash_forward.graph(), "sm90")).supported
 
 
-def test_what_is_wrong_with_the_question_is_an_exception(asked: Judge) -> None:
+def test_an_invalid_query_raises_an_exception(shared_judge: Judge) -> None:
     with pytest.raises(UsageError, match="unknown-target"):
-        asked.run_query(Query(flash_forward.graph(), "sm91"))
+        shared_judge.run_query(Query(flash_forward.graph(), "sm91"))
     with pytest.raises(UsageError, match="unknown-enumerator"):
-        asked.run_query(Query(flash_forward.graph(), "sm90", modes=("Z",)))
+        shared_judge.run_query(Query(flash_forward.graph(), "sm90", modes=("Z",)))
     with pytest.raises(EnvironmentNotReady, match="cudnn-version-not-installed"):
-        asked.run_query(Query(flash_forward.graph(), "sm90", "9.0.99"))
+        shared_judge.run_query(Query(flash_forward.graph(), "sm90", "9.0.99"))
 
 
-def test_threads_have_children_of_their_own() -> None:
+def test_threads_have_separate_children() -> None:
     questions = [Query(flash_forward.graph(), target) for target in ("sm80", "sm89", "sm90", "sm100")]
     with ThreadPoolExecutor(2) as pool:
         assert [verdict.sm for verdict in pool.map(judge, questions)] == [80, 89, 90, 100]
 
 
-def test_a_judge_no_one_holds_ends_its_children() -> None:
+def test_a_judge_without_references_ends_its_children() -> None:
     one = Judge()
     one.run_query(Query(flash_forward.graph(), "sm90"))
     [child] = next(iter(one._idle.values()))
@@ -138,7 +138,7 @@ def test_a_judge_no_one_holds_ends_its_children() -> None:
     assert process.returncode is not None
 
 
-def test_verdicts_survive_json_and_questions_pickle() -> None:
+def test_verdicts_survive_json_and_queries_pickle() -> None:
     question = Query(forum_two_matmul.graph(), "sm89", build=True)
     assert pickle.loads(pickle.dumps(question)) == question
     assert pickle.loads(pickle.dumps(question)).key() == question.key()
@@ -148,7 +148,7 @@ def test_verdicts_survive_json_and_questions_pickle() -> None:
         Verdict.from_dict({"schema": "something"})
 
 
-def test_the_key_is_of_all_that_decides() -> None:
+def test_the_key_covers_all_that_affects_the_verdict() -> None:
     base = Query(flash_forward.graph(), "sm90")
     others = [
         Query(forum_two_matmul.graph(), "sm90"),
