@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from itertools import islice
@@ -31,6 +31,7 @@ from ..target import Profile, Target, using
 from ..target.environment import EnvironmentProblem, check_environment
 from .architectures import blame_architecture, control_target, describe_architecture
 from .engines import CUDA_13_LIMIT, cause_of_absence, engines_not_judged, has_engine_in_cuda_13, limit_of_absence
+from .every_engine import check_every_engine
 from .verdict import DEVICELESS_LIMIT, STAGES, Basis, Cause, Control, Outcome, Stage, Verdict
 
 __all__ = ["CRASHED", "cause_of", "control_graph", "explain"]
@@ -65,6 +66,7 @@ def explain(
     skip: Collection[str] = (),
     causes: bool = True,
     shapes: bool = False,
+    every_engine: bool = False,
 ) -> Verdict:
     """Return cuDNN's verdict on `graph` with the reasons of every candidate.
 
@@ -92,6 +94,9 @@ def explain(
     shapes
         Whether cuDNN is queried about one question more where it supports a graph of attention: whether one plan can
         serve every batch and length (``Verdict.shapes``). It costs half of a supported verdict again.
+    every_engine
+        Also check every engine with all of its knob values, up to 20,000 combinations an engine, which takes seconds
+        to minutes: the heuristics list what they think best, and a graph is supported if any config supports it.
 
     Raises
     ------
@@ -113,7 +118,9 @@ def explain(
     with collecting() as lines:
         try:
             with using(target, on=lib) as chosen:
-                verdict = _Judgement(graph, chosen, modes, build, execute, plans, step, skip, causes, shapes).verdict()
+                verdict = _Judgement(
+                    graph, chosen, modes, build, execute, plans, step, skip, causes, shapes, every_engine
+                ).verdict()
         except CudnnBackendError as error:
             if error.code == "unknown-target":
                 raise
@@ -144,8 +151,11 @@ class _Judgement:
         skip: Collection[str],
         causes: bool,
         shapes: bool,
+        every_engine: bool,
     ) -> None:
         self.causes = causes
+        self.checks_every_engine = every_engine
+        self.every_engine = ""
         self.shapes = shapes
         self.graph = graph
         self.target = target
@@ -190,7 +200,7 @@ class _Judgement:
             return self._make(Outcome.NOT_SUPPORTED, "graph", control, (), (), cause)
         except CudnnStatusError as error:
             return self._judge_refused_graph(control, error)
-        return self._ask(control, operation_graph)
+        return self._query(control, operation_graph)
 
     def _why_not_made(self, error: CudnnBackendError) -> Cause:
         """Return why this package makes no operation graph; of a library that is too old, all that it lacks."""
@@ -294,7 +304,7 @@ class _Judgement:
         outcome = Outcome.NOT_SUPPORTED if judged else Outcome.NOT_JUDGED
         return self._make(outcome, "operation graph", control, (), reasons, cause)
 
-    def _ask(self, control: Control, operation_graph: OperationGraph) -> Verdict:
+    def _query(self, control: Control, operation_graph: OperationGraph) -> Verdict:
         candidates: list[Candidate] = []
         survivors: list[tuple[int, EngineConfig]] = []
         loose: list[Reason] = []
@@ -314,6 +324,10 @@ class _Judgement:
             refused, unnamed = _split_refused(answer, mode)
             candidates += refused
             loose += unnamed
+        self._add_selected(operation_graph, candidates, survivors)
+        if self.checks_every_engine:
+            found, self.every_engine = check_every_engine(operation_graph, self.step)
+            _add_configs(found, candidates, survivors)
         if not survivors:
             from .causes.find import DEVICE_NEEDED, UNJUDGED
 
@@ -326,6 +340,17 @@ class _Judgement:
         if self.build:
             return self._build(control, candidates, survivors, tuple(loose))
         return self._make(Outcome.SUPPORTED, "heuristics", control, candidates, tuple(loose), None)
+
+    @staticmethod
+    def _add_selected(
+        question: OperationGraph, candidates: list[Candidate], survivors: list[tuple[int, EngineConfig]]
+    ) -> None:
+        """Add the engine config that a library selects for the graph without querying the heuristics."""
+        try:
+            config = question.selected()
+        except CudnnStatusError:
+            return  # cuDNN's reasons are those of the heuristics
+        _add_configs([] if config is None else [config], candidates, survivors)
 
     def _build(
         self,
@@ -473,7 +498,18 @@ class _Judgement:
             hazards=tuple(map(str, find_known_issues(self.graph, target.sm, lib.version))),
             only_fallback=self._why_only_fallback(candidates) if outcome is Outcome.SUPPORTED else None,
             shapes=_say_shapes(self.graph, target) if outcome is Outcome.SUPPORTED and self.shapes else "",
+            every_engine=self.every_engine,
         )
+
+
+def _add_configs(
+    found: Iterable[EngineConfig], candidates: list[Candidate], survivors: list[tuple[int, EngineConfig]]
+) -> None:
+    """Add engine configs that support the graph to those known, each once."""
+    for config in found:
+        if all(config.choice != other.choice for _, other in survivors):
+            survivors.append((len(candidates), config))
+            candidates.append(Candidate.from_config(config))
 
 
 def _say_shapes(graph: Graph, target: Target) -> str:

@@ -787,14 +787,20 @@ class _Search:
             for mode in self.modes:
                 answer = question.heuristics(mode)
                 if answer.configs:
-                    if self.building:
-                        return self._build(graph, target, what)
-                    return _Answer(what == _ITSELF or not known_to_fail(graph, target))
+                    return self._support(graph, target, what)
                 reason = furthest_reason(read_refusals(answer.answer.text))
                 words += [str(reason)] if reason else []
+            if any(True for _ in question.configs(())):
+                return self._support(graph, target, what)
         except CudnnBackendError as error:
             return _Answer(words=str(error))
         return _Answer(words=max(words, key=len, default=""))
+
+    def _support(self, graph: Graph, target: Target, what: str) -> _Answer:
+        """Return the answer for a graph that passes its support check."""
+        if self.building:
+            return self._build(graph, target, what)
+        return _Answer(what == _ITSELF or not known_to_fail(graph, target))
 
     def _build(self, graph: Graph, target: Target, what: str) -> _Answer:
         """Return whether a plan can be built, and keep the verdict; in a forked process where that can use the target.

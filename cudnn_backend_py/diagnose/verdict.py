@@ -8,7 +8,8 @@ from enum import StrEnum
 from typing import Any, Literal
 
 from ..errors import UsageError
-from ..plans.candidate import Candidate
+from ..generated.enums import HeurMode
+from ..plans.candidate import EVERY_ENGINE, Candidate
 from ..plans.refusals import Reason
 from ..printable import brief, shown, without_addresses
 from ..system.notebook import ShownAsHtml
@@ -127,7 +128,8 @@ class Verdict(ShownAsHtml):
 
     ``stage`` is how far it came, one of ``STAGES``; ``stages`` says what each of them said. ``only_fallback`` is set
     where FALLBACK alone supports the graph, and says why the other modes refuse it: who asks those alone is refused.
-    ``shapes`` says of supported attention whether one plan can serve every batch and length.
+    ``shapes`` says of supported attention whether one plan can serve every batch and length. ``every_engine`` says how
+    many configs of how many engines were checked, where that was requested.
     """
 
     outcome: Outcome
@@ -152,10 +154,20 @@ class Verdict(ShownAsHtml):
     hazards: tuple[str, ...] = ()
     only_fallback: Cause | None = None
     shapes: str = ""
+    every_engine: str = ""
+
+    @property
+    def first(self) -> Candidate | None:
+        """The engine config of the plan that was built, else the first that supports the graph; None where none does."""
+        taken = [item for item in self.candidates if item.state in ("supported", "built")]
+        return next((item for item in taken if item.state == "built"), taken[0] if taken else None)
 
     @property
     def note(self) -> str:
-        """What a first line says after the outcome: that only FALLBACK supports the graph, and why others do not."""
+        """What a first line says after the outcome: who gives the only configs, and why the usual modes have none."""
+        if self.supported and self.first is not None and self.first.mode not in HeurMode.__members__:
+            owner = self.first.mode
+            return f" by a config {self.first.origin}" if owner == EVERY_ENGINE else f" by {owner}'s config"
         if self.only_fallback is None:
             return ""
         others = ", ".join(mode for mode in self.modes if mode != "FALLBACK")

@@ -40,7 +40,8 @@ def summary_text(verdict: Verdict) -> str:
 
 def _rows(verdict: Verdict) -> Iterator[str]:
     where = f"{verdict.target_title} (sm_{verdict.sm})" if verdict.sm else verdict.target_title
-    only = " by FALLBACK only" if verdict.only_fallback is not None else ""
+    by_others = "" if verdict.only_fallback is not None else verdict.note
+    only = " by FALLBACK only" if verdict.only_fallback is not None else by_others
     outcome = f"{verdict.outcome.value.upper()}{only}"
     yield _cut(f"{outcome}: graph {verdict.graph!r} on {where}, cuDNN {verdict.cudnn}", COLUMNS)
     cause, known = verdict.cause, verdict.hazards
@@ -115,11 +116,13 @@ def _name_tensors(kinds: dict[str, str]) -> str:
 
 def _configs_line(verdict: Verdict) -> str | None:
     """Return how many engine configs were supported and which is the first; None where cuDNN listed none."""
+    if verdict.every_engine and not verdict.supported:
+        return verdict.every_engine
     if not verdict.candidates:
         return "cuDNN listed no engine config (-v: its reasons)" if verdict.reasons else None
-    good = [one for one in verdict.candidates if one.state in ("supported", "built")]
+    good = sum(one.state in ("supported", "built") for one in verdict.candidates)
     total = len(verdict.candidates)
-    if not good:
+    if verdict.first is None:
         return f"{total} of {total} engine configs refused (-v: cuDNN's reasons)"
-    first = f"{len(good)} of {total} supported, first {good[0].tag or 'an engine without a name'}"
-    return first + ("; -v: why others are refused" if len(good) < total else "")
+    first = f"{good} of {total} supported, first {verdict.first.tag or 'an engine without a name'}"
+    return first + ("; -v: why others are refused" if good < total else "")

@@ -137,7 +137,7 @@ def _no_need(verdict: Verdict) -> str:
     """Return the line for a graph that needs no change, and who may need one anyway."""
     how = "a plan of it was built" if verdict.stage in ("plan", "execute") else "it passes its support check"
     if verdict.only_fallback is None:
-        return f"nothing needs to be changed: {how}"
+        return f"nothing needs to be changed: {how}{verdict.note}"
     others = [mode for mode in verdict.modes if mode != "FALLBACK"]
     return f"nothing needs to be changed: {how}; for a program without FALLBACK: --mode {' --mode '.join(others)}"
 

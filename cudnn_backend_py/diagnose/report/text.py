@@ -75,6 +75,10 @@ def render(verdict: Verdict) -> Group:
     parts.append(_label("heuristics", f"{', '.join(verdict.modes)}; last stage reached: {verdict.stage}"))
     if told := [str(stage) for stage in verdict.stages if stage.detail]:
         parts.append(_label("stages", "; ".join(told)))
+    if verdict.first is not None:
+        parts.append(_label("config", f"{verdict.first.tag}, a config {verdict.first.origin}"))
+    if verdict.every_engine:
+        parts.append(_label("engines", verdict.every_engine))
     if verdict.shapes:
         parts.append(_label("shapes", verdict.shapes))
     parts += [_label("known issue", hazard) for hazard in verdict.hazards]

@@ -11,12 +11,12 @@ from ...system.version import VersionTuple as Version
 from ..ir import Graph
 from .backward import composite_backward
 from .builder import SINGLE_OPS_SINCE
-from .deterministic import deterministic_config
 from .forward import composite_forward
 from .known_issue import Form, KnownIssue, Use
 from .known_issues import HAZARDS, check_measured_issues, find_measured_issues
 from .modifiers import SoftCap
 from .problem import Attention, Implementation, ScoreModifier, make_problem
+from .selections import deterministic_config
 from .unified import prefers_unified, unified_backward, unified_forward
 
 if TYPE_CHECKING:
