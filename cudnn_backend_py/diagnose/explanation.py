@@ -337,9 +337,15 @@ class _Judgement:
                 return self._make(Outcome.NOT_JUDGED, "environment", control, candidates, tuple(loose), cause)
             cause = blame_architecture(cause, self.target, control_supported=self.knows_architecture)
             return self._make(Outcome.NOT_SUPPORTED, "heuristics", control, candidates, tuple(loose), cause)
-        if self.build:
+        if self.build or self._may_not_build():
             return self._build(control, candidates, survivors, tuple(loose))
         return self._make(Outcome.SUPPORTED, "heuristics", control, candidates, tuple(loose), None)
+
+    def _may_not_build(self) -> bool:
+        """Return whether it is known that plans may fail to be built: then they are, so that the answer is measured."""
+        from .causes.case import known_to_fail
+
+        return known_to_fail(self.graph, self.target) or any(one.code.startswith("nvrtc-") for one in self.faults)
 
     @staticmethod
     def _add_selected(

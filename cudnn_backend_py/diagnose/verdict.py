@@ -157,10 +157,20 @@ class Verdict(ShownAsHtml):
     every_engine: str = ""
 
     @property
+    def built(self) -> bool:
+        """Whether a plan was built."""
+        return any(item.state == "built" for item in self.candidates)
+
+    @property
     def first(self) -> Candidate | None:
-        """The engine config of the plan that was built, else the first that supports the graph; None where none does."""
+        """The engine config of the plan that was built, else the first that supports the graph; None if none does."""
         taken = [item for item in self.candidates if item.state in ("supported", "built")]
         return next((item for item in taken if item.state == "built"), taken[0] if taken else None)
+
+    @property
+    def depth(self) -> str:
+        """A text after outcome and note: that only the support check passed, and no plan was built."""
+        return ", not built" if self.supported and not self.built else ""
 
     @property
     def note(self) -> str:

@@ -42,7 +42,7 @@ def _rows(verdict: Verdict) -> Iterator[str]:
     where = f"{verdict.target_title} (sm_{verdict.sm})" if verdict.sm else verdict.target_title
     by_others = "" if verdict.only_fallback is not None else verdict.note
     only = " by FALLBACK only" if verdict.only_fallback is not None else by_others
-    outcome = f"{verdict.outcome.value.upper()}{only}"
+    outcome = f"{verdict.outcome.value.upper()}{only}{verdict.depth}"
     yield _cut(f"{outcome}: graph {verdict.graph!r} on {where}, cuDNN {verdict.cudnn}", COLUMNS)
     cause, known = verdict.cause, verdict.hazards
     if cause is not None:
@@ -122,7 +122,11 @@ def _configs_line(verdict: Verdict) -> str | None:
         return "cuDNN listed no engine config (-v: its reasons)" if verdict.reasons else None
     good = sum(one.state in ("supported", "built") for one in verdict.candidates)
     total = len(verdict.candidates)
+    if failed := sum(one.state == "build failed" for one in verdict.candidates):
+        more = "" if verdict.first is None else f", then {verdict.first.tag} was built"
+        return f"{failed} of {total} pass the support check, and no plan of them can be built{more}"
     if verdict.first is None:
         return f"{total} of {total} engine configs refused (-v: cuDNN's reasons)"
-    first = f"{good} of {total} supported, first {verdict.first.tag or 'an engine without a name'}"
+    passed = "supported" if verdict.built else "pass the support check"
+    first = f"{good} of {total} {passed}, first {verdict.first.tag or 'an engine without a name'}"
     return first + ("; -v: why others are refused" if good < total else "")

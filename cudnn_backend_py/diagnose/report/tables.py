@@ -108,7 +108,9 @@ def render_remedies(verdict: Verdict, graph: Graph, remedies: Remedies, *, again
         The command that continues a search which was not finished.
     """
     where = f"graph {verdict.graph!r} on {verdict.target_title}, cuDNN {verdict.cudnn}"
-    parts: list[RenderableType] = [line(f"{verdict.outcome.value.upper()}{verdict.note}: {where}", "bold")]
+    parts: list[RenderableType] = [
+        line(f"{verdict.outcome.value.upper()}{verdict.note}{verdict.depth}: {where}", "bold")
+    ]
     if verdict.cause is not None:
         parts.append(line(f"cause: {verdict.cause.headline}"))
         if verdict.cause.code == ENGINES_ABSENT:

@@ -59,7 +59,7 @@ def render(verdict: Verdict) -> Group:
     parts: list[RenderableType] = [
         Text.assemble(
             (verdict.outcome.value.upper(), OUTCOME_STYLE[verdict.outcome]),
-            line(f"{verdict.note}: graph {verdict.graph!r} on {where}, cuDNN {verdict.cudnn}"),
+            line(f"{verdict.note}{verdict.depth}: graph {verdict.graph!r} on {where}, cuDNN {verdict.cudnn}"),
         )
     ]
     if verdict.cause is not None:
