@@ -291,7 +291,9 @@ class _Judgement:
         reasons = read_error(error)
         judged = error.refuses
         names = [mode.name for mode in self.modes]
-        found = find_graph_cause(reasons, self.graph, self.target, names, **self._asking()) if judged else None
+        # Every wheel has the whole graph library; what else it lacks makes no variation supported.
+        how: dict[str, Any] = {"measure": self.causes, "build": self.build, "step": self.step}
+        found = find_graph_cause(reasons, self.graph, self.target, names, **how) if judged else None
         which = run_guarded("the look for the operation", "", name_refused, self.graph, error.headline)
         cause = found or Cause(
             "operation-graph-refused",

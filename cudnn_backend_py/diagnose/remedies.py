@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..errors import CudnnBackendError, EnvironmentNotReady
 from ..graph import Graph, graph_from_json, graph_to_json
 from ..graph.ir import check_graph
+from ..known_issues import find_objections
 from ..plans.engine import OperationGraph, heur_mode
 from ..plans.refusals import furthest_reason, read_refusals
 from ..printable import brief
@@ -26,7 +27,7 @@ from ..rewrite.changes import Change, Effect, changes
 from ..rewrite.solution import EFFECTS, Solution, find_solution
 from ..system.child import TIMED_OUT, Child, Say, serve
 from ..system.notebook import ShownAsHtml
-from ..system.version import leading_numbers, version_numbers
+from ..system.version import VersionTuple, leading_numbers, version_numbers
 from ..target import Profile, Target, open_target
 from ..target.environment import EnvironmentProblem, check_environment
 from ..versions.setup import Setup, read_setup
@@ -360,7 +361,9 @@ def _judge_versions(
         if answers.found or not may_query(number):
             return answers._replace(unasked=list(names[number:]))
         verdict = judge.run_query(asked.question(graph, asked.target, name))
-        if verdict.supported:
+        if verdict.supported and find_objections(graph, verdict.sm, _numbers(name), _numbers(used)):
+            answers.refusing.append(name)
+        elif verdict.supported:
             title = f"cuDNN {name} instead of {used}"
             remedy = Remedy(title, "exact", (title,), graph, asked.target, name, verified=True, verdict=verdict)
             answers.found.append(replace(remedy, graphs=(graph,), kinds=("version",)))
@@ -369,6 +372,11 @@ def _judge_versions(
         elif _timed_out(verdict):
             answers.late.append(f"cuDNN {name} did not answer in time")
     return answers
+
+
+def _numbers(name: str) -> VersionTuple:
+    major, minor, patch = (*leading_numbers(name), 0, 0, 0)[:3]
+    return major, minor, patch
 
 
 def _used_version(graph: Graph, asked: _Request, judge: Judge) -> str:

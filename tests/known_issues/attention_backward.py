@@ -71,61 +71,66 @@ ATTENTION_BACKWARD: dict[str, Examples] = {
     "bounded-total-ampere-kernels": Examples(
         reproductions={"": Reproduction(True, {"ragged": True, "max_total_seq_q": 256, "max_total_seq_kv": 256})},
         unlike=Reproduction(True, {"ragged": True}),
-        cure=Reproduction(True, {"ragged": True}),
+        remedy=Reproduction(True, {"ragged": True}),
     ),
     "backward-in-cuda-graphs": Examples(
         reproductions={"": Reproduction(True, {"seq_kv": 200})},
         unlike=Reproduction(True, {"seq_kv": 200, "padding": True}),
-        cure=Reproduction(True, {"seq_kv": 200, "padding": True}),
+        remedy=Reproduction(True, {"seq_kv": 200, "padding": True}),
     ),
     "backward-key-tail": Examples(
         reproductions={"": Reproduction(True, {"seq_kv": 192})},
         unlike=Reproduction(True, {"seq_kv": 192, "causal": True}),
-        cure=Reproduction(True, {"seq_kv": 192, "padding": True}),
+        remedy=Reproduction(True, {"seq_kv": 192, "padding": True}),
     ),
     "backward-one-query": Examples(
         reproductions={"": Reproduction(True, {"seq_q": 1, "seq_kv": 128})},
         unlike=Reproduction(True, {"seq_q": 1, "seq_kv": 128, "padding": True}),
-        cure=Reproduction(True, {"seq_q": 1, "seq_kv": 128, "padding": True}),
+        remedy=Reproduction(True, {"seq_q": 1, "seq_kv": 128, "padding": True}),
     ),
     "ragged-backward-gaps": Examples(
         reproductions={"": Reproduction(True, {"ragged": True})},
         unlike=Reproduction(False, {"ragged": True}),
     ),
+    "ragged-backward-ragged-stats": Examples(
+        reproductions={"": Reproduction(True, {"ragged": True, "ragged_stats": True})},
+        unlike=Reproduction(True, {"ragged": True}),
+        remedy=Reproduction(True, {"ragged": True}),
+    ),
     "backward-stats-layout": Examples(
         reproductions={"": Reproduction(True, {"layout": {"stats": (256, 1, 2, 1)}})},
         unlike=Reproduction(True, {"layout": {"q": "bhsd"}}),
-        cure=Reproduction(True, {}),
+        remedy=Reproduction(True, {}),
     ),
     "backward-head-dims-of-9-11": Examples(
         reproductions={"": Reproduction(True, {"head_dim": 160, "head_dim_v": 96})},
         unlike=Reproduction(True, {"head_dim": 160, "head_dim_v": 64}),
-        cure=Reproduction(True, {"head_dim": 192, "head_dim_v": 128}),
+        remedy=Reproduction(True, {"head_dim": 192, "head_dim_v": 128}),
     ),
     "backward-large-head-dims": Examples(
         reproductions={"": Reproduction(True, {"head_dim": 256, "head_dim_v": 192})},
         unlike=Reproduction(True, {"head_dim": 192, "head_dim_v": 128}),
-        cure=Reproduction(True, {"head_dim": 256, "head_dim_v": 256}),
+        remedy=Reproduction(True, {"head_dim": 256, "head_dim_v": 256}),
     ),
     "backward-stats-layout-with-dbias": Examples(
         reproductions={"": Reproduction(True, _DBIAS | {"layout": {"stats": (256, 1, 2, 1)}})},
         unlike=Reproduction(True, {"layout": {"stats": (256, 1, 2, 1)}}),
-        cure=Reproduction(True, _DBIAS),
+        remedy=Reproduction(True, _DBIAS),
     ),
     "backward-one-key": Examples(
         reproductions={"": Reproduction(True, {"seq_kv": 1})},
         unlike=Reproduction(True, {"seq_kv": 64}),
-        cure=Reproduction(True, {"seq_kv": 64, "padding": True}),
+        remedy=Reproduction(True, {"seq_kv": 64, "padding": True}),
     ),
     "backward-head-dim-256": Examples(
         reproductions={"": Reproduction(True, {"head_dim": 256})},
         unlike=Reproduction(True, {"head_dim": 256, "deterministic": True}),
-        cure=Reproduction(True, {"head_dim": 128}),
+        remedy=Reproduction(True, {"head_dim": 128}),
     ),
     "bounded-total-apart": Examples(
         reproductions={"": _bounded},
         unlike=lambda: _bounded(apart=False),
-        cure=lambda: _bounded(bounds=False),
+        remedy=lambda: _bounded(bounds=False),
     ),
     "dbias-above-2-31": Examples(
         reproductions={
@@ -136,19 +141,19 @@ ATTENTION_BACKWARD: dict[str, Examples] = {
         unlike=Reproduction(
             True, {"heads": 8, "seq_q": 8192, "head_dim": 128, "bias": (2, 1, 8192, 8192), "dbias": True}
         ),
-        cure=Reproduction(
+        remedy=Reproduction(
             True, {"heads": 8, "seq_q": 8192, "head_dim": 128, "bias": (2, 1, 8192, 8192), "dbias": True}
         ),
     ),
     "padding-before-stats": Examples(
         reproductions={"": _masked_before_stats},
         unlike=lambda: composite_backward(Attention(**BASE | {"padding": True}), (9, 8, 0)),
-        cure=lambda: composite_backward(Attention(**BASE | {"padding": True}), (9, 8, 0)),
+        remedy=lambda: composite_backward(Attention(**BASE | {"padding": True}), (9, 8, 0)),
     ),
     "backward-row-sums": Examples(
         reproductions={"": lambda: _factored(None), "half": lambda: _factored(0.5)},
         unlike=lambda: _factored(1.0),
-        cure=lambda: _factored(1.0),
+        remedy=lambda: _factored(1.0),
     ),
     "dbias-of-shared-rows": Examples(
         reproductions={
@@ -156,6 +161,6 @@ ATTENTION_BACKWARD: dict[str, Examples] = {
             "keys": Reproduction(True, {"bias": (1, 2, 128, 1), "dbias": True}),
         },
         unlike=Reproduction(True, {"bias": (1, 1, 128, 128), "dbias": True}),
-        cure=Reproduction(True, {"bias": (1, 2, 128, 128), "dbias": True}),
+        remedy=Reproduction(True, {"bias": (1, 2, 128, 128), "dbias": True}),
     ),
 }

@@ -56,12 +56,12 @@ ATTENTION_FORWARD: dict[str, Examples] = {
     "window-of-9-14": Examples(
         reproductions={"": Reproduction(False, {"seq_kv": 2048, "left_bound": 64})},
         unlike=Reproduction(False, {"seq_kv": 2048, "left_bound": 64, "causal": True}),
-        cure=Reproduction(False, {"seq_kv": 2048, "left_bound": 64, "causal": True}),
+        remedy=Reproduction(False, {"seq_kv": 2048, "left_bound": 64, "causal": True}),
     ),
     "long-keys-in-cuda-graphs": Examples(
         reproductions={"": Reproduction(False, {"seq_kv": 2048}), "backward": Reproduction(True, {"seq_kv": 2048})},
         unlike=Reproduction(False, {"seq_kv": 2048, "causal": True}),
-        cure=Reproduction(False, {"seq_kv": 2048, "causal": True}),
+        remedy=Reproduction(False, {"seq_kv": 2048, "causal": True}),
     ),
     "dropout-heuristics": Examples(
         reproductions={"": Reproduction(False, {"dropout": 0.25})},
@@ -78,17 +78,26 @@ ATTENTION_FORWARD: dict[str, Examples] = {
             )
         },
         unlike=Reproduction(False, {"seq_q": 1, "seq_kv": 300, "kv_heads": 1, "stats": True, "ragged": True}),
-        cure=Reproduction(False, {"seq_q": 1, "seq_kv": 300, "kv_heads": 1, "stats": True, "ragged": True}),
+        remedy=Reproduction(False, {"seq_q": 1, "seq_kv": 300, "kv_heads": 1, "stats": True, "ragged": True}),
     ),
     "decoding-causal-groups": Examples(
         reproductions={"": Reproduction(False, {"seq_q": 1, "seq_kv": 512, "kv_heads": 1, "causal": True})},
         unlike=Reproduction(False, {"seq_q": 1, "seq_kv": 512, "kv_heads": 1}),
-        cure=Reproduction(False, {"seq_q": 1, "seq_kv": 512, "kv_heads": 1}),
+        remedy=Reproduction(False, {"seq_q": 1, "seq_kv": 512, "kv_heads": 1}),
     ),
     "sink-of-ragged-sequences": Examples(
         reproductions={"": Reproduction(True, _SINK | {"ragged": True, "ragged_stats": True, "head_dim": 96})},
         unlike=Reproduction(True, _SINK | {"ragged": True, "ragged_stats": True, "head_dim": 128}),
-        cure=Reproduction(True, _SINK | {"head_dim": 96, "padding": True}),
+        remedy=Reproduction(True, _SINK | {"head_dim": 96, "padding": True}),
+    ),
+    "ragged-length-0": Examples(
+        reproductions={"": Reproduction(False, {"ragged": True}), "backward": Reproduction(True, {"ragged": True})},
+        unlike=Reproduction(False, {"padding": True}),
+    ),
+    "batch-of-65536": Examples(
+        reproductions={"": Reproduction(False, {"batch": 65536}), "heads": Reproduction(False, {"heads": 65536})},
+        unlike=Reproduction(False, {"batch": 65535}),
+        remedy=Reproduction(False, {"batch": 65535}),
     ),
     "ragged-attention-of-9-1": Examples(
         reproductions={"": Reproduction(False, {"ragged": True})},
@@ -101,12 +110,12 @@ ATTENTION_FORWARD: dict[str, Examples] = {
     "paged-tail-not-finite": Examples(
         reproductions={"": Reproduction(False, {"padding": True, "page_size": 16})},
         unlike=Reproduction(False, {"padding": True}),
-        cure=Reproduction(False, {}),
+        remedy=Reproduction(False, {}),
     ),
     "paged-attention-on-ada": Examples(
         reproductions={"": Reproduction(False, {"padding": True, "page_size": 16})},
         unlike=Reproduction(False, {"padding": True}),
-        cure=Reproduction(False, {"padding": True}),
+        remedy=Reproduction(False, {"padding": True}),
     ),
     "long-keys-hang": Examples(
         reproductions={
@@ -119,22 +128,22 @@ ATTENTION_FORWARD: dict[str, Examples] = {
     "forward-stats-layout": Examples(
         reproductions={"": Reproduction(False, {"stats": True, "layout": {"stats": (256, 1, 2, 1)}})},
         unlike=Reproduction(False, {"stats": True}),
-        cure=Reproduction(False, {"stats": True}),
+        remedy=Reproduction(False, {"stats": True}),
     ),
     "stats-not-float": Examples(
         reproductions={"": lambda: _changed(forward(stats=True), "stats", data_type=DataType.HALF)},
         unlike=lambda: forward(stats=True),
-        cure=lambda: forward(stats=True),
+        remedy=lambda: forward(stats=True),
     ),
     "float32-in-one-operation": Examples(
         reproductions={"": Reproduction(False, {"data_type": DataType.FLOAT}, "unified", (9, 24, 0))},
         unlike=Reproduction(False, {}, "unified", (9, 24, 0)),
-        cure=Reproduction(False, {}, "unified", (9, 24, 0)),
+        remedy=Reproduction(False, {}, "unified", (9, 24, 0)),
     ),
     "block-mask-first-block": Examples(
         reproductions={"": Reproduction(False, {"block_mask": True}, "unified", (9, 14, 0))},
         unlike=Reproduction(False, {}, "unified", (9, 14, 0)),
-        cure=Reproduction(False, {"bias": (1, 1, 128, 128)}),
+        remedy=Reproduction(False, {"bias": (1, 1, 128, 128)}),
     ),
     "eight-bit-bias": Examples(
         reproductions={
@@ -142,31 +151,31 @@ ATTENTION_FORWARD: dict[str, Examples] = {
             "float": lambda: _changed(forward(bias=(1, 2, 128, 128)), "bias", data_type=DataType.FP8_E4M3),
         },
         unlike=lambda: forward(bias=(1, 2, 128, 128)),
-        cure=lambda: forward(bias=(1, 2, 128, 128)),
+        remedy=lambda: forward(bias=(1, 2, 128, 128)),
     ),
     "ragged-decoding-build": Examples(
         reproductions={"": Reproduction(False, _RAGGED_DECODING, "unified", (9, 26, 0))},
         unlike=Reproduction(False, _RAGGED_DECODING | {"seq_q": 2}, "unified", (9, 26, 0)),
-        cure=Reproduction(False, _RAGGED_DECODING | {"seq_q": 2}, "unified", (9, 26, 0)),
+        remedy=Reproduction(False, _RAGGED_DECODING | {"seq_q": 2}, "unified", (9, 26, 0)),
     ),
     "ragged-offsets-of-32-bits": Examples(
         reproductions={"": Reproduction(False, {"batch": 64, "heads": 16, "seq_q": 32768, "ragged": True})},
         unlike=Reproduction(
             False, {"batch": 64, "heads": 16, "seq_q": 32768, "ragged": True, "offset_type": DataType.INT64}
         ),
-        cure=Reproduction(
+        remedy=Reproduction(
             False, {"batch": 64, "heads": 16, "seq_q": 32768, "ragged": True, "offset_type": DataType.INT64}
         ),
     ),
     "infinite-masks": Examples(
         reproductions={"": lambda: forward(causal=True)},
         unlike=lambda: composite_forward(Attention(**BASE | {"causal": True}), (9, 8, 0)),
-        cure=lambda: composite_forward(Attention(**BASE | {"causal": True}), (9, 8, 0)),
+        remedy=lambda: composite_forward(Attention(**BASE | {"causal": True}), (9, 8, 0)),
     ),
     "overlapping-sequences": Examples(
         reproductions={"": Reproduction(False, {"layout": _OVERLAPPING})},
         unlike=Reproduction(False, {"layout": "bshd"}),
-        cure=Reproduction(False, {"layout": "bshd"}),
+        remedy=Reproduction(False, {"layout": "bshd"}),
     ),
     "boolean-bias": Examples(
         reproductions={
@@ -174,14 +183,14 @@ ATTENTION_FORWARD: dict[str, Examples] = {
             "backward": lambda: _changed(backward(bias=(1, 2, 128, 128)), "bias", data_type=DataType.BOOLEAN),
         },
         unlike=lambda: forward(bias=(1, 2, 128, 128)),
-        cure=lambda: forward(bias=(1, 2, 128, 128)),
+        remedy=lambda: forward(bias=(1, 2, 128, 128)),
     ),
     "bias-inner-stride": Examples(
         reproductions={
             "": lambda: _changed(forward(bias=(1, 2, 128, 128)), "bias", strides=(2 * 128 * 256, 128 * 256, 256, 2))
         },
         unlike=lambda: forward(bias=(1, 2, 128, 128)),
-        cure=lambda: forward(bias=(1, 2, 128, 128)),
+        remedy=lambda: forward(bias=(1, 2, 128, 128)),
     ),
     "kernel-cache-of-attention": Examples(
         reproductions={"": Reproduction(False, {})},
@@ -194,7 +203,7 @@ ATTENTION_FORWARD: dict[str, Examples] = {
     "scale-not-above-0": Examples(
         reproductions={"": lambda: _scaled_by(-0.125), "zero": lambda: _scaled_by(0.0)},
         unlike=lambda: _scaled_by(0.125),
-        cure=lambda: _scaled_by(0.125),
+        remedy=lambda: _scaled_by(0.125),
     ),
     "dropout-distribution": Examples(
         reproductions={
@@ -202,6 +211,6 @@ ATTENTION_FORWARD: dict[str, Examples] = {
             "normal": lambda: _drawn(RngDistribution.NORMAL, normal_dist_mean=5.0, normal_dist_standard_deviation=0.1),
         },
         unlike=lambda: _drawn(RngDistribution.BERNOULLI, bernoulli_dist_probability=0.75),
-        cure=lambda: _drawn(RngDistribution.BERNOULLI, bernoulli_dist_probability=0.75),
+        remedy=lambda: _drawn(RngDistribution.BERNOULLI, bernoulli_dist_probability=0.75),
     ),
 }

@@ -36,11 +36,11 @@ ATTENTION_REFUSED: dict[str, Examples] = {
             "backward": Reproduction(True, {"layout": {"dv": (2 * 128 * 128, 128 * 128, 128, 2)}}),
             "dq": Reproduction(True, {"layout": {"dq": (2 * 128 * 128, 128 * 128, 128, 2)}}),
         },
-        cure=Reproduction(False, {}),
+        remedy=Reproduction(False, {}),
     ),
     "backward-of-one-row": Examples(
         reproductions={"": Reproduction(True, {"batch": 1, "heads": 1, "seq_q": 1, "seq_kv": 128})},
-        cure=Reproduction(True, {"batch": 2, "heads": 1, "seq_q": 1, "seq_kv": 128, "padding": True}),
+        remedy=Reproduction(True, {"batch": 2, "heads": 1, "seq_q": 1, "seq_kv": 128, "padding": True}),
     ),
     "unaligned-strides": Examples(
         reproductions={
@@ -48,97 +48,97 @@ ATTENTION_REFUSED: dict[str, Examples] = {
             "backward": Reproduction(True, {"layout": {"v": (2 * 128 * 64 + 4, 128 * 64, 64, 1)}}),
             "address": Reproduction(True, {"layout": {"q": (2 * 128 * 64 + 4, 128 * 64, 64, 1)}}),
         },
-        cure=Reproduction(False, {"layout": {"q": (2 * 128 * 72, 128 * 72, 72, 1)}}),
+        remedy=Reproduction(False, {"layout": {"q": (2 * 128 * 72, 128 * 72, 72, 1)}}),
     ),
     "paged-decoding-sink": Examples(
         reproductions={
             "": Reproduction(False, _DECODING | {"seq_kv": 333}),
             "longer": Reproduction(False, _DECODING | {"seq_kv": 1024}),
         },
-        cure=Reproduction(False, _DECODING | {"seq_kv": 333, "page_size": None}),
+        remedy=Reproduction(False, _DECODING | {"seq_kv": 333, "page_size": None}),
     ),
     "decoding-dropout": Examples(
         reproductions={"": Reproduction(False, {"seq_q": 1, "seq_kv": 333, "dropout": 0.5})},
-        cure=Reproduction(False, {"seq_q": 1, "seq_kv": 333}),
+        remedy=Reproduction(False, {"seq_q": 1, "seq_kv": 333}),
     ),
     "alibi-rows": Examples(
         reproductions={"": Reproduction(True, {"heads": 8, "alibi": True, "seq_q": 72, "seq_kv": 384})},
-        cure=Reproduction(True, {"heads": 8, "alibi": True, "seq_q": 72, "seq_kv": 384, "padding": True}),
+        remedy=Reproduction(True, {"heads": 8, "alibi": True, "seq_q": 72, "seq_kv": 384, "padding": True}),
     ),
     "alibi-columns": Examples(
         reproductions={"": Reproduction(True, {"heads": 8, "alibi": True, "seq_q": 384, "seq_kv": 64})},
-        cure=Reproduction(True, {"heads": 8, "alibi": True, "seq_q": 384, "seq_kv": 64, "padding": True}),
+        remedy=Reproduction(True, {"heads": 8, "alibi": True, "seq_q": 384, "seq_kv": 64, "padding": True}),
     ),
     "row-statistics-alone": Examples(
         reproductions={
             "": Reproduction(False, {"max": True}),
             "beside-stats": Reproduction(False, {"stats": True, "max": True, "sum_exp": True}),
         },
-        cure=Reproduction(False, {"max": True, "sum_exp": True}),
+        remedy=Reproduction(False, {"max": True, "sum_exp": True}),
     ),
     "fp8-row-maximum": Examples(
         reproductions={"": Reproduction(False, _FP8 | {"max": True, "sum_exp": True})},
-        cure=Reproduction(False, _FP8),
+        remedy=Reproduction(False, _FP8),
     ),
     "fp8-bias": Examples(
         reproductions={"": Reproduction(False, _FP8 | _BIAS), "backward": Reproduction(True, _FP8 | _BIAS)},
-        cure=Reproduction(False, _BIAS),
+        remedy=Reproduction(False, _BIAS),
     ),
     "fp8-alibi": Examples(
         reproductions={
             "": Reproduction(False, _FP8 | {"alibi": True, "stats": True}),
             "backward": Reproduction(True, _FP8 | {"alibi": True}),
         },
-        cure=Reproduction(False, {"alibi": True}),
+        remedy=Reproduction(False, {"alibi": True}),
     ),
     "fp8-dropout-mask": Examples(
         reproductions={"": Reproduction(False, _FP8 | {"dropout_mask": True})},
-        cure=Reproduction(False, {"dropout_mask": True}),
+        remedy=Reproduction(False, {"dropout_mask": True}),
     ),
     "fp8-dropout": Examples(
         reproductions={
             "": Reproduction(False, _FP8 | {"dropout": 0.5}),
             "backward": Reproduction(True, _FP8 | {"dropout": 0.5}),
         },
-        cure=Reproduction(False, {"dropout": 0.5}),
+        remedy=Reproduction(False, {"dropout": 0.5}),
     ),
     "fp8-backward-ragged": Examples(
         reproductions={"": Reproduction(True, _FP8 | {"ragged": True, "kv_heads": 1})},
-        cure=Reproduction(True, _FP8 | {"padding": True, "kv_heads": 1}),
+        remedy=Reproduction(True, _FP8 | {"padding": True, "kv_heads": 1}),
     ),
     "fp8-backward-heads": Examples(
         reproductions={"": Reproduction(True, _FP8 | {"kv_heads": 1, "v_heads": 2})},
-        cure=Reproduction(True, _FP8 | {"kv_heads": 1}),
+        remedy=Reproduction(True, _FP8 | {"kv_heads": 1}),
     ),
     "fp8-backward-tail": Examples(
         reproductions={"": Reproduction(True, _FP8 | {"seq_q": 100, "seq_kv": 128})},
-        cure=Reproduction(True, _FP8 | {"seq_q": 128, "seq_kv": 128}),
+        remedy=Reproduction(True, _FP8 | {"seq_q": 128, "seq_kv": 128}),
     ),
     "fp8-sink-gradient": Examples(
         reproductions={"": Reproduction(True, _FP8 | _DSINK)},
-        cure=Reproduction(True, _DSINK),
+        remedy=Reproduction(True, _DSINK),
     ),
     "bounded-total-head-dim": Examples(
         reproductions={"": Reproduction(True, _BOUNDED | {"head_dim": 40})},
-        cure=Reproduction(True, {"ragged": True, "head_dim": 40}),
+        remedy=Reproduction(True, {"ragged": True, "head_dim": 40}),
     ),
     "dsink-dropout": Examples(
         reproductions={"": Reproduction(True, _DSINK | {"dropout": 0.5})},
     ),
     "dsink-ragged": Examples(
         reproductions={"": Reproduction(True, _DSINK | {"ragged": True})},
-        cure=Reproduction(True, _DSINK | {"padding": True}),
+        remedy=Reproduction(True, _DSINK | {"padding": True}),
     ),
     "dsink-ragged-stats": Examples(
         reproductions={"": Reproduction(True, _DSINK | _RAGGED | {"batch": 3, "seq_q": 384, "deterministic": True})},
-        cure=Reproduction(True, _DSINK | {"batch": 3, "seq_q": 384, "deterministic": True, "padding": True}),
+        remedy=Reproduction(True, _DSINK | {"batch": 3, "seq_q": 384, "deterministic": True, "padding": True}),
     ),
     "unified-backward-modifier": Examples(
         reproductions={"": Reproduction(True, _CAPPED, "unified", (9, 21, 0))},
-        cure=Reproduction(True, _CAPPED),
+        remedy=Reproduction(True, _CAPPED),
     ),
     "unified-modifier-padding": Examples(
         reproductions={"": Reproduction(False, _CAPPED | {"padding": True}, "unified", (9, 21, 0))},
-        cure=Reproduction(False, _CAPPED | {"padding": True}),
+        remedy=Reproduction(False, _CAPPED | {"padding": True}),
     ),
 }

@@ -184,7 +184,7 @@ CONVOLUTION: dict[str, Examples] = {
     "convolution-3d-half": Examples(
         reproductions={"bfloat16": lambda: _volume(DataType.BFLOAT16, 3), "half": lambda: _volume(DataType.HALF, 3)},
         unlike=lambda: _volume(DataType.HALF, 1),
-        cure=lambda: _volume(DataType.HALF, 3, last=True),
+        remedy=lambda: _volume(DataType.HALF, 3, last=True),
     ),
     "convolution-3d-tf32": Examples(
         reproductions={"": lambda: _volume(DataType.FLOAT, 3)},
@@ -209,7 +209,7 @@ CONVOLUTION: dict[str, Examples] = {
     "convolution-int8-relu": Examples(
         reproductions={"": lambda: _int8(relu=True)},
         unlike=lambda: _int8(relu=False),
-        cure=lambda: _int8(relu=False),
+        remedy=lambda: _int8(relu=False),
     ),
     "weight-gradient-prologue": Examples(
         reproductions={
@@ -217,22 +217,22 @@ CONVOLUTION: dict[str, Examples] = {
             "relu": lambda: _weight_gradient(PointwiseMode.RELU_FWD),
         },
         unlike=lambda: _weight_gradient(PointwiseMode.MUL, PointwiseMode.ADD),
-        cure=_weight_gradient,
+        remedy=_weight_gradient,
     ),
     "weight-gradient-normed": Examples(
         reproductions={"": lambda: _weight_gradient(*_SCALE_AND_BIAS, PointwiseMode.RELU_FWD)},
         unlike=lambda: _weight_gradient(PointwiseMode.RELU_FWD),
-        cure=_weight_gradient,
+        remedy=_weight_gradient,
     ),
     "fp8-not-held": Examples(
         reproductions={"": lambda: _scaled(DataType.FP8_E4M3)},
         unlike=lambda: _scaled(DataType.BFLOAT16),
-        cure=lambda: _scaled(DataType.BFLOAT16),
+        remedy=lambda: _scaled(DataType.BFLOAT16),
     ),
     "convolution-int8-into-int32": Examples(
         reproductions={"": lambda: _integers(DataType.INT32)},
         unlike=lambda: _integers(DataType.FLOAT),
-        cure=lambda: _integers(DataType.FLOAT),
+        remedy=lambda: _integers(DataType.FLOAT),
     ),
     "convolution-operand-part-of-rows": Examples(
         reproductions={
@@ -241,17 +241,17 @@ CONVOLUTION: dict[str, Examples] = {
             "data": lambda: _convolved("data", (2, 8, 7, 5), (16, 8, 3, 3), padding=1, operand=(2, 1, 1, 1)),
         },
         unlike=lambda: _weighted((1, 8, 3, 3)),
-        cure=lambda: _weighted((1, 8, 3, 3)),
+        remedy=lambda: _weighted((1, 8, 3, 3)),
     ),
     "strided-gradient-operand-of-rows": Examples(
         reproductions={"": lambda: _spread((1, 1, 14, 14))},
         unlike=lambda: _spread((1, 32, 14, 14)),
-        cure=lambda: _spread((1, 32, 14, 14)),
+        remedy=lambda: _spread((1, 32, 14, 14)),
     ),
     "gradient-padded-unevenly": Examples(
         reproductions={"": lambda: _gradient(post_padding=(2, 1))},
         unlike=_gradient,
-        cure=_gradient,
+        remedy=_gradient,
     ),
     "packed-images-unaligned": Examples(
         reproductions={
@@ -260,31 +260,31 @@ CONVOLUTION: dict[str, Examples] = {
             "many channels": lambda: _convolved("filter", (1, 64, 7, 5), (32, 64, 1, 1), strides="packed"),
         },
         unlike=lambda: _convolved("filter", (3, 8, 8, 8), (16, 8, 1, 1), strides="packed"),
-        cure=lambda: _convolved("filter", (3, 8, 10, 5), (16, 8, 1, 1)),
+        remedy=lambda: _convolved("filter", (3, 8, 10, 5), (16, 8, 1, 1)),
     ),
     "packed-images-engine-7": Examples(
         reproductions={"": lambda: _convolved("forward", (2, 16, 7, 5), (8, 16, 1, 1), strides="packed")},
         unlike=lambda: _convolved("forward", (2, 16, 7, 5), (8, 16, 1, 1)),
-        cure=lambda: _convolved("forward", (2, 16, 7, 5), (8, 16, 1, 1)),
+        remedy=lambda: _convolved("forward", (2, 16, 7, 5), (8, 16, 1, 1)),
     ),
     "packed-images-behind": Examples(
         reproductions={
             "": lambda: _convolved("forward", (1, 32, 11, 10), (32, 32, 3, 3), strides="packed", before=True, padding=1)
         },
         unlike=lambda: _convolved("forward", (1, 32, 11, 10), (32, 32, 3, 3), before=True, padding=1),
-        cure=lambda: _convolved("forward", (1, 32, 11, 10), (32, 32, 3, 3), before=True, padding=1),
+        remedy=lambda: _convolved("forward", (1, 32, 11, 10), (32, 32, 3, 3), before=True, padding=1),
     ),
     "convolution-minus-infinity": Examples(
         reproductions={"": lambda: _deep(DataType.HALF)},
         unlike=lambda: _convolved("data", (2, 16, 6, 10), (32, 16, 3, 3), padding=1),
-        cure=lambda: _deep(DataType.FLOAT),
+        remedy=lambda: _deep(DataType.FLOAT),
     ),
     "filter-gradient-between": Examples(
         reproductions={
             "": lambda: _convolved("filter", (1, 16, 6, 6), (8, 16, 3, 3), padding=1, before=True, operand=(1, 1, 1, 1))
         },
         unlike=lambda: _convolved("filter", (1, 16, 6, 6), (8, 16, 3, 3), padding=1, operand=(1, 1, 1, 1)),
-        cure=lambda: _convolved("filter", (1, 16, 6, 6), (8, 16, 3, 3), padding=1, operand=(1, 1, 1, 1)),
+        remedy=lambda: _convolved("filter", (1, 16, 6, 6), (8, 16, 3, 3), padding=1, operand=(1, 1, 1, 1)),
     ),
     "filter-gradient-transformed": Examples(
         reproductions={
@@ -293,16 +293,16 @@ CONVOLUTION: dict[str, Examples] = {
             )
         },
         unlike=lambda: _convolved("filter", (3, 8, 9, 7), (8, 8, 1, 1), kind=DataType.FLOAT, strides="packed"),
-        cure=lambda: _convolved("filter", (3, 8, 9, 7), (8, 8, 1, 1), kind=DataType.FLOAT),
+        remedy=lambda: _convolved("filter", (3, 8, 9, 7), (8, 8, 1, 1), kind=DataType.FLOAT),
     ),
     "filter-gradient-split": Examples(
         reproductions={"": lambda: _split(DataType.BFLOAT16)},
         unlike=lambda: _split(DataType.FLOAT),
-        cure=lambda: _split(DataType.FLOAT),
+        remedy=lambda: _split(DataType.FLOAT),
     ),
     "normed-convolution-reduced": Examples(
         reproductions={"": lambda: _normed_convolution(PointwiseMode.RELU_FWD)},
         unlike=_normed_convolution,
-        cure=_normed_convolution,
+        remedy=_normed_convolution,
     ),
 }

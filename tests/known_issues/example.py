@@ -43,7 +43,7 @@ class Examples:
 
     reproductions: Mapping[str, Reproduction | MakesGraph]
     unlike: Reproduction | MakesGraph | None = None
-    cure: Reproduction | MakesGraph | None = None
+    remedy: Reproduction | MakesGraph | None = None
 
 
 def graph_of(made: Reproduction | MakesGraph | None, version: VersionTuple | None = None) -> Graph:

@@ -74,7 +74,7 @@ EXPERTS: dict[str, Examples] = {
     "moe-gather-32-bits": Examples(
         reproductions={"": lambda: _gathered(DataType.INT32)},
         unlike=lambda: _gathered(DataType.INT64),
-        cure=lambda: _gathered(DataType.INT64),
+        remedy=lambda: _gathered(DataType.INT64),
     ),
     "moe-matmul-fp8": Examples(
         reproductions={"": lambda: _experts_of(DataType.FP8_E4M3)},
@@ -83,16 +83,16 @@ EXPERTS: dict[str, Examples] = {
     "experts-and-matmul": Examples(
         reproductions={"": lambda: _experts(matmul=True)},
         unlike=_experts,
-        cure=_experts,
+        remedy=_experts,
     ),
     "experts-operand": Examples(
         reproductions={"": lambda: _routed((1, 64, 32))},
         unlike=_routed,
-        cure=_routed,
+        remedy=_routed,
     ),
     "experts-scatter": Examples(
         reproductions={"": lambda: _routed(mode=MoeGroupedMatmulMode.SCATTER)},
         unlike=_routed,
-        cure=_routed,
+        remedy=_routed,
     ),
 }

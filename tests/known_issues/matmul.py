@@ -36,10 +36,10 @@ def _float_product(*batch: int) -> Graph:
     return g.graph()
 
 
-def _block_scaled(*, factor: bool) -> Graph:
+def _block_scaled(*, factor: bool = False, size: int = 256) -> Graph:
     """Return a matmul of mxfp8 tensors, times one number if wanted."""
     g = GraphBuilder("block scaled", io_type=DataType.FP8_E4M3)
-    size, block = 256, 32
+    block = 32
 
     def side(name: str, transposed: bool) -> Any:
         dims, blocks = (1, size, size), [1, size, size // block]
@@ -123,7 +123,7 @@ MATMUL: dict[str, Examples] = {
     "float32-matmul-dims": Examples(
         reproductions={"": _float_product, "batches": lambda: _float_product(2, 1, 2)},
         unlike=lambda: _float_product(1),
-        cure=lambda: _float_product(4),
+        remedy=lambda: _float_product(4),
     ),
     "matmul-on-two-gpus": Examples(
         reproductions={"": lambda: _batch_product(DataType.HALF)},
@@ -132,16 +132,25 @@ MATMUL: dict[str, Examples] = {
     "matmul-with-gaps": Examples(
         reproductions={"": lambda: _batch_product(DataType.HALF, gap=8, relu=True)},
         unlike=lambda: _batch_product(DataType.HALF, gap=8),
-        cure=lambda: _batch_product(DataType.HALF, relu=True),
+        remedy=lambda: _batch_product(DataType.HALF, relu=True),
     ),
     "fp8-matmul-of-few-rows": Examples(
         reproductions={"": lambda: _batch_product(DataType.FP8_E4M3, rows=16)},
         unlike=lambda: _batch_product(DataType.FP8_E4M3),
     ),
+    "half-matmul-split-k": Examples(
+        reproductions={"": lambda: _batch_product(DataType.BFLOAT16), "half": lambda: _batch_product(DataType.HALF)},
+        unlike=lambda: _batch_product(DataType.FP8_E4M3),
+    ),
+    "block-scales-no-whole-tiles": Examples(
+        reproductions={"": lambda: _block_scaled(size=64), "rows": lambda: _block_scaled(size=192)},
+        unlike=lambda: _block_scaled(size=256),
+        remedy=lambda: _block_scaled(size=256),
+    ),
     "block-scaled-matmul-factor": Examples(
         reproductions={"": lambda: _block_scaled(factor=True)},
         unlike=lambda: _block_scaled(factor=False),
-        cure=lambda: _block_scaled(factor=False),
+        remedy=lambda: _block_scaled(factor=False),
     ),
     "block-scaled-matmul-threads": Examples(
         reproductions={"": lambda: _block_scaled(factor=False)},
@@ -154,7 +163,7 @@ MATMUL: dict[str, Examples] = {
     "matmul-of-float32-in-tf32": Examples(
         reproductions={"": lambda: _product(DataType.FLOAT, DataType.FLOAT)},
         unlike=lambda: _product(DataType.HALF, DataType.FLOAT),
-        cure=lambda: _product(DataType.HALF, DataType.FLOAT),
+        remedy=lambda: _product(DataType.HALF, DataType.FLOAT),
     ),
     "matmul-of-float32-into-half": Examples(
         reproductions={
@@ -162,12 +171,12 @@ MATMUL: dict[str, Examples] = {
             "bfloat16": lambda: _product(DataType.FLOAT, DataType.BFLOAT16),
         },
         unlike=lambda: _product(DataType.HALF, DataType.HALF),
-        cure=lambda: _product(DataType.HALF, DataType.HALF),
+        remedy=lambda: _product(DataType.HALF, DataType.HALF),
     ),
     "matmul-gelu-by-tanh": Examples(
         reproductions={"": lambda: _product(DataType.HALF, DataType.HALF, gelu=True)},
         unlike=lambda: _product(DataType.HALF, DataType.HALF),
-        cure=lambda: _product(DataType.HALF, DataType.HALF),
+        remedy=lambda: _product(DataType.HALF, DataType.HALF),
     ),
     "matmul-relu-without-slope": Examples(
         reproductions={
@@ -176,26 +185,26 @@ MATMUL: dict[str, Examples] = {
             "lower": lambda: _leaky(relu_lower_clip=0.25),
         },
         unlike=_leaky,
-        cure=_leaky,
+        remedy=_leaky,
     ),
     "matmul-beside-its-copy": Examples(
         reproductions={"": lambda: _squared(copied=True)},
         unlike=lambda: _squared(copied=False),
-        cure=lambda: _squared(copied=False),
+        remedy=lambda: _squared(copied=False),
     ),
     "matmul-of-one-row-with-gaps": Examples(
         reproductions={"": lambda: _product(DataType.HALF, DataType.HALF, rows=1, strides=(1280, 1, 160))},
         unlike=lambda: _product(DataType.HALF, DataType.HALF, rows=2, strides=(1280, 1, 160)),
-        cure=lambda: _product(DataType.HALF, DataType.HALF, rows=1, strides=(1024, 1, 128)),
+        remedy=lambda: _product(DataType.HALF, DataType.HALF, rows=1, strides=(1024, 1, 128)),
     ),
     "vector-product-select": Examples(
         reproductions={"": _vector_product},
         unlike=lambda: _vector_product(rows=2),
-        cure=lambda: _vector_product(select=False),
+        remedy=lambda: _vector_product(select=False),
     ),
     "vector-product-select-among-many": Examples(
         reproductions={"": lambda: _vector_product(behind=4)},
         unlike=lambda: _vector_product(select=False, behind=4),
-        cure=lambda: _vector_product(select=False, behind=4),
+        remedy=lambda: _vector_product(select=False, behind=4),
     ),
 }

@@ -94,7 +94,7 @@ NORM: dict[str, Examples] = {
     "norm-block-scaled": Examples(
         reproductions={"": lambda: _norm(quantized=True)},
         unlike=lambda: _norm(quantized=False),
-        cure=lambda: _norm(quantized=False),
+        remedy=lambda: _norm(quantized=False),
     ),
     "batch-norm-operand": Examples(
         reproductions={
@@ -102,21 +102,21 @@ NORM: dict[str, Examples] = {
             "type": lambda: _added_to_batch_norm((4, 32, 4, 5), DataType.FLOAT),
         },
         unlike=lambda: _added_to_batch_norm((4, 32, 4, 5)),
-        cure=lambda: _added_to_batch_norm((4, 32, 4, 5)),
+        remedy=lambda: _added_to_batch_norm((4, 32, 4, 5)),
     ),
     "norm-activation-gradient": Examples(
         reproductions={"": lambda: _normed(PointwiseMode.RELU_BWD)},
         unlike=lambda: _normed(PointwiseMode.MUL),
-        cure=lambda: _normed(PointwiseMode.MUL),
+        remedy=lambda: _normed(PointwiseMode.MUL),
     ),
     "norm-operand-twice": Examples(
         reproductions={"": lambda: _doubled(twice=True)},
         unlike=lambda: _doubled(twice=False),
-        cure=lambda: _doubled(twice=False),
+        remedy=lambda: _doubled(twice=False),
     ),
     "norm-operands-in-turn": Examples(
         reproductions={"": lambda: _shifted((1, 64, 1, 1)), "before": lambda: _shifted((16, 64, 1, 1))},
         unlike=lambda: _shifted(None),
-        cure=lambda: _shifted(None),
+        remedy=lambda: _shifted(None),
     ),
 }

@@ -39,11 +39,11 @@ OTHERS: dict[str, Examples] = {
     "signal": Examples(
         reproductions={"": lambda: _signal(wanted=True)},
         unlike=lambda: _signal(wanted=False),
-        cure=lambda: _signal(wanted=False),
+        remedy=lambda: _signal(wanted=False),
     ),
     "concatenation-behind": Examples(
         reproductions={"": lambda: _joined(behind=True)},
         unlike=lambda: _joined(behind=False),
-        cure=lambda: _joined(behind=False),
+        remedy=lambda: _joined(behind=False),
     ),
 }

@@ -45,22 +45,22 @@ POINTWISE: dict[str, Examples] = {
     "elementwise-two-dims": Examples(
         reproductions={"": lambda: _activation((96, 24))},
         unlike=lambda: _activation((1, 96, 24)),
-        cure=lambda: _activation((1, 96, 24)),
+        remedy=lambda: _activation((1, 96, 24)),
     ),
     "elementwise-two-dims-column-major": Examples(
         reproductions={"": lambda: _activation((32, 24), (1, 32))},
         unlike=lambda: _activation((1, 24, 32)),
-        cure=lambda: _activation((1, 24, 32)),
+        remedy=lambda: _activation((1, 24, 32)),
     ),
     "elementwise-broadcast-of-matrices": Examples(
         reproductions={"": lambda: _sum((16, 32, 24), (1, 1, 24))},
         unlike=lambda: _sum((16, 32, 24), (1, 32, 24)),
-        cure=lambda: _sum((16, 32, 24), (16, 1, 24)),
+        remedy=lambda: _sum((16, 32, 24), (16, 1, 24)),
     ),
     "elementwise-number-for-each-matrix": Examples(
         reproductions={"": lambda: _sum((4, 6, 8), (4, 1, 1))},
         unlike=lambda: _sum((4, 6, 8), (4, 6, 1)),
-        cure=lambda: _sum((4, 6, 8), (4, 6, 1)),
+        remedy=lambda: _sum((4, 6, 8), (4, 6, 1)),
     ),
     "elementwise-rows-with-strides": Examples(
         reproductions={
@@ -68,26 +68,26 @@ POINTWISE: dict[str, Examples] = {
             "columns": lambda: _sum((4, 6, 8), (4, 6, 1), (12, 2, 1)),
         },
         unlike=lambda: _sum((4, 6, 8), (4, 1, 8)),
-        cure=lambda: _sum((4, 6, 8), (4, 1, 8)),
+        remedy=lambda: _sum((4, 6, 8), (4, 1, 8)),
     ),
     "elementwise-columns-apart": Examples(
         reproductions={"": lambda: _activation((4, 6, 8), (1, 32, 4))},
         unlike=lambda: _activation((4, 6, 8), (8, 32, 1)),
-        cure=lambda: _activation((6, 8, 4)),
+        remedy=lambda: _activation((6, 8, 4)),
     ),
     "elementwise-channels-slowest": Examples(
         reproductions={"": lambda: _activation((8, 2, 2, 4), (1, 64, 32, 8))},
         unlike=lambda: _activation((8, 2, 2, 4), (16, 1, 8, 2)),
-        cure=lambda: _activation((2, 8, 2, 4), (64, 1, 32, 8)),
+        remedy=lambda: _activation((2, 8, 2, 4), (64, 1, 32, 8)),
     ),
     "index-of-matrices": Examples(
         reproductions={"": lambda: _index(0)},
         unlike=lambda: _index(1),
-        cure=lambda: _index(1),
+        remedy=lambda: _index(1),
     ),
     "reduction-of-five-dims": Examples(
         reproductions={"": lambda: _summed((8, 1, 3, 8, 1)), "others": lambda: _summed((1, 2, 1, 1, 2))},
         unlike=lambda: _summed((8, 1, 3, 8, 2)),
-        cure=lambda: _summed((8, 1, 3, 8, 2)),
+        remedy=lambda: _summed((8, 1, 3, 8, 2)),
     ),
 }

@@ -91,47 +91,47 @@ RESAMPLING: dict[str, Examples] = {
             "bfloat16": lambda: _upsampling(DataType.BFLOAT16),
         },
         unlike=lambda: _upsampling(DataType.FLOAT),
-        cure=lambda: _upsampling(DataType.FLOAT),
+        remedy=lambda: _upsampling(DataType.FLOAT),
     ),
     "pooling-of-bfloat16": Examples(
         reproductions={"": lambda: _pool(DataType.BFLOAT16)},
         unlike=lambda: _pool(DataType.HALF),
-        cure=lambda: _pool(DataType.HALF),
+        remedy=lambda: _pool(DataType.HALF),
     ),
     "pooling-behind-elementwise": Examples(
         reproductions={"": lambda: _pool(DataType.HALF, before=True)},
         unlike=lambda: _pool(DataType.HALF),
-        cure=lambda: _pool(DataType.HALF),
+        remedy=lambda: _pool(DataType.HALF),
     ),
     "pooling-gradient-over-one-dim": Examples(
         reproductions={"": lambda: _pool_gradient((15,))},
         unlike=lambda: _pool_gradient((7, 15)),
-        cure=lambda: _pool_gradient((7, 15)),
+        remedy=lambda: _pool_gradient((7, 15)),
     ),
     "pooling-over-one-dim": Examples(
         reproductions={"": lambda: _pooled((13,), stride=2)},
         unlike=lambda: _pooled((1, 13), (1, 3), stride=(1, 2)),
-        cure=lambda: _pooled((1, 13), (1, 3), stride=(1, 2)),
+        remedy=lambda: _pooled((1, 13), (1, 3), stride=(1, 2)),
     ),
     "bilinear-three-dims": Examples(
         reproductions={"": lambda: _upsampled((5, 6, 7))},
         unlike=lambda: _upsampled((5, 6)),
-        cure=lambda: _upsampled((5, 6)),
+        remedy=lambda: _upsampled((5, 6)),
     ),
     "bilinear-one-dim": Examples(
         reproductions={"": lambda: _upsampled((5,))},
         unlike=lambda: _upsampled((1, 5)),
-        cure=lambda: _upsampled((5, 6)),
+        remedy=lambda: _upsampled((5, 6)),
     ),
     "max-pool-gradient-of-both": Examples(
         reproductions={"": lambda: _unpooled("x", "y")},
         unlike=lambda: _unpooled("idx"),
-        cure=lambda: _unpooled("idx"),
+        remedy=lambda: _unpooled("idx"),
     ),
     "max-pool-gradient-one-dim": Examples(
         reproductions={"": lambda: _unpooled("idx", sizes=(13,))},
         unlike=lambda: _unpooled("idx", sizes=(1, 13)),
-        cure=lambda: _unpooled("idx", sizes=(1, 13)),
+        remedy=lambda: _unpooled("idx", sizes=(1, 13)),
     ),
     "average-pool-padded-behind": Examples(
         reproductions={
@@ -144,6 +144,6 @@ RESAMPLING: dict[str, Examples] = {
         unlike=lambda: _pooled(
             (6, 6), mode=ResampleMode.AVGPOOL_INCLUDE_PADDING, strides="packed", stride=2, padding=1, post_padding=0
         ),
-        cure=lambda: _pooled((6, 6), mode=ResampleMode.AVGPOOL_INCLUDE_PADDING, stride=2, padding=0, post_padding=1),
+        remedy=lambda: _pooled((6, 6), mode=ResampleMode.AVGPOOL_INCLUDE_PADDING, stride=2, padding=0, post_padding=1),
     ),
 }

@@ -164,12 +164,19 @@ def render_since(since: Since) -> Group:
         else f"supported by none of the {judged} versions that were queried"
     )
     refused = f"; {since.first_after} is the first after it that refuses" if since.first_after else ""
-    style = "green" if since.first is not None else "red"
+    if since.repaired:
+        span = f"accepted from {since.first} to {since.last}, with a known issue"
+        refused = f"; {since.first_after} refuses it, which repairs that issue and is no regression"
+    style = "green" if since.sound is not None else "red"
     lines: list[RenderableType] = [
         Text.assemble(line(f"graph {since.graph!r} on {since.target}: "), line(span + refused, style))
     ]
     if since.first == since.versions[0]:
         lines.append(Text(f"{since.first} is the oldest version available: support may be older", "dim"))
+    lines += [Text.assemble(("repaired issue: ", "bold"), line(issue)) for issue in since.repaired]
+    if since.repaired:
+        sound = f"{since.sound} supports the graph without it" if since.sound else "no version supports it without it"
+        lines.append(Text(f"{sound}; do not go back to {since.last}", "yellow"))
     if since.gaps:
         lines.append(Text(f"not monotone: {', '.join(since.gaps)} between them refuse it", "yellow"))
     if since.unjudged:

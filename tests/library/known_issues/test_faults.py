@@ -27,7 +27,7 @@ from cudnn_backend_py.native import crash_guards
 from tests.known_issues import EXAMPLES, graph_of
 crash_guards.CRASHING_GRAPHS = ()
 for code, which, sm, build in json.loads(sys.argv[1]):
-    made = EXAMPLES[code].cure if which == "cure" else EXAMPLES[code].reproductions[which]
+    made = EXAMPLES[code].remedy if which == "remedy" else EXAMPLES[code].reproductions[which]
     verdict = explain(graph_of(made, library().version), f"sm{sm}", build=build)
     print(json.dumps([code, which, str(verdict.outcome), verdict.stage]), flush=True)
 """
@@ -140,7 +140,7 @@ from cudnn_backend_py.native.crashing_graphs import CRASHING_GRAPHS
 from tests.known_issues import EXAMPLES, graph_of
 for kind in CRASHING_GRAPHS:
     examples = EXAMPLES[kind.code]
-    for which, made in {**examples.reproductions, "unlike": examples.unlike, "cure": examples.cure}.items():
+    for which, made in {**examples.reproductions, "unlike": examples.unlike, "remedy": examples.remedy}.items():
         for target in map(open_target, ("sm80", "sm90", "sm100")):
             try:
                 OperationGraph(graph_of(made, library().version), target)
@@ -158,7 +158,7 @@ def test_a_graph_that_kills_cudnn_is_refused_first(version: VersionTuple) -> Non
     kinds = {kind.code: kind.versions for kind in CRASHING_GRAPHS}
     assert len(answers) == 9 * len(kinds)
     for code, which, said in answers:
-        refused = which not in ("unlike", "cure") and version in kinds[code]
+        refused = which not in ("unlike", "remedy") and version in kinds[code]
         assert said == ("graph-kills-cudnn" if refused else "made"), (code, which)
 
 
@@ -170,14 +170,14 @@ def test_the_table_of_faults_knows_all_graphs_that_are_refused_first() -> None:
 # Remedies
 
 CURED = {
-    row.code: sm for row in FAULTS if EXAMPLES[row.code].cure is not None and (sm := architecture(row)) is not None
+    row.code: sm for row in FAULTS if EXAMPLES[row.code].remedy is not None and (sm := architecture(row)) is not None
 }
 
 
 @pytest.mark.parametrize("version", [OLD, HERE], ids=["9.19.0", "newest"])
 def test_cudnn_takes_the_cures(version: VersionTuple) -> None:
     rows = [row for row in FAULTS if row.code in CURED and version in row.versions]
-    answers, ending = run_query(version, [(row.code, "cure", CURED[row.code], False) for row in rows])
+    answers, ending = run_query(version, [(row.code, "remedy", CURED[row.code], False) for row in rows])
     assert ending == "exit code 0"
     assert len(rows) > 20
     assert [code for code, _, outcome, _ in answers if outcome != "supported"] == []

@@ -16,7 +16,11 @@ CODES = [row.code for row in FAULTS]
 BY_CODE = dict(zip(CODES, FAULTS, strict=True))
 RELEASES = [(9, minor, 0) for minor in range(29)]
 RELEASES += [(9, 10, 1), (9, 10, 2), (9, 13, 1), (9, 15, 1), (9, 18, 1), (9, 23, 1), (9, 24, 1), (9, 25, 1)]
-AVOIDED = {(9, 10, 0), (9, 10, 1)}  # these versions have a row about all attention, whatever a fix does to the graph
+AVOIDED = {
+    (9, 10, 0),
+    (9, 10, 1),
+    (9, 23, 0),
+}  # these versions have a row about all attention, whatever a fix does to the graph
 NAMED = re.compile(r"(?:use|or) (9\.\d+\.\d+)( or later)?")
 
 
@@ -42,8 +46,8 @@ def ways_out(row: KnownIssue) -> Iterator[tuple[set[str], set[str], VersionTuple
     for made in EXAMPLES[row.code].reproductions.values():
         for version in held:
             before = named(graph_of(made), row, version) | {row.code}
-            if EXAMPLES[row.code].cure is not None:
-                yield before, named(graph_of(EXAMPLES[row.code].cure, version), row, version), version
+            if EXAMPLES[row.code].remedy is not None:
+                yield before, named(graph_of(EXAMPLES[row.code].remedy, version), row, version), version
             if row.sharing is not None:  # a plan for each shape
                 yield before, named(graph_of(made, version), row, version), version
         mended = mended_in(row)
@@ -84,4 +88,4 @@ def test_some_fixes_name_versions() -> None:
 
 
 def test_most_rows_have_a_cure() -> None:
-    assert sum(EXAMPLES[row.code].cure is not None for row in FAULTS) > 40
+    assert sum(EXAMPLES[row.code].remedy is not None for row in FAULTS) > 40
