@@ -681,16 +681,16 @@ def operation(case: Case, reason: Reason) -> Cause | None:
         return blame_change("data-type", case, inner, reason)
     if said := two_graphs(case, reason):
         return said
-    found = case.found("drop_operation")
-    named = (change.title.removeprefix("without the operation").removeprefix("s") for change in found)
+    dropped = case.cures("drop_operation")
+    named = (change.title.removeprefix("without the operation").removeprefix("s") for change in dropped)
     names = [text.partition(", which")[0].strip() for text in named]
     names = list(dict.fromkeys(names))[:3]
     quoted = quote_best(case, reason)
     if names:
         verb = "do not fit together" if len(names) > 1 else "does not fit into this graph"
         headline = f"operation{'s' if len(names) > 1 else ''} {' and '.join(names)} {verb}{quoted}"
-        detail = f"{found[0].title}, cuDNN supports the graph"
-        return Cause("operation", headline, Basis.MEASURED, detail, f"{found[0].title} ({found[0].effect})")
+        detail = f"{dropped[0].title}, cuDNN supports the graph"
+        return Cause("operation", headline, Basis.MEASURED, detail, f"{dropped[0].title} ({dropped[0].effect})")
     if len(case.graph.ops) == 1 and quoted:
         only = case.graph.ops[0]
         return Cause(

@@ -365,8 +365,6 @@ RUNS: dict[str, Callable[[], str]] = {
     "fp8-backward-key-tail:remedy": lambda: as_compared(
         row_graph("fp8-backward-key-tail", "remedy"), kinds=["hostile"]
     ),
-        row_graph("fp8-backward-key-tail", "remedy"), kinds=["hostile"]
-    ),
     "convolution-minus-infinity": lambda: as_compared(row_graph("convolution-minus-infinity", ""), (47,), ["hostile"]),
     "convolution-minus-infinity:remedy": lambda: as_compared(
         row_graph("convolution-minus-infinity", "remedy"), kinds=["hostile"]
