@@ -143,9 +143,10 @@ def _print_verdicts(verdicts: Sequence[Verdict], verbose: bool) -> None:
 
 
 def _ask(judge: Judge, questions: Sequence[Query]) -> list[Verdict]:
-    from ..diagnose.remedies import with_versions
+    from ..diagnose.remedies import with_search, with_versions
 
-    return [with_versions(judge.run_query(question), question) for question in questions]
+    answers = [(with_versions(judge.run_query(question), question), question) for question in questions]
+    return [with_search(verdict, question, judge) for verdict, question in answers]
 
 
 def _verdicts_as(style: str, verdicts: list[Verdict], graphs: Sequence[tuple[str, Graph]], verbose: bool) -> str:

@@ -47,7 +47,7 @@ from .verdict import Asked, Outcome, Verdict
 if TYPE_CHECKING:
     from ..interpreter.compare import Comparison
 
-__all__ = ["Remedies", "Remedy", "SearchExtent", "whatif", "with_versions"]
+__all__ = ["Remedies", "Remedy", "SearchExtent", "whatif", "with_search", "with_versions"]
 
 _MODES = ("A", "FALLBACK")
 _RESTARTS = 8
@@ -450,6 +450,24 @@ def with_versions(verdict: Verdict, question: Query, *, most: int = _MOST_VERSIO
             )
         cause = replace(cause, detail=detail, remedy="", asked="")
     return replace(verdict, cause=cause)
+
+
+def with_search(verdict: Verdict, question: Query, judge: Judge) -> Verdict:
+    """Return a refusal without a remedy with the smallest change of one step that helps, as :func:`whatif` finds it.
+
+    Where none does, a line of the verdict says how many were checked.
+    """
+    cause = verdict.cause
+    if verdict.outcome is not Outcome.NOT_SUPPORTED or cause is None or cause.remedy or verdict.stage == "graph":
+        return verdict
+    options: dict[str, Any] = {"version": question.setup.version, "modes": question.modes, "build": question.build}
+    found = whatif(question.graph, str(question.target), **options, two_steps=False, limit=1, judge=judge)
+    if not found:
+        line = f"{found.extent.checked} changes of one step were checked, none helps; whatif also checks two steps"
+        return replace(verdict, limits=(*verdict.limits, line))
+    [remedy] = found
+    how: Asked = "built" if remedy.verdict is not None and remedy.verdict.built else "support check"
+    return replace(verdict, cause=replace(cause, remedy=f"{remedy.title} ({remedy.effect})", asked=how))
 
 
 def _order_of_versions(used: str, *, newer: bool = False) -> list[str]:
