@@ -46,7 +46,7 @@ OTHERS: dict[str, Reproduction] = {
     f"{row.code}:{name}" if name else row.code: made
     for row in FAULTS
     for examples in (EXAMPLES[row.code],)
-    for name, made in {**({} if row.refused else examples.reproductions), "cure": examples.cure}.items()
+    for name, made in {**({} if row.refused else examples.reproductions), "remedy": examples.remedy}.items()
     if isinstance(made, Reproduction)
 }
 

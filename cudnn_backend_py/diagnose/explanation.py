@@ -530,7 +530,7 @@ def _say_shapes(graph: Graph, target: Target) -> str:
     if use is None or any(isinstance(op, Operation) and op.kind in rope for op in graph.ops):
         return ""
     if use.problem.ragged:
-        return "one plan serves every batch and length up to its own"
+        return "this plan serves every batch and length up to its own"
     found = find_class(use.problem, backward=use.backward, version=target.library.version, sm=target.sm)
     why = found if isinstance(found, str) else ""
     if isinstance(found, Graph):
@@ -538,7 +538,9 @@ def _say_shapes(graph: Graph, target: Target) -> str:
             select(found, target, Selection())
         except (CudnnStatusError, NotSupported) as error:
             why = f"cuDNN refuses that of a class: {error.headline}"
-    return f"a plan for each batch and length ({why})" if why else "one plan can serve every batch and length"
+    if why:
+        return f"this plan serves its own dims, and so does every other ({why})"
+    return "this plan serves its own dims; a class plan (cudnn_backend_py.plan of the problem) every batch and length"
 
 
 def _stages(outcome: Outcome, reached: str, candidates: Sequence[Candidate]) -> tuple[Stage, ...]:

@@ -210,6 +210,8 @@ def cuda_toolkit(case: Case, reason: Reason) -> Cause | None:
     built = cuda_version_text(library.cuda_version)
     headline = f"this cuDNN is built for CUDA {built}, {needed[1]} is needed{quote(reason)}"
     remedy = f"use its build for CUDA {major} (cudnn-backend cudnn install {library.version} --cuda {major})"
+    if not case.target.is_live and "cublaslt" in reason.text.lower():
+        remedy = f"use its build for CUDA {major} on a machine with the GPU: this engine queries the device"
     return Cause("cuda-toolkit", headline, Basis.RULE, "cuDNN says so itself", remedy)
 
 

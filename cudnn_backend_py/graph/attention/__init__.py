@@ -64,7 +64,7 @@ def sdpa_forward(
         The problem, or None and its fields as `options`.
     implementation
         "composite": many operations; "unified": the one SDPA operation of cuDNN 9.13 and later; "auto": as cuDNN's
-        frontend chooses for that version, composite if no version is given.
+        frontend chooses for that version, composite if no version is given; unified for a block mask.
     version
         The cuDNN version the graph is for, such as (9, 19, 0): since 9.21 masks and softmax are operations of their
         own. None gives what every version supports.
@@ -79,7 +79,9 @@ def sdpa_forward(
         What :class:`Attention` refuses, ``attention-implementation``, ``attention-hazard``.
     """
     p = make_problem(problem, Attention, options)
-    unified = implementation == "unified" or (implementation == "auto" and prefers_unified(p, version))
+    unified = implementation == "unified" or (
+        implementation == "auto" and (p.block_mask or prefers_unified(p, version))
+    )
     if not unified:
         _check_implementation(p, implementation)
     if not allow_hazards:

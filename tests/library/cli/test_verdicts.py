@@ -15,7 +15,7 @@ from tests.support.child import ROOT
 def test_the_command_explain_asks_about_shapes() -> None:
     graph = ROOT / "examples" / "flash_forward.py"
     result = CliRunner().invoke(main, ["explain", str(graph), "--target", "h100", "--format", "json"])
-    assert json.loads(result.output)["shapes"].startswith("one plan can serve every batch and length"), result.output
+    assert json.loads(result.output)["shapes"].startswith("this plan serves its own dims; a class plan"), result.output
 
 
 def test_command_renders_the_page() -> None:
