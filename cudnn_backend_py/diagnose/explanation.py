@@ -32,7 +32,7 @@ from ..target.environment import EnvironmentProblem, check_environment
 from .architectures import blame_architecture, control_target, describe_architecture
 from .engines import CUDA_13_LIMIT, cause_of_absence, engines_not_judged, has_engine_in_cuda_13, limit_of_absence
 from .every_engine import check_every_engine
-from .verdict import DEVICELESS_LIMIT, STAGES, Basis, Cause, Control, Outcome, Stage, Verdict
+from .verdict import DEVICELESS_LIMIT, ENGINE_LIMITS, STAGES, Basis, Cause, Control, Outcome, Stage, Verdict
 
 __all__ = ["CRASHED", "cause_of", "control_graph", "explain"]
 
@@ -469,7 +469,7 @@ class _Judgement:
     ) -> Verdict:
         target = self.target
         lib = target.library
-        limits = [] if target.is_live else [DEVICELESS_LIMIT]
+        limits = [] if target.is_live else _limits_without_gpu(self.graph)
         if outcome is Outcome.NOT_SUPPORTED and stage in _OF_ENGINES and self.not_asked:
             outcome, cause = Outcome.NOT_JUDGED, cause_of_absence(cause, self.not_asked, lib)
         elif self.not_asked:
@@ -508,6 +508,18 @@ class _Judgement:
             shapes=_say_shapes(self.graph, target) if outcome is Outcome.SUPPORTED and self.shapes else "",
             every_engine=self.every_engine,
         )
+
+
+def _limits_without_gpu(graph: Graph) -> list[str]:
+    """Return what a verdict for a described GPU does not know of a graph."""
+    kinds = {op.kind.name for op in graph.ops}
+    attention = read_attention(graph) is not None  # its products are no matmuls for cuDNN's engines
+    found = (
+        limit
+        for names, limit in ENGINE_LIMITS.items()
+        if not attention and any(kind.startswith(names) for kind in kinds)
+    )
+    return [DEVICELESS_LIMIT, *found]
 
 
 def _add_configs(

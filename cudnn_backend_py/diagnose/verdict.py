@@ -18,6 +18,7 @@ from ..target.environment import DRIVER_STUB
 
 __all__ = [
     "DEVICELESS_LIMIT",
+    "ENGINE_LIMITS",
     "STAGES",
     "Asked",
     "Basis",
@@ -33,10 +34,18 @@ SCHEMA = "cudnn-backend-py/verdict"
 SCHEMA_VERSION = 1
 
 #: The limit of every verdict for a described GPU; the others are remarks about one graph, library or machine.
-DEVICELESS_LIMIT = (
-    "judged without a GPU: for matmul and convolution graphs mode A may propose other knob choices than on the GPU, "
-    "engines that request its cluster occupancy may be missing, and what only execution shows is not known"
-)
+DEVICELESS_LIMIT = "judged without a GPU: what only execution shows is not known"
+#: Limits of such verdicts on graphs of some operations, by what the C names of the operations begin with.
+ENGINE_LIMITS = {
+    ("OPERATION_MATMUL", "OPERATION_CONVOLUTION"): (
+        "judged without a GPU: mode A may propose other knob choices than on the GPU, and engines that request its "
+        "cluster occupancy (cga_count == 0) may be missing"
+    ),
+    ("OPERATION_CONVOLUTION",): (
+        "judged without a GPU: engines 3 and 4 of convolutions may be refused (core_engine.getStatus()) although the "
+        "GPU runs them: an RTX 3060 did with 9.17.0"
+    ),
+}
 
 # What a graph passes on its way to a result, in order.
 STAGES = ("environment", "graph", "operation graph", "heuristics", "engine config", "plan", "execute")
@@ -189,7 +198,8 @@ class Verdict(ShownAsHtml):
 
         Known issues are ``hazards``. What holds of every verdict without a GPU is none, nor what the cause says.
         """
-        usual = {DEVICELESS_LIMIT, DRIVER_STUB, *(() if self.cause is None else (self.cause.headline,))}
+        said = () if self.cause is None else (self.cause.headline,)
+        usual = {DEVICELESS_LIMIT, *ENGINE_LIMITS.values(), DRIVER_STUB, *said}
         return tuple(remark for remark in (*self.environment, *self.limits) if remark not in usual)
 
     @property

@@ -210,7 +210,7 @@ def find_profile(name: str) -> Profile:
     path = Path(name)
     if path.suffix == ".json" and os.path.isfile(name):  # unlike Path.is_file False for a name no file can have
         return load_profile(path)
-    near = nearest(wanted, names)
+    near = "" if _unpublished(wanted) else nearest(wanted, names)
     raise UsageError(
         f"no target is called {name!r}",
         code="unknown-target",
@@ -220,8 +220,23 @@ def find_profile(name: str) -> Profile:
     )
 
 
+# Architectures that cuDNN has engines for, and no source gives the shared memory of; the names of their GPUs.
+_UNPUBLISHED = {107: ("sm107", "rubin", "vr200", "r100")}
+
+
+def _unpublished(wanted: str) -> int:
+    """Return the architecture that a name requests, if its numbers are not published; 0 otherwise."""
+    return next((sm for sm, names in _UNPUBLISHED.items() if wanted in names), 0)
+
+
 def _why_undescribed(wanted: str) -> str | None:
     """Return why there is no GPU of the architecture that a name such as ``sm122`` requests; None for other names."""
+    if sm := _unpublished(wanted):
+        return (
+            f"sm_{sm} ({_UNPUBLISHED[sm][1].capitalize()}) is not described: its numbers are not published. cuDNN "
+            "judges a guess at them, what 'cudnn-backend target show b200 --device-json' prints with deviceVer "
+            f"{sm * 10} and oversizedSharedMemoryPerBlock 327680; its verdicts are worth as much as the guess"
+        )
     match = re.fullmatch(r"sm([0-9]{2,4})[af]?", wanted)
     if match is None:
         return None

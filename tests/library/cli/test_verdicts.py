@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 
 from click.testing import CliRunner
 
+from cudnn_backend_py import library
 from cudnn_backend_py.cli.commands import main
 from cudnn_backend_py.diagnose.surveys.attention import SupportTable
 from tests.library.diagnose.test_attention_support import FILES, TABLES, assert_as_stored
-from tests.support.child import ROOT
+from tests.support.child import ROOT, run_python
 
 
 def test_the_command_explain_asks_about_shapes() -> None:
@@ -43,3 +46,11 @@ def test_command_refuses_a_row_that_is_not_there() -> None:
     result = CliRunner().invoke(main, ["attention-table", "--row", "mamba"])
     assert result.exit_code == 2
     assert "no row has 'mamba' in its name" in result.output
+
+
+def test_version_of_the_environment_is_installed_for_a_command(tmp_path: Path) -> None:
+    own = library().version_text
+    graph = str(ROOT / "examples" / "flash_forward.py")
+    arguments = ["-m", "cudnn_backend_py", "--cudnn", own, "explain", graph, "--target", "sm90"]
+    done = run_python(arguments, environment={**os.environ, "CUDNN_BACKEND_CACHE": str(tmp_path)}, check=True)
+    assert done.stdout.splitlines()[0].endswith(f"(sm_90), cuDNN {own}")

@@ -17,7 +17,7 @@ def test_refusal_without_a_remedy_gets_the_smallest_change() -> None:
         cause = with_search(refused, question, judge).cause
     assert cause is not None
     assert cause.headline == refused.cause.headline
-    assert cause.advice.startswith("head dim of ")
+    assert cause.remedy.startswith("head dim of ")
     assert cause.advice.endswith(" [passes its support check, not built]")
 
 

@@ -1,4 +1,4 @@
-"""Which class plans cuDNN has, by version and architecture, asked of the real library without a GPU."""
+"""Which class plans cuDNN has, by version and architecture, queried of the real library without a GPU."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_verdict_on_another_graph_says_nothing_of_shapes() -> None:
     assert explain(control_graph(), "h100", shapes=True).shapes == ""
 
 
-def test_a_verdict_says_nothing_of_shapes_unless_it_is_asked() -> None:
+def test_a_verdict_says_nothing_of_shapes_unless_requested() -> None:
     assert explain(attention.sdpa_forward(batch=2, heads=8, seq_q=128, head_dim=64), "h100").shapes == ""
 
 
