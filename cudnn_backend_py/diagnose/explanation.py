@@ -17,9 +17,9 @@ from ..graph.attention.shape_class import find_class
 from ..graph.booleans import describe_booleans
 from ..graph.guard import MISTAKES, collecting, describe_failure, run_guarded
 from ..graph.ir import check_graph
-from ..known_issues import find_known_issues
+from ..known_issues import find_ending_problems, find_known_issues
 from ..native import loaded_library
-from ..plans.candidate import Candidate, read_candidates
+from ..plans.candidate import CANNOT_LOAD, Candidate, read_candidates
 from ..plans.engine import EngineConfig, Heuristics, OperationGraph, heur_mode
 from ..plans.lower import newer_parts
 from ..plans.plan import Plan, build_plan
@@ -37,6 +37,7 @@ from .verdict import DEVICELESS_LIMIT, ENGINE_LIMITS, STAGES, Basis, Cause, Cont
 __all__ = ["CRASHED", "cause_of", "control_graph", "explain"]
 
 CRASHED = "cudnn-crashed"  # code of a cause
+CODE_CANNOT_LOAD = "code-cannot-load"
 
 DEFAULT_MODES = (HeurMode.A, HeurMode.FALLBACK)
 
@@ -345,9 +346,9 @@ class _Judgement:
 
     def _may_not_build(self) -> bool:
         """Return whether it is known that plans may fail to be built: then they are, so that the answer is measured."""
-        from .causes.case import known_to_fail
-
-        return known_to_fail(self.graph, self.target) or any(one.code.startswith("nvrtc-") for one in self.faults)
+        problems = find_ending_problems(self.graph, self.target.sm, self.target.library.version)
+        known = any(issue.measured and issue.step == "build" for issue in problems)
+        return known or any(one.code.startswith("nvrtc-") for one in self.faults)
 
     @staticmethod
     def _add_selected(
@@ -386,18 +387,32 @@ class _Judgement:
                 candidates[index] = replace(candidates[index], state="build failed", reasons=fails[config.tag])
                 continue
             taken = time.perf_counter() - begun
+            kernels = plan.kernels()
             candidates[index] = replace(
                 candidates[index],
                 state="built",
                 workspace_bytes=plan.workspace_bytes,
-                kernels=plan.kernels(),
+                kernels=kernels,
                 build_s=taken,
             )
+            if foreign := [one for one in kernels or () if not one.loads_on(self.target.sm)]:
+                why = Reason("", f"its code is for {foreign[0].architecture}, which sm_{self.target.sm} does not load")
+                candidates[index] = replace(candidates[index], state=CANNOT_LOAD, reasons=(why,))
+                continue
             if self.plans is not None:
                 self.plans.append(plan)
             if self.execute:
                 return self._run(plan, control, candidates, loose)
             return self._make(Outcome.SUPPORTED, "plan", control, candidates, loose, None)
+        if not statuses and (unloadable := [one for one in candidates if one.state == CANNOT_LOAD]):
+            of = ", ".join(dict.fromkeys(kernel.architecture for one in unloadable for kernel in one.kernels or ()))
+            headline = (
+                f"cuDNN {self.target.library.version_text} compiles code for {of}, sm_{self.target.sm} loads none"
+            )
+            cause = Cause(
+                CODE_CANNOT_LOAD, headline, Basis.MEASURED, "read from the code of the plans", "a newer cuDNN"
+            )
+            return self._make(Outcome.NOT_SUPPORTED, "plan", control, candidates, loose, cause)
         if not statuses:
             headline = f"cuDNN crashes while it builds a plan of any of the {len(survivors)} engine configs"
             crashed = Cause(CRASHED, headline, Basis.MEASURED)

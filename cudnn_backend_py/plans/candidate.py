@@ -12,9 +12,10 @@ from .engine import EngineConfig
 from .kernels import Kernel
 from .refusals import Reason, read_refusals
 
-__all__ = ["DESELECTED", "EVERY_ENGINE", "Candidate", "read_candidates"]
+__all__ = ["CANNOT_LOAD", "DESELECTED", "EVERY_ENGINE", "Candidate", "read_candidates"]
 
 DESELECTED = "deselected"  # state of a candidate that the caller's selection refuses
+CANNOT_LOAD = "cannot load"  # state of a candidate with a plan that was built, of code for another architecture
 EVERY_ENGINE = "every engine"  # mode of a candidate that was found by checking all engines
 
 
@@ -30,7 +31,8 @@ class Candidate:
     engine, knobs
         Global index of the engine, None where cuDNN named none, and knob values by the C names of the knobs.
     state
-        ``supported``, ``refused`` (by the config check), ``deselected`` (by a
+        ``supported``, ``refused`` (by the config check), ``cannot load`` (the code is for another architecture),
+        ``deselected`` (by a
         :class:`~cudnn_backend_py.plans.select.Selection`; never in a verdict), ``built``, ``build failed``, or
         ``crashed`` (the process ended while its plan was built).
     reasons

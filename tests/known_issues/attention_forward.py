@@ -90,6 +90,10 @@ ATTENTION_FORWARD: dict[str, Examples] = {
         unlike=Reproduction(True, _SINK | {"ragged": True, "ragged_stats": True, "head_dim": 128}),
         remedy=Reproduction(True, _SINK | {"head_dim": 96, "padding": True}),
     ),
+    "code-of-sm-100": Examples(
+        reproductions={"": Reproduction(False, {}), "backward": Reproduction(True, {})},
+        unlike=Reproduction(False, {"data_type": DataType.FP8_E4M3}),
+    ),
     "ragged-length-0": Examples(
         reproductions={"": Reproduction(False, {"ragged": True}), "backward": Reproduction(True, {"ragged": True})},
         unlike=Reproduction(False, {"padding": True}),

@@ -10,6 +10,7 @@ from itertools import groupby
 from rich.console import Group
 from rich.text import Text
 
+from ...plans.candidate import CANNOT_LOAD
 from ...printable import printable, printable_lines
 from ...terminal import table_text
 from ..verdict import Verdict
@@ -122,6 +123,9 @@ def _configs_line(verdict: Verdict) -> str | None:
         return "cuDNN listed no engine config (-v: its reasons)" if verdict.reasons else None
     good = sum(one.state in ("supported", "built") for one in verdict.candidates)
     total = len(verdict.candidates)
+    if foreign := [one.tag for one in verdict.candidates if one.state == CANNOT_LOAD]:
+        other = "no other can be built" if verdict.first is None else f"{verdict.first.tag} was built"
+        return f"code of {', '.join(foreign[:2])} is for another architecture; {other}"
     if failed := sum(one.state == "build failed" for one in verdict.candidates):
         more = "" if verdict.first is None else f", then {verdict.first.tag} was built"
         return f"{failed} of {total} pass the support check, and no plan of them can be built{more}"

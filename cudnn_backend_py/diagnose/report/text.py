@@ -19,7 +19,9 @@ OUTCOME_STYLE = {
     Outcome.NOT_SUPPORTED: "bold red",
     Outcome.NOT_JUDGED: "bold yellow",
 }
-_STATE_STYLE = {"supported": "green", "built": "green"} | dict.fromkeys(("refused", "build failed", "crashed"), "red")
+_STATE_STYLE = {"supported": "green", "built": "green"} | dict.fromkeys(
+    ("refused", "build failed", "cannot load", "crashed"), "red"
+)
 
 
 def line(text: str, style: str = "") -> Text:
