@@ -32,6 +32,7 @@ from ..target.environment import EnvironmentProblem, check_environment
 from .architectures import blame_architecture, control_target, describe_architecture
 from .engines import CUDA_13_LIMIT, cause_of_absence, engines_not_judged, has_engine_in_cuda_13, limit_of_absence
 from .every_engine import check_every_engine
+from .evidence import describe_nearest
 from .verdict import DEVICELESS_LIMIT, ENGINE_LIMITS, STAGES, Basis, Cause, Control, Outcome, Stage, Verdict
 
 __all__ = ["CRASHED", "cause_of", "control_graph", "explain"]
@@ -496,6 +497,8 @@ class _Judgement:
             cause = judge_remedy(cause, self.graph, target, self.modes, build=self.build, measure=measure)
         if outcome is Outcome.NOT_SUPPORTED and stage in _OF_ENGINES and has_engine_in_cuda_13(self.graph, target):
             limits.append(CUDA_13_LIMIT)
+        taken = [one for one in candidates if one.state in ("supported", "built")]
+        first = next((one for one in taken if one.state == "built"), taken[0] if taken else None)
         if outcome is Outcome.SUPPORTED and (booleans := describe_booleans(self.graph)):
             limits.append(booleans)
         return Verdict(
@@ -522,6 +525,7 @@ class _Judgement:
             only_fallback=self._why_only_fallback(candidates) if outcome is Outcome.SUPPORTED else None,
             shapes=_say_shapes(self.graph, target) if outcome is Outcome.SUPPORTED and self.shapes else "",
             every_engine=self.every_engine,
+            seen=describe_nearest(self.graph, target.sm, lib.version, first) if self.shapes else "",
         )
 
 

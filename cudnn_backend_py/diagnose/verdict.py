@@ -138,7 +138,8 @@ class Verdict(ShownAsHtml):
     ``stage`` is how far it came, one of ``STAGES``; ``stages`` says what each of them said. ``only_fallback`` is set
     where FALLBACK alone supports the graph, and says why the other modes refuse it: who asks those alone is refused.
     ``shapes`` says of supported attention whether one plan can serve every batch and length. ``every_engine`` says how
-    many configs of how many engines were checked, where that was requested.
+    many configs of how many engines were checked, where that was requested. ``seen`` names the nearest published result
+    of a real GPU of the architecture.
     """
 
     outcome: Outcome
@@ -164,6 +165,7 @@ class Verdict(ShownAsHtml):
     only_fallback: Cause | None = None
     shapes: str = ""
     every_engine: str = ""
+    seen: str = ""
 
     @property
     def built(self) -> bool:

@@ -83,6 +83,8 @@ def render(verdict: Verdict) -> Group:
         parts.append(_label("engines", verdict.every_engine))
     if verdict.shapes:
         parts.append(_label("shapes", verdict.shapes))
+    if verdict.seen:
+        parts.append(_label("seen on", verdict.seen))
     parts += [_label("known issue", hazard) for hazard in verdict.hazards]
     parts.append(_label("judged by", f"{verdict.library or 'no library'}, driver: {verdict.driver}"))
     if verdict.control is not None:

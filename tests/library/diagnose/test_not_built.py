@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from cudnn_backend_py import DataType, GraphBuilder, library
-from cudnn_backend_py.diagnose import explain
+from cudnn_backend_py import DataType, GraphBuilder, attention, library
+from cudnn_backend_py.diagnose import Judge, Query, explain
 from cudnn_backend_py.diagnose.report.summary import summary_text
 from cudnn_backend_py.diagnose.verdict import Outcome
 from cudnn_backend_py.graph import Graph
+from cudnn_backend_py.versions.store import find_installed
 from tests.support.child import older_cudnn, run_code
 
 
@@ -44,7 +45,7 @@ def test_known_issue_of_plans_is_measured() -> None:
 
 EXPLAINED = """
 from cudnn_backend_py import attention
-from cudnn_backend_py.diagnose import explain
+from cudnn_backend_py.diagnose import Judge, Query, explain
 verdict = explain(attention.sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64), "sm90")
 print(verdict.exit_code, verdict.cause and verdict.cause.code)
 """
@@ -57,3 +58,14 @@ def test_nvrtc_that_builds_nothing_is_no_support(tmp_path: Path) -> None:
     broken = {**older_cudnn(), "CUDNN_BACKEND_NVRTC": str(tmp_path)}
     assert run_code(EXPLAINED, environment=broken).stdout == "2 nvrtc-builtins-missing\n"
     assert run_code(EXPLAINED, environment={**os.environ, **older_cudnn()}).stdout == "0 None\n"
+
+
+def test_first_config_of_9_10_is_not_for_a_b300() -> None:
+    if find_installed("9.10.2") is None:
+        pytest.skip("9.10.2 is not installed")
+    graph = attention.sdpa_forward(batch=1, heads=2, seq_q=256, head_dim=64, version=(9, 10, 2))
+    with Judge() as judge:
+        verdict = judge.run_query(Query(graph, "b300", "9.10.2"))
+    states = [one.state for one in verdict.candidates if one.state in ("cannot load", "built")]
+    assert states[0] == "cannot load"
+    assert "is for another architecture" in summary_text(verdict)

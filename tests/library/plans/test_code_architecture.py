@@ -7,10 +7,7 @@ import struct
 import pytest
 
 from cudnn_backend_py import attention, build, library
-from cudnn_backend_py.diagnose import Judge, Query
-from cudnn_backend_py.diagnose.report.summary import summary_text
 from cudnn_backend_py.plans.kernels import Kernel, _architecture
-from cudnn_backend_py.versions.store import find_installed
 
 SDPA = {"batch": 1, "heads": 2, "seq_q": 256, "head_dim": 64}
 
@@ -50,14 +47,3 @@ def test_form_that_is_not_known_says_nothing() -> None:
     header[:9] = b"\x7fELF\x02\x01\x01\x41\x63"
     struct.pack_into("<I", header, 0x30, 0x6006402)
     assert _architecture(bytes(header)) == ""
-
-
-def test_first_config_of_9_10_is_not_for_a_b300() -> None:
-    if find_installed("9.10.2") is None:
-        pytest.skip("9.10.2 is not installed")
-    graph = attention.sdpa_forward(**SDPA, version=(9, 10, 2))  # type: ignore[arg-type]
-    with Judge() as judge:
-        verdict = judge.run_query(Query(graph, "b300", "9.10.2"))
-    states = [one.state for one in verdict.candidates if one.state in ("cannot load", "built")]
-    assert states[0] == "cannot load"
-    assert "is for another architecture" in summary_text(verdict)
