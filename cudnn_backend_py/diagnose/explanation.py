@@ -44,6 +44,7 @@ DEFAULT_MODES = (HeurMode.A, HeurMode.FALLBACK)
 
 _OF_ENGINES = ("heuristics", "plan")  # stages at which engines refuse; the graph library, which all wheels have, before
 _NEWER = 4  # parts of a graph that are newer than the library, which are named
+_NVRTC_FAILS = ("nvrtc-missing", "nvrtc-unusable", "nvrtc-of-another-cuda", "nvrtc-builtins-missing")
 _OURS = "refused by this package; cuDNN was not called"
 _controls: dict[tuple[int, bool, str], Control] = {}
 
@@ -349,7 +350,7 @@ class _Judgement:
         """Return whether it is known that plans may fail to be built: then they are, so that the answer is measured."""
         problems = find_ending_problems(self.graph, self.target.sm, self.target.library.version)
         known = any(issue.measured and issue.step == "build" for issue in problems)
-        return known or any(one.code.startswith("nvrtc-") for one in self.faults)
+        return known or any(one.code in _NVRTC_FAILS for one in self.faults)
 
     @staticmethod
     def _add_selected(
