@@ -33,6 +33,7 @@ from .architectures import blame_architecture, control_target, describe_architec
 from .engines import CUDA_13_LIMIT, cause_of_absence, engines_not_judged, has_engine_in_cuda_13, limit_of_absence
 from .every_engine import check_every_engine
 from .evidence import describe_nearest
+from .fork import run_in_fork
 from .verdict import DEVICELESS_LIMIT, ENGINE_LIMITS, STAGES, Basis, Cause, Control, Outcome, Stage, Verdict
 
 __all__ = ["CRASHED", "cause_of", "control_graph", "explain"]
@@ -342,8 +343,10 @@ class _Judgement:
                 return self._make(Outcome.NOT_JUDGED, "environment", control, candidates, tuple(loose), cause)
             cause = blame_architecture(cause, self.target, control_supported=self.knows_architecture)
             return self._make(Outcome.NOT_SUPPORTED, "heuristics", control, candidates, tuple(loose), cause)
-        if self.build or self._may_not_build():
+        if self.build:
             return self._build(control, candidates, survivors, tuple(loose))
+        if self.causes and self._may_not_build():
+            return self._build_in_fork(control, candidates, survivors, tuple(loose))
         return self._make(Outcome.SUPPORTED, "heuristics", control, candidates, tuple(loose), None)
 
     def _may_not_build(self) -> bool:
@@ -351,6 +354,29 @@ class _Judgement:
         problems = find_ending_problems(self.graph, self.target.sm, self.target.library.version)
         known = any(issue.measured and issue.step == "build" for issue in problems)
         return known or any(one.code in _NVRTC_FAILS for one in self.faults)
+
+    def _build_in_fork(
+        self,
+        control: Control,
+        candidates: list[Candidate],
+        survivors: list[tuple[int, EngineConfig]],
+        loose: tuple[Reason, ...],
+    ) -> Verdict:
+        """Build unrequested: in a forked process, which some graphs end; on a GPU, which a fork has not, nothing."""
+        if self.target.is_live:
+            return self._make(Outcome.SUPPORTED, "heuristics", control, candidates, loose, None)
+        self.step("plan, of what may not be built")
+
+        def build() -> Verdict:
+            self.step = str
+            return self._build(control, candidates, survivors, loose)
+
+        def name_crash() -> Verdict:
+            headline = f"cuDNN ends the process while it builds plans of the {len(survivors)} engine configs"
+            crashed = Cause(CRASHED, headline, Basis.MEASURED)
+            return self._make(Outcome.NOT_JUDGED, "plan", control, candidates, loose, crashed)
+
+        return run_in_fork(build, name_crash, what="building the plans")
 
     @staticmethod
     def _add_selected(
