@@ -65,6 +65,7 @@ _BUILD = "Also build a plan: compilation can fail where the check passed."
 @click.option(
     "--execute", is_flag=True, help="Also build and run the plan once on zeroed memory, on this machine's GPU."
 )
+@click.option("--every-engine", is_flag=True, help="Check all engines and knob values, not only what heuristics list.")
 @click.option("-v", "--verbose", is_flag=True, help="Show every engine config with cuDNN's reasons.")
 @with_seconds("--limit", "limit_s", default=600, help="For each verdict.")
 @click.option("--here", is_flag=True, help="Call cuDNN in this process, which a crash of cuDNN then ends.")
@@ -76,6 +77,7 @@ def explain(
     modes: tuple[str, ...],
     build: bool,
     execute: bool,
+    every_engine: bool,
     verbose: bool,
     limit_s: float,
     here: bool,
@@ -103,13 +105,15 @@ def explain(
         version = next(iter(wheels.values()), None)
         with progress_line() as step, Judge(limit_s=limit_s, step=step) as judge:
             questions = [
-                Query(graph, name, version, asked, build, execute, shapes=True) for _, graph in graphs for name in names
+                Query(graph, name, version, asked, build, execute, shapes=True, every_engine=every_engine)
+                for _, graph in graphs
+                for name in names
             ]
             return _judge_graphs(judge, questions)
 
     if here or "CUDNN_LOGLEVEL_DBG" in os.environ:
         verdicts = [
-            run_query(graph, name, mode=asked, build=build, execute=execute, shapes=True)
+            run_query(graph, name, mode=asked, build=build, execute=execute, shapes=True, every_engine=every_engine)
             for _, graph in graphs
             for name in targets or (None,)
         ]
@@ -139,9 +143,10 @@ def _print_verdicts(verdicts: Sequence[Verdict], verbose: bool) -> None:
 
 
 def _judge_graphs(judge: Judge, questions: Sequence[Query]) -> list[Verdict]:
-    from ..diagnose.remedies import with_versions
+    from ..diagnose.remedies import with_search, with_versions
 
-    return [with_versions(judge.run_query(question), question) for question in questions]
+    answers = [(with_versions(judge.run_query(question), question), question) for question in questions]
+    return [with_search(verdict, question, judge) for verdict, question in answers]
 
 
 def _format_verdicts(style: str, verdicts: list[Verdict], graphs: Sequence[tuple[str, Graph]], verbose: bool) -> str:

@@ -69,6 +69,8 @@ def _judge_in_child(ctx: click.Context, parameter: click.Parameter, value: str |
     from ..versions import store as versions
 
     if versions.find_installed(version, flavor=wheel) is None:
+        if wheel is None and _is_own(version):
+            return  # this process loads it anyway
         _fetch(version, wheel)
     installed = versions.require_installed(version, flavor=wheel)
     command = call_command(
@@ -84,6 +86,15 @@ def _judge_in_child(ctx: click.Context, parameter: click.Parameter, value: str |
     if (fault := problem_after_crash(str(installed.library), str(installed.nvrtc or ""))) is not None:
         warn(printable(fault.headline) + (f"\nwhat to do: {fault.repair}" if fault.repair else ""))
     raise SystemExit(NOT_JUDGED)
+
+
+def _is_own(version: str) -> bool:
+    """Return whether the cuDNN of this environment, which no command installed, is of a version that is named."""
+    from ..diagnose.surveys.inputs import own_version
+    from ..native.version_store import VersionRequest
+
+    named, own = VersionRequest.read(version, None, None), own_version()
+    return own is not None and named.cuda is None and own.split(".")[: len(named.numbers)] == [*map(str, named.numbers)]
 
 
 def _fetch(version: str, wheel: Literal["full", "jit"] | None) -> None:

@@ -83,7 +83,7 @@ class Breakdown:
             lines.append(f"graph {number}, line {item.line}{by}: {_format_title(item)}")
             made = f"made {_count(item.count, 'time')}, {_count(item.plans, 'plan')}{_format_times(item)}"
             lines.append(f"  {made}, executed {_count(item.executions, 'time')}")
-            lines += [f"  known issue: {fault}" for fault in faults]
+            lines += [f"  known issue: {issue}" for issue in faults]
         for group in self.groups:
             if len(group.graphs) > 1:
                 numbers = ", ".join(map(str, group.graphs))
@@ -109,10 +109,10 @@ def break_down(source: GraphSource) -> Breakdown:
         ``log-file``.
     """
     graphs = tuple(read_graphs(source))
-    return Breakdown(graphs, _group_by_class(graphs), tuple(map(_find_issues, graphs)))
+    return Breakdown(graphs, _group_by_class(graphs), tuple(map(_issues_of, graphs)))
 
 
-def _find_issues(item: LoggedGraph) -> tuple[str, ...]:
+def _issues_of(item: LoggedGraph) -> tuple[str, ...]:
     number = item.device.get("deviceVer")
     if item.graph is None or not isinstance(number, int) or not re.fullmatch(r"\d+\.\d+\.\d+", item.version):
         return ()

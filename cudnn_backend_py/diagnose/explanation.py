@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from itertools import islice
@@ -17,9 +17,9 @@ from ..graph.attention.shape_class import find_class
 from ..graph.booleans import describe_booleans
 from ..graph.guard import MISTAKES, collecting, describe_failure, run_guarded
 from ..graph.ir import check_graph
-from ..known_issues import find_known_issues
+from ..known_issues import find_ending_problems, find_known_issues
 from ..native import loaded_library
-from ..plans.candidate import Candidate, read_candidates
+from ..plans.candidate import CANNOT_LOAD, Candidate, read_candidates
 from ..plans.engine import EngineConfig, Heuristics, OperationGraph, heur_mode
 from ..plans.lower import newer_parts
 from ..plans.plan import Plan, build_plan
@@ -31,16 +31,21 @@ from ..target import Profile, Target, using
 from ..target.environment import EnvironmentProblem, check_environment
 from .architectures import blame_architecture, control_target, describe_architecture
 from .engines import CUDA_13_LIMIT, cause_of_absence, engines_not_judged, has_engine_in_cuda_13, limit_of_absence
-from .verdict import DEVICELESS_LIMIT, STAGES, Basis, Cause, Control, Outcome, Stage, Verdict
+from .every_engine import check_every_engine
+from .evidence import describe_nearest
+from .fork import run_in_fork
+from .verdict import DEVICELESS_LIMIT, ENGINE_LIMITS, STAGES, Basis, Cause, Control, Outcome, Stage, Verdict
 
 __all__ = ["CRASHED", "cause_of", "control_graph", "explain"]
 
 CRASHED = "cudnn-crashed"  # code of a cause
+CODE_CANNOT_LOAD = "code-cannot-load"
 
 DEFAULT_MODES = (HeurMode.A, HeurMode.FALLBACK)
 
 _OF_ENGINES = ("heuristics", "plan")  # stages at which engines refuse; the graph library, which all wheels have, before
 _NEWER = 4  # parts of a graph that are newer than the library, which are named
+_NVRTC_FAILS = ("nvrtc-missing", "nvrtc-unusable", "nvrtc-of-another-cuda", "nvrtc-builtins-missing")
 _OURS = "refused by this package; cuDNN was not called"
 _controls: dict[tuple[int, bool, str], Control] = {}
 
@@ -65,6 +70,7 @@ def explain(
     skip: Collection[str] = (),
     causes: bool = True,
     shapes: bool = False,
+    every_engine: bool = False,
 ) -> Verdict:
     """Return cuDNN's verdict on `graph` with the reasons of every candidate.
 
@@ -92,6 +98,9 @@ def explain(
     shapes
         Whether cuDNN is queried about one question more where it supports a graph of attention: whether one plan can
         serve every batch and length (``Verdict.shapes``). It costs half of a supported verdict again.
+    every_engine
+        Also check every engine with all of its knob values, up to 20,000 combinations an engine, which takes seconds
+        to minutes: the heuristics list what they think best, and a graph is supported if any config supports it.
 
     Raises
     ------
@@ -113,7 +122,9 @@ def explain(
     with collecting() as lines:
         try:
             with using(target, on=lib) as chosen:
-                verdict = _Judgement(graph, chosen, modes, build, execute, plans, step, skip, causes, shapes).verdict()
+                verdict = _Judgement(
+                    graph, chosen, modes, build, execute, plans, step, skip, causes, shapes, every_engine
+                ).verdict()
         except CudnnBackendError as error:
             if error.code == "unknown-target":
                 raise
@@ -144,8 +155,11 @@ class _Judgement:
         skip: Collection[str],
         causes: bool,
         shapes: bool,
+        every_engine: bool,
     ) -> None:
         self.causes = causes
+        self.checks_every_engine = every_engine
+        self.every_engine = ""
         self.shapes = shapes
         self.graph = graph
         self.target = target
@@ -190,7 +204,7 @@ class _Judgement:
             return self._make(Outcome.NOT_SUPPORTED, "graph", control, (), (), cause)
         except CudnnStatusError as error:
             return self._judge_refused_graph(control, error)
-        return self._query_heuristics(control, operation_graph)
+        return self._query(control, operation_graph)
 
     def _explain_unmade_graph(self, error: CudnnBackendError) -> Cause:
         """Return why this package makes no operation graph; for an old library, everything that it lacks."""
@@ -281,7 +295,9 @@ class _Judgement:
         reasons = read_error(error)
         judged = error.refuses
         names = [mode.name for mode in self.modes]
-        found = find_graph_cause(reasons, self.graph, self.target, names, **self._make_prober()) if judged else None
+        # Every wheel has the whole graph library; what else it lacks makes no variation supported.
+        how: dict[str, Any] = {"measure": self.causes, "build": self.build, "step": self.step}
+        found = find_graph_cause(reasons, self.graph, self.target, names, **how) if judged else None
         which = run_guarded("the look for the operation", "", name_refused, self.graph, error.headline)
         cause = found or Cause(
             "operation-graph-refused",
@@ -294,7 +310,7 @@ class _Judgement:
         outcome = Outcome.NOT_SUPPORTED if judged else Outcome.NOT_JUDGED
         return self._make(outcome, "operation graph", control, (), reasons, cause)
 
-    def _query_heuristics(self, control: Control, operation_graph: OperationGraph) -> Verdict:
+    def _query(self, control: Control, operation_graph: OperationGraph) -> Verdict:
         candidates: list[Candidate] = []
         survivors: list[tuple[int, EngineConfig]] = []
         loose: list[Reason] = []
@@ -314,6 +330,10 @@ class _Judgement:
             refused, unnamed = _split_refused(answer, mode)
             candidates += refused
             loose += unnamed
+        self._add_selected(operation_graph, candidates, survivors)
+        if self.checks_every_engine:
+            found, self.every_engine = check_every_engine(operation_graph, self.step)
+            _add_configs(found, candidates, survivors)
         if not survivors:
             from .causes.find import DEVICE_NEEDED, UNJUDGED
 
@@ -325,7 +345,49 @@ class _Judgement:
             return self._make(Outcome.NOT_SUPPORTED, "heuristics", control, candidates, tuple(loose), cause)
         if self.build:
             return self._build(control, candidates, survivors, tuple(loose))
+        if self.causes and self._may_not_build():
+            return self._build_in_fork(control, candidates, survivors, tuple(loose))
         return self._make(Outcome.SUPPORTED, "heuristics", control, candidates, tuple(loose), None)
+
+    def _may_not_build(self) -> bool:
+        """Return whether it is known that plans may fail to be built: then they are, so that the answer is measured."""
+        problems = find_ending_problems(self.graph, self.target.sm, self.target.library.version)
+        known = any(issue.measured and issue.step == "build" for issue in problems)
+        return known or any(one.code in _NVRTC_FAILS for one in self.faults)
+
+    def _build_in_fork(
+        self,
+        control: Control,
+        candidates: list[Candidate],
+        survivors: list[tuple[int, EngineConfig]],
+        loose: tuple[Reason, ...],
+    ) -> Verdict:
+        """Build unrequested: in a forked process, which some graphs end; on a GPU, which a fork has not, nothing."""
+        if self.target.is_live:
+            return self._make(Outcome.SUPPORTED, "heuristics", control, candidates, loose, None)
+        self.step("plan, of what may not be built")
+
+        def build() -> Verdict:
+            self.step = str
+            return self._build(control, candidates, survivors, loose)
+
+        def name_crash() -> Verdict:
+            headline = f"cuDNN ends the process while it builds plans of the {len(survivors)} engine configs"
+            crashed = Cause(CRASHED, headline, Basis.MEASURED)
+            return self._make(Outcome.NOT_JUDGED, "plan", control, candidates, loose, crashed)
+
+        return run_in_fork(build, name_crash, what="building the plans")
+
+    @staticmethod
+    def _add_selected(
+        question: OperationGraph, candidates: list[Candidate], survivors: list[tuple[int, EngineConfig]]
+    ) -> None:
+        """Add the engine config that a library selects for the graph without querying the heuristics."""
+        try:
+            config = question.selected()
+        except CudnnStatusError:
+            return  # cuDNN's reasons are those of the heuristics
+        _add_configs([] if config is None else [config], candidates, survivors)
 
     def _build(
         self,
@@ -353,18 +415,32 @@ class _Judgement:
                 candidates[index] = replace(candidates[index], state="build failed", reasons=fails[config.tag])
                 continue
             taken = time.perf_counter() - begun
+            kernels = plan.kernels()
             candidates[index] = replace(
                 candidates[index],
                 state="built",
                 workspace_bytes=plan.workspace_bytes,
-                kernels=plan.kernels(),
+                kernels=kernels,
                 build_s=taken,
             )
+            if foreign := [one for one in kernels or () if not one.loads_on(self.target.sm)]:
+                why = Reason("", f"its code is for {foreign[0].architecture}, which sm_{self.target.sm} does not load")
+                candidates[index] = replace(candidates[index], state=CANNOT_LOAD, reasons=(why,))
+                continue
             if self.plans is not None:
                 self.plans.append(plan)
             if self.execute:
                 return self._run(plan, control, candidates, loose)
             return self._make(Outcome.SUPPORTED, "plan", control, candidates, loose, None)
+        if not statuses and (unloadable := [one for one in candidates if one.state == CANNOT_LOAD]):
+            of = ", ".join(dict.fromkeys(kernel.architecture for one in unloadable for kernel in one.kernels or ()))
+            headline = (
+                f"cuDNN {self.target.library.version_text} compiles code for {of}, sm_{self.target.sm} loads none"
+            )
+            cause = Cause(
+                CODE_CANNOT_LOAD, headline, Basis.MEASURED, "read from the code of the plans", "a newer cuDNN"
+            )
+            return self._make(Outcome.NOT_SUPPORTED, "plan", control, candidates, loose, cause)
         if not statuses:
             headline = f"cuDNN crashes while it builds a plan of any of the {len(survivors)} engine configs"
             crashed = Cause(CRASHED, headline, Basis.MEASURED)
@@ -436,7 +512,7 @@ class _Judgement:
     ) -> Verdict:
         target = self.target
         lib = target.library
-        limits = [] if target.is_live else [DEVICELESS_LIMIT]
+        limits = [] if target.is_live else _limits_without_gpu(self.graph)
         if outcome is Outcome.NOT_SUPPORTED and stage in _OF_ENGINES and self.not_asked:
             outcome, cause = Outcome.NOT_JUDGED, cause_of_absence(cause, self.not_asked, lib)
         elif self.not_asked:
@@ -448,6 +524,8 @@ class _Judgement:
             cause = judge_remedy(cause, self.graph, target, self.modes, build=self.build, measure=measure)
         if outcome is Outcome.NOT_SUPPORTED and stage in _OF_ENGINES and has_engine_in_cuda_13(self.graph, target):
             limits.append(CUDA_13_LIMIT)
+        taken = [one for one in candidates if one.state in ("supported", "built")]
+        first = next((one for one in taken if one.state == "built"), taken[0] if taken else None)
         if outcome is Outcome.SUPPORTED and (booleans := describe_booleans(self.graph)):
             limits.append(booleans)
         return Verdict(
@@ -473,7 +551,31 @@ class _Judgement:
             hazards=tuple(map(str, find_known_issues(self.graph, target.sm, lib.version))),
             only_fallback=self._explain_fallback_only(candidates) if outcome is Outcome.SUPPORTED else None,
             shapes=_describe_shapes(self.graph, target) if outcome is Outcome.SUPPORTED and self.shapes else "",
+            every_engine=self.every_engine,
+            seen=describe_nearest(self.graph, target.sm, lib.version, first) if self.shapes else "",
         )
+
+
+def _limits_without_gpu(graph: Graph) -> list[str]:
+    """Return what a verdict for a described GPU does not know of a graph."""
+    kinds = {op.kind.name for op in graph.ops}
+    attention = read_attention(graph) is not None  # its products are no matmuls for cuDNN's engines
+    found = (
+        limit
+        for names, limit in ENGINE_LIMITS.items()
+        if not attention and any(kind.startswith(names) for kind in kinds)
+    )
+    return [DEVICELESS_LIMIT, *found]
+
+
+def _add_configs(
+    found: Iterable[EngineConfig], candidates: list[Candidate], survivors: list[tuple[int, EngineConfig]]
+) -> None:
+    """Add engine configs that support the graph to those known, each once."""
+    for config in found:
+        if all(config.choice != other.choice for _, other in survivors):
+            survivors.append((len(candidates), config))
+            candidates.append(Candidate.from_config(config))
 
 
 def _describe_shapes(graph: Graph, target: Target) -> str:
@@ -486,7 +588,7 @@ def _describe_shapes(graph: Graph, target: Target) -> str:
     if use is None or any(isinstance(op, Operation) and op.kind in rope for op in graph.ops):
         return ""
     if use.problem.ragged:
-        return "one plan serves every batch and length up to its own"
+        return "this plan serves every batch and length up to its own"
     found = find_class(use.problem, backward=use.backward, version=target.library.version, sm=target.sm)
     why = found if isinstance(found, str) else ""
     if isinstance(found, Graph):
@@ -494,7 +596,9 @@ def _describe_shapes(graph: Graph, target: Target) -> str:
             select(found, target, Selection())
         except (CudnnStatusError, NotSupported) as error:
             why = f"cuDNN refuses that of a class: {error.headline}"
-    return f"a plan for each batch and length ({why})" if why else "one plan can serve every batch and length"
+    if why:
+        return f"this plan serves its own dims, and so does every other ({why})"
+    return "this plan serves its own dims; a class plan (cudnn_backend_py.plan of the problem) every batch and length"
 
 
 def _fill_stages(outcome: Outcome, reached: str, candidates: Sequence[Candidate]) -> tuple[Stage, ...]:

@@ -304,6 +304,7 @@ def _answer(asked: Mapping[str, Any], say: Say) -> None:
         skip=asked["skip"],
         causes=asked["causes"],
         shapes=asked["shapes"],
+        every_engine=asked["every_engine"],
     )
     measured = verdict.cause is not None and verdict.cause.basis is Basis.MEASURED
     if verdict.live and verdict.outcome is Outcome.NOT_SUPPORTED and asked["causes"] and not measured:

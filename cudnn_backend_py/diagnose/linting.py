@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..errors import GraphError
-from ..generated.enums import DescriptorType, PointwiseMode, ReduceTensorOp
+from ..generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp
 from ..generated.operations import CONVOLUTIONS
 from ..graph import Graph
 from ..graph.attention.recognize import read_attention
@@ -55,8 +55,9 @@ def lint(graph: Graph) -> list[Finding]:
     """Return legal but slow, unsafe or suspicious layouts and types of a graph, the worst first.
 
     Codes: ``overlapping-strides``, ``stride-not-16-bytes``, ``no-dense-dim``, ``keys-not-transposed``,
-    ``alignment-below-16``, ``softmax-in-16-bits``, ``graph-writes-nothing``, ``result-unused``, and ``lint-failed``
-    where a look itself fails. Strides are looked at where tensor cores read or write; no cuDNN is queried.
+    ``alignment-below-16``, ``softmax-in-16-bits``, ``rounded-between-operations``, ``graph-writes-nothing``,
+    ``result-unused``, and ``lint-failed`` where a look itself fails.
+    Strides are looked at where tensor cores read or write; no cuDNN is queried.
     """
     with collecting() as lines:
         use = read_attention(graph)
@@ -239,6 +240,32 @@ def _narrow_softmax(graph: Graph, use: Use | None) -> Iterator[Finding]:
         )
 
 
+def _narrow_between(graph: Graph, use: Use | None) -> Iterator[Finding]:
+    """A virtual tensor of 16 bits between two operations that compute in float32, other than a conversion."""
+    computes = {tensor.uid: op for op in graph.ops for tensor in op.outputs().values() if _in_float32(op)}
+    for op in graph.ops if use is None else ():
+        if op.kind in _FAST or not _in_float32(op):
+            continue
+        for tensor in op.inputs().values():
+            before = computes.get(tensor.uid)
+            if before is None or not tensor.virtual or tensor.data_type not in HALF_TYPES:
+                continue
+            if isinstance(before, Pointwise) and before.mode is PointwiseMode.IDENTITY:
+                continue
+            yield Finding(
+                "rounded-between-operations",
+                tensor.name,
+                "suspicious",
+                f"{tensor.name!r} is a virtual tensor of 16 bits: {before.verb()} and {op.verb()} compute in float32",
+                "the value between them may be rounded to 16 bits, although it is never in memory",
+                "make the virtual tensor float32",
+            )
+
+
+def _in_float32(op: Op) -> bool:
+    return getattr(op, "compute_type", DataType.FLOAT) is DataType.FLOAT
+
+
 _LOOKS: tuple[Look, ...] = (
     _overlapping,
     _misaligned_strides,
@@ -246,5 +273,6 @@ _LOOKS: tuple[Look, ...] = (
     _keys_not_transposed,
     _low_alignment,
     _narrow_softmax,
+    _narrow_between,
     _unused,
 )

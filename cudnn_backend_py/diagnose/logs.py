@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..importers.graphs import GraphSource, LoggedGraph, read_graphs
+from ..importers.graphs import GraphSource, LoggedGraph, log_items, read_graphs
+from ..importers.records import Foreign
+from ..native.log import LogRecord
 from ..printable import printable, printable_lines
 from .explanation import explain
 from .report.summary import summary_text
@@ -22,6 +24,7 @@ class LogReport:
 
     graphs: tuple[LoggedGraph, ...]
     verdicts: tuple[tuple[Verdict, ...], ...]
+    finalized: int = 0  # descriptors, without an operation graph
 
     @property
     def exit_code(self) -> int:
@@ -48,6 +51,11 @@ class LogReport:
         Whole graphs, and with verdicts every engine config, only if `verbose` or where nothing was judged.
         """
         if not self.graphs:
+            if self.finalized:
+                return (
+                    f"The log is a part of a longer one: {self.finalized} descriptors are finalized in it, and no "
+                    "operation graph. Give it up to the call that finalizes CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR.\n"
+                )
             return "No graph found in the log. Set CUDNN_LOGLEVEL_DBG=3 before the program starts.\n"
         parts = []
         for number, (item, verdicts) in enumerate(zip(self.graphs, self.verdicts, strict=True), 1):
@@ -77,12 +85,20 @@ def report_log(source: GraphSource, targets: Sequence[str] = (), *, explained: b
     UsageError
         ``log-file``, ``unknown-target``.
     """
-    graphs = tuple(read_graphs(source))
+    finalized = 0
+
+    def counted() -> Iterator[LogRecord | Foreign]:
+        nonlocal finalized
+        for item in log_items(source):
+            finalized += isinstance(item, LogRecord) and item.function == "cudnnBackendFinalize"
+            yield item
+
+    graphs = tuple(read_graphs(counted()))
     asked: Sequence[str | None] = (targets or (None,)) if explained or (explained is None and targets) else ()
     verdicts = tuple(
         tuple(explain(item.graph, name) for name in asked) if item.graph is not None else () for item in graphs
     )
-    return LogReport(graphs, verdicts)
+    return LogReport(graphs, verdicts, finalized if not graphs else 0)
 
 
 def _format_graph(number: int, item: LoggedGraph) -> str:

@@ -35,6 +35,7 @@ def explain(
     skip: Collection[str] = (),
     causes: bool = True,
     shapes: bool = False,
+    every_engine: bool = False,
 ) -> Verdict:
     """Return cuDNN's verdict on `graph` with the reasons of every candidate.
 
@@ -43,7 +44,7 @@ def explain(
     version
         An installed cuDNN version such as ``9.27`` or ``9.26.0+cu13``; the library of this process if not given. It is
         judged in a child process where another version is loaded in this one.
-    target, mode, build, execute, plans, step, skip, causes, shapes
+    target, mode, build, execute, plans, step, skip, causes, shapes, every_engine
         As for :func:`cudnn_backend_py.diagnose.explanation.explain`.
 
     Raises
@@ -66,6 +67,7 @@ def explain(
             skip=skip,
             causes=causes,
             shapes=shapes,
+            every_engine=every_engine,
         )
     if plans is not None or isinstance(target, Target):
         raise UsageError(
@@ -75,7 +77,8 @@ def explain(
         )
     named = [mode] if isinstance(mode, (HeurMode, str)) else list(mode)
     modes = tuple(heur_mode(item).name for item in named)
-    return judge(Query(graph, GPU if target is None else target, version, modes, build, execute, causes, shapes))
+    place = GPU if target is None else target
+    return judge(Query(graph, place, version, modes, build, execute, causes, shapes, every_engine))
 
 
 def _load(version: str) -> bool:

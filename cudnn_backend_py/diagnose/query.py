@@ -33,7 +33,7 @@ class Query:
     version
         An installed cuDNN such as ``9.19.0``; None for the library this process would load; or a :class:`Setup`, which
         names the exact files.
-    modes, build, execute, causes, shapes
+    modes, build, execute, causes, shapes, every_engine
         As for :func:`explain`.
 
     Attributes
@@ -61,6 +61,7 @@ class Query:
     execute: bool = False
     causes: bool = True
     shapes: bool = False
+    every_engine: bool = False
     profile: Profile | None = field(init=False, repr=False, compare=False)
     setup: Setup = field(init=False, repr=False)
     device: str = field(init=False, repr=False)  # of `profile`, which has no hash
@@ -88,13 +89,13 @@ class Query:
         """
         if self.profile is None or not self.setup.is_known:
             return None
-        options = [self.modes, self.build, self.execute, self.causes, self.shapes]
+        options = [self.modes, self.build, self.execute, self.causes, self.shapes, self.every_engine]
         parts = [SCHEMA_VERSION, graph_text(self.graph), self.device, self.setup.key(), *options]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     def message(self) -> dict[str, Any]:
         """Return the query for a judging process as plain data, which needs no further look-up there."""
-        names = ("build", "execute", "causes", "shapes")
+        names = ("build", "execute", "causes", "shapes", "every_engine")
         return {
             "graph": graph_text(self.graph),
             "device": self.device,

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..errors import CudnnBackendError, EnvironmentNotReady
 from ..graph import Graph, graph_from_json, graph_to_json
 from ..graph.ir import check_graph
+from ..known_issues import find_objections
 from ..plans.engine import OperationGraph, heur_mode
 from ..plans.refusals import furthest_reason, read_refusals
 from ..printable import brief
@@ -26,7 +27,7 @@ from ..rewrite.changes import Change, Effect, changes
 from ..rewrite.solution import EFFECTS, Solution, find_solution
 from ..system.child import TIMED_OUT, Child, Say, serve
 from ..system.notebook import ShownAsHtml
-from ..system.version import leading_numbers, version_numbers
+from ..system.version import VersionTuple, leading_numbers, version_numbers
 from ..target import Profile, Target, open_target
 from ..target.environment import EnvironmentProblem, check_environment
 from ..versions.setup import Setup, read_setup
@@ -46,7 +47,7 @@ from .verdict import Asked, Outcome, Verdict
 if TYPE_CHECKING:
     from ..interpreter.compare import Comparison
 
-__all__ = ["Remedies", "Remedy", "SearchExtent", "whatif", "with_versions"]
+__all__ = ["Remedies", "Remedy", "SearchExtent", "whatif", "with_search", "with_versions"]
 
 _MODES = ("A", "FALLBACK")
 _RESTARTS = 8
@@ -360,7 +361,9 @@ def _judge_versions(
         if answers.found or not may_query(number):
             return answers._replace(unasked=list(names[number:]))
         verdict = judge.run_query(asked.question(graph, asked.target, name))
-        if verdict.supported:
+        if verdict.supported and find_objections(graph, verdict.sm, _numbers(name), _numbers(used)):
+            answers.refusing.append(name)
+        elif verdict.supported:
             title = f"cuDNN {name} instead of {used}"
             remedy = Remedy(title, "exact", (title,), graph, asked.target, name, verified=True, verdict=verdict)
             answers.found.append(replace(remedy, graphs=(graph,), kinds=("version",)))
@@ -369,6 +372,11 @@ def _judge_versions(
         elif _is_timed_out(verdict):
             answers.late.append(f"cuDNN {name} did not answer in time")
     return answers
+
+
+def _numbers(name: str) -> VersionTuple:
+    major, minor, patch = (*leading_numbers(name), 0, 0, 0)[:3]
+    return major, minor, patch
 
 
 def _used_version(graph: Graph, asked: _Request, judge: Judge) -> str:
@@ -442,6 +450,24 @@ def with_versions(verdict: Verdict, question: Query, *, most: int = _MOST_VERSIO
             )
         cause = replace(cause, detail=detail, remedy="", asked="")
     return replace(verdict, cause=cause)
+
+
+def with_search(verdict: Verdict, question: Query, judge: Judge) -> Verdict:
+    """Return a refusal without a remedy with the smallest change of one step that helps, as :func:`whatif` finds it.
+
+    Where none does, a line of the verdict says how many were checked.
+    """
+    cause = verdict.cause
+    if verdict.outcome is not Outcome.NOT_SUPPORTED or cause is None or cause.remedy or verdict.stage == "graph":
+        return verdict
+    options: dict[str, Any] = {"version": question.setup.version, "modes": question.modes, "build": question.build}
+    found = whatif(question.graph, str(question.target), **options, two_steps=False, limit=1, judge=judge)
+    if not found:
+        line = f"{found.extent.checked} changes of one step were checked, none helps; whatif also checks two steps"
+        return replace(verdict, limits=(*verdict.limits, line))
+    [remedy] = found
+    how: Asked = "built" if remedy.verdict is not None and remedy.verdict.built else "support check"
+    return replace(verdict, cause=replace(cause, remedy=f"{remedy.title} ({remedy.effect})", asked=how))
 
 
 def _order_of_versions(used: str, *, newer: bool = False) -> list[str]:
@@ -787,14 +813,20 @@ class _Search:
             for mode in self.modes:
                 answer = question.heuristics(mode)
                 if answer.configs:
-                    if self.building:
-                        return self._build(graph, target, what)
-                    return _Answer(what == _ITSELF or not known_to_fail(graph, target))
+                    return self._support(graph, target, what)
                 reason = furthest_reason(read_refusals(answer.answer.text))
                 words += [str(reason)] if reason else []
+            if any(True for _ in question.configs(())):
+                return self._support(graph, target, what)
         except CudnnBackendError as error:
             return _Answer(words=str(error))
         return _Answer(words=max(words, key=len, default=""))
+
+    def _support(self, graph: Graph, target: Target, what: str) -> _Answer:
+        """Return the answer for a graph that passes its support check."""
+        if self.building:
+            return self._build(graph, target, what)
+        return _Answer(what == _ITSELF or not known_to_fail(graph, target))
 
     def _build(self, graph: Graph, target: Target, what: str) -> _Answer:
         """Return whether a plan can be built, and store the verdict; in a fork where that can use the target.

@@ -8,7 +8,8 @@ from enum import StrEnum
 from typing import Any, Literal
 
 from ..errors import UsageError
-from ..plans.candidate import Candidate
+from ..generated.enums import HeurMode
+from ..plans.candidate import EVERY_ENGINE, Candidate
 from ..plans.refusals import Reason
 from ..printable import brief, shown, without_addresses
 from ..system.notebook import ShownAsHtml
@@ -17,6 +18,7 @@ from ..target.environment import DRIVER_STUB
 
 __all__ = [
     "DEVICELESS_LIMIT",
+    "ENGINE_LIMITS",
     "STAGES",
     "Asked",
     "Basis",
@@ -32,10 +34,18 @@ SCHEMA = "cudnn-backend-py/verdict"
 SCHEMA_VERSION = 1
 
 #: The limit of every verdict for a described GPU; the others are remarks about one graph, library or machine.
-DEVICELESS_LIMIT = (
-    "judged without a GPU: for matmul and convolution graphs mode A may propose other knob choices than on the GPU, "
-    "engines that request its cluster occupancy may be missing, and what only execution shows is not known"
-)
+DEVICELESS_LIMIT = "judged without a GPU: what only execution shows is not known"
+#: Limits of such verdicts on graphs of some operations, by what the C names of the operations begin with.
+ENGINE_LIMITS = {
+    ("OPERATION_MATMUL", "OPERATION_CONVOLUTION"): (
+        "judged without a GPU: mode A may propose other knob choices than on the GPU, and engines that request its "
+        "cluster occupancy (cga_count == 0) may be missing"
+    ),
+    ("OPERATION_CONVOLUTION",): (
+        "judged without a GPU: engines 3 and 4 of convolutions may be refused (core_engine.getStatus()) although the "
+        "GPU runs them: an RTX 3060 did with 9.17.0"
+    ),
+}
 
 # What a graph passes on its way to a result, in order.
 STAGES = ("environment", "graph", "operation graph", "heuristics", "engine config", "plan", "execute")
@@ -127,7 +137,9 @@ class Verdict(ShownAsHtml):
 
     ``stage`` is how far it came, one of ``STAGES``; ``stages`` says what each of them said. ``only_fallback`` is set
     where FALLBACK alone supports the graph, and says why the other modes refuse it: who asks those alone is refused.
-    ``shapes`` says of supported attention whether one plan can serve every batch and length.
+    ``shapes`` says of supported attention whether one plan can serve every batch and length. ``every_engine`` says how
+    many configs of how many engines were checked, where that was requested. ``seen`` names the nearest published result
+    of a real GPU of the architecture.
     """
 
     outcome: Outcome
@@ -152,10 +164,31 @@ class Verdict(ShownAsHtml):
     hazards: tuple[str, ...] = ()
     only_fallback: Cause | None = None
     shapes: str = ""
+    every_engine: str = ""
+    seen: str = ""
+
+    @property
+    def built(self) -> bool:
+        """Whether a plan was built."""
+        return any(item.state == "built" for item in self.candidates)
+
+    @property
+    def first(self) -> Candidate | None:
+        """The engine config of the plan that was built, else the first that supports the graph; None if none does."""
+        taken = [item for item in self.candidates if item.state in ("supported", "built")]
+        return next((item for item in taken if item.state == "built"), taken[0] if taken else None)
+
+    @property
+    def depth(self) -> str:
+        """A text after outcome and note: that only the support check passed, and no plan was built."""
+        return ", not built" if self.supported and not self.built else ""
 
     @property
     def note(self) -> str:
-        """The note after the outcome: that only FALLBACK supports the graph, and why others do not."""
+        """The note after the outcome: where the only supported configs come from, and why the usual modes have none."""
+        if self.supported and self.first is not None and self.first.mode not in HeurMode.__members__:
+            owner = self.first.mode
+            return f" by a config {self.first.origin}" if owner == EVERY_ENGINE else f" by {owner}'s config"
         if self.only_fallback is None:
             return ""
         others = ", ".join(mode for mode in self.modes if mode != "FALLBACK")
@@ -167,7 +200,8 @@ class Verdict(ShownAsHtml):
 
         Known issues are ``hazards``. What holds of every verdict without a GPU is none, nor what the cause says.
         """
-        usual = {DEVICELESS_LIMIT, DRIVER_STUB, *(() if self.cause is None else (self.cause.headline,))}
+        said = () if self.cause is None else (self.cause.headline,)
+        usual = {DEVICELESS_LIMIT, *ENGINE_LIMITS.values(), DRIVER_STUB, *said}
         return tuple(remark for remark in (*self.environment, *self.limits) if remark not in usual)
 
     @property

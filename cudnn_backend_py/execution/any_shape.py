@@ -15,7 +15,8 @@ from functools import cached_property, partial
 from typing import Any, Literal, Protocol, get_args
 
 from ..errors import CudnnStatusError, EnvironmentNotReady, GraphError, NotSupported, UsageError
-from ..graph.attention import Attention, deterministic_config, sdpa_backward, sdpa_forward
+from ..graph.attention import Attention, sdpa_backward, sdpa_forward
+from ..graph.attention.selections import find_selection
 from ..graph.attention.shape_class import Bounds, bounds_of, class_problem, read_tokens, whole_tiles, why_no_class
 from ..graph.ir import Graph
 from ..native.cuda import is_capturing
@@ -350,11 +351,10 @@ def _exact_graph(problem: Attention, target: Target, backward: bool) -> Graph:
 
 def _make_exact(owner: AnyShape, problem: Attention) -> Executable:
     target = owner.target
-    chosen = None
-    if owner.backward and problem.deterministic:
-        chosen = deterministic_config(target.library.version, target.sm)
-    engine, knobs = chosen or (None, None)
-    plan = build(_exact_graph(problem, target, owner.backward), target, engine=engine, knobs=knobs)
+    graph = _exact_graph(problem, target, owner.backward)
+    chosen = find_selection(graph, target.library.version, target.sm) if problem.deterministic else None
+    engine, knobs = (None, None) if chosen is None else (chosen.engine, dict(chosen.knobs))
+    plan = build(graph, target, engine=engine, knobs=knobs)
     return Executable(plan, workspace=owner.workspace, check=False)
 
 

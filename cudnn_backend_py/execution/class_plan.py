@@ -23,7 +23,8 @@ from typing import Any, Literal, NamedTuple
 
 from ..errors import UsageError
 from ..generated.enums import DataType
-from ..graph.attention import Attention, deterministic_config
+from ..graph.attention import Attention
+from ..graph.attention.selections import find_selection
 from ..graph.attention.shape_class import PREPARED, Bounds, class_graph
 from ..graph.data_types import ELEMENT_BITS
 from ..graph.ir import Graph, Tensor
@@ -435,7 +436,8 @@ def _build(problem: Attention, target: Target, backward: bool, choice: tuple[int
     version, sm = target.library.version, target.sm
     graph = class_graph(problem, backward, version, sm)
     if problem.deterministic and backward:
-        choice = deterministic_config(version, sm) or choice
+        selected = find_selection(graph, version, sm)
+        choice = choice if selected is None else (selected.engine, dict(selected.knobs))
     elif choice == (None, None) and _is_small(problem, target, backward):
         choice = _choose_for_small(graph, target)
     engine, knobs = choice

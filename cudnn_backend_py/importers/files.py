@@ -77,8 +77,8 @@ def open_log(path: str, *, also: Iterable[str] = ()) -> GraphSource:
         raise GraphError(
             f"{path} is source code of C or C++, which is not read: a graph exists only while the program runs",
             code="graph-file",
-            fix="run the program with CUDNN_LOGLEVEL_DBG=3 CUDNN_LOGDEST_DBG=cudnn.log in its environment, "
-            "and give cudnn.log instead",
+            fix="compile it, and run it: cudnn-backend log -- PROGRAM explains the graphs that it makes\n"
+            "or run it with CUDNN_LOGLEVEL_DBG=3 CUDNN_LOGDEST_DBG=cudnn.log in its environment, and give cudnn.log",
         )
     if suffix not in _STRICT and suffix not in _BY_CONTENT:
         raise GraphError(

@@ -160,13 +160,14 @@ def read_graphs(source: GraphSource) -> Iterator[LoggedGraph]:
         ``log-file``.
     """
     reader = _GraphReader()
-    for item in _iterate_items(source):
+    for item in log_items(source):
         reader.take(item)
         yield from reader.overflow()
     yield from reader.rest()
 
 
-def _iterate_items(source: GraphSource) -> Iterator[LogRecord | Foreign]:
+def log_items(source: GraphSource) -> Iterator[LogRecord | Foreign]:
+    """Yield the records and the JSON of a log, as :func:`read_graphs` reads them."""
     if isinstance(source, (str, os.PathLike)) or hasattr(source, "read"):
         yield from scan(source)  # type: ignore[arg-type]
         return

@@ -24,6 +24,7 @@ __all__ = [
     "find_ending_problems",
     "find_known_issues",
     "find_measured_issues",
+    "find_objections",
     "find_reported_issues",
     "name_failure",
     "warn_of",
@@ -54,6 +55,15 @@ def find_known_issues(
     return list(
         find_reported_issues(read_attention(graph), graph, version=version, sm=sm, sharing=sharing, engine=engine)
     )
+
+
+def find_objections(graph: Graph, sm: int, version: VersionTuple, used: VersionTuple) -> list[KnownIssue]:
+    """Return the known issues for which a version is not recommended to those who use another one.
+
+    That is each that a graph meets there for certain, and each that the version in use has not.
+    """
+    there, here = find_known_issues(graph, sm, version), find_known_issues(graph, sm, used)
+    return [issue for issue in there if not issue.depends_on or issue not in here]
 
 
 def find_ending_problems(graph: Graph, sm: int, version: VersionTuple) -> list[KnownIssue]:

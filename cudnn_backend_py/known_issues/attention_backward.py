@@ -166,6 +166,16 @@ ATTENTION_BACKWARD: tuple[KnownIssue, ...] = (
         attention=lambda use: use.backward and use.problem.ragged,
     ),
     KnownIssue(
+        "ragged-backward-ragged-stats",
+        what="a backward pass of ragged sequences with ragged statistics",
+        effect="cudnn-frontend refuses it on sm_8x and sm_12x; wrong gradients are reported of sm_120 with 9.25.0",
+        fix="give the statistics dims [b, h, s_q, 1] without ragged offsets",
+        source="https://github.com/NVIDIA/TransformerEngine/issues/3333",
+        sm=(120,),
+        versions=Window(since=(9, 18, 1)),
+        attention=lambda use: use.backward and use.problem.ragged and use.problem.ragged_stats,
+    ),
+    KnownIssue(
         "backward-stats-layout",
         what="a backward pass whose stats are neither ragged nor packed as b, h, s",
         effect="the Ampere-style kernels read stats at wrong places",

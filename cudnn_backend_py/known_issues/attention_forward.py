@@ -40,6 +40,9 @@ def _very_long_causal_keys(use: Use) -> bool:
     return not use.backward and causal and p.seq_kv >= 131072 > p.seq_q and p.head_dim == 128 and half_attention(use)
 
 
+_SIXTEEN_BITS = 1 << 16  # what a dim of a kernel grid, y or z, is below
+
+
 def _decoding_groups_with_ragged_stats(use: Use) -> bool:
     """One query per sequence, heads that share keys, packed statistics."""
     p = use.problem
@@ -232,6 +235,37 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         attention=lambda use: (
             use.backward and use.problem.ragged and use.problem.dsink and use.problem.head_dim_v not in (64, 128, 256)
         ),
+    ),
+    KnownIssue(
+        "code-of-sm-100",
+        what="attention in 16 bits on sm_103 and sm_110",
+        effect="the plan of the first config, engine 3, is built of code for sm_100a, which these GPUs do not load",
+        fix="use 9.14.0 or later, or the config of engine 1",
+        source=MEASURED_WITHOUT_GPU,
+        evidence="measured deviceless with 9.9.0 and 9.10.2; 9.14.0 compiles for sm_103a",
+        sm=(103, 110),
+        versions=Window(until=(9, 11, 0)),
+        attention=half_attention,
+        depends_on="the engine config",
+        step="build",
+    ),
+    KnownIssue(
+        "ragged-length-0",
+        what="attention with ragged sequences",
+        effect="a sequence of length 0 gives NaN: in rows of O without any key, and in gradients",
+        fix="use 9.25.0 or later, or leave such sequences out",
+        source="https://github.com/NVIDIA/cudnn-frontend/issues/943",
+        versions=Window(until=(9, 25, 0)),
+        attention=lambda use: use.problem.ragged,
+        depends_on="lengths of 0",
+    ),
+    KnownIssue(
+        "batch-of-65536",
+        what="attention with a batch, or heads, of 65536 and more",
+        effect="the plan is built and its execution fails",
+        fix="split the batch: up to 65535",
+        source="https://github.com/pytorch/pytorch/pull/181235",
+        attention=lambda use: max(use.problem.batch, use.problem.heads) >= _SIXTEEN_BITS,
     ),
     KnownIssue(
         "ragged-attention-of-9-1",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..generated.enums import DataType, DescriptorType, PointwiseMode
+from ..generated.enums import DataType, DescriptorType, PointwiseMode, TensorReordering
 from ..graph.attention.known_issue import KnownIssue
 from ..graph.data_types import FP8_TYPES, HALF_TYPES
 from ..graph.ir import Graph, Pointwise
@@ -31,6 +31,38 @@ def _block_scaled_matmul(graph: Graph) -> bool:
     op = look.the_matmul(graph)
     scaled = {item.fields["y"].uid for item in look.of_kind(graph, DescriptorType.OPERATION_BLOCK_SCALE_DEQUANTIZE)}
     return op is not None and {op.a.uid, op.b.uid} <= scaled
+
+
+def _half_product(graph: Graph) -> bool:
+    """A matmul of 16-bit floats into 16 bits."""
+    op = look.the_matmul(graph)
+    outputs = (tensor for tensor in look.in_memory(graph) if any(tensor in one.outputs().values() for one in graph.ops))
+    return (
+        op is not None
+        and op.a.data_type in HALF_TYPES
+        and op.b.data_type in HALF_TYPES
+        and any(tensor.data_type in HALF_TYPES for tensor in outputs)
+    )
+
+
+_TILE = (4, 128)  # blocks along the contracted dim, and rows or columns, of which scales are stored as a whole
+
+
+def _part_of_a_tile(graph: Graph) -> bool:
+    """A matmul of tensors with scales that are stored in tiles and are no whole number of them."""
+    scales = [
+        op.fields["scale"]
+        for op in look.of_kind(graph, DescriptorType.OPERATION_BLOCK_SCALE_DEQUANTIZE)
+        if op.fields["scale"].reordering is TensorReordering.F8_128x4
+    ]
+    return look.the_matmul(graph) is not None and any(
+        not any(one % four == 0 and other % rows == 0 for (one, other), (four, rows) in _pairs(scale.dims[-2:]))
+        for scale in scales
+    )
+
+
+def _pairs(dims: tuple[int, ...]) -> tuple[tuple[tuple[int, ...], tuple[int, int]], ...]:
+    return ((dims, _TILE), (dims[::-1], _TILE))
 
 
 def _block_scaled_matmul_with_factor(graph: Graph) -> bool:
@@ -158,6 +190,27 @@ MATMUL: tuple[KnownIssue, ...] = (
         sm=(120, 121),
         versions=Window(until=(9, 23, 1)),
         graph=_fp8_matmul_of_few_rows,
+    ),
+    KnownIssue(
+        "half-matmul-split-k",
+        what="a matmul in 16 bits",
+        effect="plans of engine 7 that split K (the knob SPLIT_K_SLC), which the heuristics may list first, are wrong",
+        fix="use 9.23.1 or later, or a config without SPLIT_K_SLC",
+        source="https://github.com/flashinfer-ai/flashinfer/pull/3974",
+        sm=(90,),
+        engines=(7,),
+        versions=Window(since=(9, 23, 0), until=(9, 23, 1)),
+        graph=_half_product,
+    ),
+    KnownIssue(
+        "block-scales-no-whole-tiles",
+        what="a matmul of block-scaled tensors with scales (F8_128x4) that are no whole tiles of 128 x 4",
+        effect="it is accepted and built, and the kernel reads past the scales and ends the CUDA context",
+        fix="give the scales dims of whole tiles: blocks a multiple of 4, rows or columns one of 128",
+        source="https://github.com/JuliaGPU/CUDA.jl/pull/3230",
+        sm=(100, 101, 103, 107, 110, 120, 121),
+        versions=Window(since=(9, 7, 0), until=(9, 25, 0)),
+        graph=_part_of_a_tile,
     ),
     KnownIssue(
         "block-scaled-matmul-factor",

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ..generated.enums import HeurMode
 from ..printable import brief
 from .choice import EngineChoice
 from .engine import EngineConfig
 from .kernels import Kernel
 from .refusals import Reason, read_refusals
 
-__all__ = ["DESELECTED", "Candidate", "read_candidates"]
+__all__ = ["CANNOT_LOAD", "DESELECTED", "EVERY_ENGINE", "Candidate", "read_candidates"]
 
 DESELECTED = "deselected"  # state of a candidate that the caller's selection refuses
+CANNOT_LOAD = "cannot load"  # state of a candidate with a plan that was built, of code for another architecture
+EVERY_ENGINE = "every engine"  # mode of a candidate that was found by checking all engines
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -23,11 +26,13 @@ class Candidate:
     Parameters
     ----------
     mode
-        Where it came from: the heuristics mode; ``named`` by the caller, or ``deterministic``.
+        Where it came from: the heuristics mode; ``named`` by the caller, or the
+        library that selects it without the heuristics (``cudnn-frontend``); ``every engine`` where all were checked.
     engine, knobs
         Global index of the engine, None where cuDNN named none, and knob values by the C names of the knobs.
     state
-        ``supported``, ``refused`` (by the config check), ``deselected`` (by a
+        ``supported``, ``refused`` (by the config check), ``cannot load`` (the code is for another architecture),
+        ``deselected`` (by a
         :class:`~cudnn_backend_py.plans.select.Selection`; never in a verdict), ``built``, ``build failed``, or
         ``crashed`` (the process ended while its plan was built).
     reasons
@@ -79,6 +84,15 @@ class Candidate:
     def tag(self) -> str:
         """Engine and knobs, such as ``eng2_k24=7``; empty where cuDNN named no engine."""
         return "" if self.choice is None else self.choice.tag
+
+    @property
+    def origin(self) -> str:
+        """Who lists the config; a text that follows "a config"."""
+        if self.mode in HeurMode.__members__:
+            return f"of heuristics mode {self.mode}"
+        return {"named": "that was named", EVERY_ENGINE: "found by checking all engines"}.get(
+            self.mode, f"that {self.mode} selects"
+        )
 
     @property
     def by_cudnn(self) -> bool:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..errors import CudnnBackendError, UsageError
+from ..errors import CudnnBackendError, CudnnStatusError, UsageError
 from ..generated.enums import (
     AttributeName as Attr,
 )
@@ -75,7 +75,8 @@ class EngineConfig:
     Parameters
     ----------
     origin
-        Where it comes from: the name of the heuristics mode that proposed it (``A``), or of another way (``named``).
+        Where it comes from: the name of the heuristics mode that proposed it (``A``), the library
+        that selects it (``cudnn-frontend``), or another way (``named``).
     """
 
     def __init__(self, descriptor: Descriptor, graph: OperationGraph, origin: str = "named") -> None:
@@ -265,6 +266,36 @@ class OperationGraph:
             answer = ErrorText("\n".join(checks))
         configs = [EngineConfig(descriptor, self, chosen.name) for descriptor in found]
         return Heuristics(chosen, candidates, configs, answer)
+
+    def selected(self) -> EngineConfig | None:
+        """Return the engine config that a library takes for the graph without querying the heuristics, None for most.
+
+        The rows are those of :data:`~cudnn_backend_py.graph.attention.selections.SELECTIONS`; the config's ``origin``
+        is the library.
+
+        Raises
+        ------
+        NotSupported
+            If cuDNN refuses it.
+        """
+        from ..graph.attention.selections import find_selection  # only where a graph is judged
+
+        found = find_selection(self.graph, self.target.library.version, self.target.sm)
+        return None if found is None else self.config(found.engine, dict(found.knobs), origin=found.by)
+
+    def configs(self, modes: Iterable[HeurMode | str], most: int | None = None) -> Iterator[EngineConfig]:
+        """Yield the engine configs that support the graph: those of the heuristics, then the one a library selects.
+
+        Parameters
+        ----------
+        most
+            Configs of each mode.
+        """
+        for mode in modes:
+            yield from self.heuristics(mode).configs[:most]
+        with suppress(CudnnStatusError):
+            if (config := self.selected()) is not None:
+                yield config
 
     @property
     def engine_count(self) -> int:

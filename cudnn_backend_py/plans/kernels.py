@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -36,12 +37,26 @@ class Kernel:
         Size of the machine code.
     registers
         Registers of a thread; the largest of several functions. 0 if the file does not say.
+    architecture
+        The architecture that its machine code is for, such as ``sm_90a``; empty if the file does not say.
     """
 
     name: str
     sha256: str
     code_bytes: int
     registers: int
+    architecture: str = ""
+
+    def loads_on(self, sm: int) -> bool:
+        """Return whether a GPU of an architecture loads the code; True where that is not known.
+
+        Code runs on its own architecture and on later ones of the same major; that of ``sm_90a`` on its own alone.
+        """
+        match = re.fullmatch(r"sm_([0-9]+)(a?)", self.architecture)
+        if match is None:
+            return True
+        own = int(match[1])
+        return sm == own or (not match[2] and sm // 10 == own // 10 and sm > own)
 
     @classmethod
     def from_cubin(cls, name: str, cubin: bytes) -> Kernel:
@@ -65,10 +80,11 @@ class Kernel:
                     registers = max(_registers(body), default=0)
         except (struct.error, IndexError, UnicodeDecodeError) as error:
             raise ValueError(f"the code of kernel {name} is damaged: {error}") from None
-        return cls(name, digest.hexdigest(), size, registers)
+        return cls(name, digest.hexdigest(), size, registers, _architecture(cubin))
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.code_bytes} bytes of code, {self.registers} registers, {self.sha256[:12]}"
+        of = f" of {self.architecture}" if self.architecture else ""
+        return f"{self.name}: {self.code_bytes} bytes of code{of}, {self.registers} registers, {self.sha256[:12]}"
 
 
 def read_kernels(plan: str) -> tuple[Kernel, ...] | None:
@@ -84,6 +100,22 @@ def read_kernels(plan: str) -> tuple[Kernel, ...] | None:
         return tuple(Kernel.from_cubin(one["kernelName"], base64.b64decode(one["cubin"])) for one in found) or None
     except (KeyError, TypeError, ValueError, RecursionError):
         return None
+
+
+def _architecture(elf: bytes) -> str:
+    """Return the architecture in the header of an ELF file of GPU code; empty for forms that are not known.
+
+    Read of the code of sm_80 to sm_121 by NVRTC 12.9: the form of the flags changed with the version of the ABI.
+    """
+    (flags,) = struct.unpack_from("<I", elf, 0x30)
+    form = _FLAGS.get(elf[8])
+    if form is None:
+        return ""
+    shift, exact = form
+    return f"sm_{flags >> shift & 0xFF}{'a' if flags & exact else ''}"
+
+
+_FLAGS = {7: (0, 0x800), 8: (8, 0x8)}  # by version of the ABI: where the number is, and the bit of code like sm_90a
 
 
 def _sections(elf: bytes) -> Iterator[tuple[str, bytes]]:

@@ -15,6 +15,7 @@ from .choice import EngineChoice
 from .engine import EngineConfig, OperationGraph
 
 if TYPE_CHECKING:
+    from ..graph.attention.selections import EngineSelection
     from .candidate import Candidate  # and in functions: most graphs have no refused config to be read
 
 __all__ = [
@@ -74,15 +75,16 @@ class Selection:
     deterministic
         Take configs only that give the same bits in every run. cuDNN's note ``NONDETERMINISTIC`` does not report it of
         attention backward (measured: the kernels that sum dQ atomically have no such note), so there the graph has
-        to be the deterministic one, and on sm_10x the config that of
-        :func:`~cudnn_backend_py.graph.attention.deterministic_config`.
+        to be the deterministic one, and on sm_10x the config that cudnn-frontend selects
+        (:data:`~cudnn_backend_py.graph.attention.selections.SELECTIONS`).
     engine
         Global index of the only engine to take. Without knobs the heuristics' configs of it are taken, and if there
         are none, the config whose knobs cuDNN chooses.
     knobs
         Knob values of that engine; the heuristics are not asked then.
     modes
-        Heuristics modes, asked in this order; the first that leaves a config decides.
+        Heuristics modes, queried in this order; the first that leaves a config decides. The config that a library
+        selects without them comes last.
 
     Raises
     ------
@@ -175,7 +177,7 @@ class Candidates:
 
     @property
     def origins(self) -> list[str]:
-        """The origin of each config: its heuristics mode, ``named`` or ``deterministic``."""
+        """The origin of each config: its heuristics mode, ``named``, or the library that selects it."""
         return [config.origin for config in self.configs]
 
     @cached_property
@@ -291,8 +293,8 @@ def _propose(
     if selection.knobs and selection.engine is not None:
         yield from _add_choice(question, EngineChoice(selection.engine, selection.knob_values), "named", found)
         return
-    if selection.deterministic and (known := _deterministic_choice(question)) is not None:
-        yield from _add_choice(question, known, "deterministic", found)
+    if selection.deterministic:
+        yield from _try_selected(question, found)
     for mode in selection.modes:
         if found.configs and not every_mode:
             return
@@ -305,8 +307,19 @@ def _propose(
             found.answers.append((mode.name, answer.answer.text))
             found.texts.append(answer.answer.text)
         yield from answer.configs
+    if not selection.deterministic:
+        yield from _try_selected(question, found)
     if selection.engine is not None and not found.configs:
         yield from _add_choice(question, EngineChoice(selection.engine), "named", found)
+
+
+def _try_selected(question: OperationGraph, found: Candidates) -> Iterator[EngineConfig]:
+    """Yield the config that a library selects without querying the heuristics."""
+    try:
+        if (config := question.selected()) is not None:
+            yield config
+    except CudnnStatusError as error:
+        found.texts.append(error.last_error)
 
 
 def _add_choice(
@@ -382,14 +395,14 @@ def find_excess(config: EngineConfig, **limits: int | None) -> str | None:
 
 def _make_determinism_filter(question: OperationGraph) -> _Reason:
     whole = _explain_nondeterminism(question)
-    known = _deterministic_choice(question)
+    known = _find_selection(question)
 
     def refuse(config: EngineConfig) -> str | None:
         if whole is not None or known is None:
             return whole
-        if config.engine == known.engine and config.knobs.items() >= known.knobs.items():
+        if config.engine == known.engine and config.knobs.items() >= dict(known.knobs).items():
             return None
-        values = ", ".join(f"{getattr(knob, 'name', knob)}={value}" for knob, value in known.knobs.items())
+        values = ", ".join(f"{knob.name}={value}" for knob, value in known.knobs)
         return (
             f"on sm_{question.target.sm} attention backward is known to be deterministic with "
             f"engine {known.engine}, {values}"
@@ -405,14 +418,10 @@ def _is_attention_backward(graph: Graph) -> bool:
     return use is not None and use.backward
 
 
-def _deterministic_choice(question: OperationGraph) -> EngineChoice | None:
-    """Return engine and knobs of the deterministic kernel; None where heuristics suffice or there is none."""
-    if not _is_attention_backward(question.graph) or _explain_nondeterminism(question) is not None:
-        return None
-    from ..graph.attention import deterministic_config
+def _find_selection(question: OperationGraph) -> EngineSelection | None:
+    from ..graph.attention.selections import find_selection
 
-    known = deterministic_config(question.target.library.version, question.target.sm)
-    return None if known is None else EngineChoice(*known)
+    return find_selection(question.graph, question.target.library.version, question.target.sm)
 
 
 def _explain_nondeterminism(question: OperationGraph) -> str | None:
@@ -422,15 +431,17 @@ def _explain_nondeterminism(question: OperationGraph) -> str | None:
         return None
     from ..graph.attention import deterministic_config
 
-    if 100 <= sm < 120 and deterministic_config(version, sm) is None:
-        return f"cuDNN {question.target.library.version_text} has no deterministic attention backward for sm_{sm}"
+    is_blackwell = 100 <= sm < 120
+    lacking = f"cuDNN {question.target.library.version_text} has no deterministic attention backward for sm_{sm}"
+    if is_blackwell and deterministic_config(version, sm) is None:
+        return lacking
     if len(graph.ops) == 1:
         return "the one SDPA backward operation sums dQ in no fixed order; the deterministic graph is the composite one"
     read = {tensor.uid for op in graph.ops for tensor in op.inputs().values()}
     for op in graph.ops:
         if isinstance(op, Matmul) and not op.c.virtual and op.c.data_type is DataType.FLOAT and op.c.uid in read:
             return f"dQ is summed in {op.c.name!r} in no fixed order; build the graph with deterministic=True"
-    return None
+    return f"{lacking} with the options of this graph" if is_blackwell and _find_selection(question) is None else None
 
 
 # Nothing left

@@ -210,7 +210,7 @@ def find_profile(name: str) -> Profile:
     path = Path(name)
     if path.suffix == ".json" and os.path.isfile(name):  # unlike Path.is_file False for a name no file can have
         return load_profile(path)
-    near = nearest(wanted, names)
+    near = "" if _unpublished(wanted) else nearest(wanted, names)
     raise UsageError(
         f"no target is called {name!r}",
         code="unknown-target",
@@ -220,8 +220,23 @@ def find_profile(name: str) -> Profile:
     )
 
 
+# Architectures that cuDNN has engines for, and no source gives the shared memory of; the names of their GPUs.
+_UNPUBLISHED = {107: ("sm107", "rubin", "vr200", "r100")}
+
+
+def _unpublished(wanted: str) -> int:
+    """Return the architecture that a name requests, if its numbers are not published; 0 otherwise."""
+    return next((sm for sm, names in _UNPUBLISHED.items() if wanted in names), 0)
+
+
 def _explain_undescribed(wanted: str) -> str | None:
     """Return why no GPU of the architecture in a name such as ``sm122`` is described; None for other names."""
+    if sm := _unpublished(wanted):
+        return (
+            f"sm_{sm} ({_UNPUBLISHED[sm][1].capitalize()}) is not described: its properties are not published. To let "
+            "cuDNN judge for a guess, take the output of 'cudnn-backend target show b200 --device-json', set deviceVer "
+            f"to {sm * 10} and oversizedSharedMemoryPerBlock to 327680; such a verdict is only as good as the guess"
+        )
     match = re.fullmatch(r"sm([0-9]{2,4})[af]?", wanted)
     if match is None:
         return None

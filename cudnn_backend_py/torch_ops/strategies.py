@@ -17,8 +17,8 @@ from ..execution.class_plan import ClassPlan, Sequences
 from ..execution.executable import Executable
 from ..execution.plan_pool import Slot, shared_pool
 from ..execution.returning import Returning
-from ..graph.attention import deterministic_config
 from ..graph.attention.problem import TensorLayout
+from ..graph.attention.selections import find_selection
 from ..graph.ir import Graph, packed_strides
 from ..plans.build import build, shared_target
 from ..plans.plan import Plan
@@ -303,11 +303,10 @@ class _Exact:
 
 
 def _build(graph: Graph, target: Target, deterministic: bool) -> Plan:
-    chosen = deterministic_config(target.library.version, target.sm) if deterministic else None
+    chosen = find_selection(graph, target.library.version, target.sm) if deterministic else None
     if chosen is None:
         return build(graph, target)
-    engine, knobs = chosen
-    return build(graph, target, engine=engine, knobs=knobs)
+    return build(graph, target, engine=chosen.engine, knobs=dict(chosen.knobs))
 
 
 def _is_plain(name: str, x: Any) -> bool:

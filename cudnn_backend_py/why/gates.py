@@ -240,6 +240,12 @@ def _is_wide(machine: Machine) -> bool:
     return machine.sm is not None and (machine.sm == 90 or machine.sm // 10 == 10)
 
 
+def _decodes_wrong(machine: Machine) -> bool:
+    """Return whether torch takes it that single queries are computed wrong; see ``decoding-on-blackwell``."""
+    wrong = machine.cudnn is not None and (9, 19, 0) <= machine.cudnn <= (9, 25, 0) and machine.cudnn != (9, 24, 1)
+    return wrong and machine.sm is not None and machine.sm // 10 in (10, 11)
+
+
 def _head_limit(call: TorchCall, machine: Machine, release: Release) -> int:
     cudnn, dims = machine.cudnn or (9, 0, 0), (call.q.dims[3], call.v.dims[3])
     if "head-256" in release.gates:
@@ -262,6 +268,8 @@ def _shapes(call: TorchCall, machine: Machine, release: Release) -> Found:
             "a head dim that torch.compile keeps symbolic: torch cannot report that it is small enough",
             "torch._dynamo.mark_static(tensor, dim), or torch.compile(..., dynamic=False)",
         )
+    if "decode-on-blackwell" in release.gates and seq_q == 1 and _decodes_wrong(machine):
+        return ("q has length 1: torch gives cuDNN 9.19 to 9.25.0 no such call on this GPU", "cuDNN 9.24.1 or 9.25.1")
     limit = _head_limit(call, machine, release)
     if max(head_dim, head_dim_v) > limit:
         return (
@@ -373,13 +381,23 @@ RELEASES = (
     ),
     Release(
         (2, 14),
-        (99, 0),
+        (2, 14),
         (
             *("head-256", "65535", "mqa", "dropout-of-version", *_FIRST, "dropout-steps", *_THEN),
             *("backward-dims", "nested-query"),
         ),
         (80, 121),
         "001f694aef6f922b4fdf6d27d59162d27bf3df58",
+    ),
+    Release(
+        (2, 15),
+        (99, 0),
+        (
+            *("head-256", "65535", "mqa", "dropout-of-version", *_FIRST, "dropout-steps", *_THEN),
+            *("backward-dims", "nested-query", "decode-on-blackwell"),
+        ),
+        (80, 121),
+        "001f694aef6f922b4fdf6d27d59162d27bf3df58, and pytorch/pytorch#194927",
     ),
 )
 

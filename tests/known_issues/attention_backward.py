@@ -92,6 +92,11 @@ ATTENTION_BACKWARD: dict[str, Examples] = {
         reproductions={"": Reproduction(True, {"ragged": True})},
         unlike=Reproduction(False, {"ragged": True}),
     ),
+    "ragged-backward-ragged-stats": Examples(
+        reproductions={"": Reproduction(True, {"ragged": True, "ragged_stats": True})},
+        unlike=Reproduction(True, {"ragged": True}),
+        fixed=Reproduction(True, {"ragged": True}),
+    ),
     "backward-stats-layout": Examples(
         reproductions={"": Reproduction(True, {"layout": {"stats": (256, 1, 2, 1)}})},
         unlike=Reproduction(True, {"layout": {"q": "bhsd"}}),

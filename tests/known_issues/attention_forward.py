@@ -90,6 +90,19 @@ ATTENTION_FORWARD: dict[str, Examples] = {
         unlike=Reproduction(True, _SINK | {"ragged": True, "ragged_stats": True, "head_dim": 128}),
         fixed=Reproduction(True, _SINK | {"head_dim": 96, "padding": True}),
     ),
+    "code-of-sm-100": Examples(
+        reproductions={"": Reproduction(False, {}), "backward": Reproduction(True, {})},
+        unlike=Reproduction(False, {"data_type": DataType.FP8_E4M3}),
+    ),
+    "ragged-length-0": Examples(
+        reproductions={"": Reproduction(False, {"ragged": True}), "backward": Reproduction(True, {"ragged": True})},
+        unlike=Reproduction(False, {"padding": True}),
+    ),
+    "batch-of-65536": Examples(
+        reproductions={"": Reproduction(False, {"batch": 65536}), "heads": Reproduction(False, {"heads": 65536})},
+        unlike=Reproduction(False, {"batch": 65535}),
+        fixed=Reproduction(False, {"batch": 65535}),
+    ),
     "ragged-attention-of-9-1": Examples(
         reproductions={"": Reproduction(False, {"ragged": True})},
         unlike=Reproduction(False, {"padding": True}),

@@ -36,10 +36,10 @@ def _float_product(*batch: int) -> Graph:
     return g.graph()
 
 
-def _block_scaled(*, factor: bool) -> Graph:
+def _block_scaled(*, factor: bool = False, size: int = 256) -> Graph:
     """Return a matmul of mxfp8 tensors, optionally times one number."""
     g = GraphBuilder("block scaled", io_type=DataType.FP8_E4M3)
-    size, block = 256, 32
+    block = 32
 
     def side(name: str, transposed: bool) -> Any:
         dims, blocks = (1, size, size), [1, size, size // block]
@@ -137,6 +137,15 @@ MATMUL: dict[str, Examples] = {
     "fp8-matmul-of-few-rows": Examples(
         reproductions={"": lambda: _batch_product(DataType.FP8_E4M3, rows=16)},
         unlike=lambda: _batch_product(DataType.FP8_E4M3),
+    ),
+    "half-matmul-split-k": Examples(
+        reproductions={"": lambda: _batch_product(DataType.BFLOAT16), "half": lambda: _batch_product(DataType.HALF)},
+        unlike=lambda: _batch_product(DataType.FP8_E4M3),
+    ),
+    "block-scales-no-whole-tiles": Examples(
+        reproductions={"": lambda: _block_scaled(size=64), "rows": lambda: _block_scaled(size=192)},
+        unlike=lambda: _block_scaled(size=256),
+        fixed=lambda: _block_scaled(size=256),
     ),
     "block-scaled-matmul-factor": Examples(
         reproductions={"": lambda: _block_scaled(factor=True)},

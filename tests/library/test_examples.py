@@ -51,16 +51,16 @@ RUNS = [
 
 # Output of `cudnn-backend explain` for the examples of operations: architecture, exit code, text.
 EXPLAINED = [
-    ("conv_bias_relu.py", "h100", 0, "SUPPORTED: graph 'conv_bias_relu'"),
-    ("layer_norm.py", "h100", 0, "SUPPORTED: graph 'layer_norm'"),
-    ("layer_norm.py", "b200", 0, "SUPPORTED: graph 'layer_norm'"),
-    ("batch_norm.py", "h100", 0, "SUPPORTED: graph 'batch_norm'"),
-    ("residual_block.py", "h100", 0, "SUPPORTED: graph 'residual_block'"),
-    ("quantized_matmul.py", "h100", 0, "SUPPORTED: graph 'quantized_matmul'"),
+    ("conv_bias_relu.py", "h100", 0, "SUPPORTED, not built: graph 'conv_bias_relu'"),
+    ("layer_norm.py", "h100", 0, "SUPPORTED, not built: graph 'layer_norm'"),
+    ("layer_norm.py", "b200", 0, "SUPPORTED, not built: graph 'layer_norm'"),
+    ("batch_norm.py", "h100", 0, "SUPPORTED, not built: graph 'batch_norm'"),
+    ("residual_block.py", "h100", 0, "SUPPORTED, not built: graph 'residual_block'"),
+    ("quantized_matmul.py", "h100", 0, "SUPPORTED, not built: graph 'quantized_matmul'"),
     ("quantized_matmul.py", "a100", 2, "COULD NOT BE JUDGED: graph 'quantized_matmul'"),  # an engine queries the device
-    ("moe_layer.py", "h100", 0, "SUPPORTED: graph 'moe_up'"),
-    ("moe_layer.py", "b200", 0, "SUPPORTED: graph 'moe_up'"),
-    ("rope_attention.py", "h100", 0, "SUPPORTED: graph 'rope_attention'"),
+    ("moe_layer.py", "h100", 0, "SUPPORTED, not built: graph 'moe_up'"),
+    ("moe_layer.py", "b200", 0, "SUPPORTED, not built: graph 'moe_up'"),
+    ("rope_attention.py", "h100", 0, "SUPPORTED, not built: graph 'rope_attention'"),
     ("rope_attention.py", "t4", 1, "NOT SUPPORTED: graph 'rope_attention'"),
     ("batch_norm.py", "t4", 1, "NOT SUPPORTED: graph 'batch_norm'"),
     ("moe_layer.py", "t4", 1, "NOT SUPPORTED: graph 'moe_up'"),

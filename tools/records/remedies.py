@@ -84,7 +84,9 @@ def check_remedies(run_query: JudgeFunction, question: Query, verdict: Verdict) 
     if said.endswith(" [not judged]"):
         assert not _NAMED.search(said), said
         return 0
-    depth = "a plan of it was built" if question.build else "passes its support check, not built"
+    depth = (
+        "a plan of it was built" if question.build or verdict.stage == "plan" else "passes its support check, not built"
+    )
     assert said.endswith(f" [{depth}]"), said
     said = said.removesuffix(f" [{depth}]")
     queries: list[Query] = []

@@ -88,8 +88,8 @@ def _explain_by_smaller_one(refused: _HeadDims) -> Cause | None:
         return None
     what, found, limit = re.split(r": | -> ", alone.title)
     rest = [one for one in refused.dims if one.size != int(limit) and not _is_about(alone, case.graph, one)]
-    beside = f" next to {rest[0].size} of {name_dims(case.graph, rest)[12:-3]}" if rest else ""
-    headline = f"{what} is {found}, at most {limit} is supported{beside} on sm_{case.target.sm}{quote(refused.reason)}"
+    next_to = f" next to {rest[0].size} of {name_dims(case.graph, rest)[12:-3]}" if rest else ""
+    headline = f"{what} is {found}, at most {limit} is supported{next_to} on sm_{case.target.sm}{quote(refused.reason)}"
     detail = f"with {alone.title}, and nothing else changed, cuDNN supports the graph"
     return Cause("head-dim", headline, Basis.MEASURED, detail, f"{alone.title} ({alone.effect})")
 
@@ -189,7 +189,13 @@ def low_precision(case: Case, reason: Reason) -> Cause | None:
     change = case.find_remedy("data_type")
     if change is not None:
         return blame_change("data-type", case, change, reason)
-    return Cause("data-type", f"{found}, which sm_{case.target.sm} does not support{quote(reason)}", Basis.RULE)
+    if not _NAMES_TYPES.search(reason.text):
+        return Cause("refused", f"cuDNN: {statement(reason)}", Basis.RULE, "quoted; nothing else was measured")
+    return Cause("data-type", f"{found}; cuDNN refuses it on sm_{case.target.sm}{quote(reason)}", Basis.RULE)
+
+
+# Reasons about types or architectures, as opposed to reasons about, for example, the dims of scales.
+_NAMES_TYPES = re.compile(r"(?i)fp8|fp16|bf16|QMMA|e4m3|e5m2|mxfp8|nvfp4|data ?type|supported|architecture")
 
 
 @word_rule

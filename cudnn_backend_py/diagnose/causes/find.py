@@ -17,6 +17,7 @@ from functools import partial
 
 from ...graph.guard import collecting, notify, run_guarded
 from ...graph.ir import Graph, Op, Parameters
+from ...known_issues import find_known_issues
 from ...plans.refusals import Reason, furthest_reason
 from ...rewrite.changes import Change, HeadDims, head_dims
 from ...rewrite.unusual import deviations
@@ -131,10 +132,38 @@ def _make_case(
 
 
 def _with_request(case: Case, cause: Cause | None) -> Cause | None:
-    """Return the cause with how thoroughly its remedy was checked, unless the rule states it."""
-    if cause is None or not cause.remedy or cause.asked or cause.code in UNJUDGED:
+    """Return the cause with how thoroughly its remedy was checked, unless the rule states it.
+
+    The remedy also names known issues on the architectures that it recommends, and the headline says which
+    architectures cuDNN calls Blackwell.
+    """
+    if cause is None:
+        return None
+    if case.target.sm // 10 == _CONSUMER_BLACKWELL and re.search(r"only .*\bBlackwell", cause.headline):
+        cause = dataclasses.replace(
+            cause, headline=f"{cause.headline}; sm_{case.target.sm} is a Blackwell, cuDNN means sm_10x by the name"
+        )
+    if not cause.remedy:
+        return cause
+    cause = dataclasses.replace(cause, remedy=cause.remedy + _issues_elsewhere(case, cause.remedy))
+    if cause.asked or cause.code in UNJUDGED:
         return cause
     return dataclasses.replace(cause, asked=case.asked if cause.basis is Basis.MEASURED else "not asked")
+
+
+_CONSUMER_BLACKWELL = 12  # tens of sm_120 and sm_121
+
+
+def _issues_elsewhere(case: Case, remedy: str) -> str:
+    """Return the known issues of the graph on other architectures that a remedy names, as an addition to it."""
+    others = {int(number) for number in re.findall(r"\bsm_(\d+)", remedy)} - {case.target.sm}
+    version = case.target.library.version
+    found = {
+        sm: [issue.code for issue in find_known_issues(case.graph, sm, version) if not issue.depends_on]
+        for sm in sorted(others)
+    }
+    texts = [f"known issue on sm_{sm}: {', '.join(codes)}" for sm, codes in found.items() if codes]
+    return f" ({'; '.join(texts)})" if texts else ""
 
 
 def find_graph_cause(

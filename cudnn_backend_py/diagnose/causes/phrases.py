@@ -164,5 +164,5 @@ def find_device_queries(text: str, sm: int = 0) -> str | None:
 
     None where it asks nothing, or serves no such architecture.
     """
-    told = (one for one in _OF_DEVICE if one.pattern in text and one.status in text and sm >= one.from_sm)
-    return next((one.needs for one in told), None)
+    found = (one for one in _OF_DEVICE if one.pattern in text and one.status in text and sm >= one.from_sm)
+    return next((one.needs for one in found), None)

@@ -210,6 +210,8 @@ def cuda_toolkit(case: Case, reason: Reason) -> Cause | None:
     built = cuda_version_text(library.cuda_version)
     headline = f"this cuDNN is built for CUDA {built}, {needed[1]} is needed{quote(reason)}"
     remedy = f"use its build for CUDA {major} (cudnn-backend cudnn install {library.version} --cuda {major})"
+    if not case.target.is_live and "cublaslt" in reason.text.lower():
+        remedy = f"use its build for CUDA {major} on a machine with the GPU: this engine queries the device"
     return Cause("cuda-toolkit", headline, Basis.RULE, "cuDNN says so itself", remedy)
 
 
@@ -287,8 +289,8 @@ def missing_tensor(case: Case, reason: Reason) -> Cause | None:
             continue
         mode = op.fields.get("mode")
         what = " with ".join([op.verb(), *([mode.name] if isinstance(mode, Enum) else [])])
-        beside = f" next to {' and '.join(given)}" if given else ""
-        headline = f"{op.name} ({what}) has no {' and no '.join(lacking)}, which it needs{beside}"
+        next_to = f" next to {' and '.join(given)}" if given else ""
+        headline = f"{op.name} ({what}) has no {' and no '.join(lacking)}, which it needs{next_to}"
         remedy = f"give it {' and '.join(lacking)}"
         whole = attempt(lambda op=op: give_ports(case.graph, op, lacking))  # type: ignore[misc]
         if whole is not None and case.supports(whole):
@@ -321,9 +323,11 @@ def same_tensors(case: Case, reason: Reason) -> Cause | None:
         for names in pairs:
             found = [known.get(_strip_prefix(name)) for name in names]
             one, other = found
-            if one is None or other is None or not (told := _describe_difference(one, other)):
+            if one is None or other is None or not (difference := _describe_difference(one, other)):
                 continue
-            headline = f"{one.name} and {other.name} differ in {told}, {op.name} ({op.verb()}) needs them to be alike"
+            headline = (
+                f"{one.name} and {other.name} differ in {difference}, {op.name} ({op.verb()}) needs them to be alike"
+            )
             return Cause("shape", headline, Basis.RULE, reason.text)
     return None
 
@@ -679,16 +683,16 @@ def operation(case: Case, reason: Reason) -> Cause | None:
         return blame_change("data-type", case, inner, reason)
     if said := two_graphs(case, reason):
         return said
-    cures = case.find_remedies("drop_operation")
-    named = (change.title.removeprefix("without the operation").removeprefix("s") for change in cures)
+    dropped = case.find_remedies("drop_operation")
+    named = (change.title.removeprefix("without the operation").removeprefix("s") for change in dropped)
     names = [text.partition(", which")[0].strip() for text in named]
     names = list(dict.fromkeys(names))[:3]
     quoted = quote_best(case, reason)
     if names:
         verb = "do not fit together" if len(names) > 1 else "does not fit into this graph"
         headline = f"operation{'s' if len(names) > 1 else ''} {' and '.join(names)} {verb}{quoted}"
-        detail = f"{cures[0].title}, cuDNN supports the graph"
-        return Cause("operation", headline, Basis.MEASURED, detail, f"{cures[0].title} ({cures[0].effect})")
+        detail = f"{dropped[0].title}, cuDNN supports the graph"
+        return Cause("operation", headline, Basis.MEASURED, detail, f"{dropped[0].title} ({dropped[0].effect})")
     if len(case.graph.ops) == 1 and quoted:
         only = case.graph.ops[0]
         return Cause(

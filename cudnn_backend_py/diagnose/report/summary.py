@@ -10,6 +10,7 @@ from itertools import groupby
 from rich.console import Group
 from rich.text import Text
 
+from ...plans.candidate import CANNOT_LOAD
 from ...printable import printable, printable_lines
 from ...terminal import table_text
 from ..verdict import Verdict
@@ -40,8 +41,9 @@ def summary_text(verdict: Verdict) -> str:
 
 def _make_rows(verdict: Verdict) -> Iterator[str]:
     where = f"{verdict.target_title} (sm_{verdict.sm})" if verdict.sm else verdict.target_title
-    only = " by FALLBACK only" if verdict.only_fallback is not None else ""
-    outcome = f"{verdict.outcome.value.upper()}{only}"
+    by_others = "" if verdict.only_fallback is not None else verdict.note
+    only = " by FALLBACK only" if verdict.only_fallback is not None else by_others
+    outcome = f"{verdict.outcome.value.upper()}{only}{verdict.depth}"
     yield _cut(f"{outcome}: graph {verdict.graph!r} on {where}, cuDNN {verdict.cudnn}", COLUMNS)
     cause, known = verdict.cause, verdict.hazards
     if cause is not None:
@@ -115,11 +117,20 @@ def _name_tensors(kinds: dict[str, str]) -> str:
 
 def _format_configs(verdict: Verdict) -> str | None:
     """Return how many engine configs are supported and which comes first; None where cuDNN listed none."""
+    if verdict.every_engine and not verdict.supported:
+        return verdict.every_engine
     if not verdict.candidates:
         return "cuDNN listed no engine config (-v: its reasons)" if verdict.reasons else None
-    good = [one for one in verdict.candidates if one.state in ("supported", "built")]
+    good = sum(one.state in ("supported", "built") for one in verdict.candidates)
     total = len(verdict.candidates)
-    if not good:
+    if foreign := [one.tag for one in verdict.candidates if one.state == CANNOT_LOAD]:
+        other = "no other can be built" if verdict.first is None else f"{verdict.first.tag} was built"
+        return f"code of {', '.join(foreign[:2])} is for another architecture; {other}"
+    if failed := sum(one.state == "build failed" for one in verdict.candidates):
+        more = "" if verdict.first is None else f", then {verdict.first.tag} was built"
+        return f"{failed} of {total} pass the support check, and no plan of them can be built{more}"
+    if verdict.first is None:
         return f"{total} of {total} engine configs refused (-v: cuDNN's reasons)"
-    first = f"{len(good)} of {total} supported, first {good[0].tag or 'an engine without a name'}"
-    return first + ("; -v: why others are refused" if len(good) < total else "")
+    passed = "supported" if verdict.built else "pass the support check"
+    first = f"{good} of {total} {passed}, first {verdict.first.tag or 'an engine without a name'}"
+    return first + ("; -v: why others are refused" if good < total else "")

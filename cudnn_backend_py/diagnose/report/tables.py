@@ -108,7 +108,9 @@ def render_remedies(verdict: Verdict, graph: Graph, remedies: Remedies, *, again
         The command that continues a search which was not finished.
     """
     where = f"graph {verdict.graph!r} on {verdict.target_title}, cuDNN {verdict.cudnn}"
-    parts: list[RenderableType] = [line(f"{verdict.outcome.value.upper()}{verdict.note}: {where}", "bold")]
+    parts: list[RenderableType] = [
+        line(f"{verdict.outcome.value.upper()}{verdict.note}{verdict.depth}: {where}", "bold")
+    ]
     if verdict.cause is not None:
         parts.append(line(f"cause: {verdict.cause.headline}"))
         if verdict.cause.code == ENGINES_ABSENT:
@@ -137,7 +139,7 @@ def _explain_no_change(verdict: Verdict) -> str:
     """Return the line for a graph that needs no change, with those targets that need one."""
     how = "a plan of it was built" if verdict.stage in ("plan", "execute") else "it passes its support check"
     if verdict.only_fallback is None:
-        return f"nothing needs to be changed: {how}"
+        return f"nothing needs to be changed: {how}{verdict.note}"
     others = [mode for mode in verdict.modes if mode != "FALLBACK"]
     return f"nothing needs to be changed: {how}; for a program without FALLBACK: --mode {' --mode '.join(others)}"
 
@@ -162,12 +164,19 @@ def render_since(since: Since) -> Group:
         else f"supported by none of the {judged} versions that were queried"
     )
     refused = f"; {since.first_after} is the first after it that refuses" if since.first_after else ""
-    style = "green" if since.first is not None else "red"
+    if since.repaired:
+        span = f"accepted from {since.first} to {since.last}, with a known issue"
+        refused = f"; {since.first_after} refuses it, which repairs that issue and is no regression"
+    style = "green" if since.sound is not None else "red"
     lines: list[RenderableType] = [
         Text.assemble(line(f"graph {since.graph!r} on {since.target}: "), line(span + refused, style))
     ]
     if since.first == since.versions[0]:
         lines.append(Text(f"{since.first} is the oldest version available: support may be older", "dim"))
+    lines += [Text.assemble(("repaired issue: ", "bold"), line(issue)) for issue in since.repaired]
+    if since.repaired:
+        sound = f"{since.sound} supports the graph without it" if since.sound else "no version supports it without it"
+        lines.append(Text(f"{sound}; do not go back to {since.last}", "yellow"))
     if since.gaps:
         lines.append(Text(f"not monotone: {', '.join(since.gaps)} between them refuse it", "yellow"))
     if since.unjudged:

@@ -19,7 +19,9 @@ OUTCOME_STYLE = {
     Outcome.NOT_SUPPORTED: "bold red",
     Outcome.NOT_JUDGED: "bold yellow",
 }
-_STATE_STYLE = {"supported": "green", "built": "green"} | dict.fromkeys(("refused", "build failed", "crashed"), "red")
+_STATE_STYLE = {"supported": "green", "built": "green"} | dict.fromkeys(
+    ("refused", "build failed", "cannot load", "crashed"), "red"
+)
 
 
 def line(text: str, style: str = "") -> Text:
@@ -59,7 +61,7 @@ def render(verdict: Verdict) -> Group:
     parts: list[RenderableType] = [
         Text.assemble(
             (verdict.outcome.value.upper(), OUTCOME_STYLE[verdict.outcome]),
-            line(f"{verdict.note}: graph {verdict.graph!r} on {where}, cuDNN {verdict.cudnn}"),
+            line(f"{verdict.note}{verdict.depth}: graph {verdict.graph!r} on {where}, cuDNN {verdict.cudnn}"),
         )
     ]
     if verdict.cause is not None:
@@ -75,8 +77,14 @@ def render(verdict: Verdict) -> Group:
     parts.append(_format_label("heuristics", f"{', '.join(verdict.modes)}; last stage reached: {verdict.stage}"))
     if told := [str(stage) for stage in verdict.stages if stage.detail]:
         parts.append(_format_label("stages", "; ".join(told)))
+    if verdict.first is not None:
+        parts.append(_format_label("config", f"{verdict.first.tag}, a config {verdict.first.origin}"))
+    if verdict.every_engine:
+        parts.append(_format_label("engines", verdict.every_engine))
     if verdict.shapes:
         parts.append(_format_label("shapes", verdict.shapes))
+    if verdict.seen:
+        parts.append(_format_label("seen on", verdict.seen))
     parts += [_format_label("known issue", hazard) for hazard in verdict.hazards]
     parts.append(_format_label("judged by", f"{verdict.library or 'no library'}, driver: {verdict.driver}"))
     if verdict.control is not None:

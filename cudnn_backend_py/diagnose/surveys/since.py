@@ -72,6 +72,20 @@ class Since(ShownAsHtml):
         return tuple(one for one in span if self._has_outcome(one, Outcome.NOT_SUPPORTED))
 
     @property
+    def repaired(self) -> tuple[str, ...]:
+        """Known issues of the last version that the next one, which refuses the graph, no longer has."""
+        if self.last is None or self.first_after is None:
+            return ()
+        later = self._issues(self.first_after)
+        return tuple(issue for issue in self._issues(self.last) if issue not in later)
+
+    @property
+    def sound(self) -> str | None:
+        """The newest version that supports the graph without a repaired issue; None if there is none."""
+        repaired = set(self.repaired)
+        return next((one for one in self._supporting_versions()[::-1] if repaired.isdisjoint(self._issues(one))), None)
+
+    @property
     def monotone(self) -> bool:
         """Whether no answer contradicts the assumption of bisection."""
         return not self.gaps
@@ -98,9 +112,9 @@ class Since(ShownAsHtml):
 
     @property
     def exit_code(self) -> int:
-        """0 if some version supports the graph, 1 if none does, 2 if none does and one could not judge or all crash."""
+        """0 if a sound version supports it, 1 if none does, 2 if none does and one could not judge or crashes."""
         if self.first is not None:
-            return 0
+            return int(self.sound is None)
         if any(cell.outcome is Outcome.NOT_JUDGED and not cell.crashed for cell in self.asked.values()):
             return 2
         return 1 if any(cell.outcome is Outcome.NOT_SUPPORTED for cell in self.asked.values()) else 2
@@ -113,6 +127,8 @@ class Since(ShownAsHtml):
             "first": self.first,
             "last": self.last,
             "first_after": self.first_after,
+            "repaired": list(self.repaired),
+            "sound": self.sound,
             "monotone": self.monotone,
             "unjudged": list(self.unjudged),
             "open_before": list(self.open_before),
@@ -120,6 +136,9 @@ class Since(ShownAsHtml):
             "versions": list(self.versions),
             "asked": {version: asdict(cell) for version, cell in self.asked.items()},
         }
+
+    def _issues(self, version: str) -> tuple[str, ...]:
+        return self.asked[version].hazards
 
     def _has_outcome(self, version: str, outcome: Outcome) -> bool:
         return version in self.asked and self.asked[version].outcome is outcome

@@ -11,12 +11,12 @@ from ...system.version import VersionTuple as Version
 from ..ir import Graph
 from .backward import composite_backward
 from .builder import SINGLE_OPS_SINCE
-from .deterministic import deterministic_config
 from .forward import composite_forward
 from .known_issue import Form, KnownIssue, Use
 from .known_issues import HAZARDS, check_measured_issues, find_measured_issues
 from .modifiers import SoftCap
 from .problem import Attention, Implementation, ScoreModifier, make_problem
+from .selections import deterministic_config
 from .unified import prefers_unified, unified_backward, unified_forward
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def sdpa_forward(
         The problem, or None and its fields as `options`.
     implementation
         "composite": many operations; "unified": the one SDPA operation of cuDNN 9.13 and later; "auto": as cuDNN's
-        frontend chooses for that version, composite if no version is given.
+        frontend chooses for that version, composite if no version is given; unified for a block mask.
     version
         The cuDNN version the graph is for, such as (9, 19, 0): since 9.21 masks and softmax are operations of their
         own. None gives what every version supports.
@@ -79,7 +79,9 @@ def sdpa_forward(
         What :class:`Attention` refuses, ``attention-implementation``, ``attention-hazard``.
     """
     p = make_problem(problem, Attention, options)
-    unified = implementation == "unified" or (implementation == "auto" and prefers_unified(p, version))
+    unified = implementation == "unified" or (
+        implementation == "auto" and (p.block_mask or prefers_unified(p, version))
+    )
     if not unified:
         _check_implementation(p, implementation)
     if not allow_hazards:

@@ -259,6 +259,7 @@ def _read_unified(op: Operation) -> Use | None:
         v_heads=v.dims[1],
         data_type=q.data_type,
         output_type=(fields["dq"] if backward else o).data_type,
+        mx="descale_q" in fields and fields["descale_q"].data_type is DataType.FP8_E8M0,
         **_offset_type(q, k, v, o),
         ragged_stats=stats is not None and stats.ragged_offset is not None,
         layout=layout,

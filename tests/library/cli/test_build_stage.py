@@ -258,7 +258,7 @@ def test_graph_that_only_fallback_supports_is_reported(judge: Judge, build: bool
     assert alone.cause is not None
     assert why.headline == alone.cause.headline
     first = render_text(verdict).splitlines()[0]
-    assert first.startswith(f"SUPPORTED by FALLBACK only, mode A refuses ({why.headline}): graph 'doubles'")
+    assert first.startswith(f"SUPPORTED by FALLBACK only, mode A refuses ({why.headline})")
     assert Verdict.from_dict(verdict.to_dict()) == verdict
 
 

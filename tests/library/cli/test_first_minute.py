@@ -61,7 +61,7 @@ def test_several_graphs_have_the_largest_exit_code(tmp_path: Path) -> None:
     done = command("explain", *files, "--target", "l40s")
     assert done.code == 1, done.stderr
     first, second = done.stdout.split("\n\n")
-    assert first.startswith("SUPPORTED: graph 'good'")
+    assert first.startswith("SUPPORTED, not built: graph 'good'")
     assert second.startswith("NOT SUPPORTED: graph 'forum_two_matmul'")
     verdicts = json.loads(command("explain", *files, "--target", "l40s", "--format", "json").stdout)
     assert [verdict["graph"] for verdict in verdicts] == ["good", "forum_two_matmul"]

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 
 from click.testing import CliRunner
 
+from cudnn_backend_py import library
 from cudnn_backend_py.cli.commands import main
 from cudnn_backend_py.diagnose.surveys.attention import SupportTable
 from tests.library.diagnose.test_attention_support import FILES, TABLES, assert_as_stored
-from tests.support.child import ROOT
+from tests.support.child import ROOT, run_python
 
 
 def test_the_command_explain_judges_shapes() -> None:
     graph = ROOT / "examples" / "flash_forward.py"
     result = CliRunner().invoke(main, ["explain", str(graph), "--target", "h100", "--format", "json"])
-    assert json.loads(result.output)["shapes"].startswith("one plan can serve every batch and length"), result.output
+    assert json.loads(result.output)["shapes"].startswith("this plan serves its own dims; a class plan"), result.output
 
 
 def test_command_renders_the_page() -> None:
@@ -43,3 +46,11 @@ def test_command_refuses_an_unknown_row() -> None:
     result = CliRunner().invoke(main, ["attention-table", "--row", "mamba"])
     assert result.exit_code == 2
     assert "no row has 'mamba' in its name" in result.output
+
+
+def test_version_of_the_environment_is_installed_for_a_command(tmp_path: Path) -> None:
+    own = library().version_text
+    graph = str(ROOT / "examples" / "flash_forward.py")
+    arguments = ["-m", "cudnn_backend_py", "--cudnn", own, "explain", graph, "--target", "sm90"]
+    done = run_python(arguments, environment={**os.environ, "CUDNN_BACKEND_CACHE": str(tmp_path)}, check=True)
+    assert done.stdout.splitlines()[0].endswith(f"(sm_90), cuDNN {own}")

@@ -120,7 +120,7 @@ def test_whatif_finds_the_form(judge: Judge, name: str) -> None:
 def test_a_form_known_not_to_compile_is_no_remedy(judge: Judge) -> None:
     verdict = judge.run_query(Query(product(2, 1, 2), "sm90"))
     in_float32 = next(one for one in changes(product(2, 1, 2), ("data_type",)) if "f16 -> f32" in one.title)
-    assert judge.run_query(Query(in_float32.graph, "sm90")).supported
+    assert judge.run_query(Query(in_float32.graph, "sm90", causes=False)).supported
     assert verdict.cause is not None
     assert "float32" not in f"{verdict.cause.headline} {verdict.cause.remedy}"
     assert "f32" not in f"{[one.title for one in whatif(product(2, 1, 2), 'sm90', judge=judge)]}"

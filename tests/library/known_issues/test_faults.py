@@ -140,7 +140,7 @@ from cudnn_backend_py.native.crashing_graphs import CRASHING_GRAPHS
 from tests.known_issues import EXAMPLES, graph_of
 for kind in CRASHING_GRAPHS:
     examples = EXAMPLES[kind.code]
-    for which, made in {**examples.reproductions, "unlike": examples.unlike, "fixed": examples.fixed}.items():
+    for which, made in {**examples.reproductions, "unlike": examples.unlike, "remedy": examples.remedy}.items():
         for target in map(open_target, ("sm80", "sm90", "sm100")):
             try:
                 OperationGraph(graph_of(made, library().version), target)
@@ -158,7 +158,7 @@ def test_a_graph_that_crashes_cudnn_is_refused_first(version: VersionTuple) -> N
     kinds = {kind.code: kind.versions for kind in CRASHING_GRAPHS}
     assert len(answers) == 9 * len(kinds)
     for code, which, said in answers:
-        refused = which not in ("unlike", "fixed") and version in kinds[code]
+        refused = which not in ("unlike", "remedy") and version in kinds[code]
         assert said == ("graph-kills-cudnn" if refused else "made"), (code, which)
 
 

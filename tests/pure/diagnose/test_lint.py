@@ -124,3 +124,19 @@ def test_sound_graphs_have_no_findings() -> None:
         problem = draw(np.random.default_rng(number), backward=backward, tiny=False)
         make = attention.sdpa_backward if backward else attention.sdpa_forward
         assert lint(make(problem, allow_hazards=True)) == []
+
+
+@pytest.mark.parametrize(("between", "findings"), [(DataType.BFLOAT16, 1), (FLOAT, 0)])
+def test_value_rounded_between_operations_in_float32(between: DataType, findings: int) -> None:
+    g = GraphBuilder("rounded", io_type=DataType.BFLOAT16)
+    x = g.tensor("x", (8, 32, 4, 4))
+    moved = g.pointwise(PointwiseMode.ADD, x, g.scalar(1.0, data_type=FLOAT), name="moved", data_type=between)
+    g.pointwise(PointwiseMode.RELU_FWD, moved, name="y", virtual=False)
+    assert found(g.graph()) == [("rounded-between-operations", "moved", "suspicious")] * findings
+
+
+def test_conversion_is_meant() -> None:
+    g = GraphBuilder("converted", io_type=FLOAT)
+    narrow = g.pointwise(PointwiseMode.IDENTITY, g.tensor("x", (8, 32)), name="narrow", data_type=HALF)
+    g.pointwise(PointwiseMode.RELU_FWD, narrow, name="y", virtual=False)
+    assert found(g.graph()) == []

@@ -167,3 +167,26 @@ def test_wrong_questions_are_refused(graphs: list, targets: list, versions: list
 def test_since_needs_a_version() -> None:
     with pytest.raises(UsageError, match="matrix-empty"):
         since(GRAPH, "sm90", [])
+
+
+def later_refuses(issues: tuple[str, ...]) -> Since:
+    """Return the answer where 9.24.0 supports a graph that has these known issues and one more, and 9.25.0 refuses."""
+    supported = Cell(Outcome.SUPPORTED, "", "", (), "", (*issues, "both"))
+    refused = Cell(Outcome.NOT_SUPPORTED, "", "", (), "", ("both",))
+    return Since("g", "sm100", ("9.24.0", "9.25.0"), {"9.24.0": supported, "9.25.0": refused})
+
+
+def test_refusal_that_repairs_a_known_issue_is_no_regression() -> None:
+    found = later_refuses(("a matmul: it crashes (its-code)",))
+    assert (found.repaired, found.sound, found.exit_code) == (("a matmul: it crashes (its-code)",), None, 1)
+    text = table_text(render_since(found))
+    assert "accepted from 9.24.0 to 9.24.0, with a known issue; 9.25.0 refuses it" in text
+    assert "no version supports it without it; do not go back to 9.24.0" in text
+    assert "supported since" not in text
+
+
+def test_refusal_without_a_known_issue_is_a_regression() -> None:
+    found = later_refuses(())
+    assert (found.repaired, found.sound, found.exit_code) == ((), "9.24.0", 0)
+    text = table_text(render_since(found))
+    assert "supported since 9.24.0, last by 9.24.0; 9.25.0 is the first after it that refuses" in text

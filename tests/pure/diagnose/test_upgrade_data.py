@@ -165,7 +165,7 @@ def test_text_json_and_junit_have_the_same_content() -> None:
     assert data["counts"] == {"unchanged": 1, "code not told": 0, "changed": 6, "could not be judged": 0}
     assert data["limits"] == [SPEED_LIMIT]
     assert data["changes"][0]["old"]["kernels"] == [
-        {"name": "k", "sha256": "a" * 64, "code_bytes": 1024, "registers": 168}
+        {"name": "k", "sha256": "a" * 64, "code_bytes": 1024, "registers": 168, "architecture": ""}
     ]
     xml = junit_xml(one.case("9.19.0", "9.28.0") for one in found.changes)
     assert (xml.count("<failure"), xml.count("<testcase")) == (6, 7)

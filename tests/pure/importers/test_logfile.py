@@ -264,6 +264,8 @@ def test_a_report_is_text_and_data() -> None:
     assert [item["configs"][-1]["tag"] for item in data["graphs"]] == ["eng1_k24=3", "eng7_k24=26"]
     assert report_log([""]).exit_code == 2
     assert "CUDNN_LOGLEVEL_DBG=3" in str(report_log([""]))
+    part = "I! CuDNN (v91200 46) function cudnnBackendFinalize() called:\ni!     status: val=0;\n"
+    assert "1 descriptors are finalized in it, and no operation graph" in str(report_log([part]))
 
 
 def test_knobs_left_to_the_engine_are_not_in_the_tag() -> None:

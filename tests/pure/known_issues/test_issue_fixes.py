@@ -16,7 +16,11 @@ CODES = [row.code for row in FAULTS]
 BY_CODE = dict(zip(CODES, FAULTS, strict=True))
 RELEASES = [(9, minor, 0) for minor in range(29)]
 RELEASES += [(9, 10, 1), (9, 10, 2), (9, 13, 1), (9, 15, 1), (9, 18, 1), (9, 23, 1), (9, 24, 1), (9, 25, 1)]
-AVOIDED = {(9, 10, 0), (9, 10, 1)}  # these versions have a row about all attention, regardless of the fix of the graph
+AVOIDED = {  # these versions have a row about all attention, regardless of the fix of the graph
+    (9, 10, 0),
+    (9, 10, 1),
+    (9, 23, 0),
+}
 NAMED = re.compile(r"(?:use|or) (9\.\d+\.\d+)( or later)?")
 
 

@@ -512,3 +512,23 @@ def test_known_gates_precede_unknown_ones() -> None:
 )
 def test_with_their_remedies_cudnn_is_chosen(dims: tuple[int, ...], machine: Machine) -> None:
     assert find_blocker(call(*dims), machine) is None
+
+
+@pytest.mark.parametrize(
+    ("torch", "cudnn", "sm", "refused"),
+    [
+        ((2, 15, 0), (9, 24, 0), 100, True),
+        ((2, 15, 0), (9, 25, 0), 110, True),
+        ((2, 15, 0), (9, 24, 1), 100, False),
+        ((2, 15, 0), (9, 25, 1), 100, False),
+        ((2, 15, 0), (9, 24, 0), 120, False),
+        ((2, 14, 0), (9, 24, 0), 100, False),
+    ],
+)
+def test_single_queries_on_blackwell(
+    torch: tuple[int, int, int], cudnn: tuple[int, int, int], sm: int, refused: bool
+) -> None:
+    one = TorchCall(q=tensor(2, 8, 1, 64), k=tensor(2, 8, 512, 64), v=tensor(2, 8, 512, 64))
+    blocker = find_blocker(one, Machine(torch, cudnn, sm, (13, 0)))
+    found = blocker is not None and blocker.found.startswith("q has length 1")
+    assert found == refused

@@ -1,0 +1,102 @@
+"""Every engine and its knob values checked for one graph: bounded, counted, each engine in a forked process."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from ..errors import CudnnStatusError
+from ..generated.enums import KnobType
+from ..plans.candidate import EVERY_ENGINE
+from ..plans.engine import EngineConfig, Knob, OperationGraph
+from .fork import run_in_fork
+
+__all__ = ["check_every_engine", "knob_choices"]
+
+_MOST = 20_000  # combinations of knob values of one engine, all of which are checked: some 1 ms each
+_SLICE = 1_000  # configs that one forked process checks
+_KEPT = 4  # configs of one slice that are returned
+
+
+@dataclass
+class _Count:
+    """What was checked."""
+
+    engines: int
+    configs: int = 0
+    passed: int = 0
+    unchecked: int = 0
+    in_part: list[int] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        every = "" if self.in_part or self.unchecked else "all "
+        text = (
+            f"{every}{self.configs:,} configs of {self.engines} engines were checked, {self.passed:,} support the graph"
+        )
+        if self.in_part:
+            text += f"; of engine {', '.join(map(str, self.in_part))} one knob at a time"
+        if self.unchecked:
+            text += f"; {self.unchecked:,} more were not, cuDNN ended the process among them"
+        return text
+
+
+def knob_choices(knobs: tuple[Knob, ...], most: int = _MOST) -> tuple[Iterator[dict[KnobType | int, int]], bool]:
+    """Return choices of knob values to check, none at all first, and whether these are all.
+
+    Up to `most` combinations, all of them; else each value of each knob alone, the others left to cuDNN.
+    """
+    values = {knob.type: range(knob.minimum, knob.maximum + 1, max(1, knob.stride)) for knob in knobs}
+    if math.prod(map(len, values.values())) <= most:
+        combined = (dict(zip(values, chosen, strict=True)) for chosen in itertools.product(*values.values()))
+        return itertools.chain(({},), combined if values else ()), True
+    singly = ({knob: value} for knob, allowed in values.items() for value in allowed[:most])
+    return itertools.chain(({},), singly), False
+
+
+def check_every_engine(question: OperationGraph, step: Callable[[str], object]) -> tuple[list[EngineConfig], str]:
+    """Check all engine configs of a graph; return some that support it, and how many of what were checked.
+
+    Parameters
+    ----------
+    step
+        Called before each slice of configs.
+    """
+    count = _Count(question.engine_count)
+    found: list[EngineConfig] = []
+    for engine in range(count.engines):
+        try:
+            choices, whole = knob_choices(question.knobs(engine))
+        except CudnnStatusError:
+            count.configs += 1  # it refuses the graph with any knobs
+            continue
+        count.in_part += [] if whole else [engine]
+        while part := list(itertools.islice(choices, _SLICE)):
+            step(f"engine config of engine {engine} of {count.engines}, {count.configs:,} configs checked")
+            passed = _check(question, engine, part)
+            if passed is None:
+                count.unchecked += len(part)
+                continue
+            count.configs += len(part)
+            count.passed += len(passed)
+            found += [question.config(engine, part[number], origin=EVERY_ENGINE) for number in passed[:_KEPT]]
+    return found, str(count)
+
+
+def _check(question: OperationGraph, engine: int, choices: list[dict[KnobType | int, int]]) -> list[int] | None:
+    """Return the numbers of the choices that pass; None where cuDNN ended the process."""
+
+    def run_query() -> list[int] | None:
+        passed = []
+        for number, knobs in enumerate(choices):
+            try:
+                question.config(engine, knobs)
+            except CudnnStatusError:
+                continue
+            passed.append(number)
+        return passed
+
+    if question.target.is_live:
+        return run_query()
+    return run_in_fork(run_query, lambda: None, what=f"engine {engine}")

@@ -1,0 +1,117 @@
+"""Engine configs that no heuristics list: those cudnn-frontend selects, and those a check of all engines finds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py import DataType, GraphBuilder, OperationGraph, attention, build, library, open_target
+from cudnn_backend_py.diagnose import Judge, Query, explain, whatif
+from cudnn_backend_py.diagnose.every_engine import knob_choices
+from cudnn_backend_py.diagnose.report.summary import summary_text
+from cudnn_backend_py.diagnose.report.text import render_text
+from cudnn_backend_py.generated.enums import KnobType, PointwiseMode
+from cudnn_backend_py.graph import Graph
+from cudnn_backend_py.graph.attention.selections import SELECTIONS, find_selection
+from cudnn_backend_py.plans.engine import Knob
+
+LATENT: dict[str, Any] = {"batch": 2, "heads": 4, "seq_q": 512, "head_dim": 192, "head_dim_v": 128}
+WIDE: dict[str, Any] = {**LATENT, "head_dim": 256, "head_dim_v": 256}
+EIGHT_BIT: dict[str, Any] = {**LATENT, "data_type": DataType.FP8_E4M3, "output_type": DataType.BFLOAT16}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def has_the_kernels() -> None:
+    if library().version < (9, 23, 0):
+        pytest.skip("the kernels are of cuDNN 9.23")
+
+
+def backward(**options: Any) -> Graph:
+    return attention.sdpa_backward(**options, version=library().version, sm=100, allow_hazards=True)
+
+
+SELECTED = (
+    pytest.param({**LATENT, "deterministic": True}, 2, id="192 and 128"),
+    pytest.param({**LATENT, "deterministic": True, "causal": True}, 2, id="192 and 128, causal"),
+    pytest.param({**WIDE, "deterministic": True}, 3, id="256"),
+    pytest.param(EIGHT_BIT, 2, id="8 bits"),
+    pytest.param({**EIGHT_BIT, "mx": True}, 2, id="8 bits, block scales"),
+)
+
+
+@pytest.mark.parametrize("target", ["b200", "b300"])
+@pytest.mark.parametrize(("options", "stages"), SELECTED)
+def test_config_that_cudnn_frontend_selects_supports_the_graph(
+    options: dict[str, Any], stages: int, target: str
+) -> None:
+    verdict = explain(backward(**options), target)
+    assert verdict.supported
+    assert verdict.first is not None
+    assert (verdict.first.mode, verdict.first.engine) == ("cudnn-frontend", 5)
+    assert verdict.first.knobs["CUDNN_KNOB_TYPE_STAGES"] == stages
+    assert summary_text(verdict).startswith("SUPPORTED by cudnn-frontend's config")
+    assert f"{verdict.first.tag}, a config that cudnn-frontend selects" in render_text(verdict)
+
+
+def test_plan_of_it_is_built_in_the_child_and_here() -> None:
+    graph = backward(**LATENT, deterministic=True)
+    with Judge() as judge:
+        verdict = judge.run_query(Query(graph, "b200", build=True))
+    assert verdict.stage == "plan"
+    assert verdict.first is not None
+    assert verdict.first.tag == build(graph, "b200", cache=False).tag
+
+
+def test_nothing_needs_to_be_changed() -> None:
+    assert whatif(backward(**LATENT, deterministic=True), "b200") == []
+
+
+@pytest.mark.parametrize("target", ["sm110", "sm120"])
+def test_other_architectures_refuse_it(target: str) -> None:
+    graph = backward(**LATENT, deterministic=True)
+    assert find_selection(graph, library().version, open_target(target).sm) is None
+    assert not explain(graph, target, causes=False).supported
+
+
+def test_graph_with_dropout_is_not_selected() -> None:
+    graph = backward(**LATENT, deterministic=True, dropout=0.1)
+    assert find_selection(graph, library().version, 100) is None
+
+
+def test_heuristics_come_first() -> None:
+    graph = backward(batch=2, heads=4, seq_q=512, head_dim=128, deterministic=True)
+    modes = [one.mode for one in explain(graph, "b200").candidates if one.state == "supported"]
+    assert modes[0] in ("A", "FALLBACK")
+    assert modes[-1] == "cudnn-frontend"
+
+
+def test_rows_leave_one_choice() -> None:
+    for version in ((9, 18, 0), (9, 19, 0), (9, 22, 0), (9, 23, 0), (9, 28, 0)):
+        for sm in range(90, 122):
+            rows = [row for row in SELECTIONS if sm in row.sm and version in row.versions]
+            assert len({row.condition for row in rows}) == len(rows)
+            assert bool(rows) == (sm // 10 == 10)
+
+
+def test_all_combinations_are_checked_or_each_knob_alone() -> None:
+    knobs = (Knob(KnobType.STAGES, 0, 2, 1), Knob(KnobType.TILE_M, 0, 4, 2))
+    choices, whole = knob_choices(knobs)
+    assert whole
+    assert len(list(choices)) == 1 + 3 * 3
+    choices, whole = knob_choices(knobs, most=8)
+    assert not whole
+    assert list(choices)[:4] == [{}, *({KnobType.STAGES: value} for value in range(3))]
+
+
+def test_refusal_says_how_many_configs_were_checked() -> None:
+    g = GraphBuilder("relu")
+    x = g.tensor("x", (4, 8), data_type=DataType.FLOAT)
+    g.pointwise(PointwiseMode.RELU_FWD, x, virtual=False)
+    graph = g.graph()
+    verdict = explain(graph, "a100-40gb", causes=False, every_engine=True)
+    assert not verdict.supported
+    engines = OperationGraph(graph, open_target("a100-40gb")).engine_count
+    assert f"of {engines} engines were checked, 0 support the graph" in verdict.every_engine
+    assert verdict.every_engine.removeprefix("all ")[0].isdigit()
+    assert verdict.every_engine in summary_text(verdict)

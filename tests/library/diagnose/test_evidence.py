@@ -1,0 +1,56 @@
+"""Published results of real GPUs: the described GPUs answer the same, in each version that is at hand."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from cudnn_backend_py import attention, explain
+from cudnn_backend_py.diagnose import Judge, Query, render_text
+from cudnn_backend_py.diagnose.evidence import EVIDENCE, Evidence, describe_nearest
+from cudnn_backend_py.generated.enums import DataType
+from cudnn_backend_py.system.version import version_text
+from cudnn_backend_py.target import find_profile
+from cudnn_backend_py.versions.store import find_installed
+
+
+@cache
+def judge() -> Judge:
+    return Judge()
+
+
+def name_of(row: Evidence) -> str:
+    direction = "backward" if row.backward else "forward"
+    return f"{row.gpu}-{version_text(row.version)}-{direction}-{row.options['head_dim']}"
+
+
+@pytest.mark.parametrize("row", EVIDENCE, ids=name_of)
+def test_described_gpu_answers_as_the_real_one(row: Evidence) -> None:
+    name = version_text(row.version)
+    if find_installed(name) is None:
+        pytest.skip(f"cuDNN {name} is not installed")
+    verdict = judge().run_query(Query(row.graph(), row.target, name, causes=False))
+    assert verdict.supported == row.supported
+    if row.tag:
+        assert verdict.first is not None
+        assert verdict.first.tag == row.tag
+
+
+def test_rows_have_sources_and_targets_of_their_architecture() -> None:
+    assert len(EVIDENCE) > 25
+    for row in EVIDENCE:
+        assert row.source
+        assert row.known_by
+        assert find_profile(row.target).sm == row.sm
+
+
+def test_nearest_result_is_named() -> None:
+    graph = attention.sdpa_forward(batch=1, heads=4, seq_q=256, head_dim=64, version=(9, 24, 0))
+    verdict = explain(graph, "rtx-5090", shapes=True)
+    assert verdict.seen.startswith("RTX 5090 with cuDNN 9.24.0: ")
+    assert f"seen on:     {verdict.seen}" in render_text(verdict)
+    rows = [row for row in EVIDENCE if row.sm == 120]
+    assert describe_nearest(graph, 120, (9, 24, 0), verdict.first, rows).endswith("1148)")
+    other = attention.sdpa_forward(batch=1, heads=4, seq_q=256, head_dim=96, data_type=DataType.BFLOAT16)
+    assert describe_nearest(other, 120, (9, 24, 0), verdict.first, rows) == ""

@@ -1,0 +1,46 @@
+"""Limits of verdicts without a GPU are those of the engines of a graph; architectures without numbers are named."""
+
+from __future__ import annotations
+
+import pytest
+
+from cudnn_backend_py import DataType, Graph, GraphBuilder, attention, explain
+from cudnn_backend_py.errors import UsageError
+from cudnn_backend_py.target import find_profile
+
+
+def convolution() -> Graph:
+    g = GraphBuilder("convolution", io_type=DataType.HALF)
+    g.convolution(g.tensor("x", (1, 16, 8, 8)), g.tensor("w", (16, 16, 1, 1)), virtual=False)
+    return g.graph()
+
+
+def product() -> Graph:
+    g = GraphBuilder("product", io_type=DataType.HALF)
+    g.matmul(g.tensor("a", (1, 64, 64)), g.tensor("b", (1, 64, 64)), virtual=False)
+    return g.graph()
+
+
+@pytest.mark.parametrize(
+    ("graph", "occupancy", "multiply"),
+    [
+        (convolution(), True, True),
+        (product(), True, False),
+        (attention.sdpa_forward(batch=1, heads=1, seq_q=128, head_dim=64), False, False),
+    ],
+    ids=["convolution", "product", "attention"],
+)
+def test_limits_are_those_of_the_engines(graph: Graph, occupancy: bool, multiply: bool) -> None:
+    limits = explain(graph, "sm86", causes=False).limits
+    assert any("cluster occupancy" in limit for limit in limits) == occupancy
+    assert any("engines 3 and 4 of convolutions" in limit for limit in limits) == multiply
+    assert "judged without a GPU: what only execution shows is not known" in limits
+
+
+@pytest.mark.parametrize("name", ["rubin", "sm107", "sm_107", "vr200"])
+def test_architecture_without_published_numbers_is_refused_by_its_name(name: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        find_profile(name)
+    assert "sm_107 (Rubin) is not described" in caught.value.sections["cause"]
+    assert "guess" in caught.value.sections["cause"]
+    assert "did you mean" not in caught.value.sections["fix"]

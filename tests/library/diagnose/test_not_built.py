@@ -1,0 +1,71 @@
+"""A verdict claims no plan that cannot be built: where that is known, or likely here, plans are built."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from cudnn_backend_py import DataType, GraphBuilder, attention, library
+from cudnn_backend_py.diagnose import Judge, Query, explain
+from cudnn_backend_py.diagnose.report.summary import summary_text
+from cudnn_backend_py.diagnose.verdict import Outcome
+from cudnn_backend_py.graph import Graph
+from cudnn_backend_py.versions.store import find_installed
+from tests.support.child import older_cudnn, run_code
+
+
+def product(dims: tuple[int, ...], other: tuple[int, ...]) -> Graph:
+    g = GraphBuilder("product", io_type=DataType.FLOAT)
+    g.matmul(g.tensor("a", dims), g.tensor("b", other), name="c", virtual=False)
+    return g.graph()
+
+
+def test_passed_support_check_is_no_plan() -> None:
+    verdict = explain(product((1, 32, 256), (1, 256, 16)), "sm89")
+    assert verdict.exit_code == 0
+    first, *rest = summary_text(verdict).splitlines()
+    assert first.startswith("SUPPORTED, not built: graph 'product' on NVIDIA L40S (sm_89), cuDNN ")
+    assert any("pass the support check" in line for line in rest)
+    built = summary_text(explain(product((1, 32, 256), (1, 256, 16)), "sm89", build=True))
+    assert built.startswith("SUPPORTED: graph")
+
+
+def test_known_issue_of_plans_is_measured() -> None:
+    if library().version < (9, 21, 0):
+        pytest.skip("plans need NVRTC")
+    verdict = explain(product((32, 256), (256, 16)), "sm89")
+    assert (verdict.exit_code, verdict.outcome, verdict.stage) == (1, Outcome.NOT_SUPPORTED, "plan")
+    assert verdict.cause is not None
+    assert verdict.cause.advice.endswith("[a plan of it was built]")
+    assert "no plan of them can be built" in summary_text(verdict)
+
+
+EXPLAINED = """
+from cudnn_backend_py import attention
+from cudnn_backend_py.diagnose import Judge, Query, explain
+verdict = explain(attention.sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64), "sm90")
+print(verdict.exit_code, verdict.cause and verdict.cause.code)
+"""
+
+
+def test_nvrtc_that_builds_nothing_is_no_support(tmp_path: Path) -> None:
+    from cudnn_backend_py.native.find import nvrtc_places
+
+    shutil.copy(next(place.path for place in nvrtc_places(12) if place.path is not None), tmp_path)
+    broken = {**older_cudnn(), "CUDNN_BACKEND_NVRTC": str(tmp_path)}
+    assert run_code(EXPLAINED, environment=broken).stdout == "2 nvrtc-builtins-missing\n"
+    assert run_code(EXPLAINED, environment={**os.environ, **older_cudnn()}).stdout == "0 None\n"
+
+
+def test_first_config_of_9_10_is_not_for_a_b300() -> None:
+    if find_installed("9.10.2") is None:
+        pytest.skip("9.10.2 is not installed")
+    graph = attention.sdpa_forward(batch=1, heads=2, seq_q=256, head_dim=64, version=(9, 10, 2))
+    with Judge() as judge:
+        verdict = judge.run_query(Query(graph, "b300", "9.10.2"))
+    states = [one.state for one in verdict.candidates if one.state in ("cannot load", "built")]
+    assert states[0] == "cannot load"
+    assert "is for another architecture" in summary_text(verdict)

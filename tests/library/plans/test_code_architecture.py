@@ -1,0 +1,49 @@
+"""The architecture of the code of a plan is read from it, and decides whether the plan is one for the GPU."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from cudnn_backend_py import attention, build, library
+from cudnn_backend_py.plans.kernels import Kernel, _architecture
+
+SDPA = {"batch": 1, "heads": 2, "seq_q": 256, "head_dim": 64}
+
+
+@pytest.mark.parametrize(("target", "code"), [("sm80", "sm_80"), ("sm89", "sm_89"), ("sm90", "sm_90a")])
+def test_code_of_a_plan_is_for_its_target(target: str, code: str) -> None:
+    plan = build(attention.sdpa_forward(**SDPA), target, cache=False)  # type: ignore[arg-type]
+    kernels = plan.kernels()
+    assert kernels
+    assert {kernel.architecture for kernel in kernels} == {code}
+    assert all(kernel.loads_on(plan.target.sm) for kernel in kernels)
+
+
+def test_code_of_blackwell() -> None:
+    if library().version < (9, 21, 0):
+        pytest.skip("an older NVRTC")
+    found = {}
+    for target in ("b200", "b300", "gb10"):
+        kernels = build(attention.sdpa_forward(**SDPA), target, cache=False).kernels()  # type: ignore[arg-type]
+        found[target] = {kernel.architecture for kernel in kernels or ()}
+    assert found == {"b200": {"sm_100a"}, "b300": {"sm_103a"}, "gb10": {"sm_121"}}
+
+
+@pytest.mark.parametrize(
+    ("code", "sm", "loads"),
+    [
+        *(("sm_100a", 100, True), ("sm_100a", 103, False), ("sm_100", 103, True), ("sm_103", 100, False)),
+        *(("sm_80", 89, True), ("sm_80", 90, False), ("sm_90a", 90, True), ("", 103, True)),
+    ],
+)
+def test_code_loads_on_its_own_architecture_and_newer_ones_of_the_major(code: str, sm: int, loads: bool) -> None:
+    assert Kernel("k", "0" * 64, 1, 1, code).loads_on(sm) == loads
+
+
+def test_form_that_is_not_known_says_nothing() -> None:
+    header = bytearray(0x40)
+    header[:9] = b"\x7fELF\x02\x01\x01\x41\x63"
+    struct.pack_into("<I", header, 0x30, 0x6006402)
+    assert _architecture(bytes(header)) == ""
