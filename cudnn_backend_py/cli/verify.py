@@ -17,23 +17,24 @@ if TYPE_CHECKING:
 
 __all__ = ["verify"]
 
+_OUTPUT = "Write the answers here, as JSON; named after architecture and version if not given."
 _MOST_ROWS = 20  # of the table of differences
 
 
 @click.command(cls=Command)
-@with_target(other="without it, the GPU of this machine is also asked itself")
+@with_target()
 @click.option("--as", "other", type=TargetName(), help="Compare with this described GPU (h200, a JSON file).")
 @with_seconds("--limit", "limit_s", more_than_0=True, default=300, help="For all of it.")
-@click.option("--output", type=OutputFile(), help="The JSON file; verification-sm90-cudnn-9.19.0.json, for example.")
+@click.option("--output", type=OutputFile(), help=_OUTPUT)
 @with_version
 def verify(target: str | None, other: str | None, limit_s: float, output: str | None) -> None:
     """Compare a described GPU with the real one.
 
-    cuDNN is asked about 300 graphs twice: for the GPU of this machine, and for its description in a process without
-    a GPU. Outcomes, engine configs and their order, workspace, and the code of some plans are compared. Some graphs
-    are run and compared with NumPy, and known issues are tried, in child processes. The JSON file holds every answer
-    and nothing about the machine but GPU and driver. With --target nothing is run, and only --as is compared. Exit
-    code 0 if all outcomes agree, 1 if some differ, 2 if the graphs could not be judged.
+    cuDNN judges 300 graphs twice: for the GPU of this machine, and for its description in a process without a GPU.
+    Outcomes, engine configs and their order, workspace, and the code of some plans are compared. Some graphs are run
+    and compared with NumPy, and known issues are tried, in child processes. The JSON file holds every answer and
+    nothing about the machine but GPU and driver. With --target nothing is run, and only --as is compared. Exit code
+    0 if all outcomes agree, 1 if some differ, 2 if the graphs could not be judged.
     """
     from ..target import find_profile
     from ..verification.verify import verify as run_verification

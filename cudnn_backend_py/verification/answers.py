@@ -26,10 +26,9 @@ from ..system.child import LastingChild, Say, serve
 from ..target import Profile, Target, open_target
 from ..versions.store import environment_for
 
-__all__ = ["MODES", "NOT_JUDGED", "REFUSED", "SUPPORTED", "Answer", "Built", "Facts", "Side", "serve_answers"]
+__all__ = ["MODES", "Answer", "Built", "Facts", "Side", "serve_answers"]
 
 MODES = ("A", "FALLBACK")
-SUPPORTED, REFUSED, NOT_JUDGED = "supported", "refused", "not judged"
 _OF_THE_MACHINE = ("pciDeviceId", "cudaDeviceId")  # properties that say where a GPU is, not what it is
 _FIRST_S, _LIMIT_S = 180.0, 60.0  # for the first question of a process, which loads cuDNN; and for any other
 
@@ -41,9 +40,9 @@ class Answer:
     Attributes
     ----------
     outcome
-        ``supported`` or ``refused``; ``not judged`` where the library is older than the graph, or the process ended.
+        That of a verdict; ``could not be judged`` where the library is older than the graph, or the process ended.
     status
-        The status of a refusal by the graph or the heuristics, the fault that this package names, or how the process
+        The status of a refusal by the graph or the heuristics, the code of an error of this package, or how the process
         ended.
     configs
         The engine configs of each mode, as tags, in cuDNN's order.
@@ -107,7 +106,7 @@ class Facts:
 
 
 class Side:
-    """One of those that are asked: a child process, started again where it ends. A context manager.
+    """One column of a verification: a child process, started again where it ends. A context manager.
 
     Parameters
     ----------
@@ -128,7 +127,7 @@ class Side:
         self._child.end()
 
     def read_facts(self) -> Facts:
-        """Return what answers here.
+        """Return the facts of library and GPU.
 
         Raises
         ------
@@ -136,7 +135,7 @@ class Side:
             What :func:`~cudnn_backend_py.target.open_target` raises; ``control-graph-refused``; ``judge-did-not-start``
             if the process ended.
         """
-        said = self._ask({})
+        said = self._query({})
         if "facts" in said:
             return Facts(**said["facts"])
         if "refused" in said:
@@ -147,20 +146,24 @@ class Side:
             fix="cudnn-backend doctor names what is in the way",
         )
 
-    def ask(self, graph: Graph) -> Answer:
+    def query(self, graph: Graph) -> Answer:
         """Return the answer to a graph."""
-        said = self._ask({"graph": graph_to_json(graph)})
-        return Answer(**said["answer"]) if "answer" in said else Answer(outcome=NOT_JUDGED, status=self._child.ending)
+        said = self._query({"graph": graph_to_json(graph)})
+        return (
+            Answer(**said["answer"])
+            if "answer" in said
+            else Answer(outcome=Outcome.NOT_JUDGED, status=self._child.ending)
+        )
 
     def build(self, graph: Graph, tag: str) -> Built:
-        """Return what comes of building the plan of an engine config."""
-        said = self._ask({"graph": graph_to_json(graph), "tag": tag})
+        """Build the plan of an engine config and return the result."""
+        said = self._query({"graph": graph_to_json(graph), "tag": tag})
         return Built(**said["built"]) if "built" in said else Built(tag=tag, status=self._child.ending)
 
-    def _ask(self, asked: dict[str, Any]) -> dict[str, Any]:
+    def _query(self, query: dict[str, Any]) -> dict[str, Any]:
         found: dict[str, Any] = {}
         limit_s = _LIMIT_S if self._child.usable else _FIRST_S
-        for said in self._child.run_query({"device": self._device, **asked}, limit_s):
+        for said in self._child.run_query({"device": self._device, **query}, limit_s):
             found |= said
         return found
 
@@ -173,16 +176,16 @@ def serve_answers() -> None:
     serve(_answer)
 
 
-def _answer(asked: Mapping[str, Any], say: Say) -> None:
-    if "graph" not in asked:
+def _answer(query: Mapping[str, Any], say: Say) -> None:
+    if "graph" not in query:
         try:
-            say(facts=_facts(_target(asked["device"])))
+            say(facts=_facts(_target(query["device"])))
         except EnvironmentNotReady as error:
             say(refused=error.headline, code=error.code, sections=error.sections)
         return
-    graph, target = graph_from_json(asked["graph"]), _target(asked["device"])
-    if "tag" in asked:
-        say(built=_build(graph, target, asked["tag"]))
+    graph, target = graph_from_json(query["graph"]), _target(query["device"])
+    if "tag" in query:
+        say(built=_build(graph, target, query["tag"]))
     else:
         say(answer=_judge(graph, target))
 
@@ -224,9 +227,9 @@ def _judge(graph: Graph, target: Target) -> dict[str, Any]:
     except CudnnStatusError as error:
         status = _name(error)
     except UsageError as error:
-        return {"outcome": NOT_JUDGED, "status": error.code}
+        return {"outcome": Outcome.NOT_JUDGED, "status": error.code}
     return {
-        "outcome": SUPPORTED if any(configs.values()) else REFUSED,
+        "outcome": Outcome.SUPPORTED if any(configs.values()) else Outcome.NOT_SUPPORTED,
         "status": status,
         "configs": {mode: [config.tag for config in found] for mode, found in configs.items()},
         "workspace": {mode: [config.workspace_bytes for config in found] for mode, found in configs.items()},
@@ -246,6 +249,6 @@ def _build(graph: Graph, target: Target, tag: str) -> dict[str, Any]:
 
 
 def _name(error: CudnnBackendError) -> str:
-    """Return a status by its name, another fault by its code: texts may hold paths of the machine."""
+    """Return a status by its name, another error by its code: texts may hold paths of the machine."""
     status = getattr(error, "status", None)
     return error.code if status is None else getattr(status, "name", str(status))

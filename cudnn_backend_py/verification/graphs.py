@@ -256,7 +256,7 @@ def _backward(d: _Draw, name: str) -> Graph:
 
 
 def _unified(d: _Draw, name: str) -> Graph:
-    """Attention as the one operation, with what it has had since its first version."""
+    """Attention as the one operation, with the options of its first version."""
     o: dict[str, Any] = {"batch": d.pick(1, 2), "heads": d.pick(2, 8), "data_type": d.pick(*_HALVES)}
     o |= {"seq_q": d.pick(128, 512, 1000), "head_dim": d.pick(64, 128), "padding": d.chance(0.3), "stats": True}
     return Graph(sdpa_forward(Attention(**o), implementation="unified", allow_hazards=True).ops, name)

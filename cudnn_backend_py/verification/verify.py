@@ -1,4 +1,4 @@
-"""``verify``: every graph asked on both sides, some built, some run, known issues tried, within a time."""
+"""``verify``: every graph queried on both sides, some built, some run, known issues tried, within a time."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from datetime import UTC, datetime
 from math import prod
 from typing import Any
 
+from ..diagnose.verdict import Outcome
 from ..errors import CudnnBackendError
 from ..graph import Graph
 from ..known_issues import find_ending_problems
 from ..system.version import __version__, version_numbers
 from ..target import Profile
 from ..tuning.trial.runner import Runner
-from .answers import NOT_JUDGED, Answer, Built, Facts, Side
+from .answers import Answer, Built, Facts, Side
 from .compare import ASPECTS, differences, differing_facts
 from .graphs import FAMILIES, Case, digest, make_cases
 from .reproductions import Reproduction, read_reproductions
@@ -30,7 +31,7 @@ LIVE, DESCRIBED, OTHER = "live", "described", "other"
 _BUILT_PER_FAMILY, _RUN_PER_FAMILY = 4, 3
 _MOST_ELEMENTS = 1 << 20  # of all tensors of a graph that is run: the interpreter computes in float64
 _RUN_S = 45.0  # for one graph
-KNOWN_ISSUE = "not asked: known issue"
+KNOWN_ISSUE = "known issue"
 
 Step = Callable[[float, str], object]
 
@@ -63,7 +64,7 @@ class Ran:
 
 @dataclass(slots=True)
 class Verification:
-    """What was asked, and the answers.
+    """The answers to all graphs, and what differs.
 
     Attributes
     ----------
@@ -93,8 +94,8 @@ class Verification:
 
     @property
     def is_whole(self) -> bool:
-        """Whether there was time to ask every graph."""
-        return "asking" not in self.left_out
+        """Whether the time sufficed for every graph."""
+        return "queries" not in self.left_out
 
     @property
     def agreeing(self) -> int:
@@ -127,7 +128,7 @@ class Verification:
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data for JSON: nothing of it says whose machine it was."""
+        """Return it as plain data for JSON: without facts of the machine but GPU and driver."""
         facts = list(self.sides.values())
         graphs = [
             {
@@ -168,7 +169,7 @@ def verify(
     cases: Sequence[Case] | None = None,
     step: Step = lambda _share, _text: None,
 ) -> Verification:
-    """Ask every graph on one or two sides and compare.
+    """Query every graph on one or two sides and compare.
 
     Parameters
     ----------
@@ -185,7 +186,7 @@ def verify(
     cases
         Other graphs.
     step
-        Told the share that is done and what is being done.
+        Called with the share that is done and what is being done.
 
     Raises
     ------
@@ -213,7 +214,7 @@ def verify(
                 add(OTHER, other)
         found = Verification(facts, [Row(case) for case in cases])
         work = _Work(found, sides, began + limit_s, step)
-        work.ask()
+        work.query()
         work.build()
     if live:
         work.run()
@@ -238,17 +239,17 @@ class _Work:
             self.found.left_out[part] = left
         return late
 
-    def ask(self) -> None:
-        """Ask every graph on every side."""
+    def query(self) -> None:
+        """Query every graph on every side."""
         rows = self.found.rows
         for number, row in enumerate(rows):
-            if self.is_late("asking", 0.4 * number / len(rows), row.case.name, len(rows) - number):
+            if self.is_late("queries", 0.4 * number / len(rows), row.case.name, len(rows) - number):
                 del rows[number:]
                 return
             ends = find_ending_problems(row.case.graph, self.sm, (*self.version, 0, 0)[:3])  # type: ignore[arg-type]
             for name, side in self.sides.items():
-                known = Answer(outcome=NOT_JUDGED, status=KNOWN_ISSUE)
-                row.answers[name] = known if ends else side.ask(row.case.graph)
+                known = Answer(outcome=Outcome.NOT_JUDGED, status=KNOWN_ISSUE)
+                row.answers[name] = known if ends else side.query(row.case.graph)
 
     def build(self) -> None:
         """Build some graphs of each family on every side: the first engine config of the described GPU."""

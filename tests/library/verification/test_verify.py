@@ -39,5 +39,5 @@ def test_planted_library_is_named() -> None:
 
 def test_what_there_is_no_time_for_is_left_out() -> None:
     found = verify(find_profile("h100"), cases=CASES, limit_s=1e-3)
-    assert found.left_out["asking"] == len(CASES)
+    assert found.left_out["queries"] == len(CASES)
     assert not found.is_whole
