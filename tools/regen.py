@@ -10,6 +10,7 @@ import cudnn_backend_py.frontend
 from cudnn_backend_py.diagnose.report.attention_page import render_page
 from cudnn_backend_py.diagnose.surveys.attention import SupportTable
 from tests.compat.surface import read_facts, render
+from tools.records.hardware_evidence_page import hardware_evidence_page
 from tools.records.known_issues_page import render_known_issues_page
 from tools.records.measurements_page import measurements_page
 from tools.records.operations_page import operations_page
@@ -38,6 +39,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "docs/assets/forum.svg": draw,
     "docs/attention-speed.md": make_page,
     "docs/attention-support.md": attention_support,
+    "docs/hardware-evidence.md": hardware_evidence_page,
     "docs/known-issues.md": render_known_issues_page,
     "docs/frontend-names.md": frontend_names,
     "docs/measurements.md": measurements_page,

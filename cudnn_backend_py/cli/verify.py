@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import click
@@ -26,8 +27,9 @@ _MOST_ROWS = 20  # of the table of differences
 @click.option("--as", "other", type=TargetName(), help="Compare with this described GPU (h200, a JSON file).")
 @with_seconds("--limit", "limit_s", more_than_0=True, default=300, help="For all of it.")
 @click.option("--output", type=OutputFile(), help=_OUTPUT)
+@click.option("--contribute", is_flag=True, help="Also print the text for the issue form of hardware evidence.")
 @with_version
-def verify(target: str | None, other: str | None, limit_s: float, output: str | None) -> None:
+def verify(target: str | None, other: str | None, limit_s: float, output: str | None, contribute: bool) -> None:
     """Compare a described GPU with the real one.
 
     cuDNN judges 300 graphs twice: for the GPU of this machine, and for its description in a process without a GPU.
@@ -36,6 +38,8 @@ def verify(target: str | None, other: str | None, limit_s: float, output: str | 
     nothing about the machine but GPU and driver. With --target nothing is run, and only --as is compared. Exit code
     0 if all outcomes agree, 1 if some differ, 2 if the graphs could not be judged.
     """
+    if contribute and target is not None:
+        raise click.UsageError("--contribute is for the GPU of this machine: a described GPU is no evidence")
     from ..target import find_profile
     from ..verification.verify import verify as run_verification
 
@@ -48,6 +52,10 @@ def verify(target: str | None, other: str | None, limit_s: float, output: str | 
     write_report(as_json(found.to_dict()), path)
     _print(found)
     say(f"{found.summary}; every answer is in {path}")
+    if contribute:
+        from ..verification.contribution import Contribution
+
+        write_report(json.dumps(Contribution.of(found).to_dict()) + "\n", None)
     raise SystemExit(NOT_JUDGED if not found.is_whole else found.wrong_outcomes > 0)
 
 

@@ -47,3 +47,9 @@ def test_command_needs_a_gpu_or_a_target() -> None:
         assert done.exit_code == 2
         assert "no-gpu" in done.stderr
         assert "--target" in done.stderr
+
+
+def test_described_gpu_is_no_evidence() -> None:
+    done = CliRunner().invoke(main, ["target", "verify", "--target", "h100", "--contribute"])
+    assert done.exit_code == 2
+    assert "no evidence" in done.stderr
