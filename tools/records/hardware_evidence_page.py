@@ -15,8 +15,8 @@ _HEAD = """\
 # Evidence from GPUs
 
 How many results exist of each architecture, cuDNN version and family of graphs. An empty cell has no result.
-`cudnn-backend target verify --contribute` makes them on any GPU, in at most five minutes; the form "Evidence from a GPU"
-takes its last line.
+`cudnn-backend target verify --contribute` makes them on any GPU, in at most five minutes. The form "Evidence from a
+GPU" takes its last line.
 
 A cell has these numbers, and the date of the latest one:
 
