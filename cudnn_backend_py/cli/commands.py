@@ -280,9 +280,11 @@ def record(folder: str, pytest_arguments: str) -> None:
         arguments = shlex.split(pytest_arguments)
     except ValueError as error:
         raise click.BadParameter(f"{pytest_arguments!r}: {error}", param_hint="--pytest-arguments") from None
-    path, code = record_run(Path(folder), arguments)
-    say(f"record written to {path}")
-    raise SystemExit(code if code in (0, 1) else NOT_JUDGED)
+    done = record_run(Path(folder), arguments)
+    for why, count in done.not_run.items():
+        say(printable(f"not run, {count} tests: {why}"))
+    say(f"record written to {done.path}")
+    raise SystemExit(done.code if done.code in (0, 1) else NOT_JUDGED)
 
 
 @main.command("completion", hidden=True)

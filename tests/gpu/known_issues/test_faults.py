@@ -55,7 +55,7 @@ from tests.support.child import ROOT
 from tests.support.figures import add_figure
 from tools.campaign.one import Asked, is_context_lost, on_device, run, run_query
 
-from ...support.gpus import measured_here, measured_names
+from ...support.gpus import least, measured_here, measured_names
 
 Array = NDArray[Any]
 WORKERS = 8
@@ -505,12 +505,12 @@ def test_what_holds_here_is_wrong(seen: dict[str, str]) -> None:
     if unlike and not measured_here():
         pytest.skip(f"did not run: these rows were measured on {measured_names()}, not here: {', '.join(unlike)}")
     assert unlike == []
-    assert len(wrong) > 15 or not measured_here()
+    assert len(wrong) >= least("known issues that show")
 
 
 def test_cures_are_right(seen: dict[str, str]) -> None:
     cures = {name: words for name, words in seen.items() if name.endswith(":cure")}
-    assert len(cures) > 10 or not measured_here()
+    assert len(cures) >= least("known issues with a fix that is right")
     if not measured_here():
         cures = {name: words for name, words in cures.items() if "NOT_SUPPORTED" not in words and words != "refused"}
     assert {name: words for name, words in cures.items() if words != RIGHT} == {}
@@ -519,7 +519,7 @@ def test_cures_are_right(seen: dict[str, str]) -> None:
 def test_what_is_not_known_here_has_an_answer(seen: dict[str, str]) -> None:
     """Which it is is in the figures: a row of it is narrowed, or becomes a measured one."""
     asked = {name: words for name, words in seen.items() if name in (*ASKED, *ASKED_ATTENTION)}
-    assert len(asked) > 3 or not measured_here()
+    assert len(asked) >= least("known issues not known to show")
     assert all(asked.values())
 
 
