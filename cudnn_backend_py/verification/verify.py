@@ -30,7 +30,7 @@ SCHEMA, SCHEMA_VERSION = "cudnn-backend-py/verification", 1
 LIVE, DESCRIBED, OTHER = "live", "described", "other"
 _BUILT_PER_FAMILY, _RUN_PER_FAMILY = 4, 3
 _MOST_ELEMENTS = 1 << 20  # of all tensors of a graph that is run: the interpreter computes in float64
-_RUN_S = 45.0  # for one graph
+_RUN_S = 20.0  # for one graph
 KNOWN_ISSUE = "known issue"
 
 Step = Callable[[float, str], object]
@@ -232,10 +232,10 @@ class _Work:
         facts = next(iter(found.sides.values()))
         self.sm, self.version = facts.sm, version_numbers(facts.cudnn)
 
-    def is_late(self, part: str, share: float, name: str, left: int) -> bool:
+    def is_late(self, part: str, share: float, name: str, left: int, needed_s: float = 0.0) -> bool:
         """Say what is being done; return whether there is no time for it."""
         self.step(share, f"{part}: {name}")
-        if late := time.monotonic() > self.deadline:
+        if late := time.monotonic() + needed_s > self.deadline:
             self.found.left_out[part] = left
         return late
 
@@ -265,7 +265,8 @@ class _Work:
         chosen = self._some(_RUN_PER_FAMILY, lambda row: bool(row.answers[LIVE].first) and _is_small(row.case.graph))
         with Runner(limit_s=_RUN_S) as runner:
             for number, row in enumerate(chosen):
-                if self.is_late("running", 0.6 + 0.2 * number / len(chosen), row.case.name, len(chosen) - number):
+                share, left = 0.6 + 0.2 * number / len(chosen), len(chosen) - number
+                if self.is_late("running", share, row.case.name, left, _RUN_S):
                     return
                 self.found.compared.append(_run(runner, row.case.name, row.case.graph, "uniform", "first"))
 
@@ -274,7 +275,8 @@ class _Work:
         tried = [one for one in read_reproductions() if one.issue.holds_in((*self.version, 0, 0)[:3], self.sm)]  # type: ignore[arg-type]
         with Runner(limit_s=_RUN_S) as runner:
             for number, one in enumerate(tried):
-                if self.is_late("known issues", 0.8 + 0.2 * number / len(tried), one.name, len(tried) - number):
+                share, left = 0.8 + 0.2 * number / len(tried), len(tried) - number
+                if self.is_late("known issues", share, one.name, left, _RUN_S * len(one.data)):
                     return
                 self.found.known_issues.append(_try(runner, one))
 
@@ -295,12 +297,15 @@ def _is_small(graph: Graph) -> bool:
 
 
 def _try(runner: Runner, one: Reproduction) -> Ran:
-    ran = Ran(one.name, "not run")
+    first: Ran | None = None
     for kind in one.data:
         ran = _run(runner, one.name, one.graph, kind, one.configs)
+        first = first or ran
         if ran.state in ("wrong", "failed"):
+            return ran
+        if ran.state == "refused":
             break
-    return ran
+    return first or Ran(one.name, "not run")
 
 
 def _run(runner: Runner, name: str, graph: Graph, data: str, configs: str) -> Ran:

@@ -32,8 +32,8 @@ __all__ = [
 ]
 
 needs_two_gpus = pytest.mark.skipif(load_driver().devices < 2, reason="did not run: there are no two GPUs")
-# What tests/gpu expects of cuDNN (what it supports, how much of it, which known issues show) depends on architecture and
-# version, and is in this file. Elsewhere numbers still have to be right; a refusal by cuDNN is no failure there.
+# What tests/gpu expects of cuDNN depends on architecture and version: what it supports, how much of it, which known
+# issues show. It is in this file. Elsewhere numbers still have to be right; a refusal by cuDNN is no failure there.
 EXPECTED: Mapping[str, Mapping[str, int]] = tomllib.loads(
     (Path(__file__).parents[1] / "gpu" / "expected.toml").read_text(encoding="utf-8")
 )
