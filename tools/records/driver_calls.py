@@ -47,7 +47,8 @@ def query() -> None:
                     mark(f"{case.name}: heuristics {mode}")
                     configs = question.heuristics(mode).configs
                     mark(f"{case.name}: {len(configs)} configs; plan of the first")
-                    build_plan(configs[0]).close()
+                    if configs:
+                        build_plan(configs[0]).close()
     mark("end")
 
 
