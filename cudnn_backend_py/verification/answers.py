@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any, Self
 
 from ..diagnose.explanation import control_graph, explain
+from ..diagnose.judges import DID_NOT_START
 from ..diagnose.query import describe_device, read_device
 from ..diagnose.verdict import Outcome
 from ..errors import CudnnBackendError, CudnnStatusError, EnvironmentNotReady, UsageError
@@ -41,7 +42,7 @@ class Answer:
     ----------
     outcome
         That of a verdict; ``could not be judged`` where the library is older than the graph, or the process ended.
-    status
+    why
         The status of a refusal by the graph or the heuristics, the code of an error of this package, or how the process
         ended.
     configs
@@ -51,7 +52,7 @@ class Answer:
     """
 
     outcome: str
-    status: str = ""
+    why: str = ""
     configs: Mapping[str, list[str]] = field(default_factory=dict)
     workspace: Mapping[str, list[int]] = field(default_factory=dict)
 
@@ -67,14 +68,14 @@ class Built:
 
     Attributes
     ----------
-    status
-        Empty if it was built.
+    why
+        The same where it was not built, else empty.
     kernels
         The SHA-256 of each kernel that was compiled; None where the code is in cuDNN's libraries.
     """
 
     tag: str
-    status: str = ""
+    why: str = ""
     workspace: int | None = None
     kernels: list[str] | None = None
 
@@ -139,10 +140,11 @@ class Side:
         if "facts" in said:
             return Facts(**said["facts"])
         if "refused" in said:
-            raise EnvironmentNotReady(said["refused"], code=said["code"], **said["sections"])
+            headline, code, sections = said["refused"]
+            raise EnvironmentNotReady(headline, code=code, **sections)
         raise EnvironmentNotReady(
             f"the process that queries cuDNN ended with {self._child.ending}",
-            code="judge-did-not-start",
+            code=DID_NOT_START,
             fix="cudnn-backend doctor names what is in the way",
         )
 
@@ -150,15 +152,13 @@ class Side:
         """Return the answer to a graph."""
         said = self._query({"graph": graph_to_json(graph)})
         return (
-            Answer(**said["answer"])
-            if "answer" in said
-            else Answer(outcome=Outcome.NOT_JUDGED, status=self._child.ending)
+            Answer(**said["answer"]) if "answer" in said else Answer(outcome=Outcome.NOT_JUDGED, why=self._child.ending)
         )
 
     def build(self, graph: Graph, tag: str) -> Built:
         """Build the plan of an engine config and return the result."""
         said = self._query({"graph": graph_to_json(graph), "tag": tag})
-        return Built(**said["built"]) if "built" in said else Built(tag=tag, status=self._child.ending)
+        return Built(**said["built"]) if "built" in said else Built(tag=tag, why=self._child.ending)
 
     def _query(self, query: dict[str, Any]) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -181,7 +181,7 @@ def _answer(query: Mapping[str, Any], say: Say) -> None:
         try:
             say(facts=_facts(_target(query["device"])))
         except EnvironmentNotReady as error:
-            say(refused=error.headline, code=error.code, sections=error.sections)
+            say(refused=(error.headline, error.code, error.sections))
         return
     graph, target = graph_from_json(query["graph"]), _target(query["device"])
     if "tag" in query:
@@ -218,19 +218,19 @@ def _facts(target: Target) -> dict[str, Any]:
 
 def _judge(graph: Graph, target: Target) -> dict[str, Any]:
     configs: dict[str, list[EngineConfig]] = {}
-    status = ""
+    why = ""
     try:
         question = OperationGraph(graph, target)
         for mode in MODES:
             with contextlib.suppress(*() if mode == MODES[-1] else (CudnnStatusError,)):
                 configs[mode] = question.heuristics(mode).configs
     except CudnnStatusError as error:
-        status = _name(error)
+        why = _name(error)
     except UsageError as error:
-        return {"outcome": Outcome.NOT_JUDGED, "status": error.code}
+        return {"outcome": Outcome.NOT_JUDGED, "why": error.code}
     return {
         "outcome": Outcome.SUPPORTED if any(configs.values()) else Outcome.NOT_SUPPORTED,
-        "status": status,
+        "why": why,
         "configs": {mode: [config.tag for config in found] for mode, found in configs.items()},
         "workspace": {mode: [config.workspace_bytes for config in found] for mode, found in configs.items()},
     }
@@ -241,7 +241,7 @@ def _build(graph: Graph, target: Target, tag: str) -> dict[str, Any]:
     try:
         plan = build_plan(OperationGraph(graph, target).config(choice.engine, choice.knobs))
     except CudnnBackendError as error:
-        return {"tag": tag, "status": _name(error)}
+        return {"tag": tag, "why": _name(error)}
     with contextlib.closing(plan):
         kernels = plan.kernels()
         found = None if kernels is None else [kernel.sha256 for kernel in kernels]

@@ -26,7 +26,7 @@ def differences(one: Answer, other: Answer, built: Sequence[Built | None] = ()) 
 
 
 def _differences(one: Answer, other: Answer, built: Sequence[Built | None]) -> Iterator[str]:
-    if (one.outcome, one.status) != (other.outcome, other.status):
+    if (one.outcome, one.why) != (other.outcome, other.why):
         yield OUTCOME
     if one.first != other.first:
         yield FIRST
@@ -37,7 +37,7 @@ def _differences(one: Answer, other: Answer, built: Sequence[Built | None]) -> I
         yield ORDER if same else CONFIGS
     if any(_workspace(other).get(key, size) != size for key, size in _workspace(one).items()):
         yield WORKSPACE
-    if len({(item.status, item.workspace, tuple(item.kernels or ())) for item in built if item is not None}) > 1:
+    if len({(item.why, item.workspace, tuple(item.kernels or ())) for item in built if item is not None}) > 1:
         yield CODE
 
 
@@ -53,7 +53,7 @@ def _workspace(answer: Answer) -> dict[tuple[str, str], int]:
 def first_difference(one: Answer, other: Answer, aspect: str) -> tuple[str, str]:
     """Return the values of both sides that show a difference."""
     if aspect == OUTCOME:
-        return f"{one.outcome} {one.status}".strip(), f"{other.outcome} {other.status}".strip()
+        return f"{one.outcome} {one.why}".strip(), f"{other.outcome} {other.why}".strip()
     if aspect == FIRST:
         return one.first or "none", other.first or "none"
     if aspect == WORKSPACE:

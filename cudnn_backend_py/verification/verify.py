@@ -248,7 +248,7 @@ class _Work:
                 return
             ends = find_ending_problems(row.case.graph, self.sm, (*self.version, 0, 0)[:3])  # type: ignore[arg-type]
             for name, side in self.sides.items():
-                known = Answer(outcome=Outcome.NOT_JUDGED, status=KNOWN_ISSUE)
+                known = Answer(outcome=Outcome.NOT_JUDGED, why=KNOWN_ISSUE)
                 row.answers[name] = known if ends else side.query(row.case.graph)
 
     def build(self) -> None:

@@ -16,7 +16,7 @@ def test_the_same_gpu_agrees_with_itself() -> None:
     found = verify(profile, profile, cases=CASES)
     assert found.summary == f"{len(CASES)} of {len(CASES)} agree"
     assert found.families()["matmul"]["built"] == 3
-    assert all(item.status == "" for row in found.rows for item in row.built.values())
+    assert all(item.why == "" for row in found.rows for item in row.built.values())
     assert found.left_out == {}
 
 

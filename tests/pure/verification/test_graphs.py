@@ -46,7 +46,7 @@ ANSWER = Answer(
 PLANTED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "nothing": ({}, []),
     "outcome": ({"outcome": "not supported", "configs": {}, "workspace": {}}, ["outcome", "first config", "configs"]),
-    "status": ({"status": "NOT_SUPPORTED"}, ["outcome"]),
+    "status": ({"why": "NOT_SUPPORTED"}, ["outcome"]),
     "one less": (
         {"configs": {"A": ["eng0"], "FALLBACK": ["eng4"]}, "workspace": {"A": [0], "FALLBACK": [0]}},
         ["configs"],
