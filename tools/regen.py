@@ -10,9 +10,11 @@ import cudnn_backend_py.frontend
 from cudnn_backend_py.diagnose.report.attention_page import render_page
 from cudnn_backend_py.diagnose.surveys.attention import SupportTable
 from tests.compat.surface import read_facts, render
+from tools.records.hardware_evidence_page import hardware_evidence_page
 from tools.records.known_issues_page import render_known_issues_page
 from tools.records.measurements_page import measurements_page
 from tools.records.operations_page import operations_page
+from tools.records.reproductions import reproductions
 from tools.records.speed_page import make_page
 from tools.repository import ROOT, child_environment
 from tools.website.picture import draw
@@ -33,9 +35,11 @@ def frontend_names() -> str:
 
 
 PAGES: Mapping[str, Callable[[], str]] = {
+    "cudnn_backend_py/verification/reproductions.json": reproductions,
     "docs/assets/forum.svg": draw,
     "docs/attention-speed.md": make_page,
     "docs/attention-support.md": attention_support,
+    "docs/hardware-evidence.md": hardware_evidence_page,
     "docs/known-issues.md": render_known_issues_page,
     "docs/frontend-names.md": frontend_names,
     "docs/measurements.md": measurements_page,

@@ -35,6 +35,7 @@ from .plans import PLANS
 from .reasons import reasons
 from .run import run
 from .verdicts import VERDICTS
+from .verify import verify
 from .wheels import LARGE_BYTES, with_version
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def doctor(style: str, output: str | None) -> None:
 
 @main.group()
 def target() -> None:
-    """List and show described GPUs; read the available one."""
+    """List, show and verify described GPUs; read the available one."""
 
 
 @target.command("list")
@@ -147,6 +148,8 @@ def read_target(ordinal: int, output: str | None) -> None:
 
     write_report(as_json(read_device(ordinal)), output)
 
+
+target.add_command(verify)
 
 _CUDA = "CUDA major version of the wheel."
 
@@ -277,9 +280,11 @@ def record(folder: str, pytest_arguments: str) -> None:
         arguments = shlex.split(pytest_arguments)
     except ValueError as error:
         raise click.BadParameter(f"{pytest_arguments!r}: {error}", param_hint="--pytest-arguments") from None
-    path, code = record_run(Path(folder), arguments)
-    say(f"record written to {path}")
-    raise SystemExit(code if code in (0, 1) else NOT_JUDGED)
+    done = record_run(Path(folder), arguments)
+    for why, count in done.not_run.items():
+        say(printable(f"not run, {count} tests: {why}"))
+    say(f"record written to {done.path}")
+    raise SystemExit(done.code if done.code in (0, 1) else NOT_JUDGED)
 
 
 @main.command("completion", hidden=True)

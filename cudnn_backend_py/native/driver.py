@@ -1,7 +1,8 @@
 """The CUDA driver library that this process uses: the real one, our stub, or none.
 
 cuDNN's runtime-compiled engines resolve ``libcuda.so.1`` before they judge anything. Where no driver is installed
-the stub built from ``driver_stub.c`` takes that SONAME. It is tried only after the loader found no real library.
+the stub built from ``driver_stub.c`` takes that SONAME. It is tried only after the loader found no real library, but
+in a process that is there to answer as a machine without a GPU does: :func:`prefer_stub`.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import threading
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from ..errors import EnvironmentNotReady
 from ..system.interruption import pass_interruption
 from .find import find_built, find_loaded
 
-__all__ = ["Driver", "current_device", "load_driver"]
+__all__ = ["Driver", "current_device", "load_driver", "prefer_stub"]
 
 SONAME = "libcuda.so.1"
 STUB_MARK = "cudnn_backend_py_driver_stub"
@@ -52,6 +54,31 @@ def load_driver() -> Driver:
         if _driver is None:
             _driver = _load()
         return _driver
+
+
+def prefer_stub() -> Driver:
+    """Load the driver stub, also where a real driver is installed: this process then answers as one without a GPU does.
+
+    For a process that loads nothing else of CUDA before, and uses no GPU.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``driver-stub-missing``: it was not built, cannot be loaded, or the real driver is in this process already.
+    """
+    global _driver
+    with _lock:
+        if _driver is None and not find_loaded("libcuda.so"):
+            _driver = _load_stub("it was preferred")
+    driver = load_driver()
+    if driver.kind != "stub":
+        raise EnvironmentNotReady(
+            "the driver stub cannot be used in this process",
+            code="driver-stub-missing",
+            where=f"libcuda.so.1: {driver.kind}; {driver.note or driver.path}",
+            fix="reinstall this package where a C compiler is, so that the driver stub is built",
+        )
+    return driver
 
 
 def _load() -> Driver:

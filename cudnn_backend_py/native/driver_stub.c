@@ -7,7 +7,7 @@
  *     (its kernel has been compiled by NVRTC before and is kept in the plan);
  *   - everything that would need a device answers CUDA_ERROR_NO_DEVICE.
  *
- * Nothing can run on it. It must never be loaded where a real driver exists.
+ * Nothing can run on it. Where a real driver exists, only a process that uses no GPU may load it.
  */
 #include <stddef.h>
 

@@ -7,15 +7,17 @@ import json
 import os
 import subprocess
 import tempfile
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 from ..errors import EnvironmentNotReady
 from ..info import start_record, write_record
 from ..system.child import module_command
 
-__all__ = ["record_run"]
+__all__ = ["Run", "record_run"]
 
 _KEPT = (
     "cudnn_backend_py",
@@ -31,8 +33,16 @@ _KEPT = (
 FIGURES_VARIABLE = "CUDNN_BACKEND_FIGURES"
 
 
-def record_run(folder: Path, arguments: list[str]) -> tuple[Path, int]:
-    """Run pytest with `arguments`, write one JSON into `folder`, return (its path, pytest's exit code).
+class Run(NamedTuple):
+    """A run of the tests: its record, pytest's exit code, and why tests were skipped, with how many they are."""
+
+    path: Path
+    code: int
+    not_run: Mapping[str, int]
+
+
+def record_run(folder: Path, arguments: list[str]) -> Run:
+    """Run pytest with `arguments`, and write one JSON into `folder`.
 
     The folder is made first, so that no run is made without success. Tests add measured figures by appending JSON lines
     to the file named in ``CUDNN_BACKEND_FIGURES``.
@@ -56,11 +66,12 @@ def record_run(folder: Path, arguments: list[str]) -> tuple[Path, int]:
             "arguments": arguments,
             "counts": _read_counts(results),
             "failed": _list_failed(results),
+            "not run": _not_run(results),
             "figures": _read_figures(figures),
         }
     path = folder / f"{_make_name(record['environment'])}.json"
     write_record(record, path)
-    return path, run.returncode
+    return Run(path, run.returncode, record["not run"])
 
 
 def _make_name(environment: Any) -> str:
@@ -92,6 +103,14 @@ def _list_failed(results: Path) -> list[str]:
         for case in cases
         if case.find("failure") is not None or case.find("error") is not None
     ]
+
+
+def _not_run(results: Path) -> dict[str, int]:
+    """Return why tests were skipped, and how many for each reason."""
+    if not results.is_file():
+        return {}
+    skipped = (case.find("skipped") for case in ElementTree.parse(results).getroot().iter("testcase"))
+    return dict(Counter(item.get("message", "") for item in skipped if item is not None).most_common())
 
 
 def _read_figures(path: Path) -> list[Any]:

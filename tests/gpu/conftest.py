@@ -1,7 +1,7 @@
 """Hooks of the tests on a GPU."""
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 
 import pytest
 
@@ -22,9 +22,30 @@ def _skipping_refusals() -> Generator[None, object, object]:
         raise
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "gpu_bytes(needed): the test takes so many bytes of GPU memory")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def limited_memory(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Leave no more GPU memory than CUDNN_BACKEND_GPU_MEMORY_GB says; of several processes the first one takes it."""
+    from tests.support.gpu_memory import VARIABLE, limit_memory
+
+    if not os.environ.get(VARIABLE) or os.environ.get("PYTEST_XDIST_WORKER", "gw0") != "gw0":
+        yield
+        return
+    with limit_memory():
+        yield
+
+
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_setup() -> Generator[None, object, object]:
-    """Skip a test if cuDNN refuses its fixture on this architecture."""
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    """Skip a test if cuDNN refuses its fixture on this architecture, or if it needs more memory than is left."""
+    if (marker := item.get_closest_marker("gpu_bytes")) is not None:
+        from tests.support.gpu_memory import memory_left, too_large
+
+        if why := too_large(marker.args[0], memory_left()):
+            pytest.skip(why)
     return (yield from _skipping_refusals())
 
 

@@ -213,7 +213,14 @@ def test_help_of_make_is_ten_lines() -> None:
 
 def test_files_for_contributors_exist() -> None:
     forms = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
-    assert [path.stem for path in forms] == ["bug", "config", "known-issue", "question", "wrong-verdict"]
+    assert [path.stem for path in forms] == [
+        "bug",
+        "config",
+        "hardware-evidence",
+        "known-issue",
+        "question",
+        "wrong-verdict",
+    ]
     for name in ("SECURITY.md", "CODE_OF_CONDUCT.md", "CITATION.cff", "CONTRIBUTING.md", ".pre-commit-config.yaml"):
         assert (ROOT / name).stat().st_size > 300, name
 

@@ -43,7 +43,7 @@ def test_the_workflows_are_the_recipe_of_a_ci() -> None:
     text = (ROOT / "examples/workflow.yml").read_text(encoding="utf-8")
     assert "architecture: [hopper, ampere]" in text
     commands = re.findall(r"cudnn-backend ([a-z]+)", text)
-    assert {"check", "cudnn", "doctor", "run"} <= set(commands) <= set(main.commands)
+    assert {"check", "cudnn", "doctor", "run", "target"} <= set(commands) <= set(main.commands)
 
 
 def test_the_page_of_files_describes_each() -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,6 +22,7 @@ __all__ = [
     "MEASURED",
     "check_program",
     "first_config",
+    "least",
     "measured_here",
     "measured_names",
     "need_fused_attention",
@@ -27,9 +32,21 @@ __all__ = [
 ]
 
 needs_two_gpus = pytest.mark.skipif(load_driver().devices < 2, reason="did not run: there are no two GPUs")
-# The architectures and cuDNN versions on which the expectations of tests/gpu were measured: supported graphs, their
-# number, and visible known issues. Elsewhere results still have to be right; a refusal by cuDNN is no failure there.
-MEASURED = frozenset({(90, "9.19.0")})
+# Expectations of tests/gpu that depend on architecture and cuDNN version: supported graphs, their number, and visible
+# known issues. Elsewhere results still have to be right; a refusal by cuDNN is no failure there.
+EXPECTED: Mapping[str, Mapping[str, int]] = tomllib.loads(
+    (Path(__file__).parents[1] / "gpu" / "expected.toml").read_text(encoding="utf-8")
+)
+ELSEWHERE = "elsewhere"
+
+
+def _read_name(name: str) -> tuple[int, str]:
+    found = re.fullmatch(r"sm_(\d+), cuDNN (\d+(?:\.\d+){2})", name)
+    assert found is not None, name
+    return int(found[1]), found[2]
+
+
+MEASURED = frozenset(_read_name(name) for name in EXPECTED if name != ELSEWHERE)
 
 
 def sm_here() -> int:
@@ -44,6 +61,14 @@ def measured_here() -> bool:
     from cudnn_backend_py import library
 
     return (sm_here(), library().version_text) in MEASURED
+
+
+def least(what: str) -> int:
+    """Return how many of a row of ``expected.toml`` there are at least on this architecture with this cuDNN."""
+    from cudnn_backend_py import library
+
+    here = f"sm_{sm_here()}, cuDNN {library().version_text}"
+    return EXPECTED.get(here, EXPECTED[ELSEWHERE])[what]
 
 
 def measured_names() -> str:

@@ -13,7 +13,7 @@ from tools.records.built_runs import WORKERS, run_in_child
 from tools.records.operations_page import AGREES, REFUSED, key_of, read_records
 
 from ...support.built import BUILT, ELSEWHERE
-from ...support.gpus import measured_here, sm_here
+from ...support.gpus import least, sm_here
 
 
 @pytest.fixture(scope="module")
@@ -28,9 +28,7 @@ def seen() -> dict[str, dict[str, Any]]:
 def test_supported_graphs_agree_with_the_interpreter(seen: dict[str, dict[str, Any]]) -> None:
     others = {name: item for name, item in seen.items() if item["said"] not in (AGREES, REFUSED)}
     assert others == {}
-    assert any(item["said"] == AGREES for item in seen.values())
-    if measured_here():
-        assert sum(item["said"] == AGREES for item in seen.values()) > 30
+    assert sum(item["said"] == AGREES for item in seen.values()) >= least("graphs of operations that agree")
 
 
 def test_the_record_of_this_gpu_and_version_is_equal(seen: dict[str, dict[str, Any]]) -> None:

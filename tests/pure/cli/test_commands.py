@@ -251,6 +251,7 @@ OUTPUT = {
     "build": "Write the plan here; required.",
     "repro": "Write the archive here, a .tar.gz, .tgz or .zip; named after graph and target if not given.",
     "tune": "Write the figures here, as JSON.",
+    "target verify": "Write the answers here, as JSON; named after architecture and version if not given.",
     "python -m cudnn_backend_py.why": "Write it here, not to standard error.",
     "python -m cudnn_backend_py.audit": "Write it here, not to standard error, and as JSON.",
 }
@@ -274,7 +275,7 @@ def test_an_option_has_one_name_one_form_and_one_help_text() -> None:
         if isinstance(one.type, output.OutputFile):
             assert name in ("--output", "--plot"), words
         if isinstance(one.type, options.TargetName):
-            assert name == "--target", words
+            assert name == "--target" or (words, name) == ("target verify", "--as"), words
         if isinstance(one.type, options.InstalledVersion):
             assert name == "--cudnn", words
         by_help[text].add(name)
@@ -434,7 +435,7 @@ def test_a_log_of_several_graphs_is_refused_as_a_graph(folder: Path) -> None:
     [
         ("", "exp", {"explain"}),
         ("", "co", {"compare"}),
-        ("target", "", {"list", "read", "show"}),
+        ("target", "", {"list", "read", "show", "verify"}),
         ("explain g.json", "--ta", {"--target"}),
         ("explain g.json --target", "l4", {"l4", "l40s"}),
         ("target show", "h2", {"h200", "h200-sxm"}),

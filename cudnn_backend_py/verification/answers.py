@@ -1,0 +1,254 @@
+"""Answers of cuDNN to graphs, from a child process: for the GPU of this machine, or for a described one.
+
+For a described GPU the child loads the driver stub, also where a driver is, so that it answers as a machine without a
+GPU does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Self
+
+from ..diagnose.explanation import control_graph, explain
+from ..diagnose.judges import DID_NOT_START
+from ..diagnose.query import describe_device, read_device
+from ..diagnose.verdict import Outcome
+from ..errors import CudnnBackendError, CudnnStatusError, EnvironmentNotReady, UsageError
+from ..graph import Graph, graph_from_json, graph_to_json
+from ..native.driver import prefer_stub
+from ..native.environment import absent_engines
+from ..plans.choice import EngineChoice
+from ..plans.engine import EngineConfig, OperationGraph
+from ..plans.plan import build_plan
+from ..system.child import LastingChild, Say, serve
+from ..target import Profile, Target, open_target
+from ..versions.store import environment_for
+
+__all__ = ["MODES", "Answer", "Built", "Facts", "Side", "serve_answers"]
+
+MODES = ("A", "FALLBACK")
+_OF_THE_MACHINE = ("pciDeviceId", "cudaDeviceId")  # properties that say where a GPU is, not what it is
+_FIRST_S, _LIMIT_S = 180.0, 60.0  # for the first question of a process, which loads cuDNN; and for any other
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What cuDNN says to a graph.
+
+    Attributes
+    ----------
+    outcome
+        That of a verdict; ``could not be judged`` where the library is older than the graph, or the process ended.
+    why
+        The status of a refusal by the graph or the heuristics, the code of an error of this package, or how the process
+        ended.
+    configs
+        The engine configs of each mode, as tags, in cuDNN's order.
+    workspace
+        The bytes that each of these needs.
+    """
+
+    outcome: str
+    why: str = ""
+    configs: Mapping[str, list[str]] = field(default_factory=dict)
+    workspace: Mapping[str, list[int]] = field(default_factory=dict)
+
+    @property
+    def first(self) -> str:
+        """The first engine config, empty if there is none."""
+        return next((tags[0] for tags in self.configs.values() if tags), "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """A plan that was built of one engine config.
+
+    Attributes
+    ----------
+    why
+        The same where it was not built, else empty.
+    kernels
+        The SHA-256 of each kernel that was compiled; None where the code is in cuDNN's libraries.
+    """
+
+    tag: str
+    why: str = ""
+    workspace: int | None = None
+    kernels: list[str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What answered: the library, and the GPU.
+
+    Attributes
+    ----------
+    cuda
+        The CUDA version that cuDNN was built for, as 13000 for 13.0; ``driver`` is the one that the driver supports.
+    absent
+        Parts of the library with engines that are not there: jit wheels lack some.
+    device
+        The properties of the GPU, but for what says where it is in the machine.
+    """
+
+    cudnn: str
+    cuda: int
+    driver: int | None
+    absent: list[str]
+    device: Mapping[str, Any]
+
+    @property
+    def sm(self) -> int:
+        """The architecture, 90 for sm_90."""
+        return int(self.device["deviceVer"]) // 10
+
+
+class Side:
+    """One column of a verification: a child process, started again where it ends. A context manager.
+
+    Parameters
+    ----------
+    profile
+        The described GPU; None for the GPU of this machine.
+    version
+        An installed cuDNN; None for the one that this process would load.
+    """
+
+    def __init__(self, profile: Profile | None, version: str | None = None) -> None:
+        self._device = describe_device(profile)
+        self._child = LastingChild(f"{__name__}:{serve_answers.__name__}", lambda: environment_for(version))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self._child.end()
+
+    def read_facts(self) -> Facts:
+        """Return the facts of library and GPU.
+
+        Raises
+        ------
+        EnvironmentNotReady
+            What :func:`~cudnn_backend_py.target.open_target` raises; ``control-graph-refused``; ``judge-did-not-start``
+            if the process ended.
+        """
+        said = self._query({})
+        if "facts" in said:
+            return Facts(**said["facts"])
+        if "refused" in said:
+            headline, code, sections = said["refused"]
+            raise EnvironmentNotReady(headline, code=code, **sections)
+        raise EnvironmentNotReady(
+            f"the process that queries cuDNN ended with {self._child.ending}",
+            code=DID_NOT_START,
+            fix="cudnn-backend doctor names what is in the way",
+        )
+
+    def query(self, graph: Graph) -> Answer:
+        """Return the answer to a graph."""
+        said = self._query({"graph": graph_to_json(graph)})
+        return (
+            Answer(**said["answer"]) if "answer" in said else Answer(outcome=Outcome.NOT_JUDGED, why=self._child.ending)
+        )
+
+    def build(self, graph: Graph, tag: str) -> Built:
+        """Build the plan of an engine config and return the result."""
+        said = self._query({"graph": graph_to_json(graph), "tag": tag})
+        return Built(**said["built"]) if "built" in said else Built(tag=tag, why=self._child.ending)
+
+    def _query(self, query: dict[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        limit_s = _LIMIT_S if self._child.usable else _FIRST_S
+        for said in self._child.run_query({"device": self._device, **query}, limit_s):
+            found |= said
+        return found
+
+
+# in the child process
+
+
+def serve_answers() -> None:
+    """Answer the questions of a side."""
+    serve(_answer)
+
+
+def _answer(query: Mapping[str, Any], say: Say) -> None:
+    if "graph" not in query:
+        try:
+            say(facts=_facts(_target(query["device"])))
+        except EnvironmentNotReady as error:
+            say(refused=(error.headline, error.code, error.sections))
+        return
+    graph, target = graph_from_json(query["graph"]), _target(query["device"])
+    if "tag" in query:
+        say(built=_build(graph, target, query["tag"]))
+    else:
+        say(answer=_judge(graph, target))
+
+
+@cache
+def _target(device: str) -> Target:
+    profile = read_device(device)
+    if profile is not None:
+        prefer_stub()
+    target = open_target(profile)
+    verdict = explain(control_graph(), target, causes=False)
+    if verdict.outcome is Outcome.NOT_JUDGED:
+        raise EnvironmentNotReady(
+            "cuDNN refuses even the control graph", code="control-graph-refused", cause=str(verdict.cause)
+        )
+    return target
+
+
+def _facts(target: Target) -> dict[str, Any]:
+    lib = target.library
+    device = {key: value for key, value in target.profile.properties.items() if key not in _OF_THE_MACHINE}
+    return {
+        "cudnn": lib.version_text,
+        "cuda": lib.cuda_version,
+        "driver": lib.driver.version if target.is_live else None,
+        "absent": list(absent_engines(lib.path, lib.version, lib.cuda_version // 1000)),
+        "device": device,
+    }
+
+
+def _judge(graph: Graph, target: Target) -> dict[str, Any]:
+    configs: dict[str, list[EngineConfig]] = {}
+    why = ""
+    try:
+        question = OperationGraph(graph, target)
+        for mode in MODES:
+            with contextlib.suppress(*() if mode == MODES[-1] else (CudnnStatusError,)):
+                configs[mode] = question.heuristics(mode).configs
+    except CudnnStatusError as error:
+        why = _name(error)
+    except UsageError as error:
+        return {"outcome": Outcome.NOT_JUDGED, "why": error.code}
+    return {
+        "outcome": Outcome.SUPPORTED if any(configs.values()) else Outcome.NOT_SUPPORTED,
+        "why": why,
+        "configs": {mode: [config.tag for config in found] for mode, found in configs.items()},
+        "workspace": {mode: [config.workspace_bytes for config in found] for mode, found in configs.items()},
+    }
+
+
+def _build(graph: Graph, target: Target, tag: str) -> dict[str, Any]:
+    choice = EngineChoice.parse(tag)
+    try:
+        plan = build_plan(OperationGraph(graph, target).config(choice.engine, choice.knobs))
+    except CudnnBackendError as error:
+        return {"tag": tag, "why": _name(error)}
+    with contextlib.closing(plan):
+        kernels = plan.kernels()
+        found = None if kernels is None else [kernel.sha256 for kernel in kernels]
+        return {"tag": tag, "workspace": plan.workspace_bytes, "kernels": found}
+
+
+def _name(error: CudnnBackendError) -> str:
+    """Return a status by its name, another error by its code: texts may hold paths of the machine."""
+    status = getattr(error, "status", None)
+    return error.code if status is None else getattr(status, "name", str(status))

@@ -1,0 +1,317 @@
+"""``verify``: every graph queried on both sides, some built, some run, known issues tried, within a time."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from math import prod
+from typing import Any
+
+from ..diagnose.verdict import Outcome
+from ..errors import CudnnBackendError
+from ..graph import Graph
+from ..known_issues import find_ending_problems
+from ..system.version import __version__, version_numbers
+from ..target import Profile
+from ..tuning.trial.runner import Runner
+from .answers import Answer, Built, Facts, Side
+from .compare import ASPECTS, differences, differing_facts
+from .graphs import FAMILIES, Case, digest, make_cases
+from .reproductions import Reproduction, read_reproductions
+
+__all__ = ["SCHEMA", "SCHEMA_VERSION", "Ran", "Row", "Verification", "verify"]
+
+SCHEMA, SCHEMA_VERSION = "cudnn-backend-py/verification", 1
+LIVE, DESCRIBED, OTHER = "live", "described", "other"
+_BUILT_PER_FAMILY, _RUN_PER_FAMILY = 4, 3
+_MOST_ELEMENTS = 1 << 20  # of all tensors of a graph that is run: the interpreter computes in float64
+_RUN_S = 20.0  # for one graph
+KNOWN_ISSUE = "known issue"
+
+Step = Callable[[float, str], object]
+
+
+@dataclass(slots=True)
+class Row:
+    """A graph and the answers to it, by the name of the side."""
+
+    case: Case
+    answers: dict[str, Answer] = field(default_factory=dict)
+    built: dict[str, Built] = field(default_factory=dict)
+
+    @property
+    def differences(self) -> list[str]:
+        """In what the answers differ; empty where there is one side."""
+        if len(self.answers) < 2:
+            return []
+        one, other = self.answers.values()
+        return differences(one, other, list(self.built.values()) if len(self.built) > 1 else ())
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What a run of a graph on the GPU showed: the state of :class:`~cudnn_backend_py.tuning.trial.Trial`."""
+
+    name: str
+    state: str
+    tag: str = ""
+
+
+@dataclass(slots=True)
+class Verification:
+    """The answers to all graphs, and what differs.
+
+    Attributes
+    ----------
+    sides
+        What answered, by the name of the side: ``live`` and ``described``; ``described`` alone without a GPU; and
+        ``described`` and ``other`` where two described GPUs are compared.
+    compared
+        Runs of some graphs next to the interpreter.
+    known_issues
+        Runs of graphs that have a known issue of this architecture and version; ``wrong`` and ``failed`` show it.
+    left_out
+        What the time did not suffice for, by the name of the part.
+    """
+
+    sides: Mapping[str, Facts]
+    rows: list[Row]
+    compared: list[Ran] = field(default_factory=list)
+    known_issues: list[Ran] = field(default_factory=list)
+    left_out: dict[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+    host_bytes: int = 0
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether there are two sides."""
+        return len(self.sides) > 1
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the time sufficed for every graph."""
+        return "queries" not in self.left_out
+
+    @property
+    def agreeing(self) -> int:
+        """How many graphs have the same answer on both sides, in everything that was compared."""
+        return sum(not row.differences for row in self.rows)
+
+    @property
+    def wrong_outcomes(self) -> int:
+        """How many graphs are supported on one side alone, or refused for another status."""
+        return sum("outcome" in row.differences for row in self.rows)
+
+    @property
+    def summary(self) -> str:
+        """One line."""
+        if self.is_compared:
+            return f"{self.agreeing} of {len(self.rows)} agree"
+        counts = Counter(row.answers[DESCRIBED].outcome for row in self.rows)
+        return f"{len(self.rows)} graphs: {', '.join(f'{count} {outcome}' for outcome, count in counts.items())}"
+
+    def families(self) -> dict[str, dict[str, int]]:
+        """Return for each family how many graphs it has, and how many differ in each aspect."""
+        found: dict[str, dict[str, int]] = {}
+        for family in FAMILIES:
+            rows = [row for row in self.rows if row.case.family == family]
+            counts = Counter(aspect for row in rows for aspect in row.differences)
+            built = sum(bool(row.built) for row in rows)
+            agreeing = sum(not row.differences for row in rows)
+            found[family] = {"graphs": len(rows), "built": built, "agree": agreeing}
+            found[family] |= {aspect: counts[aspect] for aspect in ASPECTS}
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data for JSON: without facts of the machine but GPU and driver."""
+        facts = list(self.sides.values())
+        graphs = [
+            {
+                "name": row.case.name,
+                "family": row.case.family,
+                **{name: asdict(answer) for name, answer in row.answers.items()},
+                **({"built": {name: asdict(item) for name, item in row.built.items()}} if row.built else {}),
+                **({"differences": row.differences} if self.is_compared else {}),
+            }
+            for row in self.rows
+        ]
+        return {
+            "schema": SCHEMA,
+            "version": SCHEMA_VERSION,
+            "cudnn_backend_py": __version__,
+            "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+            "graphs_sha256": digest([row.case for row in self.rows]),
+            "sides": {name: asdict(side) for name, side in self.sides.items()},
+            "differing_facts": dict(differing_facts(*facts)) if self.is_compared else {},
+            "summary": self.summary,
+            "families": self.families() if self.is_compared else {},
+            "interpreter": [asdict(item) for item in self.compared],
+            "known_issues": [asdict(item) for item in self.known_issues],
+            "left_out": self.left_out,
+            "seconds": round(self.seconds, 1),
+            "host_bytes": self.host_bytes,
+            "graphs": graphs,
+        }
+
+
+def verify(
+    described: Profile | None = None,
+    other: Profile | None = None,
+    *,
+    live: bool = False,
+    versions: Sequence[str | None] = (None, None),
+    limit_s: float = 300.0,
+    cases: Sequence[Case] | None = None,
+    step: Step = lambda _share, _text: None,
+) -> Verification:
+    """Query every graph on one or two sides and compare.
+
+    Parameters
+    ----------
+    described
+        The described GPU; with `live` it is the GPU of this machine, described by its own properties, if not given.
+    other
+        Another described GPU, which the first one is compared with; not with `live`.
+    live
+        Whether there is a GPU to compare with.
+    versions
+        An installed cuDNN for each side; None for the one that this process would load.
+    limit_s
+        Seconds for all of it: what is built and run is less where they do not suffice.
+    cases
+        Other graphs.
+    step
+        Called with the share that is done and what is being done.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        As :meth:`Side.read_facts`.
+    """
+    began = time.monotonic()
+    cases = make_cases() if cases is None else cases
+    with ExitStack() as held:
+        sides: dict[str, Side] = {}
+        facts: dict[str, Facts] = {}
+
+        def add(name: str, profile: Profile | None) -> None:
+            sides[name] = held.enter_context(Side(profile, versions[len(sides)]))
+            step(0.0, f"loading cuDNN: {name}")
+            facts[name] = sides[name].read_facts()
+
+        if live:
+            add(LIVE, None)
+            device = dict(facts[LIVE].device) | {"pciDeviceId": 0, "cudaDeviceId": 0}
+            add(DESCRIBED, described or Profile("gpu", str(device["deviceName"]), (), device, {}, {}))
+        else:
+            add(DESCRIBED, described)
+            if other is not None:
+                add(OTHER, other)
+        found = Verification(facts, [Row(case) for case in cases])
+        work = _Work(found, sides, began + limit_s, step)
+        work.query()
+        work.build()
+    if live:
+        work.run()
+        work.try_known_issues()
+    found.seconds = time.monotonic() - began
+    found.host_bytes = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+    return found
+
+
+class _Work:
+    """The parts of a verification, one after another; each ends where the time does."""
+
+    def __init__(self, found: Verification, sides: Mapping[str, Side], deadline: float, step: Step) -> None:
+        self.found, self.sides, self.deadline, self.step = found, sides, deadline, step
+        facts = next(iter(found.sides.values()))
+        self.sm, self.version = facts.sm, version_numbers(facts.cudnn)
+
+    def is_late(self, part: str, share: float, name: str, left: int, needed_s: float = 0.0) -> bool:
+        """Say what is being done; return whether there is no time for it."""
+        self.step(share, f"{part}: {name}")
+        if late := time.monotonic() + needed_s > self.deadline:
+            self.found.left_out[part] = left
+        return late
+
+    def query(self) -> None:
+        """Query every graph on every side."""
+        rows = self.found.rows
+        for number, row in enumerate(rows):
+            if self.is_late("queries", 0.4 * number / len(rows), row.case.name, len(rows) - number):
+                del rows[number:]
+                return
+            ends = find_ending_problems(row.case.graph, self.sm, (*self.version, 0, 0)[:3])  # type: ignore[arg-type]
+            for name, side in self.sides.items():
+                known = Answer(outcome=Outcome.NOT_JUDGED, why=KNOWN_ISSUE)
+                row.answers[name] = known if ends else side.query(row.case.graph)
+
+    def build(self) -> None:
+        """Build some graphs of each family on every side: the first engine config of the described GPU."""
+        chosen = self._some(_BUILT_PER_FAMILY, lambda row: bool(row.answers[DESCRIBED].first))
+        for number, row in enumerate(chosen):
+            if self.is_late("building", 0.4 + 0.2 * number / len(chosen), row.case.name, len(chosen) - number):
+                return
+            tag = row.answers[DESCRIBED].first
+            row.built = {name: side.build(row.case.graph, tag) for name, side in self.sides.items()}
+
+    def run(self) -> None:
+        """Run some graphs of each family on the GPU, and compare them with the interpreter."""
+        chosen = self._some(_RUN_PER_FAMILY, lambda row: bool(row.answers[LIVE].first) and _is_small(row.case.graph))
+        with Runner(limit_s=_RUN_S) as runner:
+            for number, row in enumerate(chosen):
+                share, left = 0.6 + 0.2 * number / len(chosen), len(chosen) - number
+                if self.is_late("running", share, row.case.name, left, _RUN_S):
+                    return
+                self.found.compared.append(_run(runner, row.case.name, row.case.graph, "uniform", "first"))
+
+    def try_known_issues(self) -> None:
+        """Run the graphs of known issues of this architecture and version, each where it can do no harm."""
+        tried = [one for one in read_reproductions() if one.issue.affects_version((*self.version, 0, 0)[:3], self.sm)]  # type: ignore[arg-type]
+        with Runner(limit_s=_RUN_S) as runner:
+            for number, one in enumerate(tried):
+                share, left = 0.8 + 0.2 * number / len(tried), len(tried) - number
+                if self.is_late("known issues", share, one.name, left, _RUN_S * len(one.data)):
+                    return
+                self.found.known_issues.append(_try(runner, one))
+
+    def _some(self, count: int, wanted: Callable[[Row], bool]) -> list[Row]:
+        """Return the first so many rows of each family."""
+        taken: Counter[str] = Counter()
+        chosen = []
+        for row in self.found.rows:
+            if taken[row.case.family] < count and wanted(row):
+                taken[row.case.family] += 1
+                chosen.append(row)
+        return chosen
+
+
+def _is_small(graph: Graph) -> bool:
+    """Return whether the interpreter computes a graph in a second or so."""
+    return sum(prod(tensor.dims) for tensor in graph.tensors) <= _MOST_ELEMENTS
+
+
+def _try(runner: Runner, one: Reproduction) -> Ran:
+    first: Ran | None = None
+    for kind in one.data:
+        ran = _run(runner, one.name, one.graph, kind, one.configs)
+        first = first or ran
+        if ran.state in ("wrong", "failed"):
+            return ran
+        if ran.state == "refused":
+            break
+    return first or Ran(one.name, "not run")
+
+
+def _run(runner: Runner, name: str, graph: Graph, data: str, configs: str) -> Ran:
+    try:
+        trial = runner.run(graph, data=data, configs=configs, time=False)
+    except CudnnBackendError as error:
+        return Ran(name, error.code)
+    worst = next((item for item in trial.configs if item.state == trial.state), None)
+    return Ran(name, trial.state, worst.tag if worst is not None else "")

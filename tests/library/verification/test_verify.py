@@ -1,0 +1,43 @@
+"""A verification of described GPUs: nothing differs where nothing is planted, and what is planted is named."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cudnn_backend_py.target import find_profile
+from cudnn_backend_py.verification.graphs import make_cases
+from cudnn_backend_py.verification.verify import verify
+
+CASES = make_cases()[:21]  # three of each family
+
+
+def test_the_same_gpu_agrees_with_itself() -> None:
+    profile = find_profile("h100")
+    found = verify(profile, profile, cases=CASES)
+    assert found.summary == f"{len(CASES)} of {len(CASES)} agree"
+    assert found.families()["matmul"]["built"] == 3
+    assert all(item.why == "" for row in found.rows for item in row.built.values())
+    assert found.left_out == {}
+
+
+def test_planted_property_is_named() -> None:
+    profile = find_profile("h100")
+    planted = replace(profile, properties={**profile.properties, "maxSharedMemoryPerBlockOptin": 101376})
+    found = verify(profile, planted, cases=CASES)
+    assert found.to_dict()["differing_facts"] == {"maxSharedMemoryPerBlockOptin": (232448, 101376)}
+    assert found.wrong_outcomes + sum("configs" in row.differences for row in found.rows) > 0
+    assert found.agreeing < len(CASES)
+
+
+def test_planted_library_is_named() -> None:
+    profile = find_profile("h100")
+    found = verify(profile, profile, versions=(None, "9.14.0"), cases=CASES[:3])
+    facts = found.to_dict()["differing_facts"]
+    assert facts["cudnn"] == (found.sides["described"].cudnn, "9.14.0")
+    assert facts["absent"] == ([], ["engines_precompiled"])
+
+
+def test_what_there_is_no_time_for_is_left_out() -> None:
+    found = verify(find_profile("h100"), cases=CASES, limit_s=1e-3)
+    assert found.left_out["queries"] == len(CASES)
+    assert not found.is_whole

@@ -1,0 +1,51 @@
+"""Expectations of tests/gpu by architecture, the limit of GPU memory, and the reasons in a record of a run."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from cudnn_backend_py.testing.record import record_run
+from tests.support.child import ROOT
+from tests.support.gpu_memory import VARIABLE, limit, too_large
+from tests.support.gpus import ELSEWHERE, EXPECTED, MEASURED
+
+USED = {
+    name
+    for path in (ROOT / "tests" / "gpu").rglob("*.py")
+    for name in re.findall(r'\bleast\("([^"]+)"\)', path.read_text(encoding="utf-8"))
+}
+
+
+@pytest.mark.parametrize("where", EXPECTED)
+def test_every_architecture_has_what_tests_read(where: str) -> None:
+    assert set(EXPECTED[where]) == USED
+    assert all(EXPECTED[ELSEWHERE][name] <= least for name, least in EXPECTED[where].items())
+
+
+def test_names_of_architectures_are_read() -> None:
+    assert (90, "9.19.0") in MEASURED
+    assert len(MEASURED) == len(EXPECTED) - 1
+
+
+def test_limit_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    assert limit() is None
+    monkeypatch.setenv(VARIABLE, "16")
+    assert limit() == 16_000_000_000
+    assert too_large(16, 16) == ""
+    assert "it needs 17.0 GB of GPU memory, 16.0 are left" in too_large(17_000_000_000, 16_000_000_000)
+
+
+def test_record_says_why_tests_did_not_run(tmp_path: Path) -> None:
+    text = "import pytest\n\ndef test_a():\n    pytest.skip('no second GPU')\n\ntest_b = test_a\n\ndef test_c(): pass\n"
+    (tmp_path / "test_three.py").write_text(text)
+    done = record_run(tmp_path / "logs", [str(tmp_path / "test_three.py"), "-q", "-p", "no:cacheprovider"])
+    assert done.code == 0
+    assert done.not_run == {"no second GPU": 2}
+    record = json.loads(done.path.read_text())
+    assert record["not run"] == done.not_run
+    assert record["counts"]["skipped"] == 2

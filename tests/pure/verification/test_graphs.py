@@ -1,0 +1,83 @@
+"""The graphs of a verification are the same everywhere, and differences between answers have names."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py.verification.answers import Answer, Built, Facts
+from cudnn_backend_py.verification.compare import differences, differing_facts, first_difference
+from cudnn_backend_py.verification.graphs import FAMILIES, digest, make_cases
+from cudnn_backend_py.verification.reproductions import read_reproductions
+
+# Of the graphs as they were first released: results of other graphs cannot be compared with earlier ones.
+DIGEST = "84b9239b5e22043bec5aca15437efe50be997e418fd107d2bc7fd5452591657c"
+
+
+def test_graphs_are_those_of_the_first_release() -> None:
+    cases = make_cases()
+    assert len(cases) == 300
+    assert len({case.name for case in cases}) == 300
+    assert {case.family for case in cases[: len(FAMILIES)]} == set(FAMILIES)
+    assert digest(cases) == DIGEST
+
+
+def test_digest_names_other_graphs() -> None:
+    cases = make_cases()
+    assert digest([replace(cases[0], graph=cases[1].graph), *cases[1:]]) != DIGEST
+
+
+def test_reproductions_are_of_known_issues() -> None:
+    found = read_reproductions()
+    counts = Counter(one.name for one in found)
+    assert len(found) > 50
+    assert set(counts.values()) == {1}
+    assert all(one.issue.applies_to(None, one.graph) for one in found if one.issue.graph is not None)
+
+
+ANSWER = Answer(
+    outcome="supported",
+    configs={"A": ["eng0", "eng1_k2=3"], "FALLBACK": ["eng4"]},
+    workspace={"A": [0, 256], "FALLBACK": [0]},
+)
+PLANTED: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "nothing": ({}, []),
+    "outcome": ({"outcome": "not supported", "configs": {}, "workspace": {}}, ["outcome", "first config", "configs"]),
+    "status": ({"why": "NOT_SUPPORTED"}, ["outcome"]),
+    "one less": (
+        {"configs": {"A": ["eng0"], "FALLBACK": ["eng4"]}, "workspace": {"A": [0], "FALLBACK": [0]}},
+        ["configs"],
+    ),
+    "order": (
+        {
+            "configs": {"A": ["eng1_k2=3", "eng0"], "FALLBACK": ["eng4"]},
+            "workspace": {"A": [256, 0], "FALLBACK": [0]},
+        },
+        ["first config", "order"],
+    ),
+    "workspace": ({"workspace": {"A": [0, 512], "FALLBACK": [0]}}, ["workspace"]),
+}
+
+
+@pytest.mark.parametrize("planted", PLANTED)
+def test_difference_is_named(planted: str) -> None:
+    changes, wanted = PLANTED[planted]
+    other = replace(ANSWER, **changes)
+    assert differences(ANSWER, other) == wanted
+    shown = [first_difference(ANSWER, other, aspect) for aspect in wanted]
+    assert all(left != right for left, right in shown)
+
+
+def test_other_code_is_a_difference() -> None:
+    built = Built(tag="eng0", workspace=0, kernels=["a"])
+    assert differences(ANSWER, ANSWER, [built, replace(built, kernels=["b"])]) == ["code"]
+    assert differences(ANSWER, ANSWER, [built, built]) == []
+
+
+def test_facts_that_differ_are_named() -> None:
+    one = Facts(cudnn="9.19.0", cuda=13000, driver=13000, absent=[], device={"deviceVer": 900, "warpSize": 32})
+    other = replace(one, cudnn="9.20.0", driver=None, device={"deviceVer": 800, "warpSize": 32})
+    assert differing_facts(one, other) == {"cudnn": ("9.19.0", "9.20.0"), "deviceVer": (900, 800)}

@@ -1,0 +1,127 @@
+"""Evidence from GPUs: a file from ``target verify --contribute`` checked, and its rows added to the table.
+
+``python -m tools.hardware_evidence check FILE`` prints the rows of a file; ``add FILE`` adds them to
+``docs/tables/hardware-evidence.json``. The file holds the line alone, or the text of an issue with it; ``-`` is
+standard input.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from cudnn_backend_py.errors import CudnnBackendError, UsageError
+from cudnn_backend_py.system.typed import read_as
+from cudnn_backend_py.verification.contribution import Contribution
+from tools.repository import ROOT
+
+__all__ = ["TABLE", "Evidence", "read_evidence", "read_table", "rows_of"]
+
+TABLE = ROOT / "docs" / "tables" / "hardware-evidence.json"
+COMPARED, RUN, ISSUES = "live and described", "run and compared with NumPy", "known issues tried"
+_MOST = 65_536  # characters of an issue
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Evidence:
+    """How many results of one kind exist of one family on one GPU.
+
+    Attributes
+    ----------
+    results
+        How many there are; `agree` of them are as expected: the same outcome live and described, right, or tried.
+    """
+
+    sm: int
+    cudnn: str
+    cuda: int
+    family: str
+    kind: str
+    gpu: str
+    date: str
+    results: int
+    agree: int
+    graphs_sha256: str
+
+
+def read_evidence(text: str) -> Contribution:
+    """Return the evidence in a text: the JSON alone, or an issue with it.
+
+    Raises
+    ------
+    UsageError
+        ``evidence-damaged``.
+    """
+    found = re.search(r"\{.*\}", text, re.DOTALL) if len(text) <= _MOST else None
+    if found is None:
+        raise UsageError(f"no JSON in a text of at most {_MOST} characters", code="evidence-damaged")
+    try:
+        data = json.JSONDecoder().raw_decode(text, found.start())[0]
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"the evidence is no JSON: {error}", code="evidence-damaged") from None
+    return Contribution.from_dict(data)
+
+
+def rows_of(given: Contribution) -> list[Evidence]:
+    """Return the rows of the table that evidence adds."""
+
+    def row(family: str, kind: str, results: int, agree: int) -> Evidence:
+        where = (given.sm, given.cudnn, given.cuda, family, kind, given.gpu, given.date)
+        return Evidence(*where, results, agree, given.graphs_sha256)
+
+    rows = [
+        row(family, COMPARED, counts["graphs"], counts["graphs"] - counts["outcome"])
+        for family, counts in given.families.items()
+    ]
+    rows += [row(family, RUN, sum(states.values()), states.get("right", 0)) for family, states in given.runs.items()]
+    if given.known_issues:
+        rows.append(row("known issues", ISSUES, len(given.known_issues), len(given.known_issues)))
+    return sorted(rows)
+
+
+def read_table(path: Path = TABLE) -> list[Evidence]:
+    """Return the rows of the table.
+
+    Raises
+    ------
+    UsageError
+        ``evidence-damaged``.
+    """
+    rows: Any = json.loads(path.read_text(encoding="utf-8"))
+    return [read_as(Evidence, row, "a row of evidence", code="evidence-damaged") for row in rows]
+
+
+def add(rows: list[Evidence], path: Path = TABLE) -> None:
+    """Write the rows into the table; those of an earlier file of the same GPU, library and date are replaced."""
+    kept = {_key(row): row for row in [*read_table(path), *rows]}
+    lines = [json.dumps(asdict(row)) for row in sorted(kept.values())]
+    path.write_text("[\n" + ",\n".join(lines) + "\n]\n" if lines else "[]\n", encoding="utf-8")
+
+
+def _key(row: Evidence) -> tuple[object, ...]:
+    return row.sm, row.cudnn, row.cuda, row.family, row.kind, row.gpu, row.date
+
+
+def main(words: list[str]) -> int:
+    """Check or add the evidence of one file."""
+    if len(words) != 2 or words[0] not in ("check", "add"):
+        print(__doc__)
+        return 2
+    try:
+        rows = rows_of(read_evidence(sys.stdin.read() if words[1] == "-" else Path(words[1]).read_text("utf-8")))
+    except CudnnBackendError as error:
+        print(error)
+        return 1
+    for row in rows:
+        print(json.dumps(asdict(row)))
+    if words[0] == "add":
+        add(rows)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

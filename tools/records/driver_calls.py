@@ -1,0 +1,58 @@
+"""What cuDNN asks the CUDA driver on a GPU: ``python -m tools.records.driver_calls FILE``, with a C compiler.
+
+The file has a line for each call, below a line that says what cuDNN does; see ``tools/driver_trace.c``. Graphs are the
+first of each family of ``cudnn-backend target verify``.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from contextlib import closing, suppress
+from pathlib import Path
+
+from tools.repository import ROOT, child_environment
+
+_TRACE = "DRIVER_TRACE"
+
+
+def trace(file: Path) -> int:
+    """Run :func:`query` with the calls of the driver written into a file, and return its exit code."""
+    with tempfile.TemporaryDirectory() as folder:
+        library = Path(folder) / "driver_trace.so"
+        source = ROOT / "tools" / "driver_trace.c"
+        subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+        environment = child_environment() | {_TRACE: str(file.absolute()), "LD_PRELOAD": str(library)}
+        return subprocess.run([sys.executable, "-m", __spec__.name], env=environment, check=False).returncode
+
+
+def query() -> None:
+    """Query and build one graph of each family on the GPU of this process."""
+    from cudnn_backend_py import CudnnBackendError, OperationGraph, build_plan, open_target
+    from cudnn_backend_py.verification.graphs import FAMILIES, make_cases
+
+    def mark(text: str) -> None:
+        with Path(os.environ[_TRACE]).open("a") as file:
+            file.write(f"## {text}\n")
+
+    mark("load and handle")
+    with closing(open_target()) as target:
+        for case in make_cases()[: len(FAMILIES)]:
+            with suppress(CudnnBackendError):
+                mark(f"{case.name}: operation graph")
+                question = OperationGraph(case.graph, target)
+                for mode in ("A", "FALLBACK"):
+                    mark(f"{case.name}: heuristics {mode}")
+                    configs = question.heuristics(mode).configs
+                    mark(f"{case.name}: {len(configs)} configs; plan of the first")
+                    if configs:
+                        build_plan(configs[0]).close()
+    mark("end")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        raise SystemExit(trace(Path(sys.argv[1])))
+    query()

@@ -1,0 +1,57 @@
+"""``docs/hardware-evidence.md``: how many results exist of each architecture, cuDNN version and family."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from cudnn_backend_py.system.version import version_numbers
+from cudnn_backend_py.target import list_profiles
+from cudnn_backend_py.verification.graphs import FAMILIES
+from tools.hardware_evidence import COMPARED, ISSUES, RUN, Evidence, read_table
+
+__all__ = ["hardware_evidence_page"]
+
+_HEAD = """\
+# Evidence from GPUs
+
+How many results exist of each architecture, cuDNN version and family of graphs. An empty cell has no result.
+`cudnn-backend target verify --contribute` makes them on any GPU, in at most five minutes. The form "Evidence from a
+GPU" takes its last line.
+
+A cell has these numbers, and the date of the latest one:
+
+* *same*: graphs with the same outcome on the GPU and on its description, of all that were judged.
+* *right*: graphs that ran and agree with NumPy, of all that ran.
+* *tried*: known issues that were tried.
+
+"""
+_WORDS = {COMPARED: "same", RUN: "right", ISSUES: "tried"}
+_COLUMNS = (*FAMILIES, "known issues")
+
+
+def hardware_evidence_page(rows: Iterable[Evidence] | None = None) -> str:
+    """Return the page of some rows, or of those of the table."""
+    found = read_table() if rows is None else list(rows)
+    known = {profile.sm for profile in list_profiles()} | {row.sm for row in found}
+    lines = [f"| architecture | cuDNN | {' | '.join(_COLUMNS)} |", f"|---|---|{'---|' * len(_COLUMNS)}"]
+    for sm in sorted(known):
+        versions = {(row.cudnn, row.cuda) for row in found if row.sm == sm}
+        for cudnn, cuda in sorted(versions, key=lambda pair: (version_numbers(pair[0]), pair[1])) or [("", 0)]:
+            here = [row for row in found if (row.sm, row.cudnn, row.cuda) == (sm, cudnn, cuda)]
+            cells = (_cell([row for row in here if row.family == family]) for family in _COLUMNS)
+            lines.append(_line(f"sm_{sm}", f"{cudnn}, CUDA {cuda}" if cudnn else "", *cells))
+    return _HEAD + "\n".join(lines) + "\n"
+
+
+def _line(*cells: str) -> str:
+    return "|" + "".join(f" {cell} |" if cell else " |" for cell in cells)
+
+
+def _cell(rows: list[Evidence]) -> str:
+    parts = []
+    for kind, word in _WORDS.items():
+        of_kind = [row for row in rows if row.kind == kind]
+        if of_kind:
+            agree, results = sum(row.agree for row in of_kind), sum(row.results for row in of_kind)
+            parts.append(f"{agree} of {results} {word}" if kind != ISSUES else f"{results} {word}")
+    return f"{', '.join(parts)}; {max(row.date for row in rows)}" if parts else ""
