@@ -1,31 +1,38 @@
-"""What the operators take: tensors by name, options, and the checks of both. Imports nothing of torch."""
+"""What the operators take: tensors by name, options, and the checks of both. Imports nothing of torch.
+
+Real and fake kernels share :func:`check_call`. Dims of a traced program may be symbols: `decide` returns whether a
+condition on them holds, and False where that is not known before the program runs.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 from ..errors import UsageError
 from ..execution.any_shape import POLICIES
 from ..generated.enums import DataType
+from ..graph.attention.problem import check_heads
 from ..graph.data_types import DATA_TYPES, FP8_TYPES, HALF_TYPES
 
 __all__ = [
     "ALIGNMENT",
     "SCALES",
     "TENSORS",
+    "Decide",
     "OperatorOptions",
     "Scales",
-    "check_device",
+    "check_call",
     "check_dims",
     "check_options",
     "check_out",
+    "check_pages",
     "check_scales",
     "check_tensors",
     "data_type_of",
     "fits",
+    "head_dim_step",
     "is_fp8",
     "type_name",
 ]
@@ -47,6 +54,7 @@ TENSORS = (
     "rng",
 )
 ALIGNMENT = 16  # bytes, of addresses and strides
+Decide = Callable[[Any], bool]
 
 
 class OperatorOptions(NamedTuple):
@@ -135,19 +143,15 @@ def check_dims(count: int, meaning: str, fix: str | None = None, **tensors: Any)
             raise _wrong_tensor(f"{name} has {dim()} dims, {meaning} are needed", fix)
 
 
-def check_device(torch: Any, q: Any, k: Any, v: Any) -> None:
-    """Check device and type of Q, K, V.
-
-    Raises
-    ------
-    UsageError
-        ``torch-tensor``.
-    """
-    for name, x in (("q", q), ("k", k), ("v", v)):
+def _check_device(named: Mapping[str, Any]) -> None:
+    """Check device and type of Q, K, V."""
+    q = named["q"]
+    for name in "qkv":
+        x = named[name]
         if x.device != q.device or x.device.type not in ("cuda", "meta"):
             other = "" if x is q else f", q on {q.device}"
             raise _wrong_tensor(f"{name} is on {x.device}{other}: one CUDA device is needed")
-        if x.dtype != q.dtype or (x.dtype not in (torch.float16, torch.bfloat16) and not is_fp8(x)):
+        if type_name(x) not in _TYPES or x.dtype != q.dtype:
             other = "" if x is q else f", q {type_name(q)}"
             raise _wrong_tensor(
                 f"{name} is {type_name(x)}{other}: float16 for all or bfloat16 for all is needed, or 8-bit floats"
@@ -177,16 +181,49 @@ def check_scales(q: Any, scales: Any) -> tuple[Any, ...]:
 
 
 def _number(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+    if isinstance(value, bool) or not (isinstance(value, Real) or _is_symbol(value)) or value - value != 0:
         raise _wrong_option(f"{name} is {value!r}, a finite number is needed")
 
 
-def _count(name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+def _count(name: str, value: Any, least: int, decide: Decide) -> None:
+    is_count = not isinstance(value, bool) and (isinstance(value, Integral) or _is_symbol(value))
+    if not is_count or decide(value < least):
         raise _wrong_option(f"{name} is {value!r}, an int of {least} or more is needed")
 
 
-def check_options(options: OperatorOptions) -> None:
+def _is_symbol(value: Any) -> bool:
+    """Return whether a number is one of torch's symbols, which a fake kernel gets."""
+    return hasattr(value, "node")
+
+
+def check_call(
+    named: Mapping[str, Any], options: OperatorOptions, *, backward: bool = False, decide: Decide = bool
+) -> None:
+    """Check a pass as far as it follows from its tensors and options; those that are None are not given.
+
+    Parameters
+    ----------
+    decide
+        Returns whether a condition on dims holds; False where that is not known yet.
+
+    Raises
+    ------
+    UsageError
+        ``torch-tensor``, ``torch-option``.
+    GraphError
+        ``attention-heads``.
+    """
+    check_options(options, decide)
+    _check_device(named)
+    _check_dim_counts(named)
+    check_tensors(named, decide)
+    _check_heads(named, decide)
+    _check_bias(named, options, decide)
+    if backward:
+        _check_gradients(named)
+
+
+def check_options(options: OperatorOptions, decide: Decide = bool) -> None:
     """Check the values of the options.
 
     Raises
@@ -204,12 +241,30 @@ def check_options(options: OperatorOptions) -> None:
         raise _wrong_option(f"dropout is {options.dropout}, a probability of at least 0 and below 1 is needed")
     for name, least in (("left_bound", 1), ("right_bound", 0), ("max_q", 0), ("max_kv", 0)):
         if getattr(options, name) is not None:
-            _count(name, getattr(options, name), least)
+            _count(name, getattr(options, name), least, decide)
     if options.shapes not in POLICIES:
         raise _wrong_option(f"shapes is {options.shapes!r}, one of {', '.join(POLICIES)} is needed")
 
 
-def check_tensors(named: Mapping[str, Any]) -> None:
+def _differ(dims: Iterable[Any], needed: Iterable[Any], decide: Decide) -> bool:
+    found, wanted = list(dims), list(needed)
+    return len(found) != len(wanted) or any(decide(x != y) for x, y in zip(found, wanted, strict=True))
+
+
+def _check_dim_counts(named: Mapping[str, Any]) -> None:
+    q, is_paged, is_packed = named["q"], named["block_table"] is not None, named["cu_seqlens_q"] is not None
+    check_dims(3 if is_packed else 4, "t, h and d" if is_packed else "b, h, s and d", q=q)
+    if is_paged:
+        check_dims(4, "pages, h, tokens of a page and d", k=named["k"], v=named["v"])
+    else:
+        check_dims(q.dim(), "those of q", k=named["k"], v=named["v"])
+        if (named["seq_len_q"] is None) != (named["seq_len_kv"] is None):
+            raise _wrong_option("seq_len_q and seq_len_kv need each other, one is given")
+        if is_packed and named["cu_seqlens_k"] is None:
+            raise _wrong_option("cu_seqlens_q needs cu_seqlens_k")
+
+
+def check_tensors(named: Mapping[str, Any], decide: Decide = bool) -> None:
     """Check types, dims and device of the tensors of a pass, by name; None means what is not given.
 
     Raises
@@ -222,6 +277,7 @@ def check_tensors(named: Mapping[str, Any]) -> None:
         **(_packed_dims(named) if q.dim() == 3 else _dense_dims(named)),
         "bias": (() if bias is None else tuple(bias.shape), small),  # its dims are checked with the problem
         "dropout_seed": ((4,), "int64"),
+        "rng": ((4,), "int64"),
         **dict.fromkeys(SCALES, ((1,), "float32")),
     }
     for name in ("alibi_slopes", "sink"):
@@ -233,27 +289,76 @@ def check_tensors(named: Mapping[str, Any]) -> None:
         if not hasattr(x, "device"):
             raise _wrong_tensor(f"{name} is {type(x).__name__}, a tensor is needed")
         shape = tuple(x.shape) if name not in SCALES else (x.numel(),)
-        if (shape, type_name(x), x.device) != (tuple(dims), kind, q.device):
+        if type_name(x) != kind or x.device != q.device or _differ(shape, dims, decide):
             raise _wrong_tensor(
                 f"{name} is {type_name(x)} {list(x.shape)} on {x.device}, {kind} {list(dims)} on {q.device} is needed"
             )
     if bias is not None and bias.dim() != 4:
         raise _wrong_tensor(f"bias has {bias.dim()} dims, [b or 1, h or 1, s_q or 1, s_kv or 1] is needed")
+    for name in "qv":
+        d, step = named[name].shape[-1], head_dim_step(q)
+        if decide(d < 1) or decide(d % step != 0):
+            raise _wrong_tensor(
+                f"the head dim of {name} is {d}, a multiple of {step} is needed",
+                "pad it with zeros, and keep the scale of the head dim without them",
+            )
     table = named["block_table"]
     if table is not None:
         page = named["k"].shape[2]
-        if page < 1 or page & (page - 1):
+        if decide(page < 1) or decide(page & (page - 1) != 0):
             raise _wrong_tensor(f"a page has {page} tokens, a power of two is needed")
-        for name in "kv":
-            if not fits(named[name]) or named[name].data_ptr() % ALIGNMENT:
-                raise _wrong_tensor(
-                    f"the pages of {name} have strides {list(named[name].stride())}: d dense, and the others and the "
-                    "address multiples of 16 bytes are needed",
-                    fix="lay the cache out so: it is not copied at each call",
-                )
 
 
-def check_out(out: Any, q: Any, v: Any) -> None:
+def head_dim_step(q: Any) -> int:
+    """Return what the head dims of such a tensor must be multiples of."""
+    return 16 if is_fp8(q) else 8
+
+
+def check_pages(named: Mapping[str, Any]) -> None:
+    """Check that pages are used where they are: strides and addresses are those of real tensors.
+
+    Raises
+    ------
+    UsageError
+        ``torch-tensor``.
+    """
+    if named["block_table"] is None:
+        return
+    for name in "kv":
+        if not fits(named[name]) or named[name].data_ptr() % ALIGNMENT:
+            raise _wrong_tensor(
+                f"the pages of {name} have strides {list(named[name].stride())}: d dense, and the others and the "
+                "address multiples of 16 bytes are needed",
+                fix="lay the cache out so: it is not copied at each call",
+            )
+
+
+def _check_heads(named: Mapping[str, Any], decide: Decide) -> None:
+    heads, of_k, of_v = (named[name].shape[1] for name in "qkv")
+    if any(decide(shared < 1) or decide(heads % shared != 0) for shared in (of_k, of_v)):
+        check_heads(int(heads), int(of_k), int(of_v))
+
+
+def _check_bias(named: Mapping[str, Any], options: OperatorOptions, decide: Decide) -> None:
+    """Check that each dim of the bias is 1 or that of the scores."""
+    q, k, bias = named["q"], named["k"], named["bias"]
+    if bias is None:
+        return
+    max_q = options.max_q or 1
+    scores = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])
+    if q.dim() == 3:
+        scores = (named["cu_seqlens_q"].shape[0] - 1, q.shape[1], max_q, options.max_kv or max_q)
+    if any(decide(x != 1) and decide(x != y) for x, y in zip(bias.shape, scores, strict=True)):
+        raise _wrong_tensor(f"bias is {list(bias.shape)}, {list(scores)} is needed, or 1 in place of each dim")
+
+
+def _check_gradients(named: Mapping[str, Any]) -> None:
+    what = "8-bit floats" if is_fp8(named["q"]) else "paged K and V" if named["block_table"] is not None else ""
+    if what:
+        raise _wrong_option(f"attention of {what} has no gradient here", fix="call it under torch.no_grad()")
+
+
+def check_out(out: Any, q: Any, v: Any, decide: Decide = bool) -> None:
     """Check that a tensor is like the output.
 
     Raises
@@ -262,7 +367,7 @@ def check_out(out: Any, q: Any, v: Any) -> None:
         ``torch-tensor``.
     """
     dims = (*q.shape[:-1], v.shape[-1])
-    if tuple(out.shape) != dims or out.dtype != q.dtype or out.device != q.device:
+    if out.dtype != q.dtype or out.device != q.device or _differ(out.shape, dims, decide):
         raise _wrong_tensor(
             f"out is {type_name(out)} {list(out.shape)} on {out.device}, {type_name(q)} {list(dims)} on {q.device} is "
             "needed"

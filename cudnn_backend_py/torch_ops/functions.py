@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from ..errors import UsageError
 from ..execution.any_shape import POLICIES, Shapes
-from .arguments import Scales, check_device, check_dims, check_scales, is_fp8, type_name
+from .arguments import Scales, check_dims, check_scales, is_fp8, type_name
 from .compiled import DENSE, PACKED, PAGED, PAGED_PACKED, SELF_PACKED, STEP
 from .operators import attend, load_torch
 from .strategies import forget
@@ -206,8 +206,6 @@ def attention(
         if found is not None:
             return found
     _check_dense(q=q, k=k, v=v)
-    if (seq_len_q is None) != (seq_len_kv is None):
-        raise UsageError("seq_len_q and seq_len_kv need each other, one is given", code="torch-option")
     q, k, v, bias = _autocast(torch, q, k, v, bias)
     return _attend(
         torch,
@@ -483,7 +481,6 @@ def _attend(
     """Check what the operators do not see, call them, and return what was requested."""
     scale, dropout, causal, left, right, alignment, soft_cap, deterministic, max_q, max_kv, shapes = options
     q = tensors[0]
-    check_device(torch, *tensors[:3])
     factors = check_scales(q, scales)
     if alignment not in ("top_left", "bottom_right"):
         raise UsageError(f"alignment {alignment!r} is neither top_left nor bottom_right", code="torch-option")

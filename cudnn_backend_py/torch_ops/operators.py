@@ -13,7 +13,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from ..errors import EnvironmentNotReady, UsageError
-from .arguments import SCALES, TENSORS, OperatorOptions, check_options, check_out, is_fp8
+from .arguments import SCALES, TENSORS, Decide, OperatorOptions, check_call, check_out, is_fp8
 from .compiled import STEP
 from .strategies import run
 
@@ -86,10 +86,12 @@ def attend(
             fix="leave out= out, or call it under torch.no_grad()",
         )
     if not is_eager(torch, tensors):
-        if not torch.compiler.is_compiling():
-            check_options(OperatorOptions(*options))  # before torch holds them against the schema
+        # Before torch holds options against the schema, and where a traced program raises what was raised.
+        decide, named = _decide(torch), dict(zip(TENSORS, tensors, strict=True))
+        named |= dict(zip(SCALES, scales, strict=True)) if scales else {}
+        check_call(named, OperatorOptions(*options), decide=decide)
         if out is not None:
-            check_out(out, tensors[0], tensors[2])
+            check_out(out, tensors[0], tensors[2], decide)
         found = torch.ops.cudnn_backend.sdpa_forward(
             *tensors, *(scales or _NO_FACTORS), *options, wants_stats or needs_gradients
         )
@@ -103,6 +105,17 @@ def attend(
 
 
 _SINK = TENSORS.index("sink")
+
+
+def _decide(torch: Any) -> Decide:
+    """Return the function that decides conditions on dims, which may be symbols: what is not known does not hold."""
+    if not (torch.compiler.is_compiling() or "torch.fx.experimental.symbolic_shapes" in sys.modules):
+        return bool
+    try:
+        from torch.fx.experimental.symbolic_shapes import guard_or_false
+    except ImportError:  # torch before 2.8
+        return bool
+    return guard_or_false  # type: ignore[no-any-return]
 
 
 def is_eager(torch: Any, tensors: tuple[Any, ...]) -> bool:
@@ -198,18 +211,31 @@ def _empty_amax(q: Any) -> Any:
 
 
 def _fake_forward(*arguments: Any) -> tuple[Any, Any, Any]:
-    """Return empty outputs."""
-    q, _, v, *_ = arguments
+    """Check a call as the real kernel does, and return empty outputs."""
+    import torch
+
+    tensors, rest = arguments[:_COUNT], arguments[_COUNT:]
+    named = dict(zip((*TENSORS, *SCALES), (*tensors, *rest[:_FACTOR_COUNT]), strict=True))
+    check_call(named, OperatorOptions(*rest[_FACTOR_COUNT:-1]), decide=_decide(torch))
+    q, _, v, *_ = tensors
     stats = _empty_stats(q) if arguments[-1] else _nothing(q)
     return _empty_like(q, v.shape[-1]), stats, _empty_amax(q) if is_fp8(q) else _nothing(q)
 
 
-def _fake_backward(*arguments: Any) -> tuple[Any, ...]:
-    _, _, _, q, k, v, *_ = arguments
-    tensors = dict(zip(TENSORS, arguments[3:], strict=False))
+def _fake_backward(d_o: Any, o: Any, stats: Any, *arguments: Any) -> tuple[Any, ...]:
+    """Check a call as the real kernel does, and return empty gradients."""
+    import torch
+
+    named = dict(zip(TENSORS, arguments, strict=False)) | {"do": d_o, "o": o, "stats": stats}
+    check_call(named, OperatorOptions(*arguments[_COUNT:-2]), backward=True, decide=_decide(torch))
+    return _empty_gradients(*arguments)
+
+
+def _empty_gradients(*arguments: Any) -> tuple[Any, ...]:
+    named = dict(zip(TENSORS, arguments, strict=False))
     wanted = {"bias": arguments[-2], "sink": arguments[-1]}
-    extra = (_dense(tensors[name]) if want else q.new_empty((0,)) for name, want in wanted.items())
-    return (*(_empty_like(x, x.shape[-1]) for x in (q, k, v)), *extra)
+    extra = (_dense(named[name]) if want else named["q"].new_empty((0,)) for name, want in wanted.items())
+    return (*(_empty_like(x, x.shape[-1]) for x in arguments[:3]), *extra)
 
 
 def _dense(x: Any) -> Any:
@@ -264,7 +290,7 @@ def _run_backward(*arguments: Any) -> tuple[Any, ...]:
     import torch
 
     with _on_device(torch, rest[0]):
-        outputs = _fake_backward(*arguments)
+        outputs = _empty_gradients(*rest)
         gradients = dict(zip(("dq", "dk", "dv"), outputs, strict=False))
         gradients |= {"dbias": outputs[3] if arguments[-2] else None, "dsink": outputs[4] if arguments[-1] else None}
         named = dict(zip(TENSORS, rest, strict=False)) | {"do": d_o, "o": o, "stats": stats}
@@ -337,11 +363,6 @@ def _gradients(ctx: Any, d_o: Any, first: int) -> tuple[Any, ...]:
 def _gradients_of(d_o: Any, o: Any, stats: Any, tensors: Any, options: Any, wants: Sequence[bool]) -> tuple[Any, ...]:
     import torch
 
-    if is_fp8(o) or tensors[TENSORS.index("block_table")] is not None:
-        what = "8-bit floats" if is_fp8(o) else "paged K and V"
-        raise UsageError(
-            f"attention of {what} has no gradient here", code="torch-option", fix="call it under torch.no_grad()"
-        )
     # Where a gradient of the gradient may be requested, the operator refuses that.
     needs_operator = torch.is_grad_enabled() or not is_eager(torch, (d_o, *tensors))
     backward = torch.ops.cudnn_backend.sdpa_backward if needs_operator else _run_backward

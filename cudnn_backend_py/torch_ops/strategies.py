@@ -27,9 +27,9 @@ from .arguments import (
     ALIGNMENT,
     TENSORS,
     OperatorOptions,
-    check_options,
+    check_call,
     check_out,
-    check_tensors,
+    check_pages,
     data_type_of,
     fits,
 )
@@ -151,10 +151,10 @@ def _kind(x: Any) -> tuple[Any, ...]:
 
 def _make(backward: bool, named: Named, options: OperatorOptions, key: tuple[Any, ...]) -> Way:
     """Return the way of such a call, checked and kept."""
-    check_options(options)
+    check_call(named, options, backward=backward)
+    check_pages(named)
     if key[-1] is not None:
         check_out(named["o"], named["q"], named["v"])
-    check_tensors(named)
     if key[-1] is not None and not fits(named["o"]):
         raise UsageError(
             f"out has strides {list(named['o'].stride())}: d dense, others of multiples of 16 bytes are needed",

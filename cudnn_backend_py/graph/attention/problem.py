@@ -25,6 +25,7 @@ __all__ = [
     "ScoreModifier",
     "TensorLayout",
     "UncheckedAttention",
+    "check_heads",
     "describe_dense",
     "make_problem",
 ]
@@ -389,27 +390,39 @@ _OPTIONS = (
 )
 
 
-def _check(p: Attention) -> None:
-    def fault(headline: str, code: str) -> GraphError:
-        return GraphError(headline, code=code, where="attention problem, checked before any cuDNN call")
+def _fault(headline: str, code: str) -> GraphError:
+    return GraphError(headline, code=code, where="attention problem, checked before any cuDNN call")
 
+
+def check_heads(heads: int, kv_heads: int, v_heads: int) -> None:
+    """Check that groups of query heads can share the heads of keys and values.
+
+    Raises
+    ------
+    GraphError
+        ``attention-heads``.
+    """
+    for name, shared in (("kv_heads", kv_heads), ("v_heads", v_heads)):
+        if shared < 1 or heads % shared:
+            raise _fault(
+                f"{heads} query heads cannot share {shared} key/value heads ({name}): a multiple is needed",
+                "attention-heads",
+            )
+
+
+def _check(p: Attention) -> None:
     for name in _SIZES:
         value = getattr(p, name)
         if not _is_int(value) or value < 1:
-            raise fault(f"{name} is {shown(value)}, an int of 1 or more is needed", "attention-size")
+            raise _fault(f"{name} is {shown(value)}, an int of 1 or more is needed", "attention-size")
     for name, is_optional, is_fit, needed in _typed_options():
         value = getattr(p, name)
         if not (is_optional if value is None else is_fit(value)):
-            raise fault(f"{name} is {shown(value)}, {needed} is needed", "attention-option")
-    for name in ("kv_heads", "v_heads"):
-        if p.heads % getattr(p, name):
-            raise fault(
-                f"{p.heads} query heads cannot share {getattr(p, name)} key/value heads ({name}): a multiple is needed",
-                "attention-heads",
-            )
-    _check_layout(p, fault)
+            raise _fault(f"{name} is {shown(value)}, {needed} is needed", "attention-option")
+    check_heads(p.heads, p.kv_heads, p.v_heads)
+    _check_layout(p)
     if rule := broken_rule(_OPTIONS, p):
-        raise fault(rule.message(p), rule.code)
+        raise _fault(rule.message(p), rule.code)
 
 
 def _score_dims(p: Attention) -> tuple[int, int, int, int]:
@@ -459,22 +472,24 @@ def _typed_options() -> list[tuple[str, bool, Callable[[Any], bool], str]]:
     return found
 
 
-def _check_layout(p: Attention, fault: Any) -> None:
+def _check_layout(p: Attention) -> None:
     known = ("bshd", "bhsd", "sbhd", "packed")
     given: dict[str, Layout | tuple[int, ...]] = {}
     given.update({"": p.layout} if isinstance(p.layout, str) else p.layout)
     for name, layout in given.items():
         if name != "" and str(name).removeprefix("d") not in _LAID_OUT:
-            raise fault(
+            raise _fault(
                 f"layout names a tensor {shown(name)}, known are q, k, v, o, their gradients, and stats",
                 "attention-layout",
             )
         strides: tuple[int, ...] = layout if isinstance(layout, tuple) else ()
         if layout not in known and [type(stride) for stride in strides] != [int] * 4:
-            raise fault(f"layout {shown(layout)} is neither of {', '.join(known)} nor four strides", "attention-layout")
+            raise _fault(
+                f"layout {shown(layout)} is neither of {', '.join(known)} nor four strides", "attention-layout"
+            )
         packed = layout == "packed"
         if packed and not (p.heads == p.kv_heads == p.v_heads and p.head_dim == p.head_dim_v and p.seq_q == p.seq_kv):
-            raise fault(
+            raise _fault(
                 "packed Q, K and V need equal heads, sequences and head dims, got "
                 f"heads {p.heads}, {p.kv_heads}, {p.v_heads}, s {p.seq_q}, {p.seq_kv}, d {p.head_dim}, {p.head_dim_v}",
                 "attention-layout",

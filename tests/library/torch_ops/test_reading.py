@@ -8,7 +8,14 @@ import pytest
 
 from cudnn_backend_py import OperationGraph, UsageError, open_target
 from cudnn_backend_py.graph.attention.shape_class import class_graph, class_problem
-from cudnn_backend_py.torch_ops.arguments import SCALES, TENSORS, OperatorOptions, check_options, check_tensors
+from cudnn_backend_py.torch_ops.arguments import (
+    SCALES,
+    TENSORS,
+    OperatorOptions,
+    check_options,
+    check_pages,
+    check_tensors,
+)
 from cudnn_backend_py.torch_ops.reading import SequenceView, describe, read
 from tests.support.meta_torch import DTYPES, Tensor
 
@@ -211,8 +218,9 @@ def test_pages_are_checked() -> None:
     with pytest.raises(UsageError, match="a page has 24 tokens, a power of two is needed"):
         check_tensors(paged(page=24))
     scattered = meta(40, HK, 16, D, strides=(HK * 16 * D, 16 * D, 1, 16))
+    check_pages(paged())
     with pytest.raises(UsageError, match="the pages of k have strides"):
-        check_tensors(paged() | {"k": scattered})
+        check_pages(paged() | {"k": scattered})
     with pytest.raises(UsageError, match=r"block_table is int32 \[2, 13\]"):
         check_tensors(paged() | {"block_table": meta(2, 13, kind="int32")})
 
