@@ -138,7 +138,7 @@ class Watch:
         for name in ("attention", "attention_varlen", "attention_with_kvcache"):
             self._wrapped.wrap_later(f"{ours}torch_ops.functions", name, self._make_wrapper("operators", name))
         around = self._make_wrapper("operators", "torch")
-        self._wrapped.wrap_later(f"{ours}torch_ops.functions", "scaled_dot_product_attention", around)
+        self._wrapped.wrap_later(f"{ours}torch_ops.drop_in", "scaled_dot_product_attention", around)
         self._wrapped.later(f"{ours}frontend.graphs", partial(self._wrap_frontend, f"{ours}frontend.graphs"))
         self._budget.start()
 

@@ -53,9 +53,17 @@ static __device__ int length(const struct lengths *of, int i, int batch) {
     return of->cumulative ? of->cumulative[i + 1] - of->cumulative[i] : (int)of->all;
 }
 
+/* Keys of sequence i: at most what its row of the block table, and the plan, have pages for. */
+static __device__ int keys_of(const struct arguments *a, int i, int batch) {
+    const int keys = length(&a->kv, i, batch);
+    if (!a->table) return keys;
+    const long long pages = a->columns < a->pages ? a->columns : a->pages, most = pages * a->page_size;
+    return keys > most ? (int)most : keys;
+}
+
 /* Clear what lies behind the valid rows of sequence i; where tokens are packed, all rows of queries without keys. */
 static __device__ void clear(const struct rows *rows, const struct arguments *a, int i, int first, int step) {
-    const int batch = (int)a->batch, keys = length(&a->kv, i, batch);
+    const int batch = (int)a->batch, keys = keys_of(a, i, batch);
     const struct lengths *of = rows->is_kv ? &a->kv : &a->q;
     const int own = length(of, i, batch), valid = rows->is_kv || keys ? own : 0;
     const int end = of->cumulative ? own : (int)of->all;
@@ -76,7 +84,7 @@ extern "C" __global__ void cudnn_backend_py_prepare(const struct arguments a) {
         const int begin = i < batch ? i : batch;
         if (i < bound) {
             a.q.out[i] = length(&a.q, i, batch);
-            a.kv.out[i] = length(&a.kv, i, batch);
+            a.kv.out[i] = keys_of(&a, i, batch);
         }
 #pragma unroll 1
         for (int k = 0; k < count; k++) {
@@ -93,7 +101,7 @@ extern "C" __global__ void cudnn_backend_py_prepare(const struct arguments a) {
 #pragma unroll 1
         for (int at = first; at < bound * pages; at += step) {
             const int i = at / pages, page = at % pages;
-            const int keys = length(&a.kv, i, batch), used = page < (int)a.columns && page * (int)a.page_size < keys;
+            const int keys = keys_of(&a, i, batch), used = page < (int)a.columns && page * (int)a.page_size < keys;
             /* Kernels load whole tiles: what they load and mask is a page of the same sequence, not anyone's. */
             a.page_table[at] = keys ? a.table[i * a.row_stride + (used ? page : 0)] : 0;
         }

@@ -11,15 +11,9 @@ and V; all three are one pair of operators.
 from __future__ import annotations
 
 from .arguments import Scales
+from .drop_in import scaled_dot_product_attention
 from .extension import describe_extension
-from .functions import (
-    attention,
-    attention_varlen,
-    attention_with_kvcache,
-    clear_plans,
-    scaled_dot_product_attention,
-    set_shapes,
-)
+from .functions import attention, attention_varlen, attention_with_kvcache, clear_plans, set_shapes
 
 __all__ = [
     "Scales",

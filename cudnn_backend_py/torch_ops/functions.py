@@ -6,94 +6,23 @@ from typing import Any, Literal
 
 from ..errors import UsageError
 from ..execution.any_shape import POLICIES, Shapes
-from .arguments import Scales, check_dims, check_scales, is_fp8, type_name
+from .arguments import TENSORS, Scales, check_dims, check_scales, head_dim_step, is_fp8, type_name
 from .compiled import DENSE, PACKED, PAGED, PAGED_PACKED, SELF_PACKED, STEP
 from .operators import attend, load_torch
 from .strategies import forget
 
 __all__ = [
+    "Alignment",
     "attention",
     "attention_varlen",
     "attention_with_kvcache",
     "clear_plans",
-    "scaled_dot_product_attention",
+    "default_shapes",
     "set_shapes",
 ]
 
 Alignment = Literal["top_left", "bottom_right"]
 _shapes: list[Shapes] = ["adaptive"]  # the policy where a call names none
-
-
-def scaled_dot_product_attention(
-    query: Any,
-    key: Any,
-    value: Any,
-    attn_mask: Any = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Any:
-    """Do what ``torch.nn.functional.scaled_dot_product_attention`` does, by a plan of cuDNN.
-
-    Its arguments and results are torch's, with these limits: CUDA tensors of float16 or bfloat16; a row that
-    `attn_mask` leaves nothing has no defined result; `dropout_p` draws another mask than torch from the same generator.
-
-    Parameters
-    ----------
-    query, key, value
-        [b, h, s, d] (or [b, s, d]), in any layout with d dense: strides are taken as they are. Others are copied.
-    attn_mask
-        bool (True takes part) or of the query's type, broadcast to [b, h, s_q, s_kv]. A mask that needs a gradient
-        gets one.
-    scale
-        Factor of the scores, 1 / sqrt(d) if not given.
-    enable_gqa
-        Let key and value have fewer heads, of which query's number is a multiple.
-
-    Returns
-    -------
-    Tensor
-        [b, h, s_q, d_v], laid out as `query`: [b, s, h, d] in memory if its heads are closer than its rows.
-
-    Raises
-    ------
-    EnvironmentNotReady
-        ``torch-missing``.
-    UsageError
-        ``torch-tensor`` for a tensor that cannot be taken, ``torch-option`` for arguments that exclude each other,
-        ``plan-in-capture``.
-    GraphError
-        ``attention-heads``, ``attention-hazard``: what cuDNN is known to get wrong.
-    NotSupported
-        What cuDNN refuses, such as a head dim that is no multiple of 8.
-    """
-    torch = load_torch()
-    if not torch.compiler.is_compiling() and STEP.call is not None and attn_mask is None and not dropout_p:
-        found = _query_dense(torch, query, key, value, is_causal, scale, enable_gqa)
-        if found is not None:
-            return found
-    if is_causal and attn_mask is not None:
-        raise UsageError("attn_mask and is_causal exclude each other", code="torch-option")
-    flat = query.dim() == 3
-    if flat:
-        query, key, value = (x.unsqueeze(1) for x in (query, key, value))
-        attn_mask = attn_mask.unsqueeze(1) if attn_mask is not None and attn_mask.dim() == 3 else attn_mask
-    _check_dense(query=query, key=key, value=value)
-    if not enable_gqa and not query.size(1) == key.size(1) == value.size(1):
-        raise UsageError(
-            f"query has {query.size(1)} heads, key {key.size(1)} and value {value.size(1)}: equal numbers are needed",
-            code="torch-option",
-            fix="enable_gqa=True lets groups of query heads share key and value heads",
-        )
-    if torch.is_autocast_enabled("cuda"):
-        kind = torch.get_autocast_dtype("cuda")
-        query, key, value = query.to(kind), key.to(kind), value.to(kind)
-        if attn_mask is not None and attn_mask.is_floating_point():
-            attn_mask = attn_mask.to(kind)
-    bias = None if attn_mask is None else _bias(torch, attn_mask, query, key)
-    o = attention(query, key, value, bias=bias, dropout=dropout_p, causal=is_causal, scale=scale)
-    return o.squeeze(1) if flat else o
 
 
 def attention(
@@ -128,7 +57,8 @@ def attention(
     Parameters
     ----------
     q, k, v
-        [b, h, s, d] float16 or bfloat16 on one GPU, in any layout with d dense; or 8-bit floats, with `scales`.
+        [b, h, s, d] float16 or bfloat16 on one GPU, in any layout with d dense; or 8-bit floats, with `scales`. Head
+        dims that are no multiples of 8 are padded with zeros (8-bit floats: refused unless multiples of 16).
     bias
         [b or 1, h or 1, s_q or 1, s_kv or 1] of q's type, added to the scaled scores.
     seq_len_q, seq_len_kv
@@ -447,6 +377,11 @@ def attention_with_kvcache(
     return found if packed else _rows_second(found)
 
 
+def default_shapes() -> Shapes:
+    """Return what `shapes` is where a call does not name it."""
+    return _shapes[0]
+
+
 def set_shapes(shapes: Shapes) -> Shapes:
     """Set what `shapes` is where a call does not name it ("adaptive" at first); return what it was.
 
@@ -481,7 +416,12 @@ def _attend(
     """Check what the operators do not see, call them, and return what was requested."""
     scale, dropout, causal, left, right, alignment, soft_cap, deterministic, max_q, max_kv, shapes = options
     q = tensors[0]
-    factors = check_scales(q, scales)
+    factors, head_dim = check_scales(q, scales), tensors[2].shape[-1]
+    if tensors[_TABLE] is None and not is_fp8(q):  # pages are used where they are
+        tensors, scale = _pad_head_dims(torch, tensors, scale)
+        q = tensors[0]
+    if out is not None and tensors[2].shape[-1] != head_dim:
+        raise UsageError(f"the head dim of v is {head_dim}: out= needs a multiple of 8", code="torch-option")
     if alignment not in ("top_left", "bottom_right"):
         raise UsageError(f"alignment {alignment!r} is neither top_left nor bottom_right", code="torch-option")
     if causal and right not in (None, 0):
@@ -503,9 +443,32 @@ def _attend(
         wants_stats=return_stats,
         out=out,
     )
+    if tensors[2].shape[-1] != head_dim:
+        o = o[..., :head_dim]
     if not (return_stats or return_amax):
         return o
     return (o, *((stats,) if return_stats else ()), *((amax[:1], amax[4:5]) if return_amax else ()))
+
+
+_TABLE = TENSORS.index("block_table")
+
+
+def _pad_head_dims(torch: Any, tensors: tuple[Any, ...], scale: Any) -> tuple[tuple[Any, ...], Any]:
+    """Return the tensors with head dims of multiples of 8, and the scale of the head dim without the zeros."""
+    q, k, v, *rest = tensors
+    d, step = q.shape[-1], head_dim_step(q)
+    if d % step and k.shape[-1] == d:
+        q, k, scale = _pad(torch, q, -d % step), _pad(torch, k, -d % step), d**-0.5 if scale is None else scale
+    if v.shape[-1] % step:
+        v = _pad(torch, v, -v.shape[-1] % step)
+    return (q, k, v, *rest), scale
+
+
+def _pad(torch: Any, x: Any, missing: Any) -> Any:
+    """Return a tensor with zeros after its last dim, and its dims in the same order in memory."""
+    if x.dim() == 4 and x.stride(1) < x.stride(2):
+        return torch.nn.functional.pad(x.transpose(1, 2), (0, missing)).transpose(1, 2)
+    return torch.nn.functional.pad(x, (0, missing))
 
 
 def _check_dense(**tensors: Any) -> None:
@@ -547,14 +510,6 @@ def _is_bottom_right(alignment: Any) -> Any:
     return alignment == "bottom_right" if alignment in ("top_left", "bottom_right") else alignment
 
 
-def _query_dense(torch: Any, q: Any, k: Any, v: Any, is_causal: bool, scale: Any, enable_gqa: bool) -> Any:
-    if STEP.call is None or not (enable_gqa or (q.dim() > 1 and q.size(1) == k.size(1) == v.size(1))):
-        return None
-    right, is_deterministic = 0 if is_causal else None, torch._C._get_deterministic_algorithms()
-    options = (scale, 0.0, None, right, False, None, is_deterministic, None, None, _shapes[0], False)
-    return STEP.call(DENSE, q, k, v, None, None, None, None, None, None, None, None, None, *options)
-
-
 def _query_paged(tensors: tuple[Any, ...], options: tuple[Any, ...], rest: tuple[Any, ...], kv_layout: Any) -> Any:
     q, k, v, lengths, starts, table, alibi_slopes, sink = tensors
     packed = starts is not None
@@ -591,16 +546,3 @@ def _autocast(torch: Any, q: Any, k: Any, v: Any, bias: Any) -> tuple[Any, Any, 
         return q, k, v, bias
     kind = torch.get_autocast_dtype("cuda")
     return q.to(kind), k.to(kind), v.to(kind), None if bias is None else bias.to(kind)
-
-
-def _bias(torch: Any, mask: Any, query: Any, key: Any) -> Any:
-    """Return torch's attn_mask as a bias [b or 1, h or 1, s_q, s_kv]."""
-    if mask.dtype == torch.bool:
-        mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill(mask.logical_not(), float("-inf"))
-    elif mask.dtype != query.dtype:
-        raise UsageError(f"attn_mask is {mask.dtype}, bool or the query's {query.dtype} is needed", code="torch-tensor")
-    if not 2 <= mask.dim() <= 4:
-        raise UsageError(f"attn_mask has {mask.dim()} dims, 2 to 4 are needed", code="torch-tensor")
-    while mask.dim() < 4:
-        mask = mask.unsqueeze(0)
-    return mask.expand(mask.size(0), mask.size(1), query.size(2), key.size(2))

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any
 
 from ..errors import EnvironmentNotReady, UsageError
+from ..graph.attention.shape_class import MOST_HEADS
 from .arguments import SCALES, TENSORS, Decide, OperatorOptions, check_call, check_out, is_fp8
 from .compiled import STEP
 from .strategies import run
@@ -85,6 +86,10 @@ def attend(
             code="torch-option",
             fix="leave out= out, or call it under torch.no_grad()",
         )
+    if needs_gradients and (rows := _most_rows(torch, tensors)) is not None:
+        parts = [attend(torch, part, scales, options, wants_stats=wants_stats) for part in _split(torch, tensors, rows)]
+        o, stats, amax = zip(*parts, strict=True)
+        return torch.cat(o), torch.cat(stats), amax[0]
     if not is_eager(torch, tensors):
         # Before torch holds options against the schema, and where a traced program raises what was raised.
         decide, named = _decide(torch), dict(zip(TENSORS, tensors, strict=True))
@@ -105,6 +110,42 @@ def attend(
 
 
 _SINK = TENSORS.index("sink")
+
+
+def _most_rows(torch: Any, tensors: tuple[Any, ...]) -> int | None:
+    """Return how large a batch one backward pass takes; None if it takes all.
+
+    Raises
+    ------
+    UsageError
+        ``torch-tensor`` if it cannot be split.
+    """
+    q, starts = tensors[0], tensors[TENSORS.index("cu_seqlens_q")]
+    heads, batch = q.shape[1], (q.shape[0] if starts is None else starts.shape[0] - 1)
+    if not _decide(torch)(heads * batch > MOST_HEADS):
+        return None
+    if starts is not None or heads > MOST_HEADS:
+        raise UsageError(
+            f"{batch} sequences have {heads} heads each: with gradients, {MOST_HEADS} heads of all are the most",
+            code="torch-tensor",
+            fix="call it with fewer sequences" if starts is not None else "call it with fewer heads",
+        )
+    return MOST_HEADS // int(heads)
+
+
+def _split(torch: Any, tensors: tuple[Any, ...], rows: int) -> Iterator[tuple[Any, ...]]:
+    """Yield the tensors of a dense call for so many entries of its batch at a time."""
+    batch = tensors[0].shape[0]
+    names = ("q", "k", "v", "bias", "seq_len_q", "seq_len_kv")
+    for part, first in enumerate(range(0, batch, rows)):
+        found = dict(zip(TENSORS, tensors, strict=True))
+        for name in names:
+            x = found[name]
+            if x is not None and x.shape[0] == batch:
+                found[name] = x[first : first + rows]
+        if found["rng"] is not None:  # of its own, or all parts would drop the same
+            found["rng"] = found["rng"] + part
+        yield tuple(found.values())
 
 
 def _decide(torch: Any) -> Decide:

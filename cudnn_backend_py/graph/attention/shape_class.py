@@ -23,6 +23,7 @@ from .known_issues import has_wrong_bounds
 from .problem import Attention, Implementation
 
 __all__ = [
+    "MOST_HEADS",
     "PREPARED",
     "Bounds",
     "TokenStrides",
@@ -45,6 +46,8 @@ _GRADIENTS = ("do", "dq", "dk", "dv")
 _SINCE = Version(9, 14, 0)  # the oldest cuDNN with which classes were built for this package
 _TILE = 256  # keys that a kernel loads at once, at most
 _LEAST = 64  # tokens; shorter bounds are no faster
+#: Heads of all sequences in a backward pass: a launch of its kernels has at most as many blocks in a dim.
+MOST_HEADS = 65535
 
 
 class Bounds(NamedTuple):
@@ -84,7 +87,10 @@ def bounds_of(p: Attention, needed: Bounds | None = None) -> Bounds:
     """
     grouped_rows = p.heads != p.kv_heads and (p.stats or p.max or p.sum_exp)
     decoding = not (p.is_fp8 or p.sink or p.dropout or grouped_rows)
-    bounds = grow(*(needed or (p.batch, p.seq_q, p.seq_kv)), decoding=decoding)
+    needed = needed or Bounds(p.batch, p.seq_q, p.seq_kv)
+    bounds, most = grow(*needed, decoding=decoding), MOST_HEADS // p.heads
+    if needed.batch <= most < bounds.batch:
+        bounds = bounds._replace(batch=most)
     return whole_tiles(p, bounds)
 
 
