@@ -208,7 +208,10 @@ def _makers_of_status_errors() -> set[tuple[str, str]]:
 
 def test_a_status_is_claimed_only_if_cudnn_returned_it() -> None:
     """The library raises the exception of a status that it got; a descriptor adds the context of the call."""
-    assert _makers_of_status_errors() == {("native/libcudnn.py", "status_error"), ("native/descriptor.py", "_about")}
+    assert _makers_of_status_errors() == {
+        ("native/libcudnn.py", "status_error"),
+        ("native/descriptor.py", "_with_subject"),
+    }
 
 
 def test_no_other_class_is_a_status_error() -> None:

@@ -311,7 +311,7 @@ def test_malformed_parts_are_named(code: str, headline: str, change: Change) -> 
 
 @pytest.mark.parametrize("data", [None, [], "graph", 3, {}])
 def test_other_json_is_refused(data: object) -> None:
-    with pytest.raises(GraphError, match="graph-json: this is no graph JSON: schema is "):
+    with pytest.raises(GraphError, match="graph-json: this is not a graph JSON: schema is "):
         graph_from_json(data)
 
 

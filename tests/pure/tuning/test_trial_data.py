@@ -251,7 +251,7 @@ def test_a_header_of_gigabytes_is_not_read(tmp_path: Path) -> None:
 
 
 def test_a_misspelt_kind_of_data_gets_a_suggestion() -> None:
-    with pytest.raises(UsageError, match=r"hostle is no file; data are uniform, .*; did you mean hostile\?"):
+    with pytest.raises(UsageError, match=r"hostle is not a file; data are uniform, .*; did you mean hostile\?"):
         load_arrays("hostle", BUILT["matmul"].make())
 
 
