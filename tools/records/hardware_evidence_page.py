@@ -14,9 +14,9 @@ __all__ = ["hardware_evidence_page"]
 _HEAD = """\
 # Evidence from GPUs
 
-The results that real GPUs have given so far, by architecture, cuDNN version and family of graphs. In an empty cell there
-is no result yet. To add your GPU, run `cudnn-backend target verify --contribute`, which takes at most five minutes, and
-paste its last line into the form "Evidence from a GPU".
+The results of real GPUs so far, by architecture, cuDNN version and family of graphs. An empty cell has no result yet.
+To add your GPU, run `cudnn-backend target verify --contribute`, which takes at most five minutes, and paste its last
+line into the form "Evidence from a GPU".
 
 A cell has these numbers, and the date of the latest result:
 
