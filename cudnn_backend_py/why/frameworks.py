@@ -1,0 +1,89 @@
+"""What torch and cudnn-frontend would do with an attention graph: choose cuDNN, refuse, or select an engine."""
+
+from __future__ import annotations
+
+from ..generated.enums import DataType
+from ..graph import Graph
+from ..graph.attention.problem import Attention
+from ..graph.attention.recognize import read_attention
+from ..graph.attention.selections import find_selection
+from ..system.version import VersionTuple
+from .calls import Machine, Switches, TensorFacts, TorchCall
+from .gates import RELEASES, find_blocker
+
+__all__ = ["describe_frameworks"]
+
+_TYPES = {DataType.HALF: "float16", DataType.BFLOAT16: "bfloat16"}
+_CUDA = (13, 0)  # of torch's newest wheels
+
+
+def describe_frameworks(graph: Graph, version: VersionTuple, sm: int) -> dict[str, str]:
+    """Return one line for the newest known torch and for cudnn-frontend, by name; empty unless the graph is attention.
+
+    Parameters
+    ----------
+    version, sm
+        The cuDNN version, and the architecture, such as 90.
+    """
+    use = read_attention(graph)
+    if use is None:
+        return {}
+    torch = RELEASES[-1].since
+    machine = Machine((*torch, 0), version, sm, _CUDA)
+    selection = find_selection(graph, version, sm)
+    selected = "queries cuDNN's heuristics"
+    if selection is not None:
+        knobs = "".join(f"_k{int(knob)}={value}" for knob, value in sorted(selection.knobs))
+        selected = f"does not query the heuristics: it selects eng{selection.engine}{knobs} for {selection.what}"
+    return {
+        f"torch {'.'.join(map(str, torch))}": _describe_torch(use.problem, use.backward, machine),
+        "cudnn-frontend 1.32": selected,
+    }
+
+
+def _describe_torch(problem: Attention, backward: bool, machine: Machine) -> str:
+    """Return what torch's ``scaled_dot_product_attention`` would do with a problem on a machine."""
+    if unknown := _find_unknown_options(problem):
+        return f"scaled_dot_product_attention has no {' and no '.join(unknown)}"
+    call = _make_call(problem, backward)
+    blocker = find_blocker(call, machine)
+    if blocker is None:
+        return "uses cuDNN: all its conditions hold, and cuDNN is its first choice"
+    return f"does not use cuDNN: {blocker}; {blocker.cure}" if blocker.cure else f"does not use cuDNN: {blocker}"
+
+
+def _find_unknown_options(p: Attention) -> list[str]:
+    """Return the options of a problem that torch's function does not have."""
+    is_window = p.left_bound is not None or (p.right_bound is not None and p.right_bound != 0)
+    found = {
+        f"{p.data_type.name} tensors": p.data_type not in _TYPES,
+        "padded, packed or paged sequences": p.padding or p.ragged or p.page_size is not None,
+        "window": is_window,
+        "score modifier": p.score_modifier is not None,
+        "ALiBi slopes": p.alibi,
+        "attention sinks": p.sink,
+        "block mask": p.block_mask,
+    }
+    return [name for name, is_used in found.items() if is_used]
+
+
+def _make_call(p: Attention, backward: bool) -> TorchCall:
+    """Return the call of torch for a problem that it can express."""
+    dtype = _TYPES[p.data_type]
+    q, k, v = (
+        TensorFacts(p.dims(name), p.strides(name), dtype, requires_grad=backward or p.stats) for name in ("q", "k", "v")
+    )
+    mask = None
+    if p.bias is not None:
+        _, h, s_q, s_kv = p.bias
+        mask = TensorFacts(p.bias, (h * s_q * s_kv, s_q * s_kv, s_kv, 1), dtype, requires_grad=p.dbias)
+    return TorchCall(
+        q=q,
+        k=k,
+        v=v,
+        mask=mask,
+        dropout=p.dropout,
+        causal=p.causal or p.right_bound == 0,
+        gqa=p.heads != p.kv_heads,
+        switches=Switches(deterministic=p.deterministic),
+    )

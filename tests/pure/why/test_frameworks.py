@@ -1,0 +1,47 @@
+"""Test one line per framework for attention graphs: torch's conditions, and the engine that cudnn-frontend selects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py import DataType, attention
+from cudnn_backend_py.why.frameworks import describe_frameworks
+from tests.support.growth import chain
+
+TORCH, FRONTEND = "torch 2.15", "cudnn-frontend 1.32"
+BASE: dict[str, Any] = {"batch": 2, "heads": 8, "seq_q": 128, "head_dim": 64}
+
+
+def describe(sm: int, backward: bool = False, **options: Any) -> dict[str, str]:
+    build = attention.sdpa_backward if backward else attention.sdpa_forward
+    return describe_frameworks(build(**{**BASE, **options}), (9, 24, 0), sm)
+
+
+@pytest.mark.parametrize(
+    ("sm", "options", "line"),
+    [
+        (90, {}, "uses cuDNN: all its conditions hold, and cuDNN is its first choice"),
+        (80, {}, "does not use cuDNN: torch asks flash, efficient, math, cudnn in this order"),
+        (90, {"head_dim": 20}, "does not use cuDNN: head dim 20 (q, k), 20 (v): no multiple of 8; pad the head dim"),
+        (90, {"dropout": 0.1}, "does not use cuDNN: dropout_p=0.1 is no multiple of 1/16"),
+        (100, {"seq_q": 1, "seq_kv": 512}, "does not use cuDNN: q has length 1"),
+        (90, {"ragged": True}, "scaled_dot_product_attention has no padded, packed or paged sequences"),
+        (90, {"alibi": True, "causal": True}, "scaled_dot_product_attention has no ALiBi slopes"),
+    ],
+)
+def test_the_line_of_torch_names_its_first_unmet_condition(sm: int, options: dict[str, Any], line: str) -> None:
+    assert describe(sm, **options)[TORCH].startswith(line)
+
+
+@pytest.mark.parametrize(("sm", "selected"), [(90, False), (100, True)])
+def test_the_line_of_cudnn_frontend_names_the_engine_it_selects(sm: int, selected: bool) -> None:
+    options = {"head_dim": 192, "head_dim_v": 128, "data_type": DataType.BFLOAT16, "deterministic": True}
+    found = describe(sm, backward=True, **options)
+    assert ("selects eng5_k14=2" in found[FRONTEND]) is selected
+    assert "deterministic" in found[TORCH], "torch's deterministic algorithms exclude cuDNN"
+
+
+def test_graphs_without_attention_have_no_line() -> None:
+    assert describe_frameworks(chain(2), (9, 24, 0), 90) == {}
