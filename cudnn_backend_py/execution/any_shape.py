@@ -38,7 +38,16 @@ from .executable import Executable, framework_stream
 from .plan_pool import PlanPool, Slot, shared_pool
 from .returning import OFTEN, Returning
 
-__all__ = ["OFTEN", "POLICIES", "AnyShape", "RelatedPlans", "Shapes", "find_class", "is_lasting_refusal", "why_no_any_shape",]
+__all__ = [
+    "OFTEN",
+    "POLICIES",
+    "AnyShape",
+    "RelatedPlans",
+    "Shapes",
+    "find_class",
+    "is_lasting_refusal",
+    "why_no_any_shape",
+]
 
 Shapes = Literal["exact", "any", "adaptive"]
 POLICIES: tuple[str, ...] = get_args(Shapes)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from cudnn_backend_py.errors import CudnnStatusError, EnvironmentNotReady, GraphError, NotSupported
+from cudnn_backend_py.execution import plan_pool
 from cudnn_backend_py.execution.any_shape import RelatedPlans, is_lasting_refusal
 from cudnn_backend_py.execution.plan_pool import PlanPool
 from cudnn_backend_py.generated.enums import Status
@@ -29,6 +31,9 @@ def related(monkeypatch: pytest.MonkeyPatch) -> RelatedPlans:
         return SimpleNamespace(bounds=bounds, device=0, streams=(), captured=False)
 
     monkeypatch.setattr(made, "build", build)
+    monkeypatch.setattr(plan_pool, "is_capturing", lambda _: False)
+    monkeypatch.setattr(plan_pool, "relaxed_capture", nullcontext)
+    monkeypatch.setattr(plan_pool, "on_device", lambda _: nullcontext())
     return made
 
 
