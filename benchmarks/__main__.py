@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from types import ModuleType
 
-from . import frontend_costs, matrix, ragged, run, shape_classes, torch_calls, verdict_cost
+from . import frontend_costs, matrix, ragged, run, same_bits, shape_classes, torch_calls, verdict_cost
 from .endurance import any_shape, capture_soak, long_use, million_rounds, ten_million_calls
 from .model import run as model
 
@@ -22,6 +22,7 @@ NAMES: dict[str, ModuleType] = {
     "matrix": matrix,
     "model": model,
     "shape-classes": shape_classes,
+    "same-bits": same_bits,
     "any-shape": any_shape,
     "capture-soak": capture_soak,
     "long-use": long_use,

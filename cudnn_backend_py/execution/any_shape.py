@@ -1,7 +1,8 @@
 """``AnyShape``: attention of one kind for every batch and length.
 
-Which one is the policy's choice: "exact", a plan of each shape, built when it is first met; "any", the plan of a class
-of shapes; "adaptive", the class at first, and the exact plan of a shape that comes back, built in the background.
+The policy decides which plan runs a call: "exact", a plan of each shape, built when it is first met; "any", the plan of
+a class of shapes; "adaptive", the class plan at first, and the exact plan of a shape that comes back, built in the
+background. With "exact" and "any" the plan depends on the call alone, so equal calls have equal results.
 """
 
 from __future__ import annotations
@@ -9,12 +10,19 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, Literal, Protocol, get_args
 
-from ..errors import CudnnStatusError, EnvironmentNotReady, GraphError, NotSupported, UsageError
+from ..errors import (
+    CudnnBackendError,
+    CudnnStatusError,
+    EnvironmentNotReady,
+    GraphError,
+    NotSupported,
+    UsageError,
+)
+from ..generated.enums import Status
 from ..graph.attention import Attention, sdpa_backward, sdpa_forward
 from ..graph.attention.selections import find_selection
 from ..graph.attention.shape_class import Bounds, bounds_of, class_problem, read_tokens, whole_tiles, why_no_class
@@ -30,12 +38,22 @@ from .executable import Executable, framework_stream
 from .plan_pool import PlanPool, Slot, shared_pool
 from .returning import OFTEN, Returning
 
-__all__ = ["OFTEN", "POLICIES", "AnyShape", "RelatedPlans", "Shapes", "find_class", "why_no_any_shape"]
+__all__ = [
+    "OFTEN",
+    "POLICIES",
+    "AnyShape",
+    "RelatedPlans",
+    "Shapes",
+    "find_class",
+    "is_lasting_refusal",
+    "why_no_any_shape",
+]
 
 Shapes = Literal["exact", "any", "adaptive"]
 POLICIES: tuple[str, ...] = get_args(Shapes)
 
 _SHAPES_KEPT = 4096
+_OUT_OF_MEMORY = (Status.INTERNAL_ERROR_HOST_ALLOCATION_FAILED, Status.INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED)
 _OF_Q = ("q", "o", "do", "dq")
 _MOVED = (*_OF_Q, "k", "v", "dk", "dv")
 _Facts = tuple[tuple[int, ...], tuple[int, ...]]  # dims and strides
@@ -65,10 +83,8 @@ class RelatedPlans:
         self._pool = pool
         self._families: dict[bool, str] = {}
 
-    def find(self, needed: Bounds, stream: int, *, is_fixed: bool = False) -> tuple[Slot, Any]:
-        """Return the plan of a class that serves a call, and the key of the best one's in the pool.
-
-        Where only the plan of a larger class is there, that is returned, and the best one is built in the background.
+    def find(self, needed: Bounds, stream: int, *, allow_larger: bool = False) -> tuple[Slot, Any]:
+        """Return the plan of the class that serves a call, and the key of the best class's plan in the pool.
 
         Parameters
         ----------
@@ -76,8 +92,9 @@ class RelatedPlans:
             The call's batch and longest lengths.
         stream
             Address of the stream that the plan is to run on.
-        is_fixed
-            Take no other bounds: a forward and a backward pass with dropout draw the same mask then, results repeat.
+        allow_larger
+            Return the plan of a larger class while the best one is built in the background. The results of a call then
+            depend on earlier calls, and with dropout a forward and a backward pass may draw different masks.
 
         Raises
         ------
@@ -94,7 +111,7 @@ class RelatedPlans:
         if held is not None:
             return held, key
         make = partial(self.build, bounds)
-        others = [] if is_fixed else [other for other in pool.list_keys() if other[0] == family]
+        others = [other for other in pool.list_keys() if other[0] == family] if allow_larger else []
         for other in sorted(others, key=lambda other: other[1]):
             held = pool.find(other) if other[1].hold(*needed) else None
             if held is not None:
@@ -130,12 +147,22 @@ def find_class(
     backward: bool,
     stream: int,
     workspace: Any = "torch",
-    is_fixed: bool = False,
+    allow_larger: bool = False,
     pool: PlanPool | None = None,
 ) -> tuple[Slot, Any]:
     """Return the class plan that serves a problem, and the key of the best one; see :meth:`RelatedPlans.find`."""
     related_plans = RelatedPlans(problem, target, backward=backward, workspace=workspace, pool=pool)
-    return related_plans.find(Bounds(problem.batch, problem.seq_q, problem.seq_kv), stream, is_fixed=is_fixed)
+    return related_plans.find(Bounds(problem.batch, problem.seq_q, problem.seq_kv), stream, allow_larger=allow_larger)
+
+
+def is_lasting_refusal(error: CudnnBackendError) -> bool:
+    """Return whether a problem has no class plan for good, as opposed to a failure such as memory that ran out.
+
+    Only then may an exact plan serve its calls: the plan of a call must not depend on when it was first made.
+    """
+    if isinstance(error, CudnnStatusError):
+        return error.status not in _OUT_OF_MEMORY
+    return isinstance(error, (NotSupported, GraphError))
 
 
 def _device_ordinal(target: Target) -> int:
@@ -164,7 +191,7 @@ class AnyShape:
         target: Target,
         *,
         backward: bool = False,
-        shapes: Shapes = "adaptive",
+        shapes: Shapes = "any",
         workspace: Any = None,
         pool: PlanPool | None = None,
     ) -> None:
@@ -234,8 +261,11 @@ class AnyShape:
     def _strategy_for(self, facts: Mapping[str, _Facts], stream: int) -> _Strategy:
         problem = _problem_of(self.problem, facts)
         if self.shapes != "exact" and not self.why_exact and _is_token_major(facts):
-            with suppress(NotSupported, CudnnStatusError, GraphError):
+            try:
                 return _ByClass(self, problem, facts, stream)
+            except CudnnBackendError as error:
+                if not is_lasting_refusal(error):
+                    raise
         return _ByShape(self, problem, stream)
 
 
@@ -279,8 +309,9 @@ class _ByClass:
         self._owner, self._problem = owner, problem
         self._needed = Bounds(problem.batch, problem.seq_q, problem.seq_kv)
         self._multipliers = {name: _sequence_stride(name, *fact) for name, fact in facts.items()}
+        self._is_adaptive = owner.shapes == "adaptive" and _may_change(problem)
         self._held, self._best = self._find(stream)
-        self._exact = _ByShape(owner, problem, None) if owner.shapes == "adaptive" and _may_change(problem) else None
+        self._exact = _ByShape(owner, problem, None) if self._is_adaptive else None
         self._is_requested = False
         self._takes_exact = False
 
@@ -292,7 +323,7 @@ class _ByClass:
             backward=owner.backward,
             stream=stream,
             workspace=owner.workspace,
-            is_fixed=not _may_change(self._problem),
+            allow_larger=self._is_adaptive,
             pool=owner.pool,
         )
 

@@ -77,8 +77,9 @@ def plan(
         and length; of the options it takes `target`, `workspace`, `shapes` and `backward`.
     shapes
         What a new batch or length costs. "exact": a plan of its own, built when it is met. "any": nothing, within the
-        bounds of a class of shapes. "adaptive": the same, and the exact plan of a shape that comes back is built in the
-        background. Where no class serves a problem (``why_exact`` says why), each shape has its plan.
+        bounds of a class of shapes. "adaptive": the same, and plans are built in the background: a larger class serves
+        until then, and a shape that comes back gets its exact plan, so earlier calls can change the last bits of a
+        result. If no class serves a problem (``why_exact`` has the reason), each shape has its own plan.
     backward
         Which pass of a problem.
     target, mode, engine, knobs, selection, cache
@@ -111,7 +112,7 @@ def plan(
         raise UsageError(
             f"a graph holds its shapes, so shapes={shapes!r} has no meaning for it",
             code="shapes-of-a-graph",
-            fix="give the attention problem: plan(attention.Attention(...), shapes='adaptive')",
+            fix="give the attention problem: plan(attention.Attention(...), shapes='any')",
         )
     found = build(graph, target, mode=mode, engine=engine, knobs=knobs, selection=selection, cache=cache)
     return Executable(found, workspace=workspace, check=check, stream=stream)

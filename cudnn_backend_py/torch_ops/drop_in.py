@@ -33,7 +33,8 @@ def scaled_dot_product_attention(
       their values and offsets.
     * A row that `attn_mask` leaves no key is 0, as of torch's math backend.
     * `dropout_p` draws another mask than torch from the same generator.
-    * There is no second derivative, and no forward-mode derivative.
+    * There is no second derivative, and no forward-mode derivative. ``torch.func.grad``, ``vjp``, ``jacrev`` and
+      ``vmap`` work, but derivatives of ``torch.func`` not inside ``torch.compile``.
 
     Parameters
     ----------

@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 Alignment = Literal["top_left", "bottom_right"]
-_shapes: list[Shapes] = ["adaptive"]  # the policy where a call names none
+_shapes: list[Shapes] = ["any"]  # the policy of calls without `shapes`
 
 
 def attention(
@@ -73,14 +73,16 @@ def attention(
     dropout
         Probability; seed and offset are drawn from torch's generator of that GPU.
     deterministic
-        Backward without atomics; as ``torch.are_deterministic_algorithms_enabled()`` says if not given.
+        Equal calls give equal bits. Otherwise the backward pass may add with atomics, and single queries may use
+        kernels that split the keys. The default is torch's switch, ``torch.are_deterministic_algorithms_enabled()``.
     scales
         The factors of 8-bit floats, needed with them. They have no gradient here.
     shapes
-        What a new shape costs. "exact": a plan of its own, built now. "any": the plan of a class of shapes, which is
-        there as soon as one call of the class was. "adaptive": that one, until the plan of a shape that keeps coming
-        back was built in the background. As :func:`set_shapes` says if not given. Where results must repeat
-        (`deterministic`) and with `dropout` "adaptive" is "any".
+        The plan of a call. "any": that of a class of shapes, built at the first call of the class. "exact": one of the
+        shape's own, built at the first call of the shape. With both, the plan depends on the call alone. "adaptive":
+        the class plan, or that of a larger class while it is built in the background, and later the exact plan of a
+        shape that keeps coming back; so earlier calls can change the last bits of a result. With `deterministic` or
+        `dropout`, "adaptive" is "any". The default is what :func:`set_shapes` set, at first "any".
     out
         Written in place of a new tensor: [b, h, s_q, d_v] of q's type. No gradient flows through it.
     return_stats
@@ -287,6 +289,7 @@ def attention_with_kvcache(
     right_bound: int | None = None,
     alignment: Alignment = "bottom_right",
     soft_cap: float | None = None,
+    deterministic: bool | None = None,
     scales: Scales | None = None,
     shapes: Shapes | None = None,
     out: Any = None,
@@ -333,10 +336,12 @@ def attention_with_kvcache(
     """
     torch = load_torch()
     packed = cu_seqlens_q is not None
+    if deterministic is None:
+        deterministic = torch.are_deterministic_algorithms_enabled()
     if not torch.compiler.is_compiling() and STEP.call is not None and _is_usual(0.0, scales, out, return_amax):
         found = _query_paged(
             (q, k_cache, v_cache, cache_seqlens, cu_seqlens_q, block_table, alibi_slopes, sink),
-            (scale, 0.0, left_bound, _right(causal, right_bound), _is_bottom_right(alignment), soft_cap, False),
+            (scale, 0.0, left_bound, _right(causal, right_bound), _is_bottom_right(alignment), soft_cap, deterministic),
             (max_seqlen_q if packed else None, max_seqlen_k, _shapes[0] if shapes is None else shapes, return_stats),
             kv_layout,
         )
@@ -367,7 +372,7 @@ def attention_with_kvcache(
         ),
         scales,
         (
-            *(scale, 0.0, causal, left_bound, right_bound, alignment, soft_cap, False),
+            *(scale, 0.0, causal, left_bound, right_bound, alignment, soft_cap, deterministic),
             *(max_seqlen_q if packed else None, max_seqlen_k, shapes),
         ),
         out if out is None or packed else _heads_second(out),
@@ -378,12 +383,12 @@ def attention_with_kvcache(
 
 
 def default_shapes() -> Shapes:
-    """Return what `shapes` is where a call does not name it."""
+    """Return the policy of calls without `shapes`."""
     return _shapes[0]
 
 
 def set_shapes(shapes: Shapes) -> Shapes:
-    """Set what `shapes` is where a call does not name it ("adaptive" at first); return what it was.
+    """Set the policy of calls without `shapes` (at first "any"), and return the former one.
 
     Raises
     ------

@@ -17,6 +17,14 @@ from ..graph.attention.shape_class import MOST_HEADS
 from .arguments import SCALES, TENSORS, Decide, OperatorOptions, check_call, check_out, is_fp8
 from .compiled import STEP
 from .strategies import run
+from .transforms import (
+    Passes,
+    is_differentiated,
+    is_transformed,
+    refuse_compiled_transform,
+    refuse_forward_mode,
+    refuse_second_derivative,
+)
 
 __all__ = ["BACKWARD", "FORWARD", "SCHEMAS", "attend", "is_eager", "load_torch"]
 
@@ -90,6 +98,8 @@ def attend(
         parts = [attend(torch, part, scales, options, wants_stats=wants_stats) for part in _split(torch, tensors, rows)]
         o, stats, amax = zip(*parts, strict=True)
         return torch.cat(o), torch.cat(stats), amax[0]
+    if _has_tangents(torch, tensors):
+        refuse_forward_mode()
     if not is_eager(torch, tensors):
         # Before torch holds options against the schema, and where a traced program raises what was raised.
         decide, named = _decide(torch), dict(zip(TENSORS, tensors, strict=True))
@@ -97,6 +107,12 @@ def attend(
         check_call(named, OperatorOptions(*options), decide=decide)
         if out is not None:
             check_out(out, tensors[0], tensors[2], decide)
+        if torch.compiler.is_compiling():
+            if is_differentiated():
+                refuse_compiled_transform()
+        elif is_transformed(torch):
+            found = _passes[0].forward.apply(options, scales, *tensors)
+            return found if out is None else (out.copy_(found[0]), *found[1:])
         found = torch.ops.cudnn_backend.sdpa_forward(
             *tensors, *(scales or _NO_FACTORS), *options, wants_stats or needs_gradients
         )
@@ -159,6 +175,14 @@ def _decide(torch: Any) -> Decide:
     return guard_or_false  # type: ignore[no-any-return]
 
 
+def _has_tangents(torch: Any, tensors: tuple[Any, ...]) -> bool:
+    """Return whether a tensor has a tangent of forward-mode differentiation."""
+    forward_mode = torch.autograd.forward_ad
+    return forward_mode._current_level >= 0 and any(
+        x is not None and forward_mode.unpack_dual(x).tangent is not None for x in tensors
+    )
+
+
 def is_eager(torch: Any, tensors: tuple[Any, ...]) -> bool:
     """Return whether no one could see the operators: plain tensors of a GPU, no tracing, no mode, no transform."""
     if torch.compiler.is_compiling():
@@ -183,6 +207,7 @@ def is_eager(torch: Any, tensors: tuple[Any, ...]) -> bool:
 _defining = threading.Lock()
 _defined: list[str] = []
 _functions: list[Any] = []  # the subclass of torch.autograd.Function
+_passes: list[Passes] = []  # those that transforms of torch.func support
 
 
 def _define() -> bool:
@@ -199,9 +224,10 @@ def _define() -> bool:
                 torch.library.impl(name, "cuda", run_it)
                 torch.library.register_fake(name, fake)
             torch.library.register_autograd(FORWARD, _differentiate, setup_context=_remember)
-            torch.library.register_autograd(BACKWARD, _refuse_second_derivative)
+            torch.library.register_autograd(BACKWARD, refuse_second_derivative)
             members = {"forward": staticmethod(_function_forward), "backward": staticmethod(_function_backward)}
             _functions.append(type("CudnnAttention", (torch.autograd.Function,), members))
+            _passes.append(Passes(torch))
             _defined.extend(SCHEMAS)
     return True
 
@@ -418,14 +444,6 @@ def _differentiate_here(_operator: int, tensors: tuple[Any, ...], options: tuple
     d_o, o, stats, *inputs = tensors
     wants = [bool(wanted >> TENSORS.index(name) & 1) for name in ("bias", "sink")]
     return _gradients_of(d_o, o, stats, inputs, options, wants)
-
-
-def _refuse_second_derivative(_ctx: Any, *_gradients: Any) -> None:
-    raise UsageError(
-        "attention by cuDNN has no second derivative",
-        code="torch-option",
-        fix="use torch's math backend where gradients of gradients are needed",
-    )
 
 
 if "torch" in sys.modules and hasattr(sys.modules["torch"], "library"):

@@ -1,7 +1,8 @@
-"""The ways a pass can take: the exact plan of its shape, or the plan of a class of shapes.
+"""Strategies to run a pass: by the exact plan of its shape, or by the plan of a class of shapes.
 
-Which one is the policy's choice (``exact``, ``any``, ``adaptive``); packed tokens and pages always go by a class. What
-is known of a call is kept by the shapes of its tensors, for the last thousand; plans are in the pool of the process.
+The policy (``exact``, ``any``, ``adaptive``) decides which; packed tokens and pages always run by a class plan. Only
+with ``adaptive`` may earlier calls change the plan of a call, and so the bits of its results. The strategies of the
+last thousand different calls are kept; plans are in the pool of the process.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from ..errors import CudnnBackendError, UsageError
-from ..execution.any_shape import RelatedPlans
+from ..execution.any_shape import RelatedPlans, is_lasting_refusal
 from ..execution.class_plan import ClassPlan, Sequences
 from ..execution.executable import Executable
 from ..execution.plan_pool import Slot, shared_pool
@@ -35,7 +36,7 @@ from .arguments import (
 )
 from .compiled import DENSE, STEP, Pairs, Recipe, class_recipe, exact_recipe, operator_of
 from .graphs import attention_graph
-from .reading import MOVED, SequenceView, describe, read
+from .reading import MOVED, SequenceView, avoids_decoding, describe, read
 
 __all__ = ["forget", "run"]
 
@@ -174,18 +175,20 @@ def _choose(backward: bool, named: Named, options: OperatorOptions, key: tuple[A
     is_dense = named["cu_seqlens_q"] is None and named["block_table"] is None
     if not is_dense:
         return _ByClass(backward, named, options)
-    if options.shapes == "exact":
+    if options.shapes == "exact" and not avoids_decoding(backward, options, named["q"].shape[2]):
         return _Exact(backward, named, options, key)
     try:
         by_class = _ByClass(backward, named, options)
-    except UsageError:
-        raise
-    except CudnnBackendError:  # what no class can be, or cuDNN does not take as one
+    except CudnnBackendError as error:
+        if not is_lasting_refusal(error):
+            raise
         return _Exact(backward, named, options, key)
-    # With dropout the passes must draw one mask, and where results must repeat plans must not change meanwhile.
-    if options.shapes == "any" or options.deterministic or options.dropout:
-        return by_class
-    return _Adaptive(by_class, backward, named, options, key)
+    return _Adaptive(by_class, backward, named, options, key) if _may_change(options) else by_class
+
+
+def _may_change(options: OperatorOptions) -> bool:
+    """Return whether calls may change to another plan: with dropout the two passes would draw different masks."""
+    return options.shapes == "adaptive" and not (options.deterministic or options.dropout)
 
 
 class _Empty:
@@ -334,8 +337,8 @@ class _ByClass:
         self._reading = r = read(backward, named, options)
         self.kind = _kinds.get(r.related_plans) or _add_kind(backward, named, r)
         self._is_exact = options.shapes == "exact"
-        self._is_fixed = bool(options.deterministic or options.dropout)
-        self._is_adaptive = options.shapes == "adaptive" and not self._is_fixed and operator_of(named) == DENSE
+        self._allow_larger = _may_change(options)
+        self._is_adaptive = self._allow_larger and operator_of(named) == DENSE
         written = _WRITTEN[backward]
         self._read = [name for name in r.copied if name not in written]
         self._read_plainly = [
@@ -356,7 +359,7 @@ class _ByClass:
         """Return the place of a plan, and the key of the best one."""
         if self._is_exact:
             return self.kind.related_plans.find_exact(self._reading.needed, _current_stream())
-        return self.kind.related_plans.find(self._reading.needed, _current_stream(), is_fixed=self._is_fixed)
+        return self.kind.related_plans.find(self._reading.needed, _current_stream(), allow_larger=self._allow_larger)
 
     def _take(self) -> ClassPlan:
         """Return the plan: the best one that is there, one that is built if none is."""

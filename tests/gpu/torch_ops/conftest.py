@@ -20,9 +20,9 @@ def _fused_attention() -> None:
 
 
 @pytest.fixture(autouse=True)
-def adaptive_shapes() -> Iterator[None]:
+def default_policy() -> Iterator[None]:
     """Start each test with the default policy."""
-    former = set_shapes("adaptive")
+    former = set_shapes("any")
     yield
     set_shapes(former)
 

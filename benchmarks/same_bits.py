@@ -1,0 +1,348 @@
+"""Bits of equal calls: random problems, each called many times with calls of other shapes in between.
+
+Problems are drawn from the parametrization of flash-attn's tests. Each has two calls: a forward pass as it is by
+default, and a forward and backward pass with ``deterministic``. Every result is compared with the first one, bit by
+bit, on the GPU. Some problems are called with ``shapes="adaptive"`` too, and timed with both policies.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from cudnn_backend_py import torch_ops
+from cudnn_backend_py.cli.compare.contenders import load_operators, settle
+from cudnn_backend_py.cli.compare.timing import AHEAD_US, gpu_times, host_times, microseconds
+from cudnn_backend_py.errors import CudnnBackendError
+from cudnn_backend_py.execution.any_shape import Shapes
+from cudnn_backend_py.execution.timing import repeat
+from cudnn_backend_py.info import start_record, write_record
+
+from .judge import Accepted, judge, verdict_lines
+
+__all__ = ["ACCEPTED", "BitCheck", "Problem", "add_options", "random_problems", "run"]
+
+# Of flash-attn's tests: lengths of queries and keys, head dims, dropout.
+LENGTHS = (
+    *((1, 239), (3, 799), (127, 512), (127, 513), (113, 203), (128, 217), (113, 211), (108, 256), (256, 512)),
+    *((512, 256), (1024, 1024), (1023, 1024), (1024, 1023), (2048, 2048)),
+)
+HEAD_DIMS = (32, 40, 59, 64, 80, 96, 111, 128)
+DROPOUT = 0.17
+BATCH, HEADS = 60, 4
+MOST_TOKENS = 32768  # of all sequences
+GROUP = 20  # problems that are called in turns
+THREADS = 8
+
+
+@dataclass(frozen=True)
+class Problem:
+    """An attention problem; a `left_bound` is a window, and `packed` stores the tokens of all sequences in a row."""
+
+    batch: int
+    kv_heads: int
+    seq_q: int
+    seq_kv: int
+    head_dim: int
+    causal: bool = False
+    left_bound: int | None = None
+    dropout: float = 0.0
+    bfloat16: bool = False
+    packed: bool = False
+
+    def __str__(self) -> str:
+        options = [
+            *(["causal"] if self.causal else []),
+            *([f"window {self.left_bound}"] if self.left_bound else []),
+            *([f"dropout {self.dropout}"] if self.dropout else []),
+            *(["bf16"] if self.bfloat16 else []),
+            *(["packed"] if self.packed else []),
+        ]
+        sizes = f"b{self.batch} h{HEADS}/{self.kv_heads} s{self.seq_q}x{self.seq_kv} d{self.head_dim}"
+        return " ".join((sizes, *options))
+
+    def neighbours(self) -> list[Problem]:
+        """Return problems of the same kind in a smaller and in a larger class."""
+        few, many = max(1, self.batch // 4), self.batch
+        smaller = replace(self, batch=few, seq_q=max(1, self.seq_q // 3), seq_kv=max(1, self.seq_kv // 3))
+        return [smaller, replace(self, batch=many, seq_q=self.seq_q * 2, seq_kv=self.seq_kv * 2)]
+
+
+def random_problems(count: int, seed: int = 0) -> list[Problem]:
+    """Return different problems."""
+    rng = random.Random(seed)
+    found: dict[Problem, None] = {}
+    while len(found) < count:
+        seq_q, seq_kv = rng.choice(LENGTHS)
+        causal = rng.random() < 0.5
+        batch = min(BATCH, MOST_TOKENS // max(seq_q, seq_kv))
+        found[
+            Problem(
+                *(batch, rng.choice((HEADS, HEADS, 2, 1)), seq_q, seq_kv, rng.choice(HEAD_DIMS), causal),
+                left_bound=rng.choice((None, None, 60)) if causal else None,
+                dropout=DROPOUT if rng.random() < 0.2 else 0.0,
+                bfloat16=rng.random() < 0.3,
+                packed=rng.random() < 0.3,
+            )
+        ] = None
+    return list(found)
+
+
+class _Calls:
+    """The calls of a problem, on tensors of its own."""
+
+    def __init__(self, problem: Problem, shapes: Shapes | None = None) -> None:
+        import torch
+
+        self._problem, p = problem, problem
+        kind = torch.bfloat16 if p.bfloat16 else torch.half
+        sides = ((HEADS, p.seq_q), (p.kv_heads, p.seq_kv), (p.kv_heads, p.seq_kv), (HEADS, p.seq_q))
+        made = []
+        for heads, seq in sides:
+            dims = (p.batch * seq, heads, p.head_dim) if p.packed else (p.batch, seq, heads, p.head_dim)
+            x = torch.randn(dims, device="cuda", dtype=kind)
+            made.append(x if p.packed else x.transpose(1, 2))
+        *self.inputs, self._d_o = made
+        self._options: dict[str, Any] = {
+            "causal": p.causal,
+            "left_bound": p.left_bound,
+            "alignment": "bottom_right",
+            "dropout": p.dropout,
+            "shapes": shapes,
+        }
+        self._starts = [
+            torch.arange(0, (p.batch + 1) * seq, seq, device="cuda", dtype=torch.int32) for seq in (p.seq_q, p.seq_kv)
+        ]
+
+    def attend(self, inputs: Sequence[Any], **options: Any) -> Any:
+        """Return the result of the operator."""
+        import torch
+
+        p, (q, k, v), (starts_q, starts_k) = self._problem, inputs, self._starts
+        options = self._options | options
+        if p.dropout:
+            torch.manual_seed(42)
+        if p.packed:
+            return torch_ops.attention_varlen(q, k, v, starts_q, starts_k, p.seq_q, p.seq_kv, **options)
+        return torch_ops.attention(q, k, v, **options)
+
+    def forward(self) -> tuple[Any, ...]:
+        """Return the output of the forward pass."""
+        return (self.attend(self.inputs),)
+
+    def train(self) -> tuple[Any, ...]:
+        """Return the output and the gradients of both passes, with `deterministic`."""
+        import torch
+
+        inputs = [x.detach().requires_grad_(True) for x in self.inputs]
+        o = self.attend(inputs, deterministic=True)
+        return (o.detach(), *torch.autograd.grad(o, inputs, self._d_o))
+
+
+class BitCheck:
+    """Compares each result of a call with the first one; `changed` counts calls with other bits.
+
+    Attributes
+    ----------
+    calls
+        How many calls were made.
+    """
+
+    def __init__(self, call: Callable[[], tuple[Any, ...]]) -> None:
+        import torch
+
+        self._call, self.calls = call, 1
+        self._first = tuple(x.clone() for x in call())
+        self._changed = torch.zeros((), device="cuda", dtype=torch.int64)
+
+    def __call__(self) -> None:
+        """Make the call once more, and compare on the GPU."""
+        import torch
+
+        found = [
+            (x.view(torch.int16) != first.view(torch.int16)).any()
+            for x, first in zip(self._call(), self._first, strict=True)
+        ]
+        self._changed += torch.stack(found).any()
+        self.calls += 1
+
+    @property
+    def changed(self) -> int:
+        """Waits for the GPU."""
+        return int(self._changed)
+
+
+def _build_ahead(problems: Iterable[Problem], shapes: Shapes | None) -> None:
+    """Have the plans of forward passes built by several threads."""
+
+    def build(problem: Problem) -> None:
+        import torch
+
+        with suppress(CudnnBackendError), torch.cuda.stream(torch.cuda.Stream()):
+            calls = _Calls(problem, shapes)
+            calls.forward()
+            if not problem.dropout:
+                with torch.no_grad():
+                    calls.attend(calls.inputs, deterministic=True, return_stats=True)
+            torch.cuda.current_stream().synchronize()
+
+    with ThreadPoolExecutor(min(THREADS, len(os.sched_getaffinity(0)))) as pool:
+        list(pool.map(build, problems))
+
+
+def check_group(
+    problems: Sequence[Problem], calls: int, shapes: Shapes | None = None, seed: int = 0
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Call problems in turns, with calls of other shapes in between.
+
+    Returns
+    -------
+    tuple
+        A row for each problem with how many calls had other bits than the first one; and refused calls, with reasons.
+    """
+    rng = random.Random(seed)
+    if shapes != "adaptive":  # larger classes that are there would serve these calls, or exact plans
+        _build_ahead([other for problem in problems for other in (problem, *problem.neighbours())], shapes)
+    rows, refused, checks, others = [], [], [], []
+    for problem in problems:
+        own = _Calls(problem, shapes)
+        row: dict[str, Any] = {"problem": str(problem)}
+        for name, call in (("forward", own.forward), ("training", own.train)):
+            try:
+                check = BitCheck(call)
+            except CudnnBackendError as error:
+                refused.append(f"{problem}, {name}: {str(error).splitlines()[0]}")
+                continue
+            checks.append((row, name, check))
+        rows.append(row)
+        for other in problem.neighbours():
+            neighbour = _Calls(other, shapes)
+            with suppress(CudnnBackendError):
+                neighbour.forward()
+                others.append(neighbour.forward)
+    for _ in range(calls - 1):
+        for _, _, check in checks:
+            check()
+            if others and rng.random() < 0.2:
+                rng.choice(others)()
+    for row, name, check in checks:
+        row[name] = {"calls": check.calls, "changed": check.changed}
+    return rows, refused
+
+
+def time_policies(problem: Problem, rounds: int) -> dict[str, Any]:
+    """Return GPU and host microseconds of a forward pass with the policies "any" and "adaptive", both settled."""
+    compared: tuple[Shapes, ...] = ("any", "adaptive")
+    calls: dict[str, Callable[[], Any]] = {shapes: _Calls(problem, shapes).forward for shapes in compared}
+    for call in calls.values():
+        settle(call)
+    on_gpu = gpu_times(calls, rounds, ahead_us=AHEAD_US)
+    on_host = host_times({name: repeat(call) for name, call in calls.items()}, rounds, 20)
+    return {
+        "problem": str(problem),
+        "gpu": {name: microseconds(timing) for name, timing in on_gpu.items()},
+        "host": {name: microseconds(timing) for name, timing in on_host.items()},
+    }
+
+
+def _count_changed(record: Mapping[str, Any], name: str, *, single_rows: bool = False) -> float | None:
+    """Return how many problems had calls with other bits; problems of single queries have a figure of their own."""
+    rows = [row for row in record["rows"] if name in row and (" s1x" in row["problem"]) == single_rows]
+    return float(sum(bool(row[name]["changed"]) for row in rows)) if rows else None
+
+
+ACCEPTED = (
+    Accepted("problems whose bits changed, forward", 0, partial(_count_changed, name="forward")),
+    Accepted("problems whose bits changed, deterministic training", 0, partial(_count_changed, name="training")),
+    Accepted(
+        "problems of single queries whose bits changed, deterministic training",
+        0,
+        partial(_count_changed, name="training", single_rows=True),
+    ),
+)
+
+
+def _summary(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the counts, and the medians of the ratios of "any" to "adaptive"."""
+    ratios = {where: _median_ratio(record["times"], where) for where in ("gpu", "host")}
+    return {
+        "problems": len(record["rows"]),
+        "calls": sum(row[name]["calls"] for row in record["rows"] for name in ("forward", "training") if name in row),
+        "changed": sum(_any_changed(row) for row in record["rows"]),
+        "single queries changed by default": _count_changed(record, "forward", single_rows=True),
+        "adaptive, problems": len(record["adaptive"]),
+        "adaptive, changed": sum(_any_changed(row) for row in record["adaptive"]),
+        "any / adaptive, median": ratios,
+    }
+
+
+def _median_ratio(times: Sequence[Mapping[str, Any]], where: str) -> float | None:
+    found = [row[where]["any"]["median_us"] / row[where]["adaptive"]["median_us"] for row in times]
+    return round(float(np.median(found)), 3) if found else None
+
+
+def _any_changed(row: Mapping[str, Any]) -> bool:
+    return any(row[name]["changed"] for name in ("forward", "training") if name in row)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the numbers of problems and calls, and the time limit."""
+    parser.add_argument("--problems", type=int, default=200)
+    parser.add_argument("--calls", type=int, default=250, help="calls of each problem")
+    parser.add_argument("--adaptive", type=int, default=20, help="problems that are called and timed with adaptive too")
+    parser.add_argument("--rounds", type=int, default=9, help="timings of each call")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--limit", type=float, default=480.0, help="seconds after which no group of problems is begun")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Call, compare, print the acceptance, write the record."""
+    import torch
+
+    extension = load_operators()
+    begin = time.perf_counter()
+    problems = random_problems(options.problems, options.seed)
+    record: dict[str, Any] = {
+        **start_record("same-bits", ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")),
+        "gpu_name": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "extension": extension,
+        "rows": [],
+        "refused": [],
+        "adaptive": [],
+        "times": [],
+    }
+    some = problems[: options.adaptive]
+    for first in range(0, len(some), GROUP):
+        rows, _ = check_group(some[first : first + GROUP], min(options.calls, 50), "adaptive")
+        record["adaptive"] += rows
+    for problem in some:
+        if not problem.dropout:
+            with suppress(CudnnBackendError):
+                record["times"].append(time_policies(problem, options.rounds))
+    torch_ops.clear_plans()
+    for first in range(0, len(problems), GROUP):
+        if time.perf_counter() - begin > options.limit:
+            break
+        rows, refused = check_group(problems[first : first + GROUP], options.calls, seed=first)
+        record["rows"] += rows
+        record["refused"] += refused
+        print(f"{len(record['rows'])} problems in {time.perf_counter() - begin:.0f} s", flush=True)
+    record["seconds"] = round(time.perf_counter() - begin, 1)
+    record["summary"] = _summary(record)
+    record["accepted"] = judge(record, ACCEPTED)
+    for name, value in record["summary"].items():
+        print(f"{name}: {value}")
+    for line in verdict_lines(record):
+        print(line)
+    write_record(record, options.output)

@@ -1,0 +1,180 @@
+"""Equal calls give equal bits by default: whatever ran before, in checkpoints, in CUDA graphs, with torch's switch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from benchmarks.same_bits import check_group, random_problems
+from cudnn_backend_py.torch_ops import attention, attention_varlen, attention_with_kvcache, clear_plans
+from tests.support.figures import add_figure
+from tests.support.torch_reference import fill_pages
+
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the operators are torch's")
+Tensors = tuple[Any, ...]
+PROBLEMS = random_problems(40, seed=7)
+CALLS = 100
+ORDERS = (((2, 70),), ((8, 1000), (2, 70)), ((2, 128), (2, 65), (2, 70)), ((1, 20), (8, 1000), (3, 90), (2, 70)))
+
+
+@pytest.fixture
+def deterministic_torch() -> Iterator[None]:
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def make(b: int, s: int, *, heads: int = 4, dim: int = 64, packed: bool = False) -> list[Any]:
+    """Return q, k, v that require gradients, and the gradient of the output."""
+    torch.manual_seed(s)
+    dims = (b * s, heads, dim) if packed else (b, s, heads, dim)
+    made = [torch.randn(dims, device="cuda", dtype=torch.half) for _ in range(4)]
+    return [(x if packed else x.transpose(1, 2)).detach().requires_grad_(n < 3) for n, x in enumerate(made)]
+
+
+def train(b: int, s: int, *, packed: bool = False, **options: Any) -> Tensors:
+    """Return the output and the gradients of a causal call."""
+    q, k, v, d_o = make(b, s, packed=packed)
+    if packed:
+        starts = torch.arange(0, (b + 1) * s, s, device="cuda", dtype=torch.int32)
+        o = attention_varlen(q, k, v, starts, None, s, causal=True, **options)
+    else:
+        o = attention(q, k, v, causal=True, **options)
+    return (o.detach(), *torch.autograd.grad(o, (q, k, v), d_o))
+
+
+def is_same(found: Tensors, want: Tensors) -> bool:
+    return all(torch.equal(x, y) for x, y in zip(found, want, strict=True))
+
+
+def call_other_shapes() -> None:
+    """Build plans of smaller and larger classes, and repeat one shape often enough for an exact plan."""
+    for b, s in ((1, 30), (6, 700), *[(2, 210)] * 10):
+        train(b, s)
+
+
+@pytest.mark.parametrize("first", range(0, len(PROBLEMS), 10))
+def test_equal_calls_have_equal_bits(first: int) -> None:
+    clear_plans()
+    problems = PROBLEMS[first : first + 10]
+    rows, refused = check_group(problems, CALLS)
+    several = [row for row in rows if " s1x" not in row["problem"]]
+    single = [row for row in rows if " s1x" in row["problem"]]
+    add_figure(
+        "bits of equal calls",
+        problems=len(rows),
+        refused=refused,
+        single_queries_changed=sum(row.get("forward", {}).get("changed", 0) > 0 for row in single),
+    )
+    assert not [row for row in several if row.get("forward", {}).get("changed")]
+    assert not [row for row in rows if row.get("training", {}).get("changed")]
+    assert sum("forward" in row for row in rows) >= len(problems) // 2, refused
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("policy", ["any", "exact"])
+def test_earlier_calls_do_not_change_the_bits(policy: str, packed: bool) -> None:
+    found = []
+    for order in ORDERS:
+        clear_plans()
+        *_, last = [train(b, s, packed=packed, deterministic=True, shapes=policy) for b, s in order]
+        found.append(last)
+    assert all(is_same(one, found[0]) for one in found[1:])
+
+
+def test_a_repeated_shape_keeps_its_bits() -> None:
+    clear_plans()
+    q, k, v = (x.detach() for x in make(2, 333)[:3])
+    want = attention(q, k, v, causal=True)
+    for _ in range(300):
+        assert torch.equal(attention(q, k, v, causal=True), want)
+
+
+@pytest.mark.usefixtures("deterministic_torch")
+@pytest.mark.parametrize("packed", [False, True])
+def test_torch_switch_makes_training_repeat(packed: bool) -> None:
+    want = train(3, 260, packed=packed)
+    for _ in range(10):
+        call_other_shapes()
+        assert is_same(train(3, 260, packed=packed), want)
+
+
+@pytest.mark.parametrize("policy", ["any", "exact"])
+@pytest.mark.parametrize("dim", [64, 80, 96, 128, 160])
+def test_single_queries_repeat_if_deterministic(dim: int, policy: str) -> None:
+    torch.manual_seed(dim)
+    b, s = 60, 239
+    q = torch.randn(b, 1, 4, dim, device="cuda", dtype=torch.half).transpose(1, 2)
+    k, v = (torch.randn(b, s, 4, dim, device="cuda", dtype=torch.half).transpose(1, 2) for _ in "kv")
+
+    def count_changed(**options: Any) -> int:
+        want = attention(q, k, v, shapes=policy, **options)
+        return sum(not torch.equal(attention(q, k, v, shapes=policy, **options), want) for _ in range(250))
+
+    add_figure(f"single queries, d {dim}, {policy}", changed_by_default=count_changed())
+    assert count_changed(deterministic=True) == 0
+
+
+@pytest.mark.usefixtures("deterministic_torch")
+def test_decoding_with_pages_repeats_with_torch_switch() -> None:
+    torch.manual_seed(1)
+    b, longest = 8, 320
+    many = [320, 1, 17, 64, 300, 239, 100, 5]
+    q = torch.randn(b, 1, 8, 64, device="cuda", dtype=torch.half)
+    k, v = (torch.randn(b, 2, longest, 64, device="cuda", dtype=torch.half) for _ in "kv")
+    (k_pages, table), (v_pages, _) = (fill_pages(x, many, 16, 8, 3) for x in (k, v))
+    lengths = torch.tensor(many, device="cuda", dtype=torch.int32)
+    call = partial(attention_with_kvcache, q, k_pages, v_pages, table, lengths, causal=True)
+    want = call()
+    assert all(torch.equal(call(), want) for _ in range(100))
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpoints_give_the_same_gradients(reentrant: bool) -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    want = train(2, 333, deterministic=True)
+    q, k, v, d_o = make(2, 333)
+
+    def attend(q: Any, k: Any, v: Any) -> Any:
+        return attention(q, k, v, causal=True, deterministic=True)
+
+    for _ in range(3):
+        o = checkpoint(attend, q, k, v, use_reentrant=reentrant)
+        call_other_shapes()  # plans that are built between the passes
+        o.backward(d_o)
+        assert is_same(tuple(x.grad for x in (q, k, v)), want[1:])
+        for x in (q, k, v):
+            x.grad = None
+
+
+def test_replays_have_the_bits_of_calls() -> None:
+    q, k, v, d_o = make(2, 300)
+
+    def step() -> Tensors:
+        o = attention(q, k, v, causal=True, deterministic=True)
+        return (o.detach(), *torch.autograd.grad(o, (q, k, v), d_o))
+
+    want = step()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = step()
+    for _ in range(5):
+        graph.replay()
+        assert is_same(found, want)
+        call_other_shapes()
+        assert is_same(step(), want)
+
+
+def test_compiled_code_has_the_bits_of_calls() -> None:
+    torch._dynamo.reset()
+    q, k, v, _ = make(2, 300)
+    call: Callable[..., Any] = torch.compile(lambda *x: attention(*x, causal=True), fullgraph=True, backend="aot_eager")
+    want = attention(q, k, v, causal=True)
+    for _ in range(3):
+        assert torch.equal(call(q, k, v), want)
+        call_other_shapes()
