@@ -1,12 +1,13 @@
 """The exceptions: what is wrong, the value found, the value needed, cuDNN's error text, what to do.
 
-Every exception is one printable line as ``str(exc)`` (``code: headline``); the rest is attached as a note, so logs
-stay short and tracebacks show everything; its parts are kept as they were given. All of them pickle, so a child
-process can hand one to its parent.
+Every exception is one printable line as ``str(exc)``: ``code: headline``, and cuDNN's first reason if it gave one. The
+rest is attached as a note, so logs stay short and tracebacks show everything; its parts are kept as they were given.
+All of them pickle, so a child process can hand one to its parent.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any, Self
 
 from .generated.enums import AttributeName, DescriptorType, Status
@@ -23,6 +24,8 @@ __all__ = [
 ]
 
 _MAX_SHOWN = 4000  # characters of a headline that are printed
+_MAX_REASON = 300  # characters of cuDNN's reason
+_REASON = re.compile(r"^.*\bReason: (.+)$", re.MULTILINE)
 _SECTIONS = ("where", "cudnn", "cause", "fix", "more")
 
 
@@ -51,6 +54,16 @@ class CudnnBackendError(Exception):
         if self.sections:
             self.add_note(self._body())
 
+    @property
+    def reason(self) -> str:
+        """The first reason in cuDNN's last-error text, which is its innermost one; empty if there is none."""
+        found = _REASON.search(self.sections.get("cudnn", ""))
+        return "" if found is None else found[1].strip()
+
+    def __str__(self) -> str:
+        shown, reason = str(self.args[0]), printable(self.reason[:_MAX_REASON])
+        return f"{shown}; cuDNN: {reason}" if reason and reason not in shown else shown
+
     def _body(self) -> str:
         lines = []
         for name, text in self.sections.items():
@@ -61,7 +74,7 @@ class CudnnBackendError(Exception):
 
     def render(self) -> str:
         """Return the whole message: the headline, then the sections."""
-        return f"{self}\n{self._body()}" if self.sections else str(self)
+        return f"{self.args[0]}\n{self._body()}" if self.sections else str(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the message as plain data."""
@@ -90,9 +103,6 @@ class CudnnBackendError(Exception):
 
 class EnvironmentNotReady(CudnnBackendError, OSError):
     """The machine cannot answer: no libcudnn, no driver library, no NVRTC, mixed sub-libraries."""
-
-    def __str__(self) -> str:  # OSError would print errno and file name
-        return str(self.args[0])
 
 
 class GraphError(CudnnBackendError, ValueError):

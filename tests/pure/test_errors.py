@@ -89,6 +89,23 @@ def test_message_is_headline_then_sections_in_order(kind: type[CudnnBackendError
     assert error.render() == WHOLE
 
 
+def test_text_has_the_first_reason_of_cudnn() -> None:
+    words = "Warning: CUDNN_STATUS_NOT_SUPPORTED; Reason: {}\n"
+    error = NotSupportedStatus(
+        "finalize was refused",
+        status=Status.NOT_SUPPORTED_SHAPE,
+        function="cudnnBackendFinalize",
+        last_error=words.format("d is odd at: d % 2 != 0") + words.format("ptr->isSupported()"),
+    )
+    assert error.reason == "d is odd at: d % 2 != 0"
+    assert str(error) == "cudnn-status: finalize was refused; cuDNN: d is odd at: d % 2 != 0"
+    assert error.render().startswith("cudnn-status: finalize was refused\n  cudnn:")
+    assert error.headline == "finalize was refused"
+    long = NotSupported("none", code="nothing-selected", cudnn=words.format("x" * 5000))
+    assert len(str(long)) < 400
+    assert of_status(NotSupportedStatus).reason == "", "a text without reasons"
+
+
 def test_empty_sections_are_left_out() -> None:
     error = GraphError("nothing to add", code="bare", where="", fix=None)
     assert error.sections == {}
