@@ -105,6 +105,7 @@ def check_reported_issues(use: Use) -> None:
     """Refuse or warn about a use of attention by all known issues; builders call this through ``FURTHER_CHECKS``.
 
     The warning, :class:`KnownIssueWarning`, needs the version and, where the fault is bound to some, the architecture.
+    Issues that others reported and that depend on values at run time are listed in verdicts, without a warning.
 
     Raises
     ------
@@ -116,7 +117,8 @@ def check_reported_issues(use: Use) -> None:
         if fault.refused:
             refuse(fault, use)
     if use.version is not None:
-        warn_of(fault for fault in found if use.sm is not None or not fault.sm)
+        certain = (fault for fault in found if fault.evidence or not fault.depends_on)
+        warn_of(fault for fault in certain if use.sm is not None or not fault.sm)
 
 
 FURTHER_CHECKS.append(check_reported_issues)

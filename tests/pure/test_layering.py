@@ -29,7 +29,7 @@ def table(heading: str) -> dict[str, list[str]]:
     return {first.strip("`"): rest for first, *rest in cells}
 
 
-ROOMS = table("## Rooms")
+ROOMS = table("## Parts")
 NAMES = {room.removesuffix("/").removesuffix(".py"): room for room in ROOMS}
 BINDING = "all of the binding"
 

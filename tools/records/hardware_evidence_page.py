@@ -14,11 +14,11 @@ __all__ = ["hardware_evidence_page"]
 _HEAD = """\
 # Evidence from GPUs
 
-How many results exist of each architecture, cuDNN version and family of graphs. An empty cell has no result.
-`cudnn-backend target verify --contribute` makes them on any GPU, in at most five minutes. The form "Evidence from a
-GPU" takes its last line.
+The results of real GPUs so far, by architecture, cuDNN version and family of graphs. An empty cell has no result yet.
+To add your GPU, run `cudnn-backend target verify --contribute`, which takes at most five minutes, and paste its last
+line into the form "Evidence from a GPU".
 
-A cell has these numbers, and the date of the latest one:
+A cell has these numbers, and the date of the latest result:
 
 * *same*: graphs with the same outcome on the GPU and on its description, of all that were judged.
 * *right*: graphs that ran and agree with NumPy, of all that ran.

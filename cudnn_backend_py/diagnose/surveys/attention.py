@@ -387,7 +387,7 @@ def _judge_row(judge: Judge, row: Row, form: str, version: VersionTuple, profile
     verdict = judge.run_query(Query(graph, profile, setup))
     cause = verdict.cause
     if verdict.supported:
-        taken = (item.engine for item in verdict.candidates if item.state == "supported")
+        taken = (item.engine for item in verdict.candidates if item.state in ("supported", "built"))
         return Cell("yes", tuple(engine for engine in dict.fromkeys(taken) if engine is not None))
     if cause is not None and cause.code == CRASHED:
         return Cell("crash", reason="; ".join([cause.headline, *map(str.strip, cause.detail.splitlines())]))

@@ -93,7 +93,7 @@ def test_tag_of_a_config_names_it(h100: Any) -> None:
     (config, *_) = OperationGraph(graph_on(h100, SMALL, "forward"), h100).heuristics("A").configs
     choice = EngineChoice.parse(config.tag)
     assert (choice.engine, choice.knobs) == (config.engine, config.knobs)
-    with pytest.raises(ValueError, match="engine-tag: 'no plan' is no engine tag"):
+    with pytest.raises(ValueError, match="engine-tag: 'no plan' is not an engine tag"):
         EngineChoice.parse("no plan")
 
 

@@ -24,7 +24,7 @@ from cudnn_backend_py.native.find import cudnn_places
 from tests.support.child import OLDER, Finished, older_cudnn, run_code, run_python
 from tests.support.logs import LOGS
 
-MIXED = "cudnn-sublibraries-mixed", "of another cuDNN version than the libraries next to it"
+MIXED = "cudnn-sublibraries-mixed", "belongs to another cuDNN version than the libraries next to it"
 NO_NVRTC = "nvrtc-unusable", "is no NVRTC: cuDNN supports no graph without it"
 
 

@@ -107,7 +107,7 @@ def test_every_answer_has_its_reason(version: str) -> None:
         if cell.answer == "no":
             assert cell.reason.startswith("CUDNN_STATUS_")
         if cell.answer == "crash":
-            assert cell.reason.startswith("cuDNN crashed with SIG")
+            assert cell.reason.startswith(("cuDNN crashed with SIG", "cuDNN ends the process"))
         assert cell.answer != "?"
 
 
@@ -124,5 +124,5 @@ def test_reason_is_that_of_the_engine_that_got_furthest() -> None:
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"schema": "cudnn-backend-py/verdict", "version": 1}'])
 def test_other_files_are_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="support-table-file: this is no support table"):
+    with pytest.raises(UsageError, match="support-table-file: this is not a support table"):
         SupportTable.from_json(text)

@@ -331,7 +331,7 @@ def test_without_masks_no_operation_uses_an_index() -> None:
     ("options", "code", "words"),
     [
         ({"data_type": DataType.FLOAT}, "attention-option", "data type FLOAT is neither HALF nor BFLOAT16"),
-        ({"scale": "tensor"}, "attention-option", "the scale is a number or 'none'"),
+        ({"scale": "tensor"}, "attention-option", "the scale must be a number or 'none'"),
         ({"mask": True, **BIAS}, "attention-option", "mask and bias exclude each other"),
         ({"dbias": True, "bias": (1, 1, 128, 128)}, "attention-option", "dbias needs a bias of dims (1, 4, 128, 128)"),
         ({"dropout": 0.1, "dropout_mask": True}, "attention-option", "exclude each other"),
@@ -355,7 +355,7 @@ def test_interleaved_layouts_are_accepted() -> None:
 def test_s_and_the_backward_pass_need_their_softmax() -> None:
     with pytest.raises(GraphError, match="store_s needs softmax or dropout"):
         mha_fprop(**BASE, softmax=False, store_s=True)
-    with pytest.raises(GraphError, match="backward pattern is that of a softmax"):
+    with pytest.raises(GraphError, match="backward pattern needs a softmax"):
         mha_bprop(**BASE, softmax=False)
     with pytest.raises(GraphError, match="a problem is given, so causal has no effect"):
         mha_fprop(TINY, causal=False)

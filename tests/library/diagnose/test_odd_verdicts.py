@@ -35,7 +35,7 @@ def test_refusals_of_this_package_are_reported_as_its_own(axis: int) -> None:
     assert verdict.cause is not None
     assert (verdict.outcome, verdict.stage, verdict.exit_code) == (Outcome.NOT_SUPPORTED, "graph", 1)
     assert (verdict.cause.code, verdict.cause.basis, verdict.cause.detail) == ("axis-out-of-range", Basis.RULE, OURS)
-    assert verdict.cause.headline == f"axis {axis} is none of the 8 possible dims"
+    assert verdict.cause.headline == f"axis {axis} is not one of the 8 possible dims"
     assert [str(stage) for stage in verdict.stages][:3] == [
         "environment passed", "graph refused", "operation graph not reached",
     ]  # fmt: skip

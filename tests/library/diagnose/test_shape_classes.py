@@ -61,7 +61,7 @@ def test_an_old_version_reports_no_ragged_backward_pass_on_ampere() -> None:
         ),
         (
             {"layout": "bhsd"},
-            "this plan serves its own dims, and so does every other (the heads of a token of q do not are together",
+            "this plan serves its own dims, and so does every other (the heads of a token of q are not adjacent in memory",
         ),
         ({"ragged": True}, "this plan serves every batch and length up to its own"),
     ],

@@ -130,7 +130,7 @@ def test_graphs_of_a_log_that_cannot_be_rebuilt_are_left_out_and_named(tmp_path:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([OLDER, OLDER, "--target", "h100"], "are one version"),
+        ([OLDER, OLDER, "--target", "h100"], "are the same version"),
         ([OLDER, "9.1.1", "--target", "h100"], "9.1.1"),
         ([OLDER, "default", "--target", "h100", "--time"], "--time runs on the GPU"),
     ],

@@ -139,7 +139,7 @@ def test_internal_steps_of_the_graph_are_not_callable(graph: cudnn.Graph, name: 
 
 
 def test_a_graph_is_made_once(graph: cudnn.Graph) -> None:
-    with pytest.raises(RuntimeError, match="made already"):
+    with pytest.raises(RuntimeError, match="already built"):
         graph.__enter__()
 
 

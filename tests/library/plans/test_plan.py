@@ -219,7 +219,7 @@ def test_a_plan_of_an_older_library_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("target", ["sm80", "sm89", "sm100"])
 def test_a_plan_of_another_architecture_is_refused(saved: Path, target: str) -> None:
-    with pytest.raises(EnvironmentNotReady, match="holds code for sm_90") as caught:
+    with pytest.raises(EnvironmentNotReady, match="has code for sm_90") as caught:
         load_plan(saved, target)
     assert caught.value.code == "plan-architecture-mismatch"
 

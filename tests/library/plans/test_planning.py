@@ -213,9 +213,9 @@ def test_a_changed_byte_anywhere_leads_to_another_build(
     ("change", "words"),
     [
         ({"cudnn": "9.99.0"}, "saved by cuDNN 9.99.0"),
-        ({"sm": 80}, "holds code for sm_80"),
+        ({"sm": 80}, "has code for sm_80"),
         ({"plan": "{}"}, "cudnnBackendFinalize"),
-        ({"graph": {"schema": "else"}}, "no graph JSON"),
+        ({"graph": {"schema": "else"}}, "not a graph JSON"),
         ({"plan": None}, "is ignored"),
     ],
     ids=["version", "architecture", "plan", "graph", "type"],

@@ -185,7 +185,7 @@ def test_a_target_with_unloadable_libraries_names_the_problem(tmp_path: Path) ->
     folder = cudnn_folder(tmp_path, older(), replaced={"engines_runtime_compiled": broken})
     done = run_code(OPEN, environment={**os.environ, "CUDNN_BACKEND_LIBRARY": str(folder)})
     assert done.stdout.startswith("device-description-unavailable "), done.stdout
-    assert "cudnn-backend doctor names what is in the way" in done.stdout
+    assert "cudnn-backend doctor shows the problem" in done.stdout
 
 
 def test_file_name_of_another_version_is_reported(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_file_name_of_another_version_is_reported(tmp_path: Path) -> None:
     shutil.copy(older() / "libcudnn_graph.so.9", folder / "libcudnn_graph.so.9.14.0")
     (folder / "libcudnn_graph.so.9").symlink_to("libcudnn_graph.so.9.14.0")
     problem = problems_by_code(CUDNN_BACKEND_LIBRARY=folder)["cudnn-sublibraries-mixed"]
-    assert problem["headline"] == f"libcudnn_graph is of cuDNN 9.14.0, libcudnn of {OLDER}"
+    assert problem["headline"] == f"libcudnn_graph belongs to cuDNN 9.14.0, libcudnn to {OLDER}"
 
 
 def test_disabled_tf32_is_reported() -> None:
@@ -268,7 +268,7 @@ def test_a_libcuda_that_is_no_driver_is_reported(tmp_path: Path) -> None:
         "driver-unusable"
     ]
     assert problem["blocks"]
-    assert problem["headline"] == f"{tmp_path / 'libcuda.so.1'} is no CUDA driver"
+    assert problem["headline"] == f"{tmp_path / 'libcuda.so.1'} is not a CUDA driver"
     assert "cuInit" in problem["detail"]
 
 

@@ -53,5 +53,6 @@ def test_every_row_is_reported_by_the_frontend_and_the_builder(
     if row.refused:
         with pytest.raises(GraphError, match=row.code):
             build_with_builder()
-    else:
-        assert issue_warnings(build_with_builder, row.code) == [KnownIssueWarning]
+    else:  # an unmeasured issue of values at run time is listed in verdicts only
+        is_certain = bool(row.evidence or not row.depends_on)
+        assert issue_warnings(build_with_builder, row.code) == [KnownIssueWarning] * is_certain
