@@ -16,7 +16,7 @@ from ..command_line import Choice
 from ..printable import printable
 from ..terminal import WordTable
 from .audit import audit
-from .draw import draw
+from .graph import graph
 from .options import InstalledVersion, TargetName, with_format
 from .output import (
     NOT_JUDGED,
@@ -47,11 +47,10 @@ __all__ = ["main"]
 
 # The commands by the heading of the help they stand under.
 SECTIONS = {
-    "Verdicts": ("explain", "whatif", "matrix", "diff", "check"),
+    "Verdicts": ("explain", "matrix", "diff", "check"),
     "Programs": ("why", "frontend", "log", "reasons", "audit"),
-    "Graphs": ("run", "lint", "draw", "repro"),
-    "Plans": ("build", "tune", "cache", "compare"),
-    "Setup": ("cudnn", "target", "doctor"),
+    "Graphs and plans": ("graph", "run", "plan"),
+    "Setup": ("cudnn", "target", "cache", "doctor"),
 }
 
 
@@ -305,7 +304,7 @@ def completion(shell: str) -> None:
     write_report(source.replace("complete --no-files", "complete --keep-order --no-files") + "\n", None)
 
 
-for command in (*VERDICTS, *PLANS, draw, run, audit, reasons):
+for command in (*VERDICTS, *PLANS, graph, run, audit, reasons):
     main.add_command(command)
 
 if __name__ == "__main__":

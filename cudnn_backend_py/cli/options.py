@@ -26,7 +26,7 @@ __all__ = [
 
 # The format that the ending of a file means, where the command has it.
 _ENDINGS = {".json": "json", ".html": "html", ".xml": "junit", ".md": "markdown", ".svg": "svg", ".png": "png"}
-_ENDINGS |= {".mmd": "mermaid", ".dot": "dot", ".gv": "dot"}
+_ENDINGS |= {".mmd": "mermaid", ".dot": "dot", ".gv": "dot", ".gz": "archive", ".tgz": "archive", ".zip": "archive"}
 
 
 def _filter_by_prefix(known: Iterable[str], incomplete: str) -> list[CompletionItem]:
@@ -91,13 +91,13 @@ def with_format(*choices: str) -> Callable[[Any], Any]:
             ending = Path(output).suffix if output else ""
             form = _ENDINGS.get(ending)
             if style is None and ending and form not in choices and (form or "text" not in choices):
-                told = f"{output!r}: there is no form for names that end in {ending}; --format is {', '.join(choices)}"
-                raise click.BadParameter(told, param_hint="--output")
+                text = f"{output!r}: no format has the suffix {ending}; --format must be {', '.join(choices)}"
+                raise click.BadParameter(text, param_hint="--output")
             style = style or (form if form in choices else choices[0])
             return function(*arguments, style=style, output=output, **options)
 
-        text = f"The form; {choices[0]} if not given, or as the name of --output ends."
-        style = click.option("--format", "style", type=Choice(choices), help=text)
+        text = f"The format: {', '.join(choices)}; if not given, by the suffix of --output, else {choices[0]}."
+        style = click.option("--format", "style", type=Choice(choices), metavar="FORMAT", help=text)
         output = click.option("--output", type=OutputFile(), help="Write it here, not to standard output.")
         return style(output(choose))
 

@@ -1,4 +1,4 @@
-"""Commands that build, cache, tune and time plans: ``build``, ``cache``, ``tune``, ``compare``."""
+"""The commands ``plan`` (build, tune and compare plans) and ``cache``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..command_line import Choice, Command, Group
+from ..command_line import Choice, Group
 from ..errors import CudnnStatusError, NotSupported
 from ..terminal import WordTable
 from .graph_file import load_graph_file
@@ -46,7 +46,12 @@ def _judge(graph: Graph, target: str | None) -> int:
     return verdict.exit_code or NOT_JUDGED
 
 
-@click.command(cls=Command)
+@click.group(cls=Group)
+def plan() -> None:
+    """Build, tune and compare plans."""
+
+
+@plan.command()
 @with_version
 @click.argument("graph_file", metavar="GRAPH", type=GRAPH)
 @with_target()
@@ -70,12 +75,12 @@ def build(
     try:
         with progress_line("building") as step:
             step(asked.name)
-            plan = build_plan(asked, target, mode=mode, engine=engine, knobs=choices)
+            built = build_plan(asked, target, mode=mode, engine=engine, knobs=choices)
     except (CudnnStatusError, NotSupported) as error:
         warn(error.render())
         raise SystemExit(_judge(asked, target)) from None
-    plan.save(output)
-    say(f"{output}: {plan.tag} for {plan.target.name} (sm_{plan.target.sm}), {plan.workspace_bytes} bytes")
+    built.save(output)
+    say(f"{output}: {built.tag} for {built.target.name} (sm_{built.target.sm}), {built.workspace_bytes} bytes")
 
 
 @click.group(cls=Group)
@@ -145,7 +150,7 @@ def _clear_folders() -> Iterator[tuple[Path, int]]:
             yield folder, size
 
 
-@click.command(cls=Command)
+@plan.command()
 @with_version
 @click.argument("graph_file", metavar="GRAPH", type=GRAPH)
 @with_seconds("--budget", default=30.0, help="For measuring.")
@@ -168,7 +173,7 @@ def tune(graph_file: str, budget: float, engines: bool, max_candidates: int, out
     )
 
 
-@click.command(cls=Command)
+@plan.command()
 @click.argument("log_file", metavar="[LOG]", required=False, type=click.Path(exists=True, dir_okay=False))
 @click.option("--grid", type=Choice(["whole", "little"]), help="Shapes, without LOG.  [default: whole]")
 @with_versions("the cuDNN of this process if not given, which 'default' also is")
@@ -219,4 +224,4 @@ def compare(
     put(text, output)
 
 
-PLANS = (build, cache, tune, compare)
+PLANS = (plan, cache)

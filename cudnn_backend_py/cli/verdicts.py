@@ -1,4 +1,4 @@
-"""Commands that judge graphs and logs: `explain`, `whatif`, `check` and others."""
+"""Commands that judge graphs and logs: `explain`, `matrix`, `check` and others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -16,7 +15,6 @@ import click
 
 from ..command_line import Command
 from ..errors import GraphError
-from ..printable import printable
 from ..system.child import loading_program
 from ..system.strict import read_text
 from ..terminal import open_console
@@ -61,7 +59,9 @@ _BUILD = "Also build a plan: compilation can fail where the check passed."
 @click.argument("graph_files", metavar="GRAPH...", nargs=-1, required=True, type=GRAPH)
 @with_target(many=True)
 @with_modes
-@click.option("--build/--no-build", default=False, show_default=True, help=_BUILD)
+@click.option("--build/--no-build", default=None, help=f"{_BUILD} The default of --whatif and of archives.")
+@click.option("--whatif", is_flag=True, help="Find the smallest changes that make cuDNN support GRAPH; checks each.")
+@with_seconds("--budget", "budget_s", help="Of --whatif; if not given, a fixed number of changes is checked.")
 @click.option(
     "--execute", is_flag=True, help="Also build and run the plan once on zeroed memory, on this machine's GPU."
 )
@@ -69,13 +69,15 @@ _BUILD = "Also build a plan: compilation can fail where the check passed."
 @click.option("-v", "--verbose", is_flag=True, help="Show every engine config with cuDNN's reasons.")
 @with_seconds("--limit", "limit_s", default=600, help="For each verdict.")
 @click.option("--here", is_flag=True, help="Call cuDNN in this process, which a crash of cuDNN then ends.")
-@with_format("text", "json", "html", "junit", "github")
+@with_format("text", "json", "html", "junit", "github", "archive")
 @with_version
 def explain(
     graph_files: tuple[str, ...],
     targets: tuple[str, ...],
     modes: tuple[str, ...],
-    build: bool,
+    build: bool | None,
+    whatif: bool,
+    budget_s: float | None,
     execute: bool,
     every_engine: bool,
     verbose: bool,
@@ -90,22 +92,41 @@ def explain(
     cuDNN or of its frontend, which are read as data. Without --target it is judged for the GPU of this machine. The
     exit code is the largest of all graphs and targets. cuDNN is called in a child process, so that its crash is an
     answer; in this process with --here, or where CUDNN_LOGLEVEL_DBG requests cuDNN's log.
+
+    With --whatif, exit code 0 also if a change was found, 1 if none was, and 2 if the search was not finished.
+    --format archive writes a .tar.gz, .tgz or .zip with which others get the same answer: GRAPH as data, the verdict,
+    cuDNN's log, and a Python and a C++ program.
     """
     from ..diagnose import Judge, Query
     from ..diagnose import explain as run_query
     from ..diagnose.explanation import DEFAULT_MODES
 
+    if budget_s is not None and not whatif:
+        raise click.UsageError("--budget needs --whatif")
+    if whatif or style == "archive":
+        if len(graph_files) > 1 or len(targets) > 1 or execute or every_engine or here or style in ("junit", "github"):
+            raise click.UsageError(
+                "--whatif and --format archive take one GRAPH and one --target, and not --execute, --every-engine, "
+                "--here or the formats junit and github"
+            )
+        target = next(iter(targets), "gpu")
+        if style == "archive":
+            _write_archive(graph_files[0], target, modes, build is not False, limit_s, output)
+        else:
+            _show_remedies(graph_files[0], target, modes, build is not False, budget_s, limit_s, style, output)
+        return
+    build = build is True
     if execute and set(targets) - {"gpu"}:
         raise click.UsageError("--execute runs the plan on the GPU of this machine: --target can only be gpu with it")
     graphs = [(file, load_graph_file(file)) for file in graph_files]
-    asked = modes or tuple(mode.name for mode in DEFAULT_MODES)
+    modes = modes or tuple(mode.name for mode in DEFAULT_MODES)
     names = targets or ("gpu",)
 
     def judge_in_children(wheels: dict[str, str]) -> list[Verdict]:
         version = next(iter(wheels.values()), None)
         with progress_line() as step, Judge(limit_s=limit_s, step=step) as judge:
             questions = [
-                Query(graph, name, version, asked, build, execute, shapes=True, every_engine=every_engine)
+                Query(graph, name, version, modes, build, execute, shapes=True, every_engine=every_engine)
                 for _, graph in graphs
                 for name in names
             ]
@@ -113,7 +134,7 @@ def explain(
 
     if here or "CUDNN_LOGLEVEL_DBG" in os.environ:
         verdicts = [
-            run_query(graph, name, mode=asked, build=build, execute=execute, shapes=True, every_engine=every_engine)
+            run_query(graph, name, mode=modes, build=build, execute=execute, shapes=True, every_engine=every_engine)
             for _, graph in graphs
             for name in targets or (None,)
         ]
@@ -128,6 +149,21 @@ def explain(
         else:
             write_report(text, output, annotations=style == "github")
     raise SystemExit(max(verdict.exit_code for verdict in verdicts))
+
+
+def _write_archive(
+    graph_file: str, target: str, modes: tuple[str, ...], build: bool, limit_s: float, output: str | None
+) -> None:
+    """Write an archive that reproduces the verdict, and print its path."""
+    from ..diagnose.explanation import DEFAULT_MODES
+    from ..diagnose.report.archive import write_repro
+
+    graph = load_graph_file(graph_file)
+    modes = modes or tuple(mode.name for mode in DEFAULT_MODES)
+    with progress_line() as step:
+        step(graph.name)
+        path = write_repro(graph, target, output, build=build, modes=modes, limit_s=limit_s)
+    say(str(path))
 
 
 def _print_verdicts(verdicts: Sequence[Verdict], verbose: bool) -> None:
@@ -168,30 +204,6 @@ def _format_verdicts(style: str, verdicts: list[Verdict], graphs: Sequence[tuple
         return "\n".join(render_text(verdict) if verbose else summary_text(verdict) for verdict in verdicts)
     data = [verdict.to_dict() for verdict in verdicts]
     return as_json(data if len(data) > 1 else data[0])
-
-
-@click.command(cls=Command)
-@click.argument("graph_file", metavar="GRAPH", type=GRAPH)
-@with_target("gpu")
-@click.option("--build/--no-build", default=True, show_default=True, help=_BUILD)
-@click.option(
-    "--output",
-    type=OutputFile(),
-    help="Write the archive here, a .tar.gz, .tgz or .zip; named after graph and target if not given.",
-)
-@with_version
-def repro(graph_file: str, target: str, build: bool, output: str | None) -> None:
-    """Write an archive that shows others what cuDNN says.
-
-    It holds GRAPH as data, the verdict, cuDNN's log, and a Python and a C++ program that judge again.
-    """
-    from ..diagnose.report.archive import write_repro
-
-    graph = load_graph_file(graph_file)
-    with progress_line() as step:
-        step(graph.name)
-        path = write_repro(graph, target, output, build=build)
-    say(str(path))
 
 
 class _LogCommand(Command):
@@ -340,75 +352,38 @@ def frontend(arguments: tuple[str, ...]) -> None:
     os.execv(sys.executable, [sys.executable, "-c", load, *arguments])  # exit code and signals are the program's
 
 
-@click.command("lint", cls=Command)
-@click.argument("graph_file", metavar="GRAPH", type=GRAPH)
-@with_format("text", "json")
-def show_lint(graph_file: str, style: str, output: str | None) -> None:
-    """Warn about slow, unsafe or probably unintended parts of GRAPH.
-
-    Such are layouts and types that are legal. Does not call cuDNN. Exit code 0 if there is none, 1 if there is one.
-    """
-    from ..diagnose import lint
-
-    findings = lint(load_graph_file(graph_file))
-    if style == "json":
-        write_report(as_json([asdict(finding) for finding in findings]), output)
-    else:
-        lines = [
-            line
-            for one in findings
-            for line in (f"{one.severity}: {one.headline} [{one.code}]", f"  {one.detail}; {one.fix}")
-        ]
-        write("".join(f"{printable(line)}\n" for line in lines), output)
-    raise SystemExit(1 if findings else 0)
-
-
-@click.command("whatif", cls=Command)
-@click.argument("graph_file", metavar="GRAPH", type=GRAPH)
-@with_target("gpu")
-@with_seconds(
-    "--budget", "budget_s", help="Check as much as so many seconds allow; if not given, a fixed number of changes."
-)
-@with_modes
-@click.option("--build/--no-build", default=True, show_default=True, help=_BUILD)
-@with_format("text", "json", "html")
-@with_version
-def show_whatif(
+def _show_remedies(
     graph_file: str,
     target: str,
-    budget_s: float | None,
     modes: tuple[str, ...],
     build: bool,
+    budget_s: float | None,
+    limit_s: float,
     style: str,
     output: str | None,
-) -> None:
-    """Find the smallest changes that make cuDNN support GRAPH.
-
-    Each is queried before it is shown. It starts from the answer of explain with the same options: where that is
-    supported, nothing is changed. Exit code 0 if there is a change, or none is needed, 1 if none was found, 2 if none
-    was and GRAPH could not be judged, or the search was not finished.
-    """
+) -> NoReturn:
+    """Search and print the smallest changes that make cuDNN support a graph."""
     from ..diagnose import Judge, Query, whatif
     from ..diagnose.explanation import DEFAULT_MODES
     from ..diagnose.remedies import Remedies
     from ..diagnose.report.tables import render_remedies, table_text
 
     graph = load_graph_file(graph_file)
-    asked = modes or tuple(mode.name for mode in DEFAULT_MODES)
+    judged_modes = modes or tuple(mode.name for mode in DEFAULT_MODES)
     full: str | None = None
     step: Callable[[str], object] = str
-    with Judge(step=lambda text: step(text)) as judge:
+    with Judge(limit_s=limit_s, step=lambda text: step(text)) as judge:
 
         def judge_in_child(wheels: dict[str, str]) -> list[Verdict]:
             nonlocal full, step
             full = next(iter(wheels.values()), None)
             with progress_line() as step:
-                return [judge.run_query(Query(graph, target, full, asked, build))]
+                return [judge.run_query(Query(graph, target, full, judged_modes, build))]
 
         [verdict] = judge_with_wheels(judge_in_child, versions_without_engines)
         with progress_line() as step:
             step("changes of the graph")
-            options: dict[str, Any] = {"version": full, "modes": asked, "budget_s": budget_s, "build": build}
+            options: dict[str, Any] = {"version": full, "modes": judged_modes, "budget_s": budget_s, "build": build}
             remedies = Remedies(graph, ()) if verdict.supported else whatif(graph, target, judge=judge, **options)
     again = "" if remedies.extent.finished else _command_to_continue(graph_file, target, budget_s, modes, build)
     if style == "html":
@@ -436,7 +411,7 @@ def _command_to_continue(
 ) -> str:
     """Return the command that searches longer."""
     longer = _LONG_S if budget_s is None else max(1.0, _LONGER * budget_s)
-    words = ["cudnn-backend", "whatif", graph_file, f"--target={target}", *named_version()]
+    words = ["cudnn-backend", "explain", "--whatif", graph_file, f"--target={target}", *named_version()]
     words += [*(f"--mode={mode}" for mode in modes), *(() if build else ("--no-build",)), f"--budget={longer:g}"]
     return shlex.join(words)
 
@@ -738,12 +713,9 @@ def attention_page(tables: tuple[str, ...], output: str | None) -> None:
 VERDICTS = (
     *(
         explain,
-        repro,
         read_log,
         why,
         frontend,
-        show_lint,
-        show_whatif,
         show_matrix,
         check_baseline,
         compare_two_versions,

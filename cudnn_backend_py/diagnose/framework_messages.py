@@ -171,7 +171,7 @@ MESSAGES = (
         "No engine config supports the graph",
         "cuDNN accepted the operations, and every engine config refused this graph: dims, data types, strides, an "
         "option, the GPU's architecture or cuDNN's version.",
-        "Get cuDNN's reasons; `cudnn-backend whatif GRAPH` finds the smallest change that helps.",
+        "Get cuDNN's reasons; `cudnn-backend explain GRAPH --whatif` finds the smallest change that helps.",
     ),
     Message(
         "no-algorithm",

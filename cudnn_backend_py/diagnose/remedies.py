@@ -463,7 +463,7 @@ def with_search(verdict: Verdict, question: Query, judge: Judge) -> Verdict:
     options: dict[str, Any] = {"version": question.setup.version, "modes": question.modes, "build": question.build}
     found = whatif(question.graph, str(question.target), **options, two_steps=False, limit=1, judge=judge)
     if not found:
-        line = f"{found.extent.checked} changes of one step were checked, none helps; whatif also checks two steps"
+        line = f"{found.extent.checked} changes of one step were checked, none helps; --whatif also checks two steps"
         return replace(verdict, limits=(*verdict.limits, line))
     [remedy] = found
     how: Asked = "built" if remedy.verdict is not None and remedy.verdict.built else "support check"

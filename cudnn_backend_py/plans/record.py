@@ -140,7 +140,7 @@ def record_from(data: Any, source: str) -> PlanRecord:
         raise GraphError(
             f"{source} is not a plan file of version {SCHEMA_VERSION}",
             code="plan-file",
-            fix="plan files are written by Plan.save and 'cudnn-backend build'",
+            fix="plan files are written by Plan.save and 'cudnn-backend plan build'",
         )
     if seal(data)["sha256"] != data.get("sha256"):
         raise GraphError(f"{source} was changed after it was saved", code="plan-file")

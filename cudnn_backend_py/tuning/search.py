@@ -366,7 +366,7 @@ def _remember(
 
 
 def tune(graph: Graph, *, json_path: str | None = None, **options: Any) -> Tuned:
-    """Tune a graph as the command ``cudnn-backend tune`` does: with a progress bar, and a table on standard output.
+    """Tune a graph for the command ``cudnn-backend plan tune``: with a progress bar, and a table on standard output.
 
     Parameters
     ----------

@@ -54,7 +54,7 @@ def _known_form(word: str | None) -> str | None:
     "style",
     metavar=f"[{'|'.join(_FORMS)}]",
     callback=lambda context, option, value: _known_form(value),
-    help="The form; text if not given, or as the name of --output ends.",
+    help="The format: text, json; if not given, by the suffix of --output, else text.",
 )
 @click.option("--ask/--no-ask", default=True, show_default=True, help="Ask cuDNN itself about the graphs.")
 @click.option("--measure", is_flag=True, help="On a GPU: time each kind of call with each backend.")

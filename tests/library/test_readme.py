@@ -14,7 +14,7 @@ import pytest
 from tests.support.pages import BLOCKS, PAGES, ROOT, Block, command_lines
 
 ELSEWHERE = ("docs/graph-json.md",)  # tests/pure/graph/test_graph_schema.py
-RUNNABLE = ("explain", "doctor", "target", "whatif", "matrix")
+RUNNABLE = ("explain", "doctor", "target", "matrix")
 ANSWERS = ("explain", "matrix")  # may be negative
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)\)")
 

@@ -133,8 +133,13 @@ _ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("good.json", "--target", "sm80", "--format", "FILE"),
         ("good.json", "--cudnn", "FILE"),
         ("good.json", "--limit", "FILE"),
+        ("GRAPH", "--whatif", "--format", "json"),
+        ("good.json", "--whatif", "--target", "TARGET"),
+        ("good.json", "--whatif", "--budget", "FILE"),
+        ("GRAPH", "--format", "archive", "--target", "sm80"),
+        ("good.json", "--format", "archive", "--target", "TARGET"),
+        ("good.json", "--format", "archive", "--output", "FILE"),
     ),
-    "repro": (("GRAPH", "--target", "sm80"), ("good.json", "--target", "TARGET"), ("good.json", "--output", "FILE")),
     "log": (("FILE",), ("folder.json", "--format", "json"), ("GRAPH", "--format", "json"), ("GRAPH",)),
     "why": (
         ("--target", "TARGET", "good.json"),
@@ -144,8 +149,8 @@ _ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("-m",),
         (),
     ),
-    "lint": (("GRAPH",), ("FILE",), ("good.json", "--format", "FILE")),
-    "draw": (
+    "graph lint": (("GRAPH",), ("FILE",), ("good.json", "--format", "FILE")),
+    "graph draw": (
         ("GRAPH",),
         ("GRAPH", "--format", "png"),
         ("good.json", "--format", "FILE"),
@@ -153,7 +158,6 @@ _ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("good.json", "--graph", "FILE"),
     ),
     "completion": (("FILE",), ()),
-    "whatif": (("GRAPH", "--format", "json"), ("good.json", "--target", "TARGET"), ("good.json", "--budget", "FILE")),
     "matrix": (
         ("GRAPH", "--target", "sm80", "--format", "json"),
         ("good.json", "--target", "TARGET"),
@@ -181,12 +185,18 @@ _ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
     "target list": (("FILE",),),
     "target show": (("TARGET",), ("TARGET", "--device-json"), ("FILE",), ()),
     "target read": (("--device", "99"), ("--device", "FILE"), ("--device", "-1")),
+    "target verify": (
+        ("--target", "TARGET"),
+        ("--as", "TARGET"),
+        ("--limit", "FILE"),
+        ("--contribute", "--target", "sm80"),
+    ),
     "cudnn install": (("FILE",), ("9.19.0", "--cuda", "FILE"), ()),
     "cudnn list": (("FILE",),),
     "cudnn verify": (("FILE",), ("99.99.99",), ("--format", "FILE")),
     "cudnn remove": (("FILE",), ("99.99.99",), ()),
     "record": (("FILE", "--pytest-arguments", "'"), ("good.json",), ()),
-    "build": (
+    "plan build": (
         ("GRAPH", "--target", "sm80", "--output", "p.plan"),
         ("good.json", "--target", "TARGET", "--output", "p.plan"),
         ("good.json", "--target", "sm80", "--output", "FILE"),
@@ -206,7 +216,7 @@ _ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("--batch", "FILE", "--target", "sm80"),
         (),
     ),
-    "tune": (("GRAPH",), ("good.json", "--budget", "FILE"), ("good.json", "--json", "FILE")),
+    "plan tune": (("GRAPH",), ("good.json", "--budget", "FILE"), ("good.json", "--json", "FILE")),
     "audit": (
         ("FILE",),
         ("good.json",),
@@ -216,7 +226,7 @@ _ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("good.json", "--limit", "FILE"),
         ("good.json", "--reduce", "FILE"),
     ),
-    "compare": (
+    "plan compare": (
         ("GRAPH", "--target", "sm80"),
         ("--target", "TARGET"),
         ("--target", "sm80", "--cudnn", "FILE"),
@@ -246,7 +256,7 @@ def commands() -> dict[str, list[tuple[list[str], int | None]]]:
         for row in rows:
             word = next((one for one in row if one in values), None)
             for value, code in values[word] if word else [("", 2)]:
-                code = code if command not in ("log", "attention-page", "check", "compare") else 2
+                code = code if command not in ("log", "attention-page", "check", "plan compare") else 2
                 code = None if command == "run" and word == "GRAPH" else code  # the file may hold a log of other graphs
                 lines.append(([*command.split(), *(value if one == word else one for one in row)], code))
         lines.append(([*command.split(), f"--{HOSTILE[0]}"], 2))

@@ -62,10 +62,10 @@ def attack(seed: int, folder: Path) -> Counter[str]:
         slow = rng.choice(
             [
                 ["explain", graph, "--target", "sm80", "--target", "sm90", "--build", "--format", "json"],
-                ["whatif", graph, "--target", "sm90"],
+                ["explain", "--whatif", graph, "--target", "sm90"],
                 ["matrix", graph, "--target", "sm80", "--workers", "2", "--fresh", "--format", "json"],
                 ["explain", graph, "--target", "sm90", "--cudnn", "9.19.0"],
-                ["repro", graph, "--target", "sm90", "--output", "r.zip"],
+                ["explain", graph, "--target", "sm90", "--output", "r.zip"],
                 ["doctor"],
             ]
         )

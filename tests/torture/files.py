@@ -308,7 +308,7 @@ COMPARISON: dict[str, Any] = {
         }
     ],
     "seconds": 1.0,
-    "command": "cudnn-backend compare --grid=little",
+    "command": "cudnn-backend plan compare --grid=little",
     "cases": 2,
     "gpu_name": "H100",
     "versions": ["9.28.0"],

@@ -121,7 +121,7 @@ TASKS = (
     Task(
         task="plan ahead of time",
         page="docs/tutorials/run.md",
-        commands=("cudnn-backend build examples/flash_forward.py --target h100 --output plan.json",),
+        commands=("cudnn-backend plan build examples/flash_forward.py --target h100 --output plan.json",),
         files=FLASH,
         shows="plan.json: eng",
         trouble="the page did not show how the plan is loaded: it does now",
@@ -152,7 +152,7 @@ TASKS = (
     Task(
         task="report a bug",
         page="docs/how-to/report.md",
-        commands=("cudnn-backend repro examples/forum_two_matmul.py --target l40s",),
+        commands=("cudnn-backend explain examples/forum_two_matmul.py --target l40s --format archive",),
         files=FORUM,
         shows="forum_two_matmul-l40s.tar.gz",
         trouble="no page said what goes where: there is one now",
@@ -184,7 +184,10 @@ GPU_TASKS = (
     Task(
         task="plan ahead of time",
         page="docs/tutorials/run.md",
-        commands=("cudnn-backend build examples/flash_forward.py --target h100 --output plan.json", "python load.py"),
+        commands=(
+            "cudnn-backend plan build examples/flash_forward.py --target h100 --output plan.json",
+            "python load.py",
+        ),
         files=FLASH | {"load.py": "import numpy as np\n\nfrom cudnn_backend_py import execute, load_plan"},
         shows="the first query sees the first key alone: True",
         trouble="the page loaded the plan for buffers that no one has: it runs it now",

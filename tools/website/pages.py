@@ -77,7 +77,7 @@ def write_gallery() -> str:
             f"    ```python\n{_indent(text.rstrip())}\n    ```\n"
         )
     parts.append(
-        "\n## Plots { #plots }\n\nTFLOP/s of attention, drawn by `cudnn-backend compare --plot`; the figures are in "
+        "\n## Plots { #plots }\n\nTFLOP/s of attention, by `cudnn-backend plan compare --plot`; the figures are in "
         "[Speed of attention](attention-speed.md).\n\n![TFLOP/s of attention by dims: cuDNN by version, the operators "
         "of this package, and torch's backends](compare.svg)\n\nTokens per second of a small model with five "
         "implementations of attention, [trained and served](attention-speed.md#a-model).\n\n![Tokens per second of "

@@ -1,1 +1,1 @@
-"""Compare attention implementations: ``cudnn-backend compare``. Imports nothing."""
+"""Compare attention implementations: ``cudnn-backend plan compare``. Imports nothing."""

@@ -191,7 +191,7 @@ def read_log_cases(path: str) -> list[Case]:
             code="compare-no-attention",
             cause=f"{len(faults)} could not be rebuilt, the first: {faults[0]}" if faults else None,
             fix="give the log that a program with attention writes with CUDNN_LOGLEVEL_DBG=3; "
-            "the plans of a graph file are timed by 'cudnn-backend tune'",
+            "the plans of a graph file are timed by 'cudnn-backend plan tune'",
         )
     return found
 
@@ -253,7 +253,7 @@ class Comparison:
         versions = [f"--cudnn={name}" for name in self.versions if len(self.versions) > 1 or name != DEFAULT]
         target = [] if self.target is None else [f"--target={self.target}"]
         much = [f"--configs={self.configs}", f"--rounds={self.rounds}", f"--limit={self.limit_s:g}"]
-        return shlex.join(["cudnn-backend", "compare", self.what, *versions, *target, *much])
+        return shlex.join(["cudnn-backend", "plan", "compare", self.what, *versions, *target, *much])
 
 
 def _our_contenders(

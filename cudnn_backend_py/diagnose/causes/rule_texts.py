@@ -65,7 +65,7 @@ _NONE = RuleText(
     "Other conditions inside cuDNN",
     {
         "Problem": "No rule of this package reads these conditions. `explain` quotes the most specific one as a "
-        "`guess`, judges changes of the graph, and prints a change that helps; `whatif` judges more changes."
+        "`guess`, judges changes of the graph, and prints a change that helps; `--whatif` judges more changes."
     },
 )
 

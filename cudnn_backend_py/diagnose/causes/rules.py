@@ -164,7 +164,7 @@ def pattern_removed(case: Case) -> Cause | None:
         return None
     version = target.library.version_text
     headline = f"the pattern was removed from cuDNN and is not in {version}: {found[1].statement}"
-    remedy = "older versions supported such patterns; 'cudnn-backend whatif' judges with those installed here"
+    remedy = "older versions supported such patterns; 'cudnn-backend explain --whatif' judges with those installed here"
     return Cause("pattern-removed", headline, Basis.RULE, detail, remedy)
 
 

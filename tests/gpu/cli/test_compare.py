@@ -36,12 +36,12 @@ def test_the_graphs_of_a_log_are_compared() -> None:
 
 def test_the_command_compares_and_repeats_itself(tmp_path: Path) -> None:
     output = tmp_path / "record.json"
-    command = ["-m", "cudnn_backend_py", "compare", "--grid", "little", "--rounds", "7", "--limit", "60"]
+    command = ["-m", "cudnn_backend_py", "plan", "compare", "--grid", "little", "--rounds", "7", "--limit", "60"]
     run_python([*command, "--format", "json", "--output", str(output)], timeout_s=300, check=True)
     record: Any = json.loads(output.read_text())
     rows = record["rows"]
     assert rows
-    assert record["command"].startswith("cudnn-backend compare --grid=little ")
+    assert record["command"].startswith("cudnn-backend plan compare --grid=little ")
     title = f"cuDNN {record['versions'][0]}"
     same = [row for row in rows if row["plans"].get(title) == row["plans"].get("ours, exact")]
     ratios = sorted(row["gpu"][title]["median_us"] / row["gpu"]["ours, exact"]["median_us"] for row in same)

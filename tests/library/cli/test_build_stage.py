@@ -148,7 +148,7 @@ def test_too_slow_a_search_for_the_cause_is_reported(monkeypatch: pytest.MonkeyP
 
 def test_search_that_ran_out_of_time_makes_no_claim(tmp_path: Path) -> None:
     options, graph = ("--target", "sm90", "--no-build", "--budget=0"), "forward(head_dim=100)"
-    done = command(tmp_path, "whatif", *options, graph=graph)
+    done = command(tmp_path, "explain", "--whatif", *options, graph=graph)
     assert done.exit_code == 2
     assert "no change was found" not in done.stdout
     stopped, again = done.stdout.splitlines()[-2:]
@@ -156,11 +156,14 @@ def test_search_that_ran_out_of_time_makes_no_claim(tmp_path: Path) -> None:
         r"the search was not finished: its budget of time was used up; \d+ of \d+ changes and \d+ pairs .* checked",
         stopped,
     )
-    assert again.startswith(f"continue with: cudnn-backend whatif {tmp_path / 'asked.py'} --target=sm90 --no-build ")
+    assert again.startswith(
+        f"continue with: cudnn-backend explain --whatif {tmp_path / 'asked.py'} --target=sm90 --no-build "
+    )
     assert CliRunner().invoke(main, shlex.split(again.partition("cudnn-backend ")[2])[:-1]).exit_code == 0
     done = command(
         tmp_path,
-        "whatif",
+        "explain",
+        "--whatif",
         "--target",
         "sm90",
         "--no-build",
@@ -199,7 +202,7 @@ def test_graph_that_does_not_compile_is_not_called_supported(judge: Judge) -> No
 
 
 def test_first_line_of_whatif_is_that_of_explain(tmp_path: Path) -> None:
-    done = command(tmp_path, "whatif", "--target", "sm100", "--budget", "0.1")
+    done = command(tmp_path, "explain", "--whatif", "--target", "sm100", "--budget", "0.1")
     explained = command(tmp_path, "explain", "-v", "--build", "--target", "sm100")
     first, cause = done.stdout.splitlines()[:2]
     assert first.startswith("NOT SUPPORTED: graph 'sdpa_backward'")
@@ -209,16 +212,24 @@ def test_first_line_of_whatif_is_that_of_explain(tmp_path: Path) -> None:
 
 def test_supported_graph_gets_no_changes(tmp_path: Path) -> None:
     assert whatif(forward(), "sm90", build=True) == []
-    done = command(tmp_path, "whatif", "--target", "sm90", graph="forward()")
+    done = command(tmp_path, "explain", "--whatif", "--target", "sm90", graph="forward()")
     assert done.exit_code == 0
     assert done.stdout.splitlines()[1:] == ["nothing needs to be changed: a plan of it was built"]
-    done = command(tmp_path, "whatif", "--target", "sm90", "--no-build", graph="forward()")
+    done = command(tmp_path, "explain", "--whatif", "--target", "sm90", "--no-build", graph="forward()")
     assert done.stdout.splitlines()[1:] == ["nothing needs to be changed: it passes its support check"]
 
 
 def test_remedies_report_that_they_were_not_built(tmp_path: Path) -> None:
     done = command(
-        tmp_path, "whatif", "--target", "sm90", "--no-build", "--budget", "20", graph="forward(head_dim=100)"
+        tmp_path,
+        "explain",
+        "--whatif",
+        "--target",
+        "sm90",
+        "--no-build",
+        "--budget",
+        "20",
+        graph="forward(head_dim=100)",
     )
     assert "[exact, compared; passes its support check, not built]" in done.stdout
     assert "built]" not in done.stdout.replace("not built]", "")
@@ -230,7 +241,7 @@ def test_all_modes_are_queried(judge: Judge, tmp_path: Path) -> None:
     found = whatif(forward(head_dim=100), "sm90", modes=("A",), judge=judge)
     assert found
     assert all(remedy.verdict is not None and remedy.verdict.modes == ("A",) for remedy in found)
-    done = command(tmp_path, "whatif", "--target", "sm90", "--mode", "FALLBACK", graph="forward()")
+    done = command(tmp_path, "explain", "--whatif", "--target", "sm90", "--mode", "FALLBACK", graph="forward()")
     assert done.stdout.startswith("NOT SUPPORTED")
     with pytest.raises(UsageError, match="unknown-enumerator"):
         whatif(forward(), "sm90", modes=("C",))
@@ -271,13 +282,13 @@ def test_graph_that_mode_a_supports_does_not_mention_fallback(judge: Judge, mode
 
 
 def test_whatif_reports_a_graph_that_only_fallback_supports(tmp_path: Path) -> None:
-    done = command(tmp_path, "whatif", "--target", "sm90", graph="doubles()")
+    done = command(tmp_path, "explain", "--whatif", "--target", "sm90", graph="doubles()")
     first, second = done.stdout.splitlines()
     assert first.startswith("SUPPORTED by FALLBACK only, mode A refuses (")
     assert second.endswith("for a program without FALLBACK: --mode A")
-    assert command(tmp_path, "whatif", "--target", "sm90", "--mode", "A", graph="doubles()").stdout.startswith(
-        "NOT SUPP"
-    )
+    assert command(
+        tmp_path, "explain", "--whatif", "--target", "sm90", "--mode", "A", graph="doubles()"
+    ).stdout.startswith("NOT SUPP")
 
 
 # removed patterns

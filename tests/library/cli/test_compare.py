@@ -1,4 +1,4 @@
-"""`cudnn-backend compare` without a GPU: the compared cases, the plans, and the report."""
+"""`cudnn-backend plan compare` without a GPU: the compared cases, the plans, and the report."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LOG = str(LOGS / "torch-training-9.19.0.log.gz")
 
 
 def command(*arguments: str) -> Finished:
-    return run_python(["-m", "cudnn_backend_py", "compare", *arguments])
+    return run_python(["-m", "cudnn_backend_py", "plan", "compare", *arguments])
 
 
 def timing(median: float) -> dict[str, float]:
@@ -122,8 +122,8 @@ def test_plans_are_named_for_a_described_gpu_and_reproducible() -> None:
         assert all(plan.startswith("eng") and plan.count(",") == 1 for plan in row["plans"].values())
         assert "gpu" not in row
     words = shlex.split(record["command"])
-    assert words[:2] == ["cudnn-backend", "compare"]
-    again = command(*words[2:], "--format", "json")
+    assert words[:3] == ["cudnn-backend", "plan", "compare"]
+    again = command(*words[3:], "--format", "json")
     assert again.code == 0, again.stderr
     assert json.loads(again.stdout)["rows"] == record["rows"]
     text = compare.as_text(record)
@@ -226,7 +226,12 @@ def a_record() -> dict[str, Any]:
     more = {"host": {"torch flash": timing(20.0)}, "fastest": compare.fastest(gpu), "configs": {}, "notes": ["no GPU"]}
     facts = {"cudnn": "9.19.0", "python": "3.12"}
     record = {"rows": [row | more], "environment": facts, "gpu_name": "H200", "versions": ["9.19.0", "9.28.0"]}
-    return record | {"torch": "2.11", "date": "2026-11-22", "cases": 3, "command": "cudnn-backend compare --rounds=9"}
+    return record | {
+        "torch": "2.11",
+        "date": "2026-11-22",
+        "cases": 3,
+        "command": "cudnn-backend plan compare --rounds=9",
+    }
 
 
 def test_a_record_is_shown_with_versions_plans_and_its_command() -> None:
@@ -235,7 +240,7 @@ def test_a_record_is_shown_with_versions_plans_and_its_command() -> None:
     assert "10.1 *" in text
     assert "15.0 *" not in text
     for shown in (text, compare.as_markdown(a_record())):
-        for words in ("cuDNN 9.19.0 and 9.28.0", "torch 2.11", "eng2", "cudnn-backend compare --rounds=9"):
+        for words in ("cuDNN 9.19.0 and 9.28.0", "torch 2.11", "eng2", "cudnn-backend plan compare --rounds=9"):
             assert words in shown
         assert "no GPU (b1 forward)" in shown
         assert "2 of 3 cases were not begun" in shown

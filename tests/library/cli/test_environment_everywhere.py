@@ -81,8 +81,8 @@ def test_commands_name_the_problem_and_judge_nothing(
     for arguments in (
         ("explain", "-v", graph_file, "--target", "sm90"),
         ("explain", "-v", graph_file, "--target", "sm90", "--here"),
-        ("whatif", graph_file, "--target", "sm90"),
-        ("whatif", graph_file, "--target", "sm90", "--no-build"),
+        ("explain", "--whatif", graph_file, "--target", "sm90"),
+        ("explain", "--whatif", graph_file, "--target", "sm90", "--no-build"),
         ("matrix", graph_file, "--target", "sm90", *versions),
         ("matrix", "--since", graph_file, "--target", "sm90", *versions),
     ):

@@ -134,11 +134,11 @@ def test_an_internal_error_is_named_and_its_traceback_is_available(monkeypatch: 
 def test_answers_have_their_codes(folder: Path) -> None:
     graph = str(ROOT / GRAPH)
     assert run(["explain", graph, "--target", "l40s"]).exit_code == 1
-    assert run(["build", graph, "--target", "l40s", "--output", "p.plan"]).exit_code == 1
+    assert run(["plan", "build", graph, "--target", "l40s", "--output", "p.plan"]).exit_code == 1
     assert not Path("p.plan").exists()
     flash = str(ROOT / "examples/flash_forward.py")
-    assert run(["build", flash, "--target", "l40s", "--output", "p.plan"]).exit_code == 0
-    assert run(["build", flash, "--target", "l40s", "--output", "p.plan", "--engine", "999"]).exit_code == 2
+    assert run(["plan", "build", flash, "--target", "l40s", "--output", "p.plan"]).exit_code == 0
+    assert run(["plan", "build", flash, "--target", "l40s", "--output", "p.plan", "--engine", "999"]).exit_code == 2
     for style in ("html", "github"):
         assert run(["explain", graph, "--target", "l40s", "--format", style, "--output", "out"]).exit_code == 1
         assert Path("out").stat().st_size > 100
@@ -166,7 +166,7 @@ def test_modules_next_to_a_graph_file_replace_no_others(tmp_path: Path) -> None:
         "from cudnn_backend_py import attention\n"
         "def graph(): return attention.sdpa_forward(batch=1, heads=1, seq_q=64, head_dim=64)\n"
     )
-    assert run(["lint", str(tmp_path / "g.py")]).exit_code == 0
+    assert run(["graph", "lint", str(tmp_path / "g.py")]).exit_code == 0
     assert str(tmp_path) not in sys.path
 
 
@@ -218,7 +218,7 @@ def test_output_is_on_the_right_stream(shell: str, code: int, said: str) -> None
 def test_text_beyond_the_locale_is_escaped(tmp_path: Path) -> None:
     graph = tmp_path / "größe.json"
     graph.write_text("[")
-    done = process("lint", str(graph), shell='LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 "$@"')
+    done = process("graph", "lint", str(graph), shell='LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 "$@"')
     assert done.returncode == 2
     assert "gr\\xf6\\xdfe.json is no JSON" in done.stderr or "gr\\udcc3" in done.stderr
 

@@ -105,12 +105,12 @@ def test_cache_is_cleared(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("destination", ["stdout", "stderr"])
-@pytest.mark.parametrize("name", ["explain", "matrix", "whatif"])
+@pytest.mark.parametrize("name", ["explain", "matrix", "explain --whatif"])
 def test_log_of_cudnn_reaches_standard_error_and_no_report(name: str, destination: str, tmp_path: Path) -> None:
     save_graph(forum(), tmp_path / "g.json")
-    options = {"explain": [], "matrix": ["--cudnn", "default", "--fresh"], "whatif": ["--no-build"]}[name]
+    options = {"explain": [], "matrix": ["--cudnn", "default", "--fresh"], "explain --whatif": ["--no-build"]}[name]
     done = command(
-        name,
+        *name.split(),
         str(tmp_path / "g.json"),
         *("--target", "sm80", "--format", "json", *options),
         CUDNN_LOGLEVEL_DBG="2",

@@ -30,14 +30,16 @@ BASELINE = 'schema = "cudnn-backend-py/check"\nversion = 1\ntargets = ["sm80"]\n
 
 # Output of each command, or an error if an answer needs a GPU, the network or a long time; a new command needs a line.
 LINES: dict[str, list[list[str]]] = {
-    "explain": [["refused.json", "--target", "l40s", "--here"]],
-    "repro": [["good.json", "--output", "nowhere/r.zip"]],
+    "explain": [
+        ["refused.json", "--target", "l40s", "--here"],
+        ["good.json", "--whatif", "--target", "sm80", "--no-build"],
+        ["good.json", "--output", "nowhere/r.zip"],
+    ],
     "log": [[str(LOG)], [str(LOG), "--breakdown"]],
     "why": [["--format", "odd", "good.json"]],
-    "lint": [["slow.json"]],
-    "draw": [["good.json"]],
+    "graph lint": [["slow.json"]],
+    "graph draw": [["good.json"]],
     "completion": [["bash"]],
-    "whatif": [["good.json", "--target", "sm80", "--no-build"]],
     "frontend": [["--odd", "good.json"]],
     "reasons": [["No valid execution plans built"]],
     "diff": [["9.99.9", "default", "good.json", "--target", "sm80"]],
@@ -52,18 +54,19 @@ LINES: dict[str, list[list[str]]] = {
     "target list": [[]],
     "target show": [["l40s"], ["foreign.json"]],
     "target read": [["--device", "99"]],
+    "target verify": [["--target", "h100", "--contribute"]],
     "cudnn install": [["nine"]],
     "cudnn list": [[]],
     "cudnn verify": [["99.99.99"]],
     "cudnn remove": [["99.99.99"]],
     "record": [["records", "--pytest-arguments", "'"]],
-    "build": [["refused.json", "--target", "sm80", "--output", "nowhere/p.plan"]],
+    "plan build": [["refused.json", "--target", "sm80", "--output", "nowhere/p.plan"]],
     "cache list": [[]],
     "cache clear": [[]],
     "run": [["cut.json", "--target", "sm80"]],
-    "tune": [["good.json", "--budget", "-1"]],
+    "plan tune": [["good.json", "--budget", "-1"]],
     "audit": [["--folder", "cases"]],
-    "compare": [["good.json", "--grid", "little"]],
+    "plan compare": [["good.json", "--grid", "little"]],
 }
 MODULES = sorted(
     ".".join(path.parent.relative_to(ROOT).parts) for path in (ROOT / "cudnn_backend_py").rglob("__main__.py")

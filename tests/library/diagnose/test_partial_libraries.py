@@ -463,10 +463,10 @@ def test_whatif_and_matrix_report_known_issues(tmp_path: Path) -> None:
     shown = subprocess.run(command("matrix", *given), capture_output=True, text=True, cwd=ROOT, check=False)
     assert f"({row.code}" in shown.stdout
     options: dict[str, Any] = {"capture_output": True, "text": True, "cwd": ROOT, "check": False}
-    tried = command("whatif", given[0], "--target", "sm100", "--cudnn", OLDER, "--no-build")
+    tried = command("explain", "--whatif", given[0], "--target", "sm100", "--cudnn", OLDER, "--no-build")
     assert f"({row.code}" in subprocess.run(tried, **options).stdout
     found = json.loads(subprocess.run([*tried, "--format", "json"], **options).stdout)
     assert any(f"({row.code}" in hazard for hazard in found["verdict"]["hazards"])
     if library().cuda_version < 13000:
-        other = subprocess.run(command("whatif", given[1], "--target", "sm100", "--no-build"), **options)
+        other = subprocess.run(command("explain", "--whatif", given[1], "--target", "sm100", "--no-build"), **options)
         assert "remark: cuDNN for CUDA 13 has one more engine" in other.stdout

@@ -1,4 +1,4 @@
-"""`explain` ends a refusal without a remedy by the search of `whatif`."""
+"""`explain` ends a refusal without a remedy by the search of `--whatif`."""
 
 from __future__ import annotations
 

@@ -65,9 +65,9 @@ LISTS = [
     ["cache", "list", "--format", "json"],
     ["audit", "--folder", "cases"],
     ["audit", "--folder", "cases", "--format", "json"],
-    ["lint", "slow.json"],
-    ["lint", "slow.json", "--format", "json"],
-    ["lint", "good.json", "--format", "json"],
+    ["graph", "lint", "slow.json"],
+    ["graph", "lint", "slow.json", "--format", "json"],
+    ["graph", "lint", "good.json", "--format", "json"],
 ]
 ERRORS = [
     [],
@@ -88,14 +88,14 @@ ERRORS = [
     ["explain", "good.json", "--cudnn", "nine"],
     ["explain", "absent.json"],
     ["explain", "cut.json"],
-    ["lint", "fails.py"],
-    ["lint", "ours.py"],
-    ["lint", "syntax.py"],
-    ["lint", "none.py"],
-    ["draw", "good.json", "--graph", "0"],
-    ["draw", "large.json"],
-    ["draw", "good.json", "--output", "good.gif"],
-    ["draw", "good.json", "--graph", "2"],
+    ["graph", "lint", "fails.py"],
+    ["graph", "lint", "ours.py"],
+    ["graph", "lint", "syntax.py"],
+    ["graph", "lint", "none.py"],
+    ["graph", "draw", "good.json", "--graph", "0"],
+    ["graph", "draw", "large.json"],
+    ["graph", "draw", "good.json", "--output", "good.gif"],
+    ["graph", "draw", "good.json", "--graph", "2"],
     ["explain", "good.json", "--output", "good.svg"],
     ["target", "show", "l40z"],
     ["target", "show", "sm130"],
@@ -240,7 +240,7 @@ def all_options() -> Iterator[tuple[str, click.Option]]:
 
 
 BEGINS = {
-    "--format": "The form; ",
+    "--format": "The format: ",
     "--target": "A described GPU (l40s, sm89, a JSON file); ",
     "--cudnn": "Judge with this installed cuDNN",
     "--mode": "Heuristics mode: A, B",
@@ -248,9 +248,8 @@ BEGINS = {
     "--cuda": "CUDA major version of the wheel.",
 }
 OUTPUT = {
-    "build": "Write the plan here; required.",
-    "repro": "Write the archive here, a .tar.gz, .tgz or .zip; named after graph and target if not given.",
-    "tune": "Write the figures here, as JSON.",
+    "plan build": "Write the plan here; required.",
+    "plan tune": "Write the figures here, as JSON.",
     "target verify": "Write the answers here, as JSON; named after architecture and version if not given.",
     "python -m cudnn_backend_py.why": "Write it here, not to standard error.",
     "python -m cudnn_backend_py.audit": "Write it here, not to standard error, and as JSON.",
@@ -285,7 +284,7 @@ def test_an_option_has_one_name_one_form_and_one_help_text() -> None:
 def test_every_list_has_a_form_as_json() -> None:
     for words, command in COMMANDS.items():
         forms = [one.type for one in command.params if "--format" in one.opts]
-        if forms and words != "draw":
+        if forms and words != "graph draw":
             assert isinstance(forms[0], group.Choice)
             assert "json" in forms[0].choices, words
         if words.endswith(" list"):
@@ -350,7 +349,7 @@ def test_nearest_name_is_suggested() -> None:
 
 
 def test_a_drawing_is_a_complete_image(files: Path) -> None:
-    assert run(["draw", "good.json", "--output", "g.svg"]).exit_code == 0
+    assert run(["graph", "draw", "good.json", "--output", "g.svg"]).exit_code == 0
     root = ElementTree.parse("g.svg").getroot()
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
     names = {one.text for one in root.iter("{http://www.w3.org/2000/svg}text") if one.get("class") == "name"}
@@ -359,13 +358,13 @@ def test_a_drawing_is_a_complete_image(files: Path) -> None:
 
 def test_a_drawing_is_written_as_png(files: Path) -> None:
     pytest.importorskip("resvg_py")
-    assert run(["draw", "good.json", "--output", "g.png"]).exit_code == 0
+    assert run(["graph", "draw", "good.json", "--output", "g.png"]).exit_code == 0
     assert Path("g.png").read_bytes().startswith(b"\x89PNG\r\n")
 
 
 def test_png_without_its_package_is_refused(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "resvg_py", None)
-    done = run(["draw", "good.json", "--format", "png"])
+    done = run(["graph", "draw", "good.json", "--format", "png"])
     assert (done.exit_code, done.stdout, done.stderr.partition(":")[0]) == (2, "", "resvg-missing")
     assert "pip install 'cudnn-backend-py[draw]'" in done.stderr
 
@@ -379,9 +378,9 @@ def test_output_of_a_graph_file_is_not_part_of_the_answer(files: Path, capfd: py
         "subprocess.run(['echo', 'a child'])\nos.write(1, b'written\\n')\n"
         "def graph(): return load_graph('good.json')\n"
     )
-    done = run(["lint", "says.py", "--format", "json"])
+    done = run(["graph", "lint", "says.py", "--format", "json"])
     assert (json.loads(done.stdout), done.stderr) == (
-        json.loads(run(["lint", "good.json", "--format", "json"]).stdout),
+        json.loads(run(["graph", "lint", "good.json", "--format", "json"]).stdout),
         "hello\n",
     )
     assert capfd.readouterr() == ("", "a child\nwritten\n")
@@ -391,7 +390,7 @@ def test_output_of_a_graph_file_is_not_part_of_the_answer(files: Path, capfd: py
 
 def test_a_log_without_a_graph_is_refused(folder: Path) -> None:
     Path("training.log").write_text("I! CuDNN (v92800) function cudnnBackendFinalize() called:\n")
-    assert run(["lint", "training.log"]).stderr == (
+    assert run(["graph", "lint", "training.log"]).stderr == (
         "graph-file: training.log has no graph\n"
         "  fix:    a log has graphs if CUDNN_LOGLEVEL_DBG=3 was set before the program started\n"
     )
@@ -407,15 +406,15 @@ def test_every_format_of_a_graph_is_read_by_every_suffix_that_may_have_it(files:
         assert load_graph_file(name) == graph, name
     Path("g.json.gz").write_bytes(gzip.compress(text.encode()))
     assert load_graph_file("g.json.gz") == graph
-    found = CliRunner().invoke(main, ["lint", "-"], input=text)
-    assert found.stdout == run(["lint", "good.json"]).stdout
+    found = CliRunner().invoke(main, ["graph", "lint", "-"], input=text)
+    assert found.stdout == run(["graph", "lint", "good.json"]).stdout
 
 
 def test_source_code_is_refused_with_instructions_for_a_log(folder: Path) -> None:
     for name in ("a.c", "a.cc", "a.cpp", "a.cxx", "a.cu", "a.h", "A.CPP"):
         Path(name).write_text("int main() {}")
-        for command in ("lint", "draw", "log", "compare"):
-            said = run([command, name]).stderr
+        for command in ("graph lint", "graph draw", "log", "plan compare"):
+            said = run([*command.split(), name]).stderr
             assert f"{name} is source code of C or C++" in said
             assert "CUDNN_LOGLEVEL_DBG=3 CUDNN_LOGDEST_DBG=cudnn.log" in said
 
@@ -423,7 +422,7 @@ def test_source_code_is_refused_with_instructions_for_a_log(folder: Path) -> Non
 def test_a_log_of_several_graphs_is_refused_as_a_graph(folder: Path) -> None:
     several = next(path for path in sorted(LOGS.iterdir()) if len(list(read_graphs(path))) > 1)
     Path("several.log").write_text(log_text(several.name), encoding="utf-8")
-    assert "graphs, one is needed" in run(["lint", "several.log"]).stderr
+    assert "graphs, one is needed" in run(["graph", "lint", "several.log"]).stderr
 
 
 # Completion
@@ -434,7 +433,7 @@ def test_a_log_of_several_graphs_is_refused_as_a_graph(folder: Path) -> None:
     ("line", "incomplete", "expected"),
     [
         ("", "exp", {"explain"}),
-        ("", "co", {"compare"}),
+        ("plan", "co", {"compare"}),
         ("target", "", {"list", "read", "show", "verify"}),
         ("explain g.json", "--ta", {"--target"}),
         ("explain g.json --target", "l4", {"l4", "l40s"}),
@@ -459,7 +458,7 @@ def test_fish_gets_whole_explanations_in_order(folder: Path) -> None:
     assert "complete --keep-order --no-files --command cudnn-backend " in source
     chosen = get_completion_class("fish")
     assert chosen is not None
-    [found] = chosen(main, {}, "cudnn-backend", "_CUDNN_BACKEND_COMPLETE").get_completions([], "compa")
+    [found] = chosen(main, {}, "cudnn-backend", "_CUDNN_BACKEND_COMPLETE").get_completions(["plan"], "compa")
     assert found.help == "Compare attention: cuDNN, torch's backends, flash-attn."
 
 

@@ -43,7 +43,7 @@ def test_without_space_the_file_stays_unchanged(tmp_path: Path) -> None:
 def test_a_command_without_space_names_the_file_and_leaves_it(tmp_path: Path) -> None:
     graph, drawn = tmp_path / "graph.json", tmp_path / "graph.svg"
     save_graph(two_matmuls(), graph)
-    words = ["draw", str(graph), "--output", str(drawn)]
+    words = ["graph", "draw", str(graph), "--output", str(drawn)]
     assert CliRunner().invoke(main, words).exit_code == 0
     whole = drawn.read_bytes()
     with limit_file_size(1000):
