@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cudnn_backend_py import Graph
     from cudnn_backend_py.plans.engine import EngineConfig
     from cudnn_backend_py.target import Target
-    from tests.support.child import Finished
+    from tests.support.child import FinishedChild
 
 __all__ = [
     "MEASURED",
@@ -88,7 +88,7 @@ def need_fused_attention() -> None:
         pytest.skip(f"did not run: fused attention needs sm_80, this GPU is sm_{sm_here()}")
 
 
-def check_program(done: Finished) -> None:
+def check_program(done: FinishedChild) -> None:
     """Assert that a program exited with 0; skip the test if cuDNN refused and may refuse."""
     if done.code and ("NOT_SUPPORTED" in done.stderr or "NotSupported" in done.stderr):
         skip_refused(done.stderr.strip().splitlines()[-1])

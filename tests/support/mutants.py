@@ -17,7 +17,7 @@ from cudnn_backend_py.generated.descriptors import DESCRIPTORS
 from cudnn_backend_py.generated.enums import CudnnEnum
 from cudnn_backend_py.graph import graph_from_json, graph_to_json
 from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
-from tests.support.attention_cases import draw
+from tests.support.attention_cases import draw_problem
 from tests.support.operations import OPERATIONS
 from tests.support.zoo import ZOO
 
@@ -38,7 +38,9 @@ def _attention(rng: random.Random) -> Graph:
     while True:
         backward, unified = rng.random() < 0.4, rng.random() < 0.4
         try:
-            problem = draw(np.random.default_rng(rng.randrange(1 << 32)), backward=backward, tiny=rng.random() < 0.3)
+            problem = draw_problem(
+                np.random.default_rng(rng.randrange(1 << 32)), backward=backward, tiny=rng.random() < 0.3
+            )
             make: Callable[..., Graph] = sdpa_backward if backward else sdpa_forward
             version = rng.choice((None, (9, 14, 0), (9, 24, 0), (9, 28, 0)))
             form = "unified" if unified else "composite"

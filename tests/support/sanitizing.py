@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cudnn_backend_py.native import compiled
 from cudnn_backend_py.native import library as cudnn
-from tests.support.child import ROOT, Finished, run_python
+from tests.support.child import ROOT, FinishedChild, run_python
 
 __all__ = ["CXX_FLAGS", "FLAGS", "FOUND", "build", "environment", "run_tests"]
 
@@ -54,7 +54,7 @@ def environment(library: Path | None = None) -> dict[str, str]:
     return found if library is None else found | {VARIABLE: str(library), "PYTHONMALLOC": "malloc"}
 
 
-def run_tests(library: Path, *arguments: str, timeout_s: float = 600) -> Finished:
+def run_tests(library: Path, *arguments: str, timeout_s: float = 600) -> FinishedChild:
     """Run tests in a process with a sanitized library."""
     command = ["-m", "pytest", "-q", "-p", "tests.support.sanitizing", "-p", "no:cacheprovider", *arguments]
     return run_python(command, environment=environment(library), timeout_s=timeout_s)

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.support.bad_files import commands, write_bad_files
+from tests.support.bad_files import commands_with_bad_files, write_bad_files
 from tests.support.child import ROOT
 from tests.support.mutations import HOSTILE, check_printed
 from tests.torture.harness import Broken
@@ -52,7 +52,10 @@ def attack(seed: int, folder: Path) -> Counter[str]:
     write_bad_files(folder)
     counts: Counter[str] = Counter()
     lines = [
-        arguments for command in commands().values() for arguments, _ in command if "attention-table" not in arguments
+        arguments
+        for command in commands_with_bad_files().values()
+        for arguments, _ in command
+        if "attention-table" not in arguments
     ]
     for _ in range(LINES):
         arguments = _changed(rng, rng.choice(lines))

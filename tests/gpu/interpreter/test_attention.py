@@ -19,7 +19,7 @@ from cudnn_backend_py import DataType, Graph, OperationGraph, attention, build_p
 from cudnn_backend_py.graph.formats import decode, encode
 from cudnn_backend_py.interpreter.philox import dropout_mask
 from cudnn_backend_py.target import Target
-from tests.support.attention_runs import LIMITS, Run, run_many
+from tests.support.attention_runs import LIMITS, AttentionRun, run_cases
 from tests.support.figures import add_figure
 from tests.support.gpus import first_config, least, measured_here, skip_refused
 from tests.support.torch_attention import compare_with_flash
@@ -36,9 +36,9 @@ def gpu() -> Any:
 
 
 @pytest.fixture(scope="module")
-def runs() -> list[Run]:
+def runs() -> list[AttentionRun]:
     """Run every random problem, forward and backward, in every form that this cuDNN has for it."""
-    found = run_many([(number, backward, None, False) for number in range(CASES) for backward in (False, True)])
+    found = run_cases([(number, backward, None, False) for number in range(CASES) for backward in (False, True)])
     for backward in (False, True):
         worst: dict[str, dict[str, list[float]]] = defaultdict(dict)
         for run in found:
@@ -57,7 +57,7 @@ def runs() -> list[Run]:
 
 
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
-def test_random_problems_agree_with_float64(runs: list[Run], backward: bool) -> None:
+def test_random_problems_agree_with_float64(runs: list[AttentionRun], backward: bool) -> None:
     mine = [run for run in runs if run.backward is backward]
     wrong = [run for run in mine if run.outcome in WRONG]
     assert not wrong, "\n".join(
@@ -70,7 +70,7 @@ def test_random_problems_agree_with_float64(runs: list[Run], backward: bool) -> 
     assert {DataType[run.data_type] for run in composite} == set(LIMITS) or not measured_here()
 
 
-def test_both_forms_ran_and_agree(runs: list[Run]) -> None:
+def test_both_forms_ran_and_agree(runs: list[AttentionRun]) -> None:
     """Both results of a problem are compared with the same float64 result."""
     agreeing = defaultdict(set)
     for run in runs:

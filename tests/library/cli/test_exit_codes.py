@@ -15,11 +15,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cudnn_backend_py.cli.commands import main
-from tests.support.bad_files import BAD_GRAPHS, HIT, commands, write_bad_files
+from tests.support.bad_files import BAD_GRAPHS, HIT, commands_with_bad_files, write_bad_files
 from tests.support.child import ROOT
 from tests.support.mutations import check_printed
 
-LINES = commands()
+LINES = commands_with_bad_files()
 GRAPH = "examples/forum_two_matmul.py"
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from cudnn_backend_py import DataType, Graph
 from cudnn_backend_py.graph.attention import SoftCap, sdpa_backward, sdpa_forward
-from tests.support.child import older_cudnn
+from tests.support.child import older_cudnn_environment
 from tests.support.listing import (
     ARCHITECTURES,
     PAGE,
@@ -156,7 +156,10 @@ def questions(version: str) -> tuple[dict[str, Graph], list[str]]:
 @pytest.fixture(scope="module")
 def answered() -> dict[str, Answers]:
     """Return logs and verdicts of each of the two cuDNN versions; the older one runs in one child process."""
-    return {"9.19": answers_elsewhere(*questions("9.19"), older_cudnn()), "9.28": answers(*questions("9.28"))}
+    return {
+        "9.19": answers_elsewhere(*questions("9.19"), older_cudnn_environment()),
+        "9.28": answers(*questions("9.28")),
+    }
 
 
 def test_every_listing_has_options() -> None:

@@ -15,7 +15,7 @@ from cudnn_backend_py.diagnose.logs import report_log
 from cudnn_backend_py.diagnose.surveys.attention import FORMS
 from cudnn_backend_py.importers.graphs import LoggedGraph, read_graphs
 from cudnn_backend_py.native.log import LogRecord
-from tests.support.child import ROOT, older_cudnn, run_code
+from tests.support.child import ROOT, older_cudnn_environment, run_code
 from tests.support.logs import LOGS, canonical, file_form
 from tests.support.operations import OPERATIONS
 from tests.support.zoo import ZOO
@@ -162,7 +162,7 @@ def OLDER_GRAPHS() -> dict[str, Graph]:
 def test_a_file_of_9_19_gives_every_graph(tmp_path: Path) -> None:
     """cuDNN writes one file with all graphs of one process."""
     path = tmp_path / "cudnn.log"
-    environment = older_cudnn() | {"CUDNN_LOGLEVEL_DBG": "3", "CUDNN_LOGDEST_DBG": str(path)}
+    environment = older_cudnn_environment() | {"CUDNN_LOGLEVEL_DBG": "3", "CUDNN_LOGDEST_DBG": str(path)}
     refused = set(run_code(CHILD, environment=environment).stdout.splitlines())
     graphs = {name: graph for name, graph in OLDER_GRAPHS().items() if name not in refused}
     found = list(read_graphs(path))
@@ -187,7 +187,7 @@ for item in read_graphs(LOGS / "torch-attention-9.19.0.log.gz"):
     answers.append([[config.tag for config in configs], [c.tag for c in item.configs if c.state != "refused"]])
 print(json.dumps(answers))
 """
-    answers = json.loads(run_code(code, environment=older_cudnn()).stdout)
+    answers = json.loads(run_code(code, environment=older_cudnn_environment()).stdout)
     assert answers == [
         [["eng2_k24=7", "eng1_k24=6", "eng1_k24=5", "eng1_k24=3"]] * 2,
         [["eng6_k24=26", "eng7_k24=28", "eng7_k24=26"]] * 2,
