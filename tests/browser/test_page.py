@@ -10,7 +10,7 @@ import pytest
 
 from cudnn_backend_py.diagnose.report.html import matrix_html, render_page, verdict_html
 from tests.support.chromium import Browser, Page
-from tests.support.reporting import HOSTILE, report, small_matrix
+from tests.support.reporting import HOSTILE, make_matrix, page_arguments
 
 # Marks every element that the keyboard should reach, and returns their number.
 MARK = """(() => {
@@ -35,7 +35,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(render_page(**report()), encoding="utf-8")
+    path.write_text(render_page(**page_arguments()), encoding="utf-8")
     return path
 
 
@@ -223,7 +223,7 @@ def test_fragments_are_light_or_dark_as_the_notebook_is(
     browser: Browser, tmp_path: Path, host: str, dark: bool, ground: str
 ) -> None:
     path = tmp_path / "notebook.html"
-    path.write_text(f"<!DOCTYPE html><meta charset=utf-8><body {host}>{verdict_html(report()['verdicts'][0])}")
+    path.write_text(f"<!DOCTYPE html><meta charset=utf-8><body {host}>{verdict_html(page_arguments()['verdicts'][0])}")
     page = browser.open(path, dark=dark)
     assert page.evaluate("getComputedStyle(document.querySelector('.cbp')).backgroundColor") == ground
     assert contrast(page, ".cbp") >= 7
@@ -232,8 +232,8 @@ def test_fragments_are_light_or_dark_as_the_notebook_is(
 
 def test_fragments_fit_a_notebook(browser: Browser, tmp_path: Path) -> None:
     path = tmp_path / "notebook.html"
-    cells = [verdict_html(item) for item in report()["verdicts"]]
-    cells.append(matrix_html(small_matrix("two_matmuls", HOSTILE)))
+    cells = [verdict_html(item) for item in page_arguments()["verdicts"]]
+    cells.append(matrix_html(make_matrix("two_matmuls", HOSTILE)))
     path.write_text(f"<!DOCTYPE html><meta charset=utf-8>{''.join(cells)}<p id=after>after</p>", encoding="utf-8")
     page = browser.open(path, width=400)
     assert page.evaluate(WIDTHS) == [400, 400]

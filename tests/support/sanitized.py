@@ -1,4 +1,4 @@
-"""A few attention graphs, each run once under compute-sanitizer."""
+"""Run a few attention graphs once each, under compute-sanitizer."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ CASES: dict[str, tuple[bool, dict[str, Any]]] = {
 }
 
 
-def _make_context() -> None:
-    """Make the GPU's context current, so that querying it is no driver error."""
+def _create_context() -> None:
+    """Create the GPU's context first, because a query without a context is a driver error."""
     cuda, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
     assert not cuda.cuInit(0)
     assert not cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
@@ -31,8 +31,8 @@ def _make_context() -> None:
 
 
 def main() -> None:
-    """Run every case and print that it agrees with the reference."""
-    _make_context()
+    """Run all cases, compare them with the reference, and print the result."""
+    _create_context()
     version = open_target().library.version
     for name, (backward, options) in CASES.items():
         problem = Attention(**SIZES, **options)

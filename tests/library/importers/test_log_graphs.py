@@ -16,7 +16,7 @@ from cudnn_backend_py.diagnose.surveys.attention import FORMS
 from cudnn_backend_py.importers.graphs import LoggedGraph, read_graphs
 from cudnn_backend_py.native.log import LogRecord
 from tests.support.child import ROOT, older_cudnn_environment, run_code
-from tests.support.logs import LOGS, canonical, file_form
+from tests.support.logs import LOGS, graph_as_logged, log_file_text
 from tests.support.operations import OPERATIONS
 from tests.support.zoo import ZOO
 
@@ -54,7 +54,7 @@ def read_back(records: Iterable[LogRecord]) -> LoggedGraph:
 
 def assert_same(graph: Graph, found: LoggedGraph) -> None:
     assert found.graph is not None, found.fault
-    assert canonical(found.graph) == canonical(graph)
+    assert graph_as_logged(found.graph) == graph_as_logged(graph)
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
@@ -80,7 +80,7 @@ def test_attention_is_read_back() -> None:
             continue
         found = read_back(records)
         assert found.graph is not None, (name, found.fault)
-        assert canonical(found.graph) == canonical(graph), name
+        assert graph_as_logged(found.graph) == graph_as_logged(graph), name
         taken += 1
     assert taken > len(graphs) * 0.9
 
@@ -168,8 +168,8 @@ def test_a_file_of_9_19_gives_every_graph(tmp_path: Path) -> None:
     found = list(read_graphs(path))
     assert len(graphs) > 80
     assert {item.version for item in found} == {"9.19.0"}
-    read = {canonical(item.graph) for item in found if item.graph is not None}
-    assert [name for name, graph in graphs.items() if canonical(graph) not in read] == []
+    read = {graph_as_logged(item.graph) for item in found if item.graph is not None}
+    assert [name for name, graph in graphs.items() if graph_as_logged(graph) not in read] == []
     assert sum(item.count for item in found if item.graph is not None) >= len(graphs)
 
 
@@ -206,6 +206,6 @@ def test_a_report_explains_the_graphs_of_the_log() -> None:
 
 def test_captured_records_and_their_file_form_agree() -> None:
     records = logged(ZOO["matmul relu"]())
-    (captured,), (filed,) = read_graphs(records), read_graphs([file_form(records)])
+    (captured,), (filed,) = read_graphs(records), read_graphs([log_file_text(records)])
     assert captured.graph == filed.graph
     assert (captured.thread, captured.process) == (filed.thread, filed.process)
