@@ -37,7 +37,7 @@ from cudnn_backend_py.generated.enums import Severity
 from cudnn_backend_py.native import build
 from cudnn_backend_py.native.values import show
 from cudnn_backend_py.plans.lower import lower
-from tests.support.hostile import disguise, hostile
+from tests.support.hostile import disguise_value, draw_hostile_value
 from tests.support.zoo import ZOO
 
 KINDS = [
@@ -193,7 +193,7 @@ class Fuzzer:
             lambda: {"a": 1},
             lambda: 1 + 2j,
             lambda: r.choice(list(r.choice(list(ENUM_OF_TYPE.values())))),
-            *[lambda: hostile(r)] * 12,
+            *[lambda: draw_hostile_value(r)] * 12,
         ]
         if depth < 2:
             makers += [lambda: [self.nonsense(depth + 1) for _ in range(r.choice((0, 1, 2, 3, 9)))]] * 3
@@ -223,7 +223,7 @@ class Fuzzer:
         if what < 0.62:
             value = self.plausible(facts) if facts is not None and r.random() < 0.65 else self.nonsense()
             if r.random() < 0.25:
-                value = disguise(value, r)
+                value = disguise_value(value, r)
             if r.random() < 0.2:
                 self.c_call(descriptor, attribute, value, element_type)
             else:

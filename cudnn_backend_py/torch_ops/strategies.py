@@ -152,11 +152,13 @@ def _kind(x: Any) -> tuple[Any, ...]:
 
 def _make(backward: bool, named: Named, options: OperatorOptions, key: tuple[Any, ...]) -> Way:
     """Return the way of such a call, checked and kept."""
-    check_call(named, options, backward=backward)
+    is_out_given = key[-1] is not None
+    checked = {name: x for name, x in named.items() if name != "o"} if is_out_given else named
+    check_call(checked, options, backward=backward)
     check_pages(named)
-    if key[-1] is not None:
+    if is_out_given:
         check_out(named["o"], named["q"], named["v"])
-    if key[-1] is not None and not fits(named["o"]):
+    if is_out_given and not fits(named["o"]):
         raise UsageError(
             f"out has strides {list(named['o'].stride())}: d dense, others of multiples of 16 bytes are needed",
             code="torch-tensor",

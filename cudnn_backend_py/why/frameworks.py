@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from ..generated.enums import DataType
 from ..graph import Graph
 from ..graph.attention.problem import Attention
 from ..graph.attention.recognize import read_attention
 from ..graph.attention.selections import find_selection
+from ..graph.data_types import DATA_TYPES, HALF_TYPES
 from ..system.version import VersionTuple
 from .calls import Machine, Switches, TensorFacts, TorchCall
 from .gates import RELEASES, find_blocker
 
 __all__ = ["describe_frameworks"]
 
-_TYPES = {DataType.HALF: "float16", DataType.BFLOAT16: "bfloat16"}
 _CUDA = (13, 0)  # of torch's newest wheels
 
 
@@ -56,7 +55,7 @@ def _find_unknown_options(p: Attention) -> list[str]:
     """Return the options of a problem that torch's function does not have."""
     is_window = p.left_bound is not None or (p.right_bound is not None and p.right_bound != 0)
     found = {
-        f"{p.data_type.name} tensors": p.data_type not in _TYPES,
+        f"{p.data_type.name} tensors": p.data_type not in HALF_TYPES,
         "padded, packed or paged sequences": p.padding or p.ragged or p.page_size is not None,
         "window": is_window,
         "score modifier": p.score_modifier is not None,
@@ -69,7 +68,7 @@ def _find_unknown_options(p: Attention) -> list[str]:
 
 def _make_call(p: Attention, backward: bool) -> TorchCall:
     """Return the call of torch for a problem that it can express."""
-    dtype = _TYPES[p.data_type]
+    dtype = DATA_TYPES[p.data_type].torch[0]
     q, k, v = (
         TensorFacts(p.dims(name), p.strides(name), dtype, requires_grad=backward or p.stats) for name in ("q", "k", "v")
     )

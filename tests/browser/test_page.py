@@ -10,7 +10,7 @@ import pytest
 
 from cudnn_backend_py.diagnose.report.html import matrix_html, render_page, verdict_html
 from tests.support.chromium import Browser, Page
-from tests.support.reporting import HOSTILE, report, small_matrix
+from tests.support.reporting import HOSTILE, make_matrix, page_arguments
 
 # Marks every element that the keyboard should reach, and returns their number.
 MARK = """(() => {
@@ -35,7 +35,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(render_page(**report()), encoding="utf-8")
+    path.write_text(render_page(**page_arguments()), encoding="utf-8")
     return path
 
 
@@ -49,7 +49,7 @@ def page(browser: Browser, file: Path) -> Iterator[Page]:
 def contrast(page: Page, selector: str) -> float:
     """Return the WCAG contrast between the first element's text and its background."""
     return float(
-        page.run_query(
+        page.evaluate(
             f"""(() => {{
       const style = getComputedStyle(document.querySelector({selector!r}));
       const light = (text) => {{
@@ -68,12 +68,12 @@ def contrast(page: Page, selector: str) -> float:
 @pytest.mark.parametrize("width", [1280, 400])
 def test_page_fits_and_reports_no_errors(browser: Browser, file: Path, tmp_path: Path, width: int, dark: bool) -> None:
     page = browser.open(file, width=width, dark=dark)
-    assert page.run_query(WIDTHS) == [width, width]
+    assert page.evaluate(WIDTHS) == [width, width]
     picture = tmp_path / f"page-{width}-{'dark' if dark else 'light'}.png"
-    page.picture(picture)
+    page.save_screenshot(picture)
     assert struct.unpack(">I", picture.read_bytes()[16:20]) == (width,)
-    page.run_query("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
-    assert page.run_query(WIDTHS) == [width, width]
+    page.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
+    assert page.evaluate(WIDTHS) == [width, width]
     for selector in (
         ".badge.ok",
         ".badge.bad",
@@ -90,7 +90,7 @@ def test_page_fits_and_reports_no_errors(browser: Browser, file: Path, tmp_path:
 
 def test_colours_follow_the_system(browser: Browser, file: Path) -> None:
     colours = [
-        browser.open(file, dark=dark).run_query("getComputedStyle(document.body).backgroundColor")
+        browser.open(file, dark=dark).evaluate("getComputedStyle(document.body).backgroundColor")
         for dark in (False, True)
     ]
     assert colours == ["rgb(244, 246, 248)", "rgb(15, 20, 26)"]
@@ -99,52 +99,52 @@ def test_colours_follow_the_system(browser: Browser, file: Path) -> None:
 @pytest.mark.parametrize("width", [1280, 400])
 def test_keys_reach_everything(browser: Browser, file: Path, width: int) -> None:
     page = browser.open(file, width=width)
-    count = page.run_query(MARK)
+    count = page.evaluate(MARK)
     assert count > 30
     reached = set()
     for _ in range(count):
         page.press("Tab")
-        reached.add(page.run_query(FOCUSED))
-        outline = page.run_query("getComputedStyle(document.activeElement).outlineStyle")
-        assert outline == "solid", page.run_query("document.activeElement.outerHTML.slice(0, 200)")
+        reached.add(page.evaluate(FOCUSED))
+        outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+        assert outline == "solid", page.evaluate("document.activeElement.outerHTML.slice(0, 200)")
     assert reached == {str(index) for index in range(count)}
     assert page.errors() == []
 
 
 def test_first_tab_skips_to_the_verdicts(page: Page) -> None:
     page.press("Tab")
-    assert page.run_query("document.activeElement.className") == "skip"
-    assert page.run_query("document.activeElement.getBoundingClientRect().left >= 0")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    assert page.evaluate("document.activeElement.getBoundingClientRect().left >= 0")
     page.press("Enter")
-    assert page.run_query("location.hash + ' ' + document.activeElement.id") == "#content content"
+    assert page.evaluate("location.hash + ' ' + document.activeElement.id") == "#content content"
 
 
 def test_details_open_by_key(page: Page) -> None:
-    page.run_query("document.querySelector('article summary').focus()")
-    before = page.run_query("document.querySelector('article details').open")
+    page.evaluate("document.querySelector('article summary').focus()")
+    before = page.evaluate("document.querySelector('article details').open")
     page.press("Enter")
-    assert page.run_query("document.querySelector('article details').open") is not before
+    assert page.evaluate("document.querySelector('article details').open") is not before
 
 
 def test_unfold_all_opens_one_graph(page: Page) -> None:
-    page.run_query("document.querySelector('.unfold').click()")
-    assert page.run_query(
+    page.evaluate("document.querySelector('.unfold').click()")
+    assert page.evaluate(
         "[...document.querySelectorAll('.group')[0].querySelectorAll('details')].every((part) => part.open)"
     )
-    assert not page.run_query("document.querySelectorAll('.group')[1].querySelector('article details').open")
-    assert page.run_query("document.querySelector('.unfold').textContent") == "Fold all"
+    assert not page.evaluate("document.querySelectorAll('.group')[1].querySelector('article details').open")
+    assert page.evaluate("document.querySelector('.unfold').textContent") == "Fold all"
 
 
 def test_text_filter_hides_other_rows(page: Page) -> None:
-    assert (page.run_query(COUNT), page.run_query(SHOWN)) == ("45 of 45", 44)
-    page.run_query("document.querySelector('[name=text]').focus()")
+    assert (page.evaluate(COUNT), page.evaluate(SHOWN)) == ("45 of 45", 44)
+    page.evaluate("document.querySelector('[name=text]').focus()")
     page.write("HEAD DIM 20")
-    shown = page.run_query(SHOWN)
-    wanted = page.run_query(f"{CELLS}.filter((cell) => cell.title.includes('head dim 20')).length")
+    shown = page.evaluate(SHOWN)
+    wanted = page.evaluate(f"{CELLS}.filter((cell) => cell.title.includes('head dim 20')).length")
     assert 0 < shown == wanted < 44
-    assert page.run_query(COUNT) == f"{shown} of 45"
-    page.run_query("document.querySelector('[type=reset]').click()")
-    assert page.run_query(f"new Promise((done) => setTimeout(() => done({COUNT})))") == "45 of 45"
+    assert page.evaluate(COUNT) == f"{shown} of 45"
+    page.evaluate("document.querySelector('[type=reset]').click()")
+    assert page.evaluate(f"new Promise((done) => setTimeout(() => done({COUNT})))") == "45 of 45"
 
 
 @pytest.mark.parametrize(
@@ -152,60 +152,60 @@ def test_text_filter_hides_other_rows(page: Page) -> None:
 )
 def test_choices_filter_the_grid(page: Page, name: str, value: str, count: int) -> None:
     options = f"[...document.querySelector('[name={name}]').options]"
-    texts = page.run_query(f"{options}.map((option) => option.text)")
+    texts = page.evaluate(f"{options}.map((option) => option.text)")
     assert len(texts) > 3
     index = next(place for place, text in enumerate(texts) if text[:9] == value[:9])
-    page.run_query(
+    page.evaluate(
         f"document.querySelector('[name={name}]').selectedIndex = {index};"
         "document.getElementById('filter').dispatchEvent(new Event('input'))"
     )
-    assert page.run_query(COUNT) == f"{count} of 45"
-    assert page.run_query("[...document.querySelectorAll('.mx')].filter((box) => !box.hidden).length") == (
+    assert page.evaluate(COUNT) == f"{count} of 45"
+    assert page.evaluate("[...document.querySelectorAll('.mx')].filter((box) => !box.hidden).length") == (
         1 if name == "graph" else 3
     )
 
 
 def test_arrows_walk_the_grid_and_enter_shows_the_cell(page: Page) -> None:
     chosen = "[document.activeElement.closest('tr').dataset.target, document.activeElement.parentElement.cellIndex]"
-    page.run_query("document.querySelector('.cell[tabindex=\"0\"]').focus()")
-    assert page.run_query(chosen) == ["sm80", 1]
+    page.evaluate("document.querySelector('.cell[tabindex=\"0\"]').focus()")
+    assert page.evaluate(chosen) == ["sm80", 1]
     walk = [("ArrowRight", "sm80", 2), ("ArrowDown", "sm89", 2), ("End", "sm89", 5), ("ArrowRight", "sm89", 5)]
     walk += [("ArrowUp", "sm80", 5), ("ArrowUp", "sm80", 5), ("Home", "sm80", 1), ("ArrowRight", "sm80", 2)]
     for key, target, column in [*walk, ("ArrowRight", "sm80", 3)]:
         page.press(key)
-        assert page.run_query(chosen) == [target, column], key
+        assert page.evaluate(chosen) == [target, column], key
     page.press("Enter")
-    text = page.run_query("document.getElementById('panel').innerText")
+    text = page.evaluate("document.getElementById('panel').innerText")
     assert text.startswith("not supported: two_matmuls on sm80, cuDNN 9.24.0")
     assert "tensor 'q' has head dim 20, a multiple of 8 is needed" in text
     page.press("Escape")
-    assert page.run_query("document.getElementById('panel').hidden")
+    assert page.evaluate("document.getElementById('panel').hidden")
 
 
 def test_hostile_names_are_shown_and_do_nothing(page: Page) -> None:
-    assert page.run_query("typeof window.hit") == "undefined"
-    assert page.run_query("document.images.length") == 0
-    headings = page.run_query("[...document.querySelectorAll('.mx h3')].map((item) => item.textContent)")
+    assert page.evaluate("typeof window.hit") == "undefined"
+    assert page.evaluate("document.images.length") == 0
+    headings = page.evaluate("[...document.querySelectorAll('.mx h3')].map((item) => item.textContent)")
     assert headings[2] == HOSTILE.replace("\x00", "\ufffd").replace("\ud800", "\ufffd")
-    page.run_query("document.querySelectorAll('.mx')[2].querySelector('button.cell').click()")
-    assert "<script>window.hit=1</script>" in page.run_query("document.getElementById('panel').textContent")
+    page.evaluate("document.querySelectorAll('.mx')[2].querySelector('button.cell').click()")
+    assert "<script>window.hit=1</script>" in page.evaluate("document.getElementById('panel').textContent")
 
 
 def test_named_tensor_is_in_sight_and_marked(page: Page) -> None:
-    assert page.run_query("[...document.querySelectorAll('.tensor.named .name')].map((item) => item.textContent)") == [
+    assert page.evaluate("[...document.querySelectorAll('.tensor.named .name')].map((item) => item.textContent)") == [
         "s"
     ]
     box = "document.querySelector('.drawing').getBoundingClientRect()"
     tensor = "document.querySelector('.tensor.named').getBoundingClientRect()"
-    assert page.run_query(f"{tensor}.top >= {box}.top && {tensor}.bottom <= {box}.bottom")
+    assert page.evaluate(f"{tensor}.top >= {box}.top && {tensor}.bottom <= {box}.bottom")
 
 
 def test_page_is_whole_without_script(browser: Browser, file: Path) -> None:
     page = browser.open(file, script=False)
     page.call("Emulation.setScriptExecutionDisabled", value=False)
-    assert page.run_query("document.getElementById('filter').hidden")
-    assert page.run_query("document.querySelectorAll('article').length") == 4
-    assert page.run_query(SHOWN) == 44
+    assert page.evaluate("document.getElementById('filter').hidden")
+    assert page.evaluate("document.querySelectorAll('article').length") == 4
+    assert page.evaluate(SHOWN) == 44
 
 
 @pytest.mark.parametrize(
@@ -223,20 +223,20 @@ def test_fragments_are_light_or_dark_as_the_notebook_is(
     browser: Browser, tmp_path: Path, host: str, dark: bool, ground: str
 ) -> None:
     path = tmp_path / "notebook.html"
-    path.write_text(f"<!DOCTYPE html><meta charset=utf-8><body {host}>{verdict_html(report()['verdicts'][0])}")
+    path.write_text(f"<!DOCTYPE html><meta charset=utf-8><body {host}>{verdict_html(page_arguments()['verdicts'][0])}")
     page = browser.open(path, dark=dark)
-    assert page.run_query("getComputedStyle(document.querySelector('.cbp')).backgroundColor") == ground
+    assert page.evaluate("getComputedStyle(document.querySelector('.cbp')).backgroundColor") == ground
     assert contrast(page, ".cbp") >= 7
     assert contrast(page, ".cause") >= 4.5
 
 
 def test_fragments_fit_a_notebook(browser: Browser, tmp_path: Path) -> None:
     path = tmp_path / "notebook.html"
-    cells = [verdict_html(item) for item in report()["verdicts"]]
-    cells.append(matrix_html(small_matrix("two_matmuls", HOSTILE)))
+    cells = [verdict_html(item) for item in page_arguments()["verdicts"]]
+    cells.append(matrix_html(make_matrix("two_matmuls", HOSTILE)))
     path.write_text(f"<!DOCTYPE html><meta charset=utf-8>{''.join(cells)}<p id=after>after</p>", encoding="utf-8")
     page = browser.open(path, width=400)
-    assert page.run_query(WIDTHS) == [400, 400]
-    assert page.run_query("document.querySelectorAll('body > .cbp').length") == 5
-    assert page.run_query("getComputedStyle(document.getElementById('after')).color") == "rgb(0, 0, 0)"
+    assert page.evaluate(WIDTHS) == [400, 400]
+    assert page.evaluate("document.querySelectorAll('body > .cbp').length") == 5
+    assert page.evaluate("getComputedStyle(document.getElementById('after')).color") == "rgb(0, 0, 0)"
     assert page.errors() == []

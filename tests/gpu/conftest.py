@@ -16,9 +16,9 @@ def _skipping_refusals() -> Generator[None, object, object]:
     try:
         return (yield)
     except NotSupported as error:
-        from tests.support.gpus import skip_refused  # loads the driver, which collecting tests does not
+        from tests.support.gpus import skip_if_not_measured  # loads the driver, which collecting tests does not
 
-        skip_refused(error)
+        skip_if_not_measured(error)
         raise
 
 
@@ -42,9 +42,9 @@ def limited_memory(request: pytest.FixtureRequest) -> Iterator[None]:
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
     """Skip a test if cuDNN refuses its fixture on this architecture, or if it needs more memory than is left."""
     if (marker := item.get_closest_marker("gpu_bytes")) is not None:
-        from tests.support.gpu_memory import memory_left, too_large
+        from tests.support.gpu_memory import free_memory, why_too_large
 
-        if why := too_large(marker.args[0], memory_left()):
+        if why := why_too_large(marker.args[0], free_memory()):
             pytest.skip(why)
     return (yield from _skipping_refusals())
 

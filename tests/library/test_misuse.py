@@ -35,7 +35,7 @@ from cudnn_backend_py import (
 )
 from cudnn_backend_py.generated.attributes import ATTRIBUTES
 from cudnn_backend_py.generated.enums import KnobType, PointwiseMode
-from tests.support.child import older_cudnn, run_code
+from tests.support.child import older_cudnn_environment, run_code
 
 D = DescriptorType
 UNCREATABLE = D.INTERMEDIATE_INFO
@@ -582,7 +582,7 @@ print(code(lambda: load().cudnnGetExecutionPlanWorkspaceSize))
 
 
 def test_newer_features_than_the_library_are_named() -> None:
-    lines = run_code(NEWER, environment=older_cudnn()).stdout.splitlines()
+    lines = run_code(NEWER, environment=older_cudnn_environment()).stdout.splitlines()
     assert lines == [
         "9.19.0",
         "descriptor-newer-than-library: CUDNN_BACKEND_OPERATION_ROPE_FWD_DESCRIPTOR needs cuDNN 9.24.0, "

@@ -17,7 +17,7 @@ from cudnn_backend_py import save_graph
 from cudnn_backend_py.native.find import cudnn_places, library_folders, nvrtc_places
 from cudnn_backend_py.versions.store import default_root
 from examples import flash_forward, forum_two_matmul
-from tests.support.child import OLDER, ROOT, Finished, run_code
+from tests.support.child import OLDER, ROOT, FinishedChild, run_code
 
 MODULES = (
     *("numpy", "click", "rich", "platformdirs", "jinja2", "markupsafe", "pytest", "torch", "cuda", "cudnn", "pip"),
@@ -128,14 +128,14 @@ def test_commands_use_no_file_of_the_working_folder(trap: Path, inputs: dict[str
     }
     script = str(Path(sys.executable).with_name("cudnn-backend"))
 
-    def run(command: str) -> tuple[str, Finished]:
+    def run(command: str) -> tuple[str, FinishedChild]:
         arguments = command
         for name, value in inputs.items():
             arguments = arguments.replace(name, value)
         done = subprocess.run(
             [script, *arguments.split()], cwd=trap, env=environment, capture_output=True, text=True, check=False
         )
-        return command, Finished(done.returncode, done.stdout, done.stderr)
+        return command, FinishedChild(done.returncode, done.stdout, done.stderr)
 
     with ThreadPoolExecutor(2) as pool:
         finished = dict(pool.map(run, COMMANDS))

@@ -10,7 +10,7 @@ import pytest
 
 from cudnn_backend_py.testing.record import record_run
 from tests.support.child import ROOT
-from tests.support.gpu_memory import VARIABLE, limit, too_large
+from tests.support.gpu_memory import VARIABLE, memory_limit, why_too_large
 from tests.support.gpus import ELSEWHERE, EXPECTED, MEASURED
 
 USED = {
@@ -33,11 +33,11 @@ def test_names_of_architectures_are_read() -> None:
 
 def test_limit_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
-    assert limit() is None
+    assert memory_limit() is None
     monkeypatch.setenv(VARIABLE, "16")
-    assert limit() == 16_000_000_000
-    assert too_large(16, 16) == ""
-    assert "it needs 17.0 GB of GPU memory, 16.0 are left" in too_large(17_000_000_000, 16_000_000_000)
+    assert memory_limit() == 16_000_000_000
+    assert why_too_large(16, 16) == ""
+    assert "it needs 17.0 GB of GPU memory, 16.0 are left" in why_too_large(17_000_000_000, 16_000_000_000)
 
 
 def test_record_says_why_tests_did_not_run(tmp_path: Path) -> None:

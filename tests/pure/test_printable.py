@@ -20,8 +20,8 @@ from cudnn_backend_py.errors import CudnnStatusError, EnvironmentNotReady
 from cudnn_backend_py.graph import Tensor, graph_from_json, graph_to_json
 from cudnn_backend_py.plans.refusals import Reason
 from cudnn_backend_py.printable import printable, printable_lines
-from tests.support.mutations import HOSTILE, check_printed
-from tests.support.reporting import small_matrix, two_matmuls, verdict
+from tests.support.mutations import HOSTILE, assert_safe_to_print
+from tests.support.reporting import make_matrix, make_verdict, two_matmuls
 
 
 def test_everything_that_is_not_a_letter_sign_or_space_is_escaped() -> None:
@@ -57,21 +57,21 @@ def test_names_reasons_and_causes_of_a_verdict_are_printable(name: str) -> None:
     graph = two_matmuls(name)
     tensor = Tensor(name=name, uid=1, dims=(1,), strides=(1,), data_type=DataType.HALF)
     cause = Cause(name, name, Basis.GUESS, f"{name}\n{name}", name)
-    asked = verdict(
+    asked = make_verdict(
         graph, Outcome.NOT_SUPPORTED, cause=cause, target=name, target_title=name, cudnn=name, limits=(name,)
     )
     candidate = dataclasses.replace(asked.candidates[0], mode=name, state=name, reasons=(Reason(name, name),))
     whole = dataclasses.replace(
         asked, candidates=(candidate,), reasons=(Reason("", name),), hazards=(name,), environment=(name,), library=name
     )
-    lines = len(render_text(verdict(two_matmuls("g"), Outcome.NOT_SUPPORTED)).splitlines())
+    lines = len(render_text(make_verdict(two_matmuls("g"), Outcome.NOT_SUPPORTED)).splitlines())
     assert str(tensor).isprintable()
     for text in (str(graph), render_text(whole), table_text(render_remedies(whole, graph, Remedies(graph, [])))):
-        check_printed(text)
+        assert_safe_to_print(text)
     assert len(str(graph).splitlines()) == len(str(two_matmuls("g")).splitlines())
     assert len(render_text(asked).splitlines()) == lines + name.count("\n") * 2 + 1  # of the detail
-    matrix = small_matrix(name, "the last one lacks a cell")
-    check_printed(table_text(render_matrix(dataclasses.replace(matrix, graphs=(name,)))))
+    matrix = make_matrix(name, "the last one lacks a cell")
+    assert_safe_to_print(table_text(render_matrix(dataclasses.replace(matrix, graphs=(name,)))))
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -81,7 +81,7 @@ def test_a_graph_and_its_parts_are_printable(name: str) -> None:
     g.pointwise(PointwiseMode.RELU_FWD, g.tensor("x", (1, 4, 8)), name=name, virtual=False)
     made = g.graph()
     for shown in (str(made), str(made.ops[0]), str(made.ops[0].outputs()["y"])):
-        check_printed(shown)
+        assert_safe_to_print(shown)
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -91,7 +91,7 @@ def test_errors_are_printable(name: str) -> None:
         EnvironmentNotReady(name, code="x"),
         CudnnStatusError(name, status=2000, function="f", last_error=name),
     ):
-        check_printed(error.render())
+        assert_safe_to_print(error.render())
         assert str(error).isprintable()
         assert error.to_dict()["headline"] == name
 
@@ -107,9 +107,11 @@ def test_a_log_is_printable(name: str) -> None:
         "nodes": [{"tag": "POINTWISE", "mode": "RELU_FWD", "inputs": {"IN_0": "x"}, "outputs": {"OUT_0": "y"}}],
         "tensors": {key: {"name": key + name, "dim": [4], "stride": [1]} for key in "xy"},
     }
-    check_printed(str(report_log([json.dumps(data)])))
-    check_printed(str(report_log([json.dumps({**data, "nodes": [{"tag": name}]})])))
-    check_printed(str(report_log(["I! CuDNN (v91900 56) function cudnnBackendFinalize() called:\ni! " + name, name])))
+    assert_safe_to_print(str(report_log([json.dumps(data)])))
+    assert_safe_to_print(str(report_log([json.dumps({**data, "nodes": [{"tag": name}]})])))
+    assert_safe_to_print(
+        str(report_log(["I! CuDNN (v91900 56) function cudnnBackendFinalize() called:\ni! " + name, name]))
+    )
 
 
 def test_markdown_code_cannot_be_closed() -> None:

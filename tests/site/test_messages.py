@@ -26,14 +26,14 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 def wait(page: Page, script: str) -> bool:
     end = time.monotonic() + 30
     while time.monotonic() < end:
-        if page.run_query(script):
+        if page.evaluate(script):
             return True
         time.sleep(0.05)
     return False
 
 
 def search(page: Page, text: str) -> None:
-    page.run_query(
+    page.evaluate(
         f"""(() => {{ const box = document.querySelector(".md-search__input"); box.focus();
         box.value = {json.dumps(text)};
         box.dispatchEvent(new InputEvent("input", {{ bubbles: true }})); }})()"""
@@ -43,7 +43,7 @@ def search(page: Page, text: str) -> None:
 def test_messages_of_public_threads_lead_to_their_entries(browser: Browser) -> None:
     page = browser.open(SITE / "index.html")
     texts = json.dumps([row["text"] for row in ROWS])
-    found = page.run_query(f"Promise.all({texts}.map(window.findCudnnReason))")
+    found = page.evaluate(f"Promise.all({texts}.map(window.findCudnnReason))")
     led = [one["anchor"] == f"message-{row['entry']}" for one, row in zip(found, ROWS, strict=True)]
     assert sum(led) >= 0.95 * len(ROWS), [row["text"] for one, row in zip(led, ROWS, strict=True) if not one]
 
@@ -51,7 +51,7 @@ def test_messages_of_public_threads_lead_to_their_entries(browser: Browser) -> N
 def test_every_message_has_an_anchor_on_the_page_of_reasons(browser: Browser) -> None:
     page = browser.open(SITE / "tables" / "reasons.html")
     for entry in {row["entry"] for row in ROWS if not row["entry"].startswith("rule-")}:
-        assert page.run_query(f"document.getElementById('message-{entry}') !== null"), entry
+        assert page.evaluate(f"document.getElementById('message-{entry}') !== null"), entry
 
 
 @pytest.mark.parametrize("text", ["No valid engine configs", "cuDNN Frontend error: No valid engine configs for X_"])
@@ -72,7 +72,7 @@ def test_search_for_texts_shows_no_message(browser: Browser) -> None:
 
 def test_log_with_a_message_and_a_reason_shows_both(browser: Browser) -> None:
     page = browser.open(SITE / "tables" / "reasons.html")
-    page.run_query("document.getElementById('reason').focus()")
+    page.evaluate("document.getElementById('reason').focus()")
     page.write(
         "No valid engine configs for Matmul_\n"
         "Warning: CUDNN_STATUS_NOT_SUPPORTED; Reason: Embedding dim per head for q and k is not a multiple of 8"

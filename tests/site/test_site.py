@@ -66,8 +66,8 @@ def page_errors(page: Page) -> list[str]:
 def accessibility_violations(page: Page) -> list[list[str]]:
     """Return axe-core's accessibility violations of a page: rule, places, the first of them."""
     [folder] = importlib.util.find_spec("axe_core_python").submodule_search_locations
-    page.run_query((Path(folder) / "axe.min.js").read_text(encoding="utf-8") + "; null")
-    return page.run_query(AXE)
+    page.evaluate((Path(folder) / "axe.min.js").read_text(encoding="utf-8") + "; null")
+    return page.evaluate(AXE)
 
 
 @pytest.mark.parametrize("name", PAGES + MORE)
@@ -75,13 +75,13 @@ def accessibility_violations(page: Page) -> list[list[str]]:
 @pytest.mark.parametrize("width", [1280, 400])
 def test_page_fits_and_reports_no_errors(browser: Browser, tmp_path: Path, name: str, width: int, dark: bool) -> None:
     page = browser.open(SITE / name, width=width, dark=dark)
-    assert page.run_query(WIDTHS) == [width, width]
-    text, ground = map(luminance, page.run_query(COLOURS))
+    assert page.evaluate(WIDTHS) == [width, width]
+    text, ground = map(luminance, page.evaluate(COLOURS))
     assert (ground < 0.1) is dark
     assert (max(text, ground) + 0.05) / (min(text, ground) + 0.05) >= 7
     picture = tmp_path / f"{Path(name).stem}-{width}-{'dark' if dark else 'light'}.png"
     assert accessibility_violations(page) == []
-    page.picture(picture, whole=name != "tables/reasons.html")  # which is longer than Chromium draws
+    page.save_screenshot(picture, whole=name != "tables/reasons.html")  # which is longer than Chromium draws
     assert picture.stat().st_size > 10_000
     assert page_errors(page) == []
 
@@ -101,8 +101,8 @@ def test_every_public_name_is_in_the_reference() -> None:
 def test_first_page_shows_the_verdict_without_scrolling(browser: Browser) -> None:
     page = browser.open(SITE / "index.html", width=1280, height=800)
     bottom = "document.querySelector('article pre').getBoundingClientRect().bottom"
-    assert page.run_query(f"{bottom} < innerHeight")
-    shown = page.run_query("document.querySelector('article pre').innerText")
+    assert page.evaluate(f"{bottom} < innerHeight")
+    shown = page.evaluate("document.querySelector('article pre').innerText")
     assert shown.startswith("NOT SUPPORTED")
     assert "cause    " in shown
     assert "remedy   " in shown
@@ -115,12 +115,12 @@ FOCUS = """(() => { const at = document.activeElement; const box = at.getBoundin
 @pytest.mark.parametrize("width", [1280, 400])
 def test_keys_reach_the_links_of_the_page_and_focus_is_visible(browser: Browser, width: int) -> None:
     page = browser.open(SITE / "tutorials" / "index.html", width=width)
-    wanted = set(page.run_query("[...document.querySelectorAll('article td a')].map((link) => link.href)"))
+    wanted = set(page.evaluate("[...document.querySelectorAll('article td a')].map((link) => link.href)"))
     assert len(wanted) == len([*(SITE / "tutorials").glob("*.html")]) - 1  # all except the list itself
     reached = set()
     for _ in range(80):
         page.press("Tab")
-        _, href, outline, _ = page.run_query(FOCUS)
+        _, href, outline, _ = page.evaluate(FOCUS)
         if href in wanted:
             assert outline == "solid", href
             reached.add(href)
@@ -130,20 +130,20 @@ def test_keys_reach_the_links_of_the_page_and_focus_is_visible(browser: Browser,
 def test_first_tab_skips_to_the_content(browser: Browser) -> None:
     page = browser.open(SITE / "known-issues.html")
     page.press("Tab")
-    assert page.run_query("document.activeElement.classList.contains('md-skip')")
+    assert page.evaluate("document.activeElement.classList.contains('md-skip')")
 
 
 def wait(page: Page, script: str) -> bool:
     end = time.monotonic() + 30
     while time.monotonic() < end:
-        if page.run_query(script):
+        if page.evaluate(script):
             return True
         time.sleep(0.05)
     return False
 
 
 def search(page: Page, text: str) -> None:
-    page.run_query(
+    page.evaluate(
         f"""(() => {{ const box = document.querySelector(".md-search__input"); box.focus();
         box.value = {json.dumps(text)};
         box.dispatchEvent(new InputEvent("input", {{ bubbles: true }}));
@@ -166,7 +166,7 @@ def test_search_finds_texts_from_disk(browser: Browser, words: str, place: str) 
     page = browser.open(SITE / "index.html")
     search(page, words)
     links = "[...document.querySelectorAll('.md-search-result__link')].map((link) => link.href)"
-    assert wait(page, f"{links}.some((link) => link.includes('/{place}'))"), page.run_query(links)
+    assert wait(page, f"{links}.some((link) => link.includes('/{place}'))"), page.evaluate(links)
 
 
 def test_search_is_used_by_keyboard(browser: Browser) -> None:
@@ -177,7 +177,7 @@ def test_search_is_used_by_keyboard(browser: Browser) -> None:
     page.press("End")  # the search runs when a key is released
     assert wait(page, "document.querySelector('.md-search-result__link[href*=\"known-issues.html\"]') !== null")
     page.press("ArrowDown")
-    _, href, outline, seen = page.run_query(FOCUS)
+    _, href, outline, seen = page.evaluate(FOCUS)
     assert outline == "solid"
     assert seen
     page.press("Enter")
@@ -185,7 +185,7 @@ def test_search_is_used_by_keyboard(browser: Browser) -> None:
 
 
 def find(page: Page, text: str) -> dict[str, str]:
-    found: dict[str, str] = page.run_query(f"window.findCudnnReason({json.dumps(text)})")
+    found: dict[str, str] = page.evaluate(f"window.findCudnnReason({json.dumps(text)})")
     return found
 
 
@@ -201,17 +201,17 @@ def test_search_box_shows_the_entry_of_a_reason(browser: Browser) -> None:
         href = "document.querySelector('#reason-result a')?.href ?? ''"
         assert wait(page, f"({href}).endsWith('/tables/reasons.html#{entry.anchor}')"), text
     opened = browser.open(SITE / "tables" / "reasons.html")
-    assert opened.run_query(f"document.getElementById({json.dumps(entry.anchor)}) !== null")
+    assert opened.evaluate(f"document.getElementById({json.dumps(entry.anchor)}) !== null")
 
 
 def test_page_of_reasons_answers_what_is_pasted(browser: Browser) -> None:
     page = browser.open(SITE / "tables" / "reasons.html")
-    page.run_query("document.getElementById('reason').focus()")
+    page.evaluate("document.getElementById('reason').focus()")
     page.write(
         "CUDNN_STATUS_NOT_SUPPORTED_ARCH_MISMATCH: only Hopper is supported for this engine at: !(900 <= deviceVer)"
     )
     assert wait(page, "document.querySelector('#reason-found a') !== null")
-    assert "only Hopper is supported" in page.run_query("document.querySelector('#reason-found').innerText")
+    assert "only Hopper is supported" in page.evaluate("document.querySelector('#reason-found').innerText")
 
 
 def fresh_reasons() -> list[Reason]:
@@ -240,7 +240,7 @@ def test_search_finds_reasons_that_cudnn_gives_now(browser: Browser) -> None:
 def test_every_entry_is_found_by_its_own_text(browser: Browser) -> None:
     page = browser.open(SITE / "index.html")
     texts = [f"{entry.status}: {entry.text}" for entry in entries()]
-    found = page.run_query(f"Promise.all({json.dumps(texts)}.map(window.findCudnnReason))")
+    found = page.evaluate(f"Promise.all({json.dumps(texts)}.map(window.findCudnnReason))")
     by_anchor = {entry.anchor: entry for entry in entries()}
     others = [
         (entry.text, one)

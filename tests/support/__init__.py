@@ -1,4 +1,4 @@
-"""Helpers of tests: graphs, generators of graphs, and their purposes.
+"""Helpers of tests: graphs, random graphs, reference results, child processes, and records of GPU runs.
 
 Fixed graphs, by name:
 

@@ -1,4 +1,4 @@
-"""Random attention problems with their data, in the forms for graphs, reference and GPU."""
+"""Random attention problems with input data, for the graph builder, the float64 reference and the GPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cudnn_backend_py.graph.attention import Attention, SoftCap
 from cudnn_backend_py.graph.formats import round_to, storage_type
 from cudnn_backend_py.interpreter.philox import dropout_mask
 
-__all__ = ["Case", "draw", "make_case", "options_hit"]
+__all__ = ["AttentionCase", "draw_problem", "make_case", "option_values"]
 
 Array = NDArray[np.float64]
 FP8 = (DataType.FP8_E4M3, DataType.FP8_E5M2)
@@ -23,7 +23,7 @@ _GRADIENTS = ("dq", "dk", "dv")
 
 
 class ArraySoftCap:
-    """The soft cap on arrays."""
+    """The soft cap cap * tanh(score / cap), evaluated on NumPy arrays."""
 
     def __init__(self, cap: float) -> None:
         self.cap = cap
@@ -36,8 +36,8 @@ class ArraySoftCap:
 
 
 @dataclass
-class Case:
-    """A problem with its data as dense arrays [b, h, s, d], and the sequence lengths."""
+class AttentionCase:
+    """An attention problem with its data as dense arrays [b, h, s, d], and the sequence lengths."""
 
     problem: Attention
     backward: bool
@@ -51,47 +51,47 @@ class Case:
     def graph(
         self, implementation: str = "composite", version: tuple[int, int, int] | None = None, **options: Any
     ) -> Graph:
-        """Return the graph of the problem."""
+        """Return the graph of the problem, in the composite or unified form."""
         make = attention.sdpa_backward if self.backward else attention.sdpa_forward
         return make(self.problem, implementation=implementation, version=version, **options)  # type: ignore[arg-type]
 
-    def inputs(self, graph: Graph) -> dict[str, Array]:
-        """Return the numbers of every input of the graph: K and V transposed, ragged or paged if the graph needs it."""
-        swapped = transposed_inputs(graph) | self._swapped_scales()
+    def graph_inputs(self, graph: Graph) -> dict[str, Array]:
+        """Return the value of each graph input; K and V are transposed, ragged or paged where the graph needs it."""
+        swapped = transposed_input_names(graph) | self._transposed_block_scaled_names()
         found: dict[str, Array] = {}
         written = {tensor.name for tensor in graph.outputs}
         for tensor in graph.variant_pack_tensors:
             if tensor.name in written or tensor.scratch or tensor.by_value:
                 continue
-            found[tensor.name] = self.memory(tensor.name, swapped=tensor.name in swapped)
+            found[tensor.name] = self.stored_tensor(tensor.name, swapped=tensor.name in swapped)
         return found
 
-    def memory(self, name: str, *, swapped: bool = False) -> Array:
-        """Return a tensor's numbers: dense, or one buffer of all sequences if it is ragged."""
+    def stored_tensor(self, name: str, *, swapped: bool = False) -> Array:
+        """Return a tensor as it is stored: dense, or one buffer of all sequences if it is ragged."""
         value = self.values[name]
-        place = self._ragged(name)
+        place = self._ragged_layout(name)
         if place is not None:
             offsets, lengths, strides = place
             return reference.ragged_pack(value, lengths, offsets, strides, int(offsets[-1]))
         return value.swapaxes(2, 3) if swapped else value
 
-    def dense(self, name: str, array: Array) -> Array:
-        """Return an output as [b, h, s, d]; a ragged one is unpacked with 0 beyond the lengths."""
-        place = self._ragged(name)
+    def unpack_output(self, name: str, array: Array) -> Array:
+        """Return an output as [b, h, s, d]; a ragged one is unpacked, with 0 after each sequence."""
+        place = self._ragged_layout(name)
         if place is None:
             return array
         offsets, lengths, strides = place
         return reference.ragged_unpack(array, offsets, lengths, self.expected[name].shape, strides)
 
-    def _swapped_scales(self) -> set[str]:
-        """Return the block-scaled tensors with s and d swapped, and their scales."""
+    def _transposed_block_scaled_names(self) -> set[str]:
+        """Return the names of the block-scaled tensors with s and d swapped, and of their scales."""
         if not self.problem.mx:
             return set()
         names = {"k", "v"} if self.backward else {"k"}
         return names | {f"descale_{name}" for name in names}
 
-    def _ragged(self, name: str) -> tuple[NDArray[np.int64], NDArray[np.int64], tuple[int, ...]] | None:
-        """Return offsets, lengths and strides of a ragged tensor."""
+    def _ragged_layout(self, name: str) -> tuple[NDArray[np.int64], NDArray[np.int64], tuple[int, ...]] | None:
+        """Return offsets, lengths and strides of a ragged tensor, None for a dense one."""
         p = self.problem
         base = "stats" if name in ("stats", "max", "sum_exp") else name.removeprefix("d")
         if not (p.ragged_stats if base == "stats" else p.ragged and base in ("q", "k", "v", "o")):
@@ -99,8 +99,8 @@ class Case:
         lengths = self.seq_kv if base in ("k", "v") else self.seq_q
         return self.values[f"ragged_{base}"].ravel().astype(np.int64), lengths, p.strides(base)
 
-    def compared(self, name: str) -> NDArray[np.bool_]:
-        """Return which elements of an output are defined: rows with a column, columns inside the sequence length."""
+    def defined_elements(self, name: str) -> NDArray[np.bool_]:
+        """Return the mask of defined elements of an output: rows with a key, columns inside the sequence length."""
         want = self.expected[name]
         if name in ("o", "dq", "stats", "max", "sum_exp"):
             return np.broadcast_to(self.valid_rows, want.shape)
@@ -110,8 +110,8 @@ class Case:
         return np.ones(want.shape, bool)
 
 
-def transposed_inputs(graph: Graph) -> set[str]:
-    """Return which of k and v are stored with s and d swapped: those that a matrix product reads as its b."""
+def transposed_input_names(graph: Graph) -> set[str]:
+    """Return which of k and v are stored with s and d swapped, because a matmul reads them as its right operand."""
     seen = {op.b.name for op in graph.ops if isinstance(op, Matmul) and op.a.name in ("q", "do")}
     return seen & {"k", "v"}
 
@@ -119,71 +119,71 @@ def transposed_inputs(graph: Graph) -> set[str]:
 # random problems
 
 
-def draw(rng: np.random.Generator, *, backward: bool, tiny: bool, fp8: bool | None = None) -> Attention:
-    """Return a random problem; `tiny` for NumPy only, else of sizes that kernels support."""
+def draw_problem(rng: np.random.Generator, *, backward: bool, tiny: bool, fp8: bool | None = None) -> Attention:
+    """Return a random attention problem: `tiny` for NumPy only, otherwise of sizes that kernels support."""
 
-    def chance(p: float) -> bool:
+    def is_chosen(p: float) -> bool:
         return bool(rng.random() < p)
 
-    def pick(*choices: Any) -> Any:
+    def choose(*choices: Any) -> Any:
         return choices[int(rng.integers(len(choices)))]
 
-    is_fp8 = chance(0.15 if tiny else 0.35) if fp8 is None else fp8
-    o: dict[str, Any] = {"batch": int(rng.integers(1, 4)), "stats": chance(0.7)}
-    o["heads"] = pick(1, 2, 4, 6)
+    is_fp8 = is_chosen(0.15 if tiny else 0.35) if fp8 is None else fp8
+    o: dict[str, Any] = {"batch": int(rng.integers(1, 4)), "stats": is_chosen(0.7)}
+    o["heads"] = choose(1, 2, 4, 6)
     divisors = [n for n in (1, 2, 3, 6) if o["heads"] % n == 0]
-    o["kv_heads"] = o["heads"] if chance(0.6) else pick(*divisors)
-    o["v_heads"] = o["kv_heads"] if chance(0.8) else pick(*divisors)
+    o["kv_heads"] = o["heads"] if is_chosen(0.6) else choose(*divisors)
+    o["v_heads"] = o["kv_heads"] if is_chosen(0.8) else choose(*divisors)
     if tiny:
         o["seq_q"], o["seq_kv"] = int(rng.integers(1, 10)), int(rng.integers(1, 12))
         o["head_dim"], o["head_dim_v"] = int(rng.integers(1, 6)), int(rng.integers(1, 6))
     else:
         sizes = (64, 128, 192, 256, 384, 100, 333, 72)
-        o["seq_q"], o["seq_kv"] = pick(*sizes), pick(*sizes, 1024)
-        if not backward and chance(0.08):
-            o["seq_q"] = pick(1, 1, 2, 5)  # decoding has its own kernels
-        o["head_dim"] = pick(64, 128, 32, 96, 80, 40, 64, 128, 192, 256)
-        o["head_dim_v"] = o["head_dim"] if chance(0.8) else pick(64, 128)
+        o["seq_q"], o["seq_kv"] = choose(*sizes), choose(*sizes, 1024)
+        if not backward and is_chosen(0.08):
+            o["seq_q"] = choose(1, 1, 2, 5)  # decoding has its own kernels
+        o["head_dim"] = choose(64, 128, 32, 96, 80, 40, 64, 128, 192, 256)
+        o["head_dim_v"] = o["head_dim"] if is_chosen(0.8) else choose(64, 128)
         if is_fp8:
-            o["head_dim"] = o["head_dim_v"] = 128 if backward else pick(64, 128)
-    o["data_type"] = pick(*FP8) if is_fp8 else pick(DataType.HALF, DataType.BFLOAT16)
-    if chance(0.15):
-        o["scale"] = pick("tensor", "none", 0.3)
-    _draw_masks(rng, o, chance)
-    o["mx"] = tiny and is_fp8 and chance(0.4)
-    kind = pick("plain", "padding") if o["mx"] else pick("plain", "plain", "plain", "padding", "ragged", "paged")
+            o["head_dim"] = o["head_dim_v"] = 128 if backward else choose(64, 128)
+    o["data_type"] = choose(*FP8) if is_fp8 else choose(DataType.HALF, DataType.BFLOAT16)
+    if is_chosen(0.15):
+        o["scale"] = choose("tensor", "none", 0.3)
+    _draw_masks(rng, o, is_chosen)
+    o["mx"] = tiny and is_fp8 and is_chosen(0.4)
+    kind = choose("plain", "padding") if o["mx"] else choose("plain", "plain", "plain", "padding", "ragged", "paged")
     if kind == "paged" and backward:
         kind = "ragged"
     o["padding"] = kind != "plain"
     if kind == "ragged":
         o["ragged"] = True
-        o["ragged_stats"] = chance(0.4)
-        o["offset_type"] = pick(DataType.INT32, DataType.INT64)
-        if backward and chance(0.3):
+        o["ragged_stats"] = is_chosen(0.4)
+        o["offset_type"] = choose(DataType.INT32, DataType.INT64)
+        if backward and is_chosen(0.3):
             o["max_total_seq_q"] = o["batch"] * o["seq_q"]
             o["max_total_seq_kv"] = o["batch"] * o["seq_kv"]
     elif kind == "paged":
-        o["page_size"] = pick(1, 2, 4) if tiny else pick(16, 64, 128)
+        o["page_size"] = choose(1, 2, 4) if tiny else choose(16, 64, 128)
     if kind in ("plain", "padding"):
-        o["layout"] = pick("bshd", "bhsd", "sbhd", {"q": "bhsd", "v": "sbhd", "do": "bhsd"})
+        o["layout"] = choose("bshd", "bhsd", "sbhd", {"q": "bhsd", "v": "sbhd", "do": "bhsd"})
         same = o["kv_heads"] == o["v_heads"] == o["heads"] and o["head_dim"] == o["head_dim_v"]
-        if same and chance(0.3):
+        if same and is_chosen(0.3):
             o["seq_kv"] = o["seq_q"]
             o["layout"] = "packed"
-        elif chance(0.25):
+        elif is_chosen(0.25):
             o["layout"] = _draw_strides(rng, Attention(**o), 1 if tiny else 16)
-    _draw_scores(rng, o, chance, pick, backward=backward, is_fp8=is_fp8)
+    _draw_score_options(rng, o, is_chosen, choose, backward=backward, is_fp8=is_fp8)
     if backward:
         o["stats"] = True
-        o["deterministic"] = chance(0.25)
+        o["deterministic"] = is_chosen(0.25)
     else:
-        if chance(0.25):
-            o |= {"stats": chance(0.3), "max": chance(0.8), "sum_exp": chance(0.8)}
+        if is_chosen(0.25):
+            o |= {"stats": is_chosen(0.3), "max": is_chosen(0.8), "sum_exp": is_chosen(0.8)}
     return Attention(**o)
 
 
 def _draw_strides(rng: np.random.Generator, p: Attention, step: int) -> dict[str, tuple[int, ...]]:
-    """Return strides with gaps that are multiples of `step` bytes, with b, h and s in any order."""
+    """Return strides in a random order of b, h and s, with gaps of multiples of `step` bytes."""
     gap = max(1, step // storage_type(p.data_type).itemsize)
     layout = {}
     for name in ("q", "k", "v", "o", "do", "dq", "dk", "dv"):
@@ -204,7 +204,7 @@ def _draw_masks(rng: np.random.Generator, o: dict[str, Any], chance: Any) -> Non
         o["alignment"] = "bottom_right"
 
 
-def _draw_scores(
+def _draw_score_options(
     rng: np.random.Generator, o: dict[str, Any], chance: Any, pick: Any, *, backward: bool, is_fp8: bool
 ) -> None:
     if chance(0.2):
@@ -225,8 +225,8 @@ def _draw_scores(
         o["dsink"] = backward and chance(0.7)
 
 
-def options_hit(p: Attention) -> dict[str, str]:
-    """Return each option with its value as text: the keys of the coverage table."""
+def option_values(p: Attention) -> dict[str, str]:
+    """Return the value of each option as text: the keys of the coverage table."""
     groups = {True: "MHA", False: "MQA" if p.kv_heads == 1 else "GQA"}[p.kv_heads == p.heads]
     layouts = p.layout if isinstance(p.layout, str) else "strides" if "dv" in p.layout else "by tensor"
     words = {
@@ -252,9 +252,9 @@ def options_hit(p: Attention) -> dict[str, str]:
 # data of the problems
 
 
-def make_case(p: Attention, rng: np.random.Generator, *, backward: bool) -> Case:
-    """Return random data for a problem, and the results of the reference."""
-    seq_q, seq_kv = _lengths(p, rng)
+def make_case(p: Attention, rng: np.random.Generator, *, backward: bool) -> AttentionCase:
+    """Return a case with random data for a problem, and the results of the reference."""
+    seq_q, seq_kv = _draw_lengths(p, rng)
     values: dict[str, Array] = {
         "seq_len_q": seq_q.reshape(-1, 1, 1, 1).astype(float),
         "seq_len_kv": seq_kv.reshape(-1, 1, 1, 1).astype(float),
@@ -265,11 +265,11 @@ def make_case(p: Attention, rng: np.random.Generator, *, backward: bool) -> Case
         )
         seq = p.seq_kv if name in ("k", "v") else p.seq_q
         values[name] = round_to(rng.standard_normal((p.batch, heads, seq, dim)), p.data_type)
-    case = Case(p, backward, values, seq_q, seq_kv)
+    case = AttentionCase(p, backward, values, seq_q, seq_kv)
     if p.mx:
-        _add_blocks(case, rng)
-    _add_offsets(case)
-    _add_score_values(case, rng)
+        _add_block_scaled_values(case, rng)
+    _add_ragged_offsets(case)
+    _add_score_inputs(case, rng)
     if p.dropout:
         seed, offset = (values[name].item() for name in ("dropout_seed", "dropout_offset"))
         keep = 1 - float(np.float32(p.dropout))
@@ -279,13 +279,13 @@ def make_case(p: Attention, rng: np.random.Generator, *, backward: bool) -> Case
     return case
 
 
-def _lengths(p: Attention, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _draw_lengths(p: Attention, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     if not p.padding:
         return np.full(p.batch, p.seq_q), np.full(p.batch, p.seq_kv)
     return rng.integers(1, p.seq_q + 1, p.batch), rng.integers(1, p.seq_kv + 1, p.batch)
 
 
-def _add_offsets(case: Case) -> None:
+def _add_ragged_offsets(case: AttentionCase) -> None:
     p = case.problem
     if not p.ragged:
         return
@@ -295,7 +295,8 @@ def _add_offsets(case: Case) -> None:
         case.values[f"ragged_{name}"] = (tokens * p.strides(name)[2]).reshape(-1, 1, 1, 1).astype(float)
 
 
-def _add_score_values(case: Case, rng: np.random.Generator) -> None:
+def _add_score_inputs(case: AttentionCase, rng: np.random.Generator) -> None:
+    """Add scale, ALiBi slopes, sink, bias and dropout inputs."""
     p, values = case.problem, case.values
     values["scale"] = np.full((1, 1, 1, 1), 0.25)
     values["alibi_slopes"] = reference.alibi_slopes(p.heads).astype(np.float64)
@@ -317,8 +318,8 @@ def _add_score_values(case: Case, rng: np.random.Generator) -> None:
         values["block_mask"] = rng.integers(1, 256, (p.batch, p.heads, rows, math.ceil(columns / 8))).astype(float)
 
 
-def _add_blocks(case: Case, rng: np.random.Generator) -> None:
-    """Split the values into 8-bit numbers and scales of blocks of 32, along d or along s, depending on the product."""
+def _add_block_scaled_values(case: AttentionCase, rng: np.random.Generator) -> None:
+    """Split the values into 8-bit numbers and scales of blocks of 32, along d or s as the matmul requires."""
     along_s = ("q", "k", "do") if case.backward else ("v",)
     along_d = ("q", "k", "v", "do") if case.backward else ("q", "k")
     for name, axis in (*((name, 3) for name in along_d), *((name, 2) for name in along_s)):
@@ -333,8 +334,8 @@ def _add_blocks(case: Case, rng: np.random.Generator) -> None:
     case.values["do_f16"] = case.values.get("do_true", case.values["do"])
 
 
-def _add_pages(case: Case, rng: np.random.Generator) -> None:
-    """Copy K and V into pages in random order; pages hold NaN beyond the tokens."""
+def _add_pages(case: AttentionCase, rng: np.random.Generator) -> None:
+    """Copy K and V into pages in random order; pages are NaN after the last token."""
     p, size = case.problem, case.problem.page_size
     assert size is not None
     count = p.pages_per_sequence
@@ -351,8 +352,8 @@ def _add_pages(case: Case, rng: np.random.Generator) -> None:
         case.values[f"page_table_{name}"] = table.astype(float)
 
 
-def reference_options(case: Case) -> dict[str, Any]:
-    """Return the options of the reference."""
+def reference_options(case: AttentionCase) -> dict[str, Any]:
+    """Return the keyword arguments of the float64 reference for a case."""
     p, v = case.problem, case.values
     options: dict[str, Any] = {
         "left_bound": p.left_bound,
@@ -383,34 +384,34 @@ def reference_options(case: Case) -> dict[str, Any]:
     return options
 
 
-def expect(case: Case) -> Case:
-    """Add the results of the reference; a backward case also gets its o and stats from it."""
+def add_expected_results(case: AttentionCase) -> AttentionCase:
+    """Add the results of the reference to a case; a backward case also gets its o and stats from it."""
     p, v = case.problem, case.values
     options = reference_options(case)
-    q, k, values, d_o = (_values_of(case, name) for name in ("q", "k", "v", "do"))
+    q, k, values, d_o = (_exact_input_values(case, name) for name in ("q", "k", "v", "do"))
     scaled = p.is_fp8 and not p.mx
     if scaled:
         q, k, values = (x * v[f"descale_{name}"] for name, x in (("q", q), ("k", k), ("v", values)))
     forward = reference.forward(q, k, values, **options)
     case.valid_rows = np.isfinite(forward.stats) & (np.arange(p.seq_q) < case.seq_q[:, None])[:, None, :, None]
     if not case.backward:
-        case.expected = _expected_forward(case, forward)
+        case.expected = _expected_outputs(case, forward)
         return case
     o_scale = v["scale_o"] if scaled else 1.0
     v["o"] = v["o_f16"] = round_to(forward.o * o_scale, DataType.BFLOAT16 if p.mx else p.data_type)
     v["stats"] = round_to(forward.stats, DataType.FLOAT)
     d_o = d_o * v["descale_do"] if scaled else d_o
     gradient = reference.backward(q, k, values, v["o"] / o_scale, d_o, v["stats"], **options)
-    case.expected = _expected_backward(case, gradient)
+    case.expected = _expected_gradients(case, gradient)
     return case
 
 
-def _values_of(case: Case, name: str) -> Array:
-    """Return the values of an input, read from its pages or blocks."""
+def _exact_input_values(case: AttentionCase, name: str) -> Array:
+    """Return the dense values of an input, before it was split into pages or blocks."""
     return case.values.get(f"{name}_dense", case.values.get(f"{name}_true", case.values[name]))
 
 
-def _expected_forward(case: Case, forward: reference.Forward) -> dict[str, Array]:
+def _expected_outputs(case: AttentionCase, forward: reference.Forward) -> dict[str, Array]:
     p, v = case.problem, case.values
     expected = {"o": forward.o * v["scale_o"] if p.is_fp8 and not p.mx else forward.o}
     for name in ("stats", "max", "sum_exp"):
@@ -421,7 +422,7 @@ def _expected_forward(case: Case, forward: reference.Forward) -> dict[str, Array
     return expected
 
 
-def _expected_backward(case: Case, gradient: reference.Backward) -> dict[str, Array]:
+def _expected_gradients(case: AttentionCase, gradient: reference.Backward) -> dict[str, Array]:
     p, v = case.problem, case.values
     expected: dict[str, Array] = {}
     for name in _GRADIENTS:

@@ -1,4 +1,4 @@
-"""Run random attention problems on this GPU and compare with the float64 reference."""
+"""Run random attention problems on this GPU and compare the results with the float64 reference."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from cudnn_backend_py.graph.formats import decode, encode, storage_type
 from cudnn_backend_py.known_issues import Form
 from cudnn_backend_py.system.child import ONE_THREAD
 from cudnn_backend_py.target import Target
-from tests.support.attention_cases import Case, draw, expect, make_case
+from tests.support.attention_cases import AttentionCase, add_expected_results, draw_problem, make_case
 
-__all__ = ["LIMITS", "Run", "run_case", "run_many"]
+__all__ = ["LIMITS", "AttentionRun", "run_case", "run_cases"]
 
 # Largest relative Frobenius error of an output that still counts as rounding; measured errors are far below.
 LIMITS = {
@@ -38,8 +38,8 @@ SMALL = 0.01  # root mean square below which an error is relative to this value
 
 
 @dataclass
-class Run:
-    """Result of one graph of one case."""
+class AttentionRun:
+    """The result of one graph of one case: engine, errors or refusal."""
 
     number: int
     backward: bool
@@ -54,19 +54,19 @@ class Run:
 
 
 @lru_cache(maxsize=1)
-def _target() -> Target:
+def _open_target() -> Target:
     return open_target()
 
 
-def seeded(
+def draw_case(
     number: int, version: Version, sm: int, *, backward: bool, fp8: bool | None = None, known_issues: bool = False
-) -> Case:
-    """Return case `number` for a version and GPU, without its reference; without known issues by default."""
+) -> AttentionCase:
+    """Return random case `number` for a version and GPU, without reference results; by default without known issues."""
     rng = np.random.default_rng([number, backward, 7])
     while True:
-        problem = draw(rng, backward=backward, tiny=False, fp8=fp8)
+        problem = draw_problem(rng, backward=backward, tiny=False, fp8=fp8)
         if known_issues or not any(
-            find_measured_issues(Use(problem, backward, composite_form(number, version), version, sm))
+            find_measured_issues(Use(problem, backward, composite_form_of_case(number, version), version, sm))
         ):
             break
     if problem.dropout:
@@ -74,15 +74,15 @@ def seeded(
     return make_case(problem, rng, backward=backward)
 
 
-def composite_form(number: int, version: Version) -> Form:
-    """Return the composite form for case `number`, if there are two."""
+def composite_form_of_case(number: int, version: Version) -> Form:
+    """Return the composite form for case `number`, where this cuDNN version has two forms."""
     return "single operations" if number % 2 and version >= (9, 21, 0) else "expanded"
 
 
-def first_plan(graph: Graph) -> Any:
-    """Return the plan of the first config that builds, or the text of the refusal."""
+def build_first_plan(graph: Graph) -> Any:
+    """Return the plan of the first engine config that builds, or cuDNN's message if none does."""
     try:
-        question = OperationGraph(graph, _target())
+        question = OperationGraph(graph, _open_target())
     except CudnnStatusError as error:
         return error.headline
     answer = question.heuristics("A", reasons=True)
@@ -95,8 +95,8 @@ def first_plan(graph: Graph) -> Any:
     return " | ".join(words) or "no config"
 
 
-def stored(graph: Graph, numbers: dict[str, NDArray[np.float64]]) -> dict[str, NDArray[Any]]:
-    """Return the arrays for `execute`: inputs encoded, outputs filled with NaN."""
+def arrays_to_execute(graph: Graph, numbers: dict[str, NDArray[np.float64]]) -> dict[str, NDArray[Any]]:
+    """Return the arrays for `execute`: inputs encoded in their types, outputs filled with NaN."""
     arrays: dict[str, NDArray[Any]] = {}
     for tensor in graph.variant_pack_tensors:
         if tensor.name in numbers:
@@ -104,9 +104,9 @@ def stored(graph: Graph, numbers: dict[str, NDArray[np.float64]]) -> dict[str, N
     return arrays
 
 
-def execute_case(case: Case, graph: Graph, plan: Any) -> dict[str, NDArray[np.float64]]:
-    """Return the outputs as numbers."""
-    arrays = stored(graph, case.inputs(graph))
+def execute_case(case: AttentionCase, graph: Graph, plan: Any) -> dict[str, NDArray[np.float64]]:
+    """Execute the plan of a case and return the outputs as float64 arrays."""
+    arrays = arrays_to_execute(graph, case.graph_inputs(graph))
     for tensor in graph.outputs:
         shape: Any = tensor.dims
         if tensor.ragged_offset is not None:
@@ -117,26 +117,26 @@ def execute_case(case: Case, graph: Graph, plan: Any) -> dict[str, NDArray[np.fl
     return {tensor.name: decode(arrays[tensor.name], tensor.data_type) for tensor in graph.outputs}
 
 
-def run_case(number: int, backward: bool, fp8: bool | None = None, known_issues: bool = False) -> list[Run]:
-    """Run the composite graph of a case and the unified one if it exists; with `known_issues` also refused ones."""
-    version = _target().library.version
-    case = seeded(number, version, _target().sm, backward=backward, fp8=fp8, known_issues=known_issues)
-    single = version if composite_form(number, version) == "single operations" else None
+def run_case(number: int, backward: bool, fp8: bool | None = None, known_issues: bool = False) -> list[AttentionRun]:
+    """Run the composite graph of a case and the unified one, if cuDNN has it; `known_issues` includes affected ones."""
+    version = _open_target().library.version
+    case = draw_case(number, version, _open_target().sm, backward=backward, fp8=fp8, known_issues=known_issues)
+    single = version if composite_form_of_case(number, version) == "single operations" else None
     forms = [("composite", single)]
     if not case.problem.dropout_mask and case.problem.scale != "none" and not case.problem.deterministic:
         forms.append(("unified", version))
     runs = []
     for form, chosen in forms:
         label = f"{form}{'' if chosen is None or form == 'unified' else ', single operations'}"
-        run = Run(number, backward, label, case.problem.data_type.name, str(case.problem), "refused")
-        shape: Form = "unified" if form == "unified" else composite_form(number, version)
-        found = list(find_measured_issues(Use(case.problem, backward, shape, version, _target().sm)))
+        run = AttentionRun(number, backward, label, case.problem.data_type.name, str(case.problem), "refused")
+        shape: Form = "unified" if form == "unified" else composite_form_of_case(number, version)
+        found = list(find_measured_issues(Use(case.problem, backward, shape, version, _open_target().sm)))
         if found and not known_issues:
             run.outcome, run.words = "hazard", found[0].code
             runs.append(run)
             continue
         try:
-            _run_form(case, case.graph(form, chosen, allow_hazards=True), run)
+            _run_graph(case, case.graph(form, chosen, allow_hazards=True), run)
         except Exception as error:  # a failing run is a result as well
             run.outcome = "refused" if "newer-than-library" in getattr(error, "code", "") else "failed"
             run.words = f"{type(error).__name__}: {error}"[:600]
@@ -146,24 +146,24 @@ def run_case(number: int, backward: bool, fp8: bool | None = None, known_issues:
     return runs
 
 
-def _run_form(case: Case, graph: Graph, run: Run) -> None:
-    plan = first_plan(graph)
+def _run_graph(case: AttentionCase, graph: Graph, run: AttentionRun) -> None:
+    plan = build_first_plan(graph)
     if isinstance(plan, str):
         run.words = plan
         return
     run.engine = plan.tag
     if not case.expected:
-        expect(case)
+        add_expected_results(case)
     found = execute_case(case, graph, plan)
     run.outcome = "agrees"
     if "rng_dump" in found:
-        _compare_mask(case, found["rng_dump"], run)
+        _compare_dropout_mask(case, found["rng_dump"], run)
     for name, want in case.expected.items():
-        _compare(case, name, case.dense(name, found[name]), want, run)
+        _compare_output(case, name, case.unpack_output(name, found[name]), want, run)
 
 
-def _compare_mask(case: Case, dump: NDArray[np.float64], run: Run) -> None:
-    """Compare the dumped mask with the expected one; blocks outside the attention window are not dumped."""
+def _compare_dropout_mask(case: AttentionCase, dump: NDArray[np.float64], run: AttentionRun) -> None:
+    """Compare the dumped dropout mask with the expected one, only in blocks inside the attention window."""
     assert case.mask is not None
     dumped = np.isfinite(dump)
     wrong = float((dump != case.mask)[dumped].mean()) if dumped.any() else 0.0
@@ -172,8 +172,10 @@ def _compare_mask(case: Case, dump: NDArray[np.float64], run: Run) -> None:
         run.outcome, run.words = "differs", "the dropout mask is not the one drawn by Philox"
 
 
-def _compare(case: Case, name: str, got: NDArray[np.float64], want: NDArray[np.float64], run: Run) -> None:
-    where = case.compared(name)
+def _compare_output(
+    case: AttentionCase, name: str, got: NDArray[np.float64], want: NDArray[np.float64], run: AttentionRun
+) -> None:
+    where = case.defined_elements(name)
     error = np.abs(got[where] - want[where])
     norm = max(float(np.linalg.norm(want[where])), SMALL * float(np.sqrt(max(1, where.sum()))))
     relative = float(np.linalg.norm(error) / norm) if error.size else 0.0
@@ -196,7 +198,7 @@ def _compare(case: Case, name: str, got: NDArray[np.float64], want: NDArray[np.f
         )
 
 
-def run_many(tasks: Iterable[Task], workers: int | None = None) -> list[Run]:
+def run_cases(tasks: Iterable[Task], workers: int | None = None) -> list[AttentionRun]:
     """Run cases in child processes, each with its own CUDA context.
 
     A child that crashes, or loses its context by an illegal address, loses only its current case; another child
@@ -205,16 +207,16 @@ def run_many(tasks: Iterable[Task], workers: int | None = None) -> list[Run]:
     waiting: queue.SimpleQueue[Task] = queue.SimpleQueue()
     for task in tasks:
         waiting.put(task)
-    runs: list[Run] = []
+    runs: list[AttentionRun] = []
     count = workers or min(14, os.cpu_count() or 1)
     with ThreadPoolExecutor(count) as pool:
-        for done in [pool.submit(_work, waiting, runs) for _ in range(count)]:
+        for done in [pool.submit(_run_waiting_cases, waiting, runs) for _ in range(count)]:
             done.result()
     return sorted(runs, key=lambda run: (run.number, run.backward, run.form))
 
 
-def _work(waiting: queue.SimpleQueue[Task], runs: list[Run]) -> None:
-    """Feed one child after another until no case is left."""
+def _run_waiting_cases(waiting: queue.SimpleQueue[Task], runs: list[AttentionRun]) -> None:
+    """Give cases to a child process until none is left; start another child after a crash."""
     child: subprocess.Popen[str] | None = None
     while True:
         try:
@@ -226,16 +228,16 @@ def _work(waiting: queue.SimpleQueue[Task], runs: list[Run]) -> None:
             environment = {**os.environ, **ONE_THREAD}
             child = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         answer = _run_in_child(child, task)
-        found = [Run(**record) for record in json.loads(answer)] if answer else []
+        found = [AttentionRun(**record) for record in json.loads(answer)] if answer else []
         if not answer:
             words = f"the process died: {child.wait()}"
-            found = [Run(task[0], task[1], "", "", "", "failed", words=words)]
+            found = [AttentionRun(task[0], task[1], "", "", "", "failed", words=words)]
         runs += found
         if any(run.outcome == "failed" for run in found):
-            _end(child)
+            _stop_child(child)
             child = None
     if child is not None:
-        _end(child)
+        _stop_child(child)
 
 
 def _run_in_child(child: subprocess.Popen[str], task: Task) -> str:
@@ -246,7 +248,7 @@ def _run_in_child(child: subprocess.Popen[str], task: Task) -> str:
     return child.stdout.readline()
 
 
-def _end(child: subprocess.Popen[str]) -> None:
+def _stop_child(child: subprocess.Popen[str]) -> None:
     child.kill()
     for pipe in (child.stdin, child.stdout):
         if pipe is not None:
@@ -254,12 +256,12 @@ def _end(child: subprocess.Popen[str]) -> None:
     child.wait()
 
 
-def _serve() -> None:
-    """Answer each task on stdin with its runs, one JSON line each."""
+def _serve_cases() -> None:
+    """Run each case read from stdin, and print its results as one JSON line."""
     for line in sys.stdin:
         runs = run_case(*json.loads(line))
         print(json.dumps([asdict(run) for run in runs]), flush=True)
 
 
 if __name__ == "__main__":
-    _serve()
+    _serve_cases()

@@ -1,4 +1,4 @@
-"""Invalid files, and command lines that read them, for the table of exit codes and the torture tests."""
+"""Invalid files, and command lines that read them, to test exit codes and error messages."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from cudnn_backend_py.target import find_profile
 from tests.support.mutations import HOSTILE
 from tests.support.reporting import two_matmuls
 
-__all__ = ["BAD_GRAPHS", "BAD_TARGETS", "HIT", "commands", "write_bad_files"]
+__all__ = ["BAD_GRAPHS", "BAD_TARGETS", "HIT", "commands_with_bad_files", "write_bad_files"]
 
 _GRAPH = graph_to_json(two_matmuls())
 _TENSOR = _GRAPH["tensors"][0]
 _TARGET = dict(find_profile("h100").properties)
 
 
-def _graph(**changed: Any) -> str:
+def _graph_text(**changed: Any) -> str:
     return json.dumps({**_GRAPH, **changed})
 
 
-def _tensor(**changed: Any) -> str:
-    return _graph(tensors=[{**_TENSOR, **changed}, *_GRAPH["tensors"][1:]])
+def _graph_text_with_changed_tensor(**changed: Any) -> str:
+    return _graph_text(tensors=[{**_TENSOR, **changed}, *_GRAPH["tensors"][1:]])
 
 
-def _deep(depth: int) -> Any:
-    return [_deep(depth - 1)] if depth else 1
+def _nested_list(depth: int) -> Any:
+    return [_nested_list(depth - 1)] if depth else 1
 
 
 HIT = "executed"  # the file that appears if a data file is executed
@@ -38,21 +38,21 @@ BAD_GRAPHS: dict[str, tuple[str | bytes, int]] = {
     "empty.json": ("", 2),
     "deep.json": ("[" * 100_000, 2),
     "digits.json": ("9" * 5000, 2),
-    "field.json": (_graph(operations=[{**_GRAPH["operations"][0], "a": _deep(900)}]), 2),
-    "nan.json": (_tensor(uid=float("nan")), 2),
-    "twice.json": (_graph()[:-1] + ', "version": 1}', 2),
-    "true.json": (_graph(version=True), 2),
-    "one.json": (_graph(version=1.0), 2),
-    "surrogate.json": (_tensor(name="\ud800"), 2),
-    "name.json": (_graph(name="\udfff"), 2),
+    "field.json": (_graph_text(operations=[{**_GRAPH["operations"][0], "a": _nested_list(900)}]), 2),
+    "nan.json": (_graph_text_with_changed_tensor(uid=float("nan")), 2),
+    "twice.json": (_graph_text()[:-1] + ', "version": 1}', 2),
+    "true.json": (_graph_text(version=True), 2),
+    "one.json": (_graph_text(version=1.0), 2),
+    "surrogate.json": (_graph_text_with_changed_tensor(name="\ud800"), 2),
+    "name.json": (_graph_text(name="\udfff"), 2),
     "bytes.json": (b"\xff\xfe\x00", 2),
-    "mark.json": ("\ufeff" + _graph(), 2),
-    "cut.json": (_graph()[:-20], 2),
+    "mark.json": ("\ufeff" + _graph_text(), 2),
+    "cut.json": (_graph_text()[:-20], 2),
     "list.json": ("[]", 2),
-    "schema.json": (_graph(schema=HOSTILE[0]), 2),
-    "keys.json": (_tensor(**{HOSTILE[1]: 1}), 2),
-    "uid.json": (_tensor(uid=2**70), 2),
-    "dims.json": (_tensor(dims=HOSTILE[4]), 2),
+    "schema.json": (_graph_text(schema=HOSTILE[0]), 2),
+    "keys.json": (_graph_text_with_changed_tensor(**{HOSTILE[1]: 1}), 2),
+    "uid.json": (_graph_text_with_changed_tensor(uid=2**70), 2),
+    "dims.json": (_graph_text_with_changed_tensor(dims=HOSTILE[4]), 2),
     "large.json": (" " * ((16 << 20) + 1), 2),
     "exit.py": ("raise SystemExit(1)", 2),
     "leave.py": ("import sys\ndef graph(): sys.exit(0)", 2),
@@ -104,12 +104,12 @@ _BAD_BASELINES = {
 def write_bad_files(folder: Path) -> None:
     """Write all invalid files into a folder: graphs, ``*.target.json``, ``*.toml``."""
     for name, (content, _) in BAD_GRAPHS.items():
-        _write(folder / name, content)
+        _write_file(folder / name, content)
     for name, target in BAD_TARGETS.items():
-        _write(folder / f"{name}.target.json", target)
+        _write_file(folder / f"{name}.target.json", target)
     for name, baseline in _BAD_BASELINES.items():
-        _write(folder / f"{name}.toml", baseline)
-    _write(folder / "good.json", _graph())
+        _write_file(folder / f"{name}.toml", baseline)
+    _write_file(folder / "good.json", _graph_text())
     (folder / "folder.json").mkdir()
     (folder / "folder.json" / "__main__.py").write_text(_EVIL)
     (folder / "evil_module.py").write_text(_EVIL)
@@ -117,7 +117,7 @@ def write_bad_files(folder: Path) -> None:
     (folder / "to.txt").symlink_to("evil_module.py")
 
 
-def _write(path: Path, content: str | bytes) -> None:
+def _write_file(path: Path, content: str | bytes) -> None:
     path.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass"))
 
 
@@ -240,8 +240,8 @@ _OTHERS = ("no such.json", "folder.json", "link.py", "to.txt", "-")
 _FILES = ("good.json/inner", "no such folder/file", HOSTILE[0], HOSTILE[4] + "/x", "a\udcff")
 
 
-def commands() -> dict[str, list[tuple[list[str], int | None]]]:
-    """Return command lines for each command, with the exit code of the table, by default 2."""
+def commands_with_bad_files() -> dict[str, list[tuple[list[str], int | None]]]:
+    """Return command lines that read invalid files, by command, each with its exit code (None: 2)."""
     values = {
         "GRAPH": [*((name, code) for name, (_, code) in BAD_GRAPHS.items()), *((name, 2) for name in _OTHERS)],
         "TARGET": [*((f"{name}.target.json", 2) for name in BAD_TARGETS), ("no such", 2), (HOSTILE[0], 2)],

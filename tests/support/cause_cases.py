@@ -1,4 +1,4 @@
-"""Graphs outside attention that cuDNN 9.28 supports, each with one or two edits that make cuDNN refuse it.
+"""Supported graphs other than attention, each with one or two edits that make cuDNN 9.28 refuse it.
 
 The cause is known, because the edit added it; so is the remedy: the graph without the edit. Graphs with even numbers
 were examined when the search for causes was written, those with odd numbers were only counted.
@@ -19,7 +19,7 @@ from cudnn_backend_py.graph.strides import channels_last, column_major, packed_s
 from tests.support.built import BUILT
 from tests.support.families import FAMILIES
 
-__all__ = ["CAUSE_CASES", "CauseCase", "Edit", "base_of"]
+__all__ = ["CAUSE_CASES", "CauseCase", "Edit", "supported_graph"]
 
 D, P, R, T = DescriptorType, PointwiseMode, ReduceTensorOp, DataType
 Edit = Callable[[Graph], Graph]
@@ -27,7 +27,7 @@ Edit = Callable[[Graph], Graph]
 
 @dataclass(frozen=True)
 class CauseCase:
-    """A supported graph, edits of it, and texts that a right headline contains.
+    """A supported graph, edits of it, and words that the headline of the refusal must contain.
 
     Each of ``words`` has to be in the headline; ``|`` separates alternatives.
     """
@@ -38,19 +38,19 @@ class CauseCase:
     words: tuple[str, ...]
 
     def graph(self) -> Graph:
-        """Return the graph after its edits."""
-        graph = base_of(self.base)
+        """Return the graph after all edits."""
+        graph = supported_graph(self.base)
         for edit in self.edits:
             graph = edit(graph)
         return graph
 
 
-def base_of(name: str) -> Graph:
-    """Return the supported graph."""
+def supported_graph(name: str) -> Graph:
+    """Return the supported graph of this name."""
     return BUILT[name.removeprefix("built ")].make() if name.startswith("built ") else FAMILIES[name]()
 
 
-def tensor(name: str, **fields: Any) -> Edit:
+def edit_tensor(name: str, **fields: Any) -> Edit:
     """Return an edit that changes fields of a tensor; strides may be a function of its dims."""
 
     def edit(graph: Graph) -> Graph:
@@ -61,24 +61,24 @@ def tensor(name: str, **fields: Any) -> Edit:
     return edit
 
 
-def wide(name: str, factor: int = 2) -> Edit:
-    """Return an edit that spreads a tensor, so that only every second element is used."""
-    return lambda graph: tensor(name, strides=tuple(factor * one for one in graph.tensor(name).strides))(graph)
+def spread_tensor(name: str, factor: int = 2) -> Edit:
+    """Return an edit that multiplies the strides of a tensor, so that only every second element is used."""
+    return lambda graph: edit_tensor(name, strides=tuple(factor * one for one in graph.tensor(name).strides))(graph)
 
 
-def gaps(name: str) -> Edit:
+def pad_rows(name: str) -> Edit:
     """Return an edit that adds an element of padding between the rows of a tensor."""
 
     def edit(graph: Graph) -> Graph:
         one = graph.tensor(name)
         least = min(stride for dim, stride in zip(one.dims, one.strides, strict=True) if dim > 1)
-        return tensor(name, strides=tuple(step + (step != least) for step in one.strides))(graph)
+        return edit_tensor(name, strides=tuple(step + (step != least) for step in one.strides))(graph)
 
     return edit
 
 
-def operation(name: str, inner: str = "", **fields: Any) -> Edit:
-    """Return an edit that changes fields of an operation, or of its parameters `inner`."""
+def edit_operation(name: str, inner: str = "", **fields: Any) -> Edit:
+    """Return an edit that changes fields of an operation, or of its parameter object `inner`."""
 
     def change(op: Op) -> Op:
         if not isinstance(op, Operation):
@@ -91,8 +91,8 @@ def operation(name: str, inner: str = "", **fields: Any) -> Edit:
     return lambda graph: Graph(tuple(change(op) if op.name == name else op for op in graph.ops), graph.name)
 
 
-def without(name: str, port: str) -> Edit:
-    """Return an edit that removes one tensor of an operation."""
+def remove_port(name: str, port: str) -> Edit:
+    """Return an edit that removes one tensor from an operation."""
 
     def drop(op: Op) -> Op:
         if op.name != name or not isinstance(op, Operation):
@@ -102,19 +102,19 @@ def without(name: str, port: str) -> Edit:
     return lambda graph: Graph(tuple(map(drop, graph.ops)), graph.name)
 
 
-def groups(weights: str, count: int) -> Edit:
+def split_into_groups(weights: str, count: int) -> Edit:
     """Return an edit that splits a convolution into groups."""
 
     def edit(graph: Graph) -> Graph:
         one = graph.tensor(weights)
         dims = (one.dims[0], one.dims[1] // count, *one.dims[2:])
-        return tensor(weights, dims=dims, strides=channels_last(dims))(graph)
+        return edit_tensor(weights, dims=dims, strides=channels_last(dims))(graph)
 
     return edit
 
 
-def after(name: str, mode: PointwiseMode) -> Edit:
-    """Return an edit that adds one operation after an output of a graph."""
+def append_pointwise(name: str, mode: PointwiseMode) -> Edit:
+    """Return an edit that adds a pointwise operation after an output of a graph."""
 
     def edit(graph: Graph) -> Graph:
         out = graph.tensor(name)
@@ -125,8 +125,8 @@ def after(name: str, mode: PointwiseMode) -> Edit:
     return edit
 
 
-def before(name: str, mode: PointwiseMode, data_type: DataType | None = None) -> Edit:
-    """Return an edit that adds one operation before an input of a graph."""
+def prepend_pointwise(name: str, mode: PointwiseMode, data_type: DataType | None = None) -> Edit:
+    """Return an edit that adds a pointwise operation before an input of a graph."""
 
     def edit(graph: Graph) -> Graph:
         given = graph.tensor(name)
@@ -138,8 +138,8 @@ def before(name: str, mode: PointwiseMode, data_type: DataType | None = None) ->
     return edit
 
 
-def summed(name: str, keep: tuple[int, ...]) -> Edit:
-    """Return an edit that adds sums of an output of a graph, over all axes except these."""
+def append_sums(name: str, keep: tuple[int, ...]) -> Edit:
+    """Return an edit that adds the sums of an output, over all axes except `keep`."""
 
     def edit(graph: Graph) -> Graph:
         one = graph.tensor(name)
@@ -151,7 +151,7 @@ def summed(name: str, keep: tuple[int, ...]) -> Edit:
     return edit
 
 
-def transposed(name: str) -> Edit:
+def append_transpose(name: str) -> Edit:
     """Return an edit that adds a transpose of an output of a graph."""
 
     def edit(graph: Graph) -> Graph:
@@ -166,12 +166,12 @@ def transposed(name: str) -> Edit:
     return edit
 
 
-def _last_to_zero(dims: tuple[int, ...]) -> tuple[int, ...]:
+def _strides_with_zero_for_largest_dim(dims: tuple[int, ...]) -> tuple[int, ...]:
     largest = max(range(len(dims)), key=dims.__getitem__)
     return tuple(0 if axis == largest else step for axis, step in enumerate(packed_strides(dims)))
 
 
-def _case(base: str, target: str, *edits: Edit, words: str) -> CauseCase:
+def _make_case(base: str, target: str, *edits: Edit, words: str) -> CauseCase:
     return CauseCase(base, target, edits, tuple(words.split()))
 
 
@@ -180,115 +180,150 @@ _NORM, _EXPERTS = "norm_forward0", "moe"
 
 CAUSE_CASES: tuple[CauseCase, ...] = (
     # convolutions
-    _case("dgrad nhwc bf16", "b200", tensor("dx", data_type=T.INT64), words="dx int64"),
-    _case("wgrad nhwc bf16", "b200", tensor("dw", data_type=T.FP8_E4M3), words="dw fp8"),
-    _case("conv nhwc f16", "a100", tensor("w", data_type=T.BFLOAT16), words="w bfloat16"),
-    _case("conv nhwc f16 stride 2", "a100", tensor("w", strides=_last_to_zero), words="w strides"),
-    _case("conv nhwc f16 depthwise", "a100", wide("w"), words="w strides"),
-    _case("conv nhwc f16 3 channels", "h100", gaps("y"), words="y strides"),
-    _case("conv fp8", "b200", wide("y"), words="y strides"),
-    _case("conv f16 stats", "b200", wide("out"), words="out strides"),
-    _case("conv f16 bias relu", "a100", operation(_CONV, beta=1.0), words="beta"),
-    _case("conv f16 bias relu", "h100", operation(_CONV, alpha=0.5), words="alpha 0.5"),
-    _case("conv forward relu f16", "b200", operation("out", compute_type=T.INT32), words="out int32 comput"),
-    _case("conv f16 stats", "h100", operation(_CONV, "convolution", comp_type=T.DOUBLE), words="double comput"),
-    _case(
+    _make_case("dgrad nhwc bf16", "b200", edit_tensor("dx", data_type=T.INT64), words="dx int64"),
+    _make_case("wgrad nhwc bf16", "b200", edit_tensor("dw", data_type=T.FP8_E4M3), words="dw fp8"),
+    _make_case("conv nhwc f16", "a100", edit_tensor("w", data_type=T.BFLOAT16), words="w bfloat16"),
+    _make_case(
+        "conv nhwc f16 stride 2",
+        "a100",
+        edit_tensor("w", strides=_strides_with_zero_for_largest_dim),
+        words="w strides",
+    ),
+    _make_case("conv nhwc f16 depthwise", "a100", spread_tensor("w"), words="w strides"),
+    _make_case("conv nhwc f16 3 channels", "h100", pad_rows("y"), words="y strides"),
+    _make_case("conv fp8", "b200", spread_tensor("y"), words="y strides"),
+    _make_case("conv f16 stats", "b200", spread_tensor("out"), words="out strides"),
+    _make_case("conv f16 bias relu", "a100", edit_operation(_CONV, beta=1.0), words="beta"),
+    _make_case("conv f16 bias relu", "h100", edit_operation(_CONV, alpha=0.5), words="alpha 0.5"),
+    _make_case("conv forward relu f16", "b200", edit_operation("out", compute_type=T.INT32), words="out int32 comput"),
+    _make_case(
+        "conv f16 stats", "h100", edit_operation(_CONV, "convolution", comp_type=T.DOUBLE), words="double comput"
+    ),
+    _make_case(
         "conv f16 stats",
         "h100",
-        operation(_CONV, "convolution", conv_mode=ConvolutionMode.CONVOLUTION),
+        edit_operation(_CONV, "convolution", conv_mode=ConvolutionMode.CONVOLUTION),
         words="conv mode",
     ),
-    _case("conv f16 bias relu", "a100", transposed("out"), words="extra transpose"),
-    _case("wgrad f16 scale bias relu before", "h100", groups("dw", 2), words="group"),
-    _case("conv f16 bias relu", "h100", groups("w", 4), summed("out", (1,)), words="extra"),
-    _case("conv f32 nchw bias relu", "h100", tensor("y", data_type=T.HALF), words="y float16"),
-    _case("dgrad nchw f32 depthwise", "b200", after("dx", P.GELU_FWD), words="extra gelu_fwd"),
-    _case("built concat", "b200", groups("w", 4), words="group concat"),
+    _make_case("conv f16 bias relu", "a100", append_transpose("out"), words="extra transpose"),
+    _make_case("wgrad f16 scale bias relu before", "h100", split_into_groups("dw", 2), words="group"),
+    _make_case("conv f16 bias relu", "h100", split_into_groups("w", 4), append_sums("out", (1,)), words="extra"),
+    _make_case("conv f32 nchw bias relu", "h100", edit_tensor("y", data_type=T.HALF), words="y float16"),
+    _make_case("dgrad nchw f32 depthwise", "b200", append_pointwise("dx", P.GELU_FWD), words="extra gelu_fwd"),
+    _make_case("built concat", "b200", split_into_groups("w", 4), words="group concat"),
     # matmuls
-    _case("matmul f16 gelu", "h100", wide("a"), words="a strides"),
-    _case("matmul f16 gelu", "h100", tensor("a", alignment=1), words="a alignment"),
-    _case("matmul f16 gelu", "a100", operation("out", compute_type=T.INT8), words="out int8 comput"),
-    _case("matmul f16 gelu", "h100", after("out", P.LOGICAL_NOT), words="extra logical_not"),
-    _case("matmul f16 gelu", "h100", transposed("out"), words="extra transpose"),
-    _case("matmul reduction", "h100", tensor("y", data_type=T.INT32), words="y int32"),
-    _case("matmul reduction", "b200", after("y", P.TAN), words="extra tan"),
-    _case("matmul reduction", "b200", operation("y", operator=R.AVG), words="y AVG"),
-    _case("built slice", "h100", wide("a"), words="a strides"),
-    _case("built slice", "h100", tensor("b", data_type=T.INT64), words="b int64"),
+    _make_case("matmul f16 gelu", "h100", spread_tensor("a"), words="a strides"),
+    _make_case("matmul f16 gelu", "h100", edit_tensor("a", alignment=1), words="a alignment"),
+    _make_case("matmul f16 gelu", "a100", edit_operation("out", compute_type=T.INT8), words="out int8 comput"),
+    _make_case("matmul f16 gelu", "h100", append_pointwise("out", P.LOGICAL_NOT), words="extra logical_not"),
+    _make_case("matmul f16 gelu", "h100", append_transpose("out"), words="extra transpose"),
+    _make_case("matmul reduction", "h100", edit_tensor("y", data_type=T.INT32), words="y int32"),
+    _make_case("matmul reduction", "b200", append_pointwise("y", P.TAN), words="extra tan"),
+    _make_case("matmul reduction", "b200", edit_operation("y", operator=R.AVG), words="y AVG"),
+    _make_case("built slice", "h100", spread_tensor("a"), words="a strides"),
+    _make_case("built slice", "h100", edit_tensor("b", data_type=T.INT64), words="b int64"),
     # norms
-    _case("layer norm f16 training", "h100", tensor("y", data_type=T.INT64), words="y int64"),
-    _case("layer norm f16 training", "a100", tensor("scale", data_type=T.INT8), words="scale int8"),
-    _case("layer norm f16 training", "h100", wide("scale"), words="scale strides"),
-    _case("rms norm bf16 training", "a100", tensor("x", strides=_last_to_zero), words="x strides"),
-    _case("rms norm bf16 training", "h100", transposed("y"), words="extra transpose"),
-    _case("batch norm training", "a100", without(_NORM, "epsilon"), words="epsilon"),
-    _case("batch norm relu", "b200", tensor("y", virtual=False), words="y memory"),
-    _case("batch norm relu", "a100", tensor("y", strides=packed_strides), words="y layout"),
-    _case("batch norm training", "h100", gaps("y"), words="y strides"),
-    _case("batch norm training", "h100", tensor("y", strides=packed_strides), words="y layout"),
-    _case(
+    _make_case("layer norm f16 training", "h100", edit_tensor("y", data_type=T.INT64), words="y int64"),
+    _make_case("layer norm f16 training", "a100", edit_tensor("scale", data_type=T.INT8), words="scale int8"),
+    _make_case("layer norm f16 training", "h100", spread_tensor("scale"), words="scale strides"),
+    _make_case(
+        "rms norm bf16 training",
+        "a100",
+        edit_tensor("x", strides=_strides_with_zero_for_largest_dim),
+        words="x strides",
+    ),
+    _make_case("rms norm bf16 training", "h100", append_transpose("y"), words="extra transpose"),
+    _make_case("batch norm training", "a100", remove_port(_NORM, "epsilon"), words="epsilon"),
+    _make_case("batch norm relu", "b200", edit_tensor("y", virtual=False), words="y memory"),
+    _make_case("batch norm relu", "a100", edit_tensor("y", strides=packed_strides), words="y layout"),
+    _make_case("batch norm training", "h100", pad_rows("y"), words="y strides"),
+    _make_case("batch norm training", "h100", edit_tensor("y", strides=packed_strides), words="y layout"),
+    _make_case(
         "batch norm training nchw",
         "b200",
-        tensor("output_running_var", data_type=T.INT64),
+        edit_tensor("output_running_var", data_type=T.INT64),
         words="output_running_var int64",
     ),
-    _case("batch norm backward nchw", "b200", tensor("dx", strides=channels_last), words="dx layout"),
-    _case("instance norm backward", "b200", gaps("dx"), words="dx strides"),
-    _case(
+    _make_case("batch norm backward nchw", "b200", edit_tensor("dx", strides=channels_last), words="dx layout"),
+    _make_case("instance norm backward", "b200", pad_rows("dx"), words="dx strides"),
+    _make_case(
         "built rms norm backward",
         "h100",
-        after("dnorm", P.ABS),
-        tensor("dnorm_in", data_type=T.FLOAT),
+        append_pointwise("dnorm", P.ABS),
+        edit_tensor("dnorm_in", data_type=T.FLOAT),
         words="dnorm_in float32 extra",
     ),
-    _case("batch norm residual relu", "h100", transposed("out"), words="extra transpose"),
-    _case("batch norm residual relu", "b200", operation("out", compute_type=T.INT64), words="out int64 comput"),
-    _case("bn finalize", "b200", tensor("eq_scale", reordering=TensorReordering.F8_128x4), words="eq_scale reordering"),
+    _make_case("batch norm residual relu", "h100", append_transpose("out"), words="extra transpose"),
+    _make_case(
+        "batch norm residual relu", "b200", edit_operation("out", compute_type=T.INT64), words="out int64 comput"
+    ),
+    _make_case(
+        "bn finalize",
+        "b200",
+        edit_tensor("eq_scale", reordering=TensorReordering.F8_128x4),
+        words="eq_scale reordering",
+    ),
     # resampling
-    _case("max pooling f16", "h100", tensor("y", strides=packed_strides), words="y layout|strides"),
-    _case("max pooling f16", "a100", tensor("x", data_type=T.BOOLEAN), words="x boolean"),
-    _case("max pooling backward f16", "h100", operation("resample_bwd0", alpha=2.0), words="alpha 2.0"),
-    _case("mean pooling f16", "h100", operation("resample_fwd0", beta=1.0), words="beta"),
-    _case(
+    _make_case("max pooling f16", "h100", edit_tensor("y", strides=packed_strides), words="y layout|strides"),
+    _make_case("max pooling f16", "a100", edit_tensor("x", data_type=T.BOOLEAN), words="x boolean"),
+    _make_case("max pooling backward f16", "h100", edit_operation("resample_bwd0", alpha=2.0), words="alpha 2.0"),
+    _make_case("mean pooling f16", "h100", edit_operation("resample_fwd0", beta=1.0), words="beta"),
+    _make_case(
         "resample backward",
         "a100",
-        operation("resample_bwd0", "resample", mode=ResampleMode.BILINEAR),
+        edit_operation("resample_bwd0", "resample", mode=ResampleMode.BILINEAR),
         words="BILINEAR",
     ),
-    _case("max pooling f32 nchw", "b200", after("y", P.ERF), words="extra erf"),
+    _make_case("max pooling f32 nchw", "b200", append_pointwise("y", P.ERF), words="extra erf"),
     # block scales
-    _case("built MXFP8 matmul", "b200", gaps("scale_b"), words="scale_b strides"),
-    _case("built MXFP8 matmul", "b200", tensor("scale_a", data_type=T.FLOAT), words="scale_a float32"),
-    _case("built MXFP8 matmul", "b200", tensor("b", data_type=T.BOOLEAN), words="b boolean"),
-    _case("built NVFP4 matmul", "b200", tensor("b", strides=_last_to_zero), words="b strides"),
-    _case("built RMS norm, quantized in plain order", "b200", tensor("x", data_type=T.UINT8), words="x uint8"),
-    _case(
+    _make_case("built MXFP8 matmul", "b200", pad_rows("scale_b"), words="scale_b strides"),
+    _make_case("built MXFP8 matmul", "b200", edit_tensor("scale_a", data_type=T.FLOAT), words="scale_a float32"),
+    _make_case("built MXFP8 matmul", "b200", edit_tensor("b", data_type=T.BOOLEAN), words="b boolean"),
+    _make_case(
+        "built NVFP4 matmul", "b200", edit_tensor("b", strides=_strides_with_zero_for_largest_dim), words="b strides"
+    ),
+    _make_case(
+        "built RMS norm, quantized in plain order", "b200", edit_tensor("x", data_type=T.UINT8), words="x uint8"
+    ),
+    _make_case(
         "built RMS norm, quantized in plain order",
         "b200",
-        tensor("quantized.scale", reordering=TensorReordering.F8_128x4),
+        edit_tensor("quantized.scale", reordering=TensorReordering.F8_128x4),
         words="quantized.scale reordering",
     ),
     # experts, pointwise operations, reductions
-    _case("built moe grouped matmul", "h100", tensor("weight", data_type=T.HALF), words="weight float16"),
-    _case("built moe grouped matmul", "b200", tensor("token", strides=column_major), words="token strides"),
-    _case("built moe grouped matmul", "h100", after("moe", P.LOGICAL_NOT), words="extra logical_not"),
-    _case("built experts, gathered", "a100", operation(_EXPERTS, math_prec=T.DOUBLE), words="comput double"),
-    _case("mul f16", "b200", tensor("b", strides=column_major), words="b strides"),
-    _case("pointwise chain f16", "b200", summed("y", (0, 1)), words="extra"),
-    _case("pointwise chain f16", "b200", operation("y", compute_type=T.BOOLEAN), words="y boolean comput"),
-    _case("exp f32", "b200", operation("y", compute_type=T.INT32), words="y int32 comput"),
-    _case("built reduction", "h100", after("reduce_add", P.RELU_FWD), words="extra relu_fwd"),
+    _make_case("built moe grouped matmul", "h100", edit_tensor("weight", data_type=T.HALF), words="weight float16"),
+    _make_case("built moe grouped matmul", "b200", edit_tensor("token", strides=column_major), words="token strides"),
+    _make_case("built moe grouped matmul", "h100", append_pointwise("moe", P.LOGICAL_NOT), words="extra logical_not"),
+    _make_case("built experts, gathered", "a100", edit_operation(_EXPERTS, math_prec=T.DOUBLE), words="comput double"),
+    _make_case("mul f16", "b200", edit_tensor("b", strides=column_major), words="b strides"),
+    _make_case("pointwise chain f16", "b200", append_sums("y", (0, 1)), words="extra"),
+    _make_case("pointwise chain f16", "b200", edit_operation("y", compute_type=T.BOOLEAN), words="y boolean comput"),
+    _make_case("exp f32", "b200", edit_operation("y", compute_type=T.INT32), words="y int32 comput"),
+    _make_case("built reduction", "h100", append_pointwise("reduce_add", P.RELU_FWD), words="extra relu_fwd"),
     # two causes
-    _case(
+    _make_case(
         "conv f16 stats",
         "b200",
-        wide("out"),
-        operation(_CONV, "convolution", comp_type=T.DOUBLE),
+        spread_tensor("out"),
+        edit_operation(_CONV, "convolution", comp_type=T.DOUBLE),
         words="out strides double comput",
     ),
-    _case("matmul f16 gelu", "b200", wide("a"), operation("out", compute_type=T.INT8), words="a strides out int8"),
-    _case(
-        "layer norm f16 training", "h100", tensor("y", data_type=T.INT64), wide("scale"), words="y int64 scale strides"
+    _make_case(
+        "matmul f16 gelu",
+        "b200",
+        spread_tensor("a"),
+        edit_operation("out", compute_type=T.INT8),
+        words="a strides out int8",
     ),
-    _case("batch norm training", "h100", gaps("y"), tensor("x", data_type=T.INT64), words="y strides x int64"),
+    _make_case(
+        "layer norm f16 training",
+        "h100",
+        edit_tensor("y", data_type=T.INT64),
+        spread_tensor("scale"),
+        words="y int64 scale strides",
+    ),
+    _make_case(
+        "batch norm training", "h100", pad_rows("y"), edit_tensor("x", data_type=T.INT64), words="y strides x int64"
+    ),
 )

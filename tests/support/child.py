@@ -1,4 +1,4 @@
-"""Python in a child process, for tests with a crash, another cuDNN or another environment."""
+"""Python child processes, for tests with a crash, another cuDNN version or other environment variables."""
 
 from __future__ import annotations
 
@@ -14,15 +14,23 @@ import pytest
 
 from cudnn_backend_py.system.child import describe_ending
 
-__all__ = ["ROOT", "Finished", "children_cpu_s", "cudnn_environment", "older_cudnn", "run_code", "run_python"]
+__all__ = [
+    "ROOT",
+    "FinishedChild",
+    "children_cpu_s",
+    "cudnn_environment",
+    "older_cudnn_environment",
+    "run_code",
+    "run_python",
+]
 
 ROOT = Path(__file__).parents[2]
 OLDER = "9.19.0"
 
 
 @dataclass(frozen=True)
-class Finished:
-    """Exit code and output of a child."""
+class FinishedChild:
+    """Exit code and output of a child process."""
 
     code: int
     stdout: str
@@ -30,7 +38,7 @@ class Finished:
 
     @property
     def ending(self) -> str:
-        """``exit code N`` or the name of the signal that ended it."""
+        """Return ``exit code N``, or the name of the signal that ended the child."""
         return describe_ending(self.code)
 
 
@@ -41,8 +49,8 @@ def run_python(
     cwd: Path = ROOT,
     timeout_s: float = 120,
     check: bool = False,
-) -> Finished:
-    """Run this Python with `arguments`; `environment` replaces the whole environment."""
+) -> FinishedChild:
+    """Run Python with `arguments` in a child process; `environment` replaces all environment variables."""
     done = subprocess.run(
         [sys.executable, *arguments],
         env=dict(os.environ if environment is None else environment),
@@ -52,25 +60,25 @@ def run_python(
         timeout=timeout_s,
         check=False,
     )
-    finished = Finished(done.returncode, done.stdout, done.stderr)
+    finished = FinishedChild(done.returncode, done.stdout, done.stderr)
     if check and finished.code:
         raise AssertionError(f"the child ended with {finished.ending}\n{finished.stdout}\n{finished.stderr}")
     return finished
 
 
-def run_code(code: str, **options: object) -> Finished:
-    """Run a program given as text; it has to exit with 0."""
+def run_code(code: str, **options: object) -> FinishedChild:
+    """Run a program given as text in a child process, and require exit code 0."""
     return run_python(["-c", code], check=True, **options)  # type: ignore[arg-type]
 
 
 def children_cpu_s() -> float:
-    """Return the processor seconds of the ended children and of theirs: equal on a busy machine."""
+    """Return the CPU seconds of finished child processes and their children; other load does not change it."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def cudnn_environment(version: str, *, optional: bool = False) -> dict[str, str]:
-    """Return the environment of a child that loads an installed cuDNN, found by `versions/`.
+    """Return the environment of a child process that loads an installed cuDNN version.
 
     The test is skipped without that folder, and without the version if it is optional.
     """
@@ -84,6 +92,6 @@ def cudnn_environment(version: str, *, optional: bool = False) -> dict[str, str]
     return found
 
 
-def older_cudnn() -> dict[str, str]:
-    """Return the environment of a child that loads cuDNN 9.19.0."""
+def older_cudnn_environment() -> dict[str, str]:
+    """Return the environment of a child process that loads cuDNN 9.19.0."""
     return cudnn_environment(OLDER)

@@ -1,4 +1,4 @@
-"""A headless Chromium controlled over its debugging pipe: open a page, run scripts, press keys, take screenshots.
+"""A headless Chromium controlled through its DevTools pipe: open a page, run scripts, press keys, take screenshots.
 
 Chromium's own protocol is JSON between NUL bytes, read from file descriptor 3 and written to 4, so only the
 browser is needed.
@@ -32,7 +32,7 @@ _KEYS |= {"ArrowRight": 39, "ArrowDown": 40, "s": 83}
 
 
 def find_chromium() -> str | None:
-    """Return the path of a Chromium, None if there is none."""
+    """Return the path of a Chromium, None if it is not installed."""
     return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
@@ -42,8 +42,8 @@ class Browser:
     def __init__(self, folder: Path) -> None:
         path = find_chromium()
         assert path is not None, f"no Chromium on PATH under the names {NAMES}: apt-get install chromium"
-        read_child, self._write = _move_descriptors(*os.pipe())
-        self._read, write_child = _move_descriptors(*os.pipe())
+        read_child, self._write = _copy_above_10(*os.pipe())
+        self._read, write_child = _copy_above_10(*os.pipe())
         launch = 'exec 3<&"$1" 4>&"$2"; shift 2; exec "$@"'
         command = [path, *_FLAGS.split(), f"--user-data-dir={folder}"]
         with (folder / "stderr.txt").open("wb") as said:
@@ -69,24 +69,24 @@ class Browser:
         os.close(self._write)
 
     def call(self, method: str, session: str | None = None, **parameters: Any) -> dict[str, Any]:
-        """Return the result of a method of the protocol; other messages are added to ``events``."""
+        """Call a DevTools method and return its result; other messages are added to ``events``."""
         self._count += 1
         message = {"id": self._count, "method": method, "params": parameters}
         if session is not None:
             message["sessionId"] = session
         os.write(self._write, json.dumps(message).encode() + b"\0")
         while True:
-            answer = self._next()
+            answer = self._read_message()
             if answer.get("id") == self._count:
                 assert "error" not in answer, f"{method}: {answer['error']}"
                 return dict(answer["result"])
 
-    def wait(self, method: str, session: str) -> None:
-        """Wait for an event; return at once if it has arrived."""
+    def wait_for_event(self, method: str, session: str) -> None:
+        """Wait for a DevTools event; return at once if it has arrived."""
         while not any(item["method"] == method and item.get("sessionId") == session for item in self.events):
-            self._next()
+            self._read_message()
 
-    def _next(self) -> dict[str, Any]:
+    def _read_message(self) -> dict[str, Any]:
         end = time.monotonic() + LIMIT_S
         while b"\0" not in self._bytes:
             ready, _, _ = select.select([self._read], [], [], max(0.0, end - time.monotonic()))
@@ -103,7 +103,7 @@ class Browser:
     def open(
         self, path: Path, *, width: int = 1280, height: int = 900, dark: bool = False, script: bool = True
     ) -> Page:
-        """Open the file as a page of that size, in CSS pixels, and return it after it has loaded."""
+        """Open a file as a page of this size in CSS pixels, and return it after it has loaded."""
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         page = Page(self, self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"])
         for domain in ("Page", "Network", "Runtime", "Log"):
@@ -116,12 +116,12 @@ class Browser:
         self.events.clear()
         page.url = path.as_uri()
         page.call("Page.navigate", url=page.url)
-        self.wait("Page.loadEventFired", page.session)
+        self.wait_for_event("Page.loadEventFired", page.session)
         return page
 
 
 class Page:
-    """One open page."""
+    """A page open in Chromium."""
 
     def __init__(self, browser: Browser, session: str) -> None:
         self.browser = browser
@@ -129,17 +129,17 @@ class Page:
         self.url = ""
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """Return the result of a method of the protocol for this page."""
+        """Call a DevTools method for this page and return its result."""
         return self.browser.call(method, self.session, **parameters)
 
-    def run_query(self, script: str) -> Any:
+    def evaluate(self, script: str) -> Any:
         """Return the value of a JavaScript expression, as plain data."""
         answer = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
     def press(self, key: str, times: int = 1) -> None:
-        """Press a named key."""
+        """Press a named key, once or several times."""
         text = {"text": "\r"} if key == "Enter" else {}
         for _ in range(times):
             for kind in ("keyDown", "keyUp"):
@@ -149,16 +149,16 @@ class Page:
                 )
 
     def write(self, text: str) -> None:
-        """Write text into the focused element."""
+        """Type text into the focused element."""
         self.call("Input.insertText", text=text)
 
-    def picture(self, path: Path, *, whole: bool = True) -> None:
-        """Save the page as a PNG, the whole of it or the visible part; Chromium draws none above some 16,000 pixels."""
+    def save_screenshot(self, path: Path, *, whole: bool = True) -> None:
+        """Save the page as a PNG, all of it or the visible part; Chromium's limit is about 16,000 pixels of height."""
         shot = self.call("Page.captureScreenshot", captureBeyondViewport=whole)
         path.write_bytes(base64.b64decode(shot["data"]))
 
     def errors(self) -> list[str]:
-        """Return messages of console and browser since the page was opened, and every request except the page's own."""
+        """Return console errors and messages, and requests other than the page's own, since the page was opened."""
         found = []
         for event in self.browser.events:
             kind, params = event["method"], event["params"]
@@ -175,8 +175,8 @@ class Page:
         return found
 
 
-def _move_descriptors(*descriptors: int) -> Sequence[int]:
-    """Return copies of descriptors with numbers from 10 on, which Chromium does not use."""
+def _copy_above_10(*descriptors: int) -> Sequence[int]:
+    """Return copies of file descriptors, numbered from 10, which Chromium does not use."""
     moved = [fcntl.fcntl(item, fcntl.F_DUPFD_CLOEXEC, 10) for item in descriptors]
     for item in descriptors:
         os.close(item)

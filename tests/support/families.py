@@ -1,4 +1,4 @@
-"""Graphs outside attention, some of each family: a full cuDNN has engines for them that a JIT wheel lacks."""
+"""Graphs other than attention, several of each family, for which full cuDNN has engines that a JIT wheel lacks."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ HALF, BF16, FLOAT, INT8, INT32 = T.HALF, T.BFLOAT16, T.FLOAT, T.INT8, T.INT32
 FAMILIES: dict[str, Callable[[], Graph]] = {}
 
 
-def _add(name: str, make: Callable[..., None], io: DataType = HALF, **options: Any) -> None:
-    def graph() -> Graph:
+def _register(name: str, make: Callable[..., None], io: DataType = HALF, **options: Any) -> None:
+    def make_graph() -> Graph:
         g = GraphBuilder(name, io_type=io)
         make(g, **options)
         return g.graph()
 
     assert name not in FAMILIES
-    FAMILIES[name] = graph
+    FAMILIES[name] = make_graph
 
 
 _PORTS: Mapping[DescriptorType, tuple[str, str, str]] = {
@@ -39,7 +39,7 @@ _PORTS: Mapping[DescriptorType, tuple[str, str, str]] = {
 }
 
 
-def _conv(
+def _convolution(
     g: GraphBuilder,
     kind: DescriptorType = D.OPERATION_CONVOLUTION_FORWARD,
     *,
@@ -87,28 +87,28 @@ def _conv(
         after(g, tensors[_PORTS[kind][2]])
 
 
-def _like(y: Tensor) -> dict[str, Any]:
+def _strides_like(y: Tensor) -> dict[str, Any]:
     return {"strides": y.strides}
 
 
 def _bias_relu(g: GraphBuilder, y: Tensor) -> None:
     bias = g.tensor("bias", (1, y.dims[1], *[1] * (y.rank - 2)))
-    z = g.pointwise(P.ADD, y, bias, data_type=FLOAT, **_like(y))
-    g.pointwise(P.RELU_FWD, z, name="out", virtual=False, **_like(y))
+    z = g.pointwise(P.ADD, y, bias, data_type=FLOAT, **_strides_like(y))
+    g.pointwise(P.RELU_FWD, z, name="out", virtual=False, **_strides_like(y))
 
 
 def _bias_add_relu(g: GraphBuilder, y: Tensor) -> None:
-    z = g.pointwise(P.ADD, y, g.tensor("residual", y.dims, strides=y.strides), data_type=FLOAT, **_like(y))
+    z = g.pointwise(P.ADD, y, g.tensor("residual", y.dims, strides=y.strides), data_type=FLOAT, **_strides_like(y))
     _bias_relu(g, z)
 
 
-def _int8_out(g: GraphBuilder, y: Tensor) -> None:
-    z = g.pointwise(P.MUL, y, g.scalar(0.1, rank=y.rank), compute_type=FLOAT, data_type=FLOAT, **_like(y))
-    g.pointwise(P.IDENTITY, z, compute_type=FLOAT, name="out", virtual=False, data_type=INT8, **_like(y))
+def _scale_to_int8(g: GraphBuilder, y: Tensor) -> None:
+    z = g.pointwise(P.MUL, y, g.scalar(0.1, rank=y.rank), compute_type=FLOAT, data_type=FLOAT, **_strides_like(y))
+    g.pointwise(P.IDENTITY, z, compute_type=FLOAT, name="out", virtual=False, data_type=INT8, **_strides_like(y))
 
 
-def _stats(g: GraphBuilder, y: Tensor) -> None:
-    half = g.pointwise(P.IDENTITY, y, name="out", virtual=False, **_like(y))
+def _convolution_stats(g: GraphBuilder, y: Tensor) -> None:
+    half = g.pointwise(P.IDENTITY, y, name="out", virtual=False, **_strides_like(y))
     channel = (1, y.dims[1], 1, 1)
     sums = {name: g.tensor(name, channel, FLOAT, strides=channels_last(channel)) for name in ("sum", "sqsum")}
     g.operation(D.OPERATION_GEN_STATS, x=half, mode=enums.GenStatsMode.SUM_SQSUM, math_prec=FLOAT, **sums)
@@ -117,21 +117,21 @@ def _stats(g: GraphBuilder, y: Tensor) -> None:
 def _scale_bias_relu(g: GraphBuilder, x: Tensor) -> Tensor:
     channel = (1, x.dims[1], 1, 1)
     strides = channels_last(channel)
-    z = g.pointwise(P.MUL, x, g.tensor("scale", channel, strides=strides), data_type=FLOAT, **_like(x))
-    z = g.pointwise(P.ADD, z, g.tensor("shift", channel, strides=strides), data_type=FLOAT, **_like(x))
-    return g.pointwise(P.RELU_FWD, z, data_type=HALF, **_like(x))
+    z = g.pointwise(P.MUL, x, g.tensor("scale", channel, strides=strides), data_type=FLOAT, **_strides_like(x))
+    z = g.pointwise(P.ADD, z, g.tensor("shift", channel, strides=strides), data_type=FLOAT, **_strides_like(x))
+    return g.pointwise(P.RELU_FWD, z, data_type=HALF, **_strides_like(x))
 
 
 _FWD, _DGRAD, _WGRAD = _PORTS
 for _kind, _name in ((_FWD, "conv"), (_DGRAD, "dgrad"), (_WGRAD, "wgrad")):
-    _add(f"{_name} nhwc f16", _conv, kind=_kind)
-    _add(f"{_name} nhwc bf16", _conv, BF16, kind=_kind)
-    _add(f"{_name} nhwc f32", _conv, FLOAT, kind=_kind)
-    _add(f"{_name} nchw f16", _conv, kind=_kind, nhwc=False)
-    _add(f"{_name} nchw f32", _conv, FLOAT, kind=_kind, nhwc=False)
-    _add(
+    _register(f"{_name} nhwc f16", _convolution, kind=_kind)
+    _register(f"{_name} nhwc bf16", _convolution, BF16, kind=_kind)
+    _register(f"{_name} nhwc f32", _convolution, FLOAT, kind=_kind)
+    _register(f"{_name} nchw f16", _convolution, kind=_kind, nhwc=False)
+    _register(f"{_name} nchw f32", _convolution, FLOAT, kind=_kind, nhwc=False)
+    _register(
         f"{_name} nchw f32 3 channels",
-        _conv,
+        _convolution,
         FLOAT,
         kind=_kind,
         nhwc=False,
@@ -141,50 +141,54 @@ for _kind, _name in ((_FWD, "conv"), (_DGRAD, "dgrad"), (_WGRAD, "wgrad")):
         stride=2,
         padding=3,
     )
-    _add(f"{_name} nhwc f16 3 channels", _conv, kind=_kind, c=3, size=(56, 56))
-    _add(f"{_name} nhwc f16 odd channels", _conv, kind=_kind, c=30, k=50)
-    _add(f"{_name} nhwc f16 1x1", _conv, kind=_kind, taps=(1, 1), padding=0)
-    _add(f"{_name} nhwc f16 stride 2", _conv, kind=_kind, stride=2)
-    _add(f"{_name} nhwc f16 dilated", _conv, kind=_kind, dilation=2, padding=2)
-    _add(f"{_name} nhwc f16 grouped", _conv, kind=_kind, groups=4)
-    _add(f"{_name} nhwc f16 depthwise", _conv, kind=_kind, c=64, groups=64)
-    _add(f"{_name} nchw f32 depthwise", _conv, FLOAT, kind=_kind, c=64, groups=64, nhwc=False)
-    _add(f"{_name} 3d f16", _conv, kind=_kind, size=(8, 14, 14), taps=(3, 3, 3))
-    _add(f"{_name} f64", _conv, T.DOUBLE, kind=_kind, compute=T.DOUBLE, nhwc=False)
-_add("conv f16 bias relu", _conv, after=_bias_relu)
-_add("conv f32 nchw bias relu", _conv, FLOAT, after=_bias_relu, nhwc=False)
-_add("conv f16 bias residual relu", _conv, after=_bias_add_relu)
-_add("conv int8", _conv, INT8, compute=INT32, out=INT32)
-_add("conv int8 float out", _conv, INT8, compute=INT32, out=FLOAT)
-_add("conv int8 scaled", _conv, INT8, compute=INT32, after=_int8_out)
-_add("conv fp8", _conv, T.FP8_E4M3, out=FLOAT)
-_add("conv f16 stats", _conv, after=_stats)
-_add("conv f16 scale bias relu before", _conv, before=_scale_bias_relu)
-_add("conv f16 scale bias relu before, stats", _conv, before=_scale_bias_relu, after=_stats)
-_add("wgrad f16 scale bias relu before", _conv, kind=_WGRAD, before=_scale_bias_relu)
+    _register(f"{_name} nhwc f16 3 channels", _convolution, kind=_kind, c=3, size=(56, 56))
+    _register(f"{_name} nhwc f16 odd channels", _convolution, kind=_kind, c=30, k=50)
+    _register(f"{_name} nhwc f16 1x1", _convolution, kind=_kind, taps=(1, 1), padding=0)
+    _register(f"{_name} nhwc f16 stride 2", _convolution, kind=_kind, stride=2)
+    _register(f"{_name} nhwc f16 dilated", _convolution, kind=_kind, dilation=2, padding=2)
+    _register(f"{_name} nhwc f16 grouped", _convolution, kind=_kind, groups=4)
+    _register(f"{_name} nhwc f16 depthwise", _convolution, kind=_kind, c=64, groups=64)
+    _register(f"{_name} nchw f32 depthwise", _convolution, FLOAT, kind=_kind, c=64, groups=64, nhwc=False)
+    _register(f"{_name} 3d f16", _convolution, kind=_kind, size=(8, 14, 14), taps=(3, 3, 3))
+    _register(f"{_name} f64", _convolution, T.DOUBLE, kind=_kind, compute=T.DOUBLE, nhwc=False)
+_register("conv f16 bias relu", _convolution, after=_bias_relu)
+_register("conv f32 nchw bias relu", _convolution, FLOAT, after=_bias_relu, nhwc=False)
+_register("conv f16 bias residual relu", _convolution, after=_bias_add_relu)
+_register("conv int8", _convolution, INT8, compute=INT32, out=INT32)
+_register("conv int8 float out", _convolution, INT8, compute=INT32, out=FLOAT)
+_register("conv int8 scaled", _convolution, INT8, compute=INT32, after=_scale_to_int8)
+_register("conv fp8", _convolution, T.FP8_E4M3, out=FLOAT)
+_register("conv f16 stats", _convolution, after=_convolution_stats)
+_register("conv f16 scale bias relu before", _convolution, before=_scale_bias_relu)
+_register("conv f16 scale bias relu before, stats", _convolution, before=_scale_bias_relu, after=_convolution_stats)
+_register("wgrad f16 scale bias relu before", _convolution, kind=_WGRAD, before=_scale_bias_relu)
 
 
-def _bn(g: GraphBuilder, backward: bool = False, training: bool = True, mode: Any = None, nhwc: bool = True) -> None:
+def _batch_norm(
+    g: GraphBuilder, backward: bool = False, training: bool = True, mode: Any = None, nhwc: bool = True
+) -> None:
     mode = mode or enums.NormMode.BATCH_NORM
     dims, channel = (8, 64, 28, 28), (1, 64, 1, 1)
     order: Callable[[tuple[int, ...]], tuple[int, ...]] = channels_last if nhwc else packed_strides
     per = (8, 64, 1, 1) if mode is enums.NormMode.INSTANCE_NORM else channel
 
-    def many(names: str, dims: tuple[int, ...], kind: DataType | None = None, **options: Any) -> dict[str, Any]:
+    def tensors_of(names: str, dims: tuple[int, ...], kind: DataType | None = None, **options: Any) -> dict[str, Any]:
         return {name: g.tensor(name, dims, kind, strides=order(dims), **options) for name in names.split()}
 
     if backward:
         fields = (
-            many("x dy dx", dims) | many("scale dscale dbias", channel, FLOAT) | many("mean inv_variance", per, FLOAT)
+            tensors_of("x dy dx", dims)
+            | tensors_of("scale dscale dbias", channel, FLOAT)
+            | tensors_of("mean inv_variance", per, FLOAT)
         )
         g.operation(D.OPERATION_NORM_BACKWARD, mode=mode, **fields)
         return
-    fields = many("x y", dims) | many("scale bias", channel, FLOAT) | {"epsilon": g.scalar(1e-5)}
+    fields = tensors_of("x y", dims) | tensors_of("scale bias", channel, FLOAT) | {"epsilon": g.scalar(1e-5)}
     if training or mode is enums.NormMode.BATCH_NORM:
-        fields |= many("mean inv_variance", per, FLOAT)
+        fields |= tensors_of("mean inv_variance", per, FLOAT)
     if training and mode is enums.NormMode.BATCH_NORM:
         names = "input_running_mean input_running_var output_running_mean output_running_var"
-        fields |= many(names, channel, FLOAT) | {"exp_avg_factor": g.scalar(0.1, name="momentum")}
+        fields |= tensors_of(names, channel, FLOAT) | {"exp_avg_factor": g.scalar(0.1, name="momentum")}
     phase = enums.NormFwdPhase.TRAINING if training else enums.NormFwdPhase.INFERENCE
     if not training and mode is enums.NormMode.BATCH_NORM:
         del fields["epsilon"]
@@ -228,30 +232,30 @@ def _norm_relu(g: GraphBuilder, batch: bool, residual: bool = False) -> None:
     g.operation(D.OPERATION_NORM_FORWARD, mode=mode, phase=phase, x=x, y=y, epsilon=g.scalar(1e-5), **fields)
     z = y
     if residual:
-        z = g.pointwise(P.ADD, y, g.tensor("residual", dims, strides=channels_last(dims)), **_like(y))
-    g.pointwise(P.RELU_FWD, z, name="out", virtual=False, **_like(y))
+        z = g.pointwise(P.ADD, y, g.tensor("residual", dims, strides=channels_last(dims)), **_strides_like(y))
+    g.pointwise(P.RELU_FWD, z, name="out", virtual=False, **_strides_like(y))
 
 
-_add("batch norm relu", _norm_relu, batch=True)
-_add("batch norm residual relu", _norm_relu, batch=True, residual=True)
-_add("layer norm relu", _norm_relu, batch=False)
-_add("batch norm training", _bn)
-_add("batch norm training nchw", _bn, nhwc=False)
-_add("batch norm inference", _bn, training=False)
-_add("batch norm backward", _bn, backward=True)
-_add("batch norm backward nchw", _bn, backward=True, nhwc=False)
-_add("instance norm training", _bn, mode=enums.NormMode.INSTANCE_NORM)
-_add("instance norm backward", _bn, backward=True, mode=enums.NormMode.INSTANCE_NORM)
+_register("batch norm relu", _norm_relu, batch=True)
+_register("batch norm residual relu", _norm_relu, batch=True, residual=True)
+_register("layer norm relu", _norm_relu, batch=False)
+_register("batch norm training", _batch_norm)
+_register("batch norm training nchw", _batch_norm, nhwc=False)
+_register("batch norm inference", _batch_norm, training=False)
+_register("batch norm backward", _batch_norm, backward=True)
+_register("batch norm backward nchw", _batch_norm, backward=True, nhwc=False)
+_register("instance norm training", _batch_norm, mode=enums.NormMode.INSTANCE_NORM)
+_register("instance norm backward", _batch_norm, backward=True, mode=enums.NormMode.INSTANCE_NORM)
 for _rms, _name in ((False, "layer norm"), (True, "rms norm")):
-    _add(f"{_name} f16 training", _row_norm, rms=_rms)
-    _add(f"{_name} bf16 training", _row_norm, BF16, rms=_rms)
-    _add(f"{_name} f32 training", _row_norm, FLOAT, rms=_rms)
-    _add(f"{_name} f16 inference", _row_norm, rms=_rms, training=False)
-    _add(f"{_name} f16 backward", _row_norm, rms=_rms, backward=True)
-    _add(f"{_name} bf16 odd", _row_norm, BF16, rms=_rms, n=1001)
+    _register(f"{_name} f16 training", _row_norm, rms=_rms)
+    _register(f"{_name} bf16 training", _row_norm, BF16, rms=_rms)
+    _register(f"{_name} f32 training", _row_norm, FLOAT, rms=_rms)
+    _register(f"{_name} f16 inference", _row_norm, rms=_rms, training=False)
+    _register(f"{_name} f16 backward", _row_norm, rms=_rms, backward=True)
+    _register(f"{_name} bf16 odd", _row_norm, BF16, rms=_rms, n=1001)
 
 
-def _drelu_weights(g: GraphBuilder) -> None:
+def _batch_norm_weight_gradients(g: GraphBuilder) -> None:
     dims, channel = (4, 32, 28, 28), (1, 32, 1, 1)
     images = {name: g.tensor(name, dims, strides=channels_last(dims)) for name in ("x", "dy")}
     names = "mean invstd bn_scale dbn_scale dbn_bias eq_dy_scale eq_x_scale eq_bias"
@@ -259,7 +263,7 @@ def _drelu_weights(g: GraphBuilder) -> None:
     g.operation(D.OPERATION_BN_BWD_WEIGHTS, math_prec=FLOAT, **images, **per)
 
 
-_add("batch norm backward weights, channels last", _drelu_weights)
+_register("batch norm backward weights, channels last", _batch_norm_weight_gradients)
 
 
 def _matmul(
@@ -284,7 +288,7 @@ def _matmul(
         after(g, c)
 
 
-def _gelu(g: GraphBuilder, c: Tensor) -> None:
+def _bias_gelu(g: GraphBuilder, c: Tensor) -> None:
     z = g.pointwise(P.ADD, c, g.tensor("bias", (1, 1, c.dims[2])))
     g.pointwise(P.GELU_APPROX_TANH_FWD, z, name="out", virtual=False)
 
@@ -296,35 +300,37 @@ def _softmax_rows(g: GraphBuilder, c: Tensor) -> None:
     g.pointwise(P.DIV, e, g.reduction(R.ADD, e, row), name="out", virtual=False)
 
 
-def _softmax_alone(g: GraphBuilder) -> None:
+def _softmax_without_matmul(g: GraphBuilder) -> None:
     _softmax_rows(g, g.tensor("x", (2, 128, 256)))
 
 
-def _mean_square(g: GraphBuilder) -> None:
+def _divide_by_root_mean_square(g: GraphBuilder) -> None:
     x = g.tensor("x", (4, 64, 128))
     mean = g.reduction(R.AVG, g.pointwise(P.MUL, x, x), (4, 64, 1))
     g.pointwise(P.MUL, x, g.pointwise(P.RSQRT, mean), name="y", virtual=False)
 
 
-_add("softmax by hand", _softmax_alone)
-_add("rms norm by hand", _mean_square)
+_register("softmax by hand", _softmax_without_matmul)
+_register("rms norm by hand", _divide_by_root_mean_square)
 for _order in ("nn", "nt", "tn", "tt"):
-    _add(f"matmul f16 {_order}", _matmul, order=_order)
-    _add(f"matmul f32 {_order}", _matmul, FLOAT, order=_order)
-_add("matmul bf16 odd", _matmul, BF16, m=127, n=65, k=33)
-_add("matmul f16 odd k", _matmul, k=63)
-_add("matmul f32 odd", _matmul, FLOAT, m=127, n=65, k=33)
-_add("matmul f16 alignment 2", _matmul, alignment=2)
-_add("matmul int8", _matmul, INT8, compute=INT32, out=INT32, order="nt")
-_add("matmul fp8", _matmul, T.FP8_E4M3, out=FLOAT, order="nt")
-_add("matmul f64 plain", _matmul, T.DOUBLE, compute=T.DOUBLE)
-_add("matmul f16 gelu", _matmul, after=_gelu)
-_add("matmul f32 gelu", _matmul, FLOAT, after=_gelu)
-_add("matmul f16 softmax", _matmul, after=_softmax_rows)
-_add("matmul vector", _matmul, m=1)
+    _register(f"matmul f16 {_order}", _matmul, order=_order)
+    _register(f"matmul f32 {_order}", _matmul, FLOAT, order=_order)
+_register("matmul bf16 odd", _matmul, BF16, m=127, n=65, k=33)
+_register("matmul f16 odd k", _matmul, k=63)
+_register("matmul f32 odd", _matmul, FLOAT, m=127, n=65, k=33)
+_register("matmul f16 alignment 2", _matmul, alignment=2)
+_register("matmul int8", _matmul, INT8, compute=INT32, out=INT32, order="nt")
+_register("matmul fp8", _matmul, T.FP8_E4M3, out=FLOAT, order="nt")
+_register("matmul f64 plain", _matmul, T.DOUBLE, compute=T.DOUBLE)
+_register("matmul f16 gelu", _matmul, after=_bias_gelu)
+_register("matmul f32 gelu", _matmul, FLOAT, after=_bias_gelu)
+_register("matmul f16 softmax", _matmul, after=_softmax_rows)
+_register("matmul vector", _matmul, m=1)
 
 
-def _pointwise(g: GraphBuilder, *modes: PointwiseMode, dims: tuple[int, ...] = (4, 64, 128), steps: Any = ()) -> None:
+def _pointwise_chain(
+    g: GraphBuilder, *modes: PointwiseMode, dims: tuple[int, ...] = (4, 64, 128), steps: Any = ()
+) -> None:
     z = g.tensor("x", dims)
     for index, mode in enumerate(steps):
         last = {"name": "y", "virtual": False} if index == len(steps) - 1 else {}
@@ -336,13 +342,13 @@ def _pointwise(g: GraphBuilder, *modes: PointwiseMode, dims: tuple[int, ...] = (
             z = g.pointwise(mode, z, b, **last)
 
 
-_add("pointwise chain f16", _pointwise, steps=(P.ADD, P.RELU_FWD, P.MUL))
-_add("pointwise chain bf16 rank 4", _pointwise, BF16, steps=(P.MUL, P.TANH_FWD), dims=(4, 32, 16, 16))
-_add("pointwise f32 erf", _pointwise, FLOAT, steps=(P.ERF,))
-_add("pointwise f64 add", _pointwise, T.DOUBLE, steps=(P.ADD,))
-_add("pointwise int32 add", _pointwise, INT32, steps=(P.ADD,))
-_add("pointwise f16 relu backward", _pointwise, steps=(P.RELU_BWD,))
-_add("pointwise f16 odd", _pointwise, steps=(P.ADD, P.SIGMOID_FWD), dims=(3, 7, 129))
+_register("pointwise chain f16", _pointwise_chain, steps=(P.ADD, P.RELU_FWD, P.MUL))
+_register("pointwise chain bf16 rank 4", _pointwise_chain, BF16, steps=(P.MUL, P.TANH_FWD), dims=(4, 32, 16, 16))
+_register("pointwise f32 erf", _pointwise_chain, FLOAT, steps=(P.ERF,))
+_register("pointwise f64 add", _pointwise_chain, T.DOUBLE, steps=(P.ADD,))
+_register("pointwise int32 add", _pointwise_chain, INT32, steps=(P.ADD,))
+_register("pointwise f16 relu backward", _pointwise_chain, steps=(P.RELU_BWD,))
+_register("pointwise f16 odd", _pointwise_chain, steps=(P.ADD, P.SIGMOID_FWD), dims=(3, 7, 129))
 
 
 def _reduce(
@@ -353,11 +359,11 @@ def _reduce(
     g.reduction(operator, x, to, name="y", virtual=False, data_type=FLOAT, **strides)
 
 
-_add("reduce f16 add rows", _reduce, operator=R.ADD, to=(4, 64, 1))
-_add("reduce f32 add columns", _reduce, FLOAT, operator=R.ADD, to=(4, 1, 128))
-_add("reduce f32 average all", _reduce, FLOAT, operator=R.AVG, to=(1, 1, 1))
-_add("reduce f16 max image", _reduce, operator=R.MAX, dims=(4, 32, 28, 28), to=(4, 32, 1, 1), nhwc=True)
-_add("reduce f16 norm2", _reduce, operator=R.NORM2, to=(4, 64, 1))
+_register("reduce f16 add rows", _reduce, operator=R.ADD, to=(4, 64, 1))
+_register("reduce f32 add columns", _reduce, FLOAT, operator=R.ADD, to=(4, 1, 128))
+_register("reduce f32 average all", _reduce, FLOAT, operator=R.AVG, to=(1, 1, 1))
+_register("reduce f16 max image", _reduce, operator=R.MAX, dims=(4, 32, 28, 28), to=(4, 32, 1, 1), nhwc=True)
+_register("reduce f16 norm2", _reduce, operator=R.NORM2, to=(4, 64, 1))
 
 
 def _pool(g: GraphBuilder, mode: Any, nhwc: bool = True, backward: bool = False, index: bool = False) -> None:
@@ -386,16 +392,16 @@ def _pool(g: GraphBuilder, mode: Any, nhwc: bool = True, backward: bool = False,
 
 
 _MAX, _MEAN = enums.ResampleMode.MAXPOOL, enums.ResampleMode.AVGPOOL_INCLUDE_PADDING
-_add("max pooling f16", _pool, mode=_MAX)
-_add("max pooling f16 with index", _pool, mode=_MAX, index=True)
-_add("max pooling f32 nchw", _pool, FLOAT, mode=_MAX, nhwc=False)
-_add("mean pooling f16", _pool, mode=_MEAN)
-_add("mean pooling f32 nchw", _pool, FLOAT, mode=_MEAN, nhwc=False)
-_add("max pooling backward f16", _pool, mode=_MAX, backward=True, index=True)
-_add("mean pooling backward f16", _pool, mode=_MEAN, backward=True)
+_register("max pooling f16", _pool, mode=_MAX)
+_register("max pooling f16 with index", _pool, mode=_MAX, index=True)
+_register("max pooling f32 nchw", _pool, FLOAT, mode=_MAX, nhwc=False)
+_register("mean pooling f16", _pool, mode=_MEAN)
+_register("mean pooling f32 nchw", _pool, FLOAT, mode=_MEAN, nhwc=False)
+_register("max pooling backward f16", _pool, mode=_MAX, backward=True, index=True)
+_register("mean pooling backward f16", _pool, mode=_MEAN, backward=True)
 
 
-def _layout(g: GraphBuilder, kind: DescriptorType) -> None:
+def _change_layout(g: GraphBuilder, kind: DescriptorType) -> None:
     x = g.tensor("x", (2, 4, 64, 128))
     if kind is D.OPERATION_CONCAT:
         parts = (x, g.tensor("x2", (2, 4, 64, 128)))
@@ -411,8 +417,8 @@ def _layout(g: GraphBuilder, kind: DescriptorType) -> None:
 
 for _kind in (D.OPERATION_CONCAT, D.OPERATION_SLICE, D.OPERATION_TRANSPOSE, D.OPERATION_RESHAPE):
     _name = _kind.name.removeprefix("OPERATION_").lower()
-    _add(f"{_name} alone f16", _layout, kind=_kind)
-    _add(f"{_name} alone f32", _layout, FLOAT, kind=_kind)
+    _register(f"{_name} alone f16", _change_layout, kind=_kind)
+    _register(f"{_name} alone f32", _change_layout, FLOAT, kind=_kind)
 
 _ATTENTION = ("flash", "unified", "sdpa", "two matmul")
 FAMILIES |= {

@@ -1,4 +1,4 @@
-"""Measured figures for the record of a GPU run."""
+"""Figures measured by GPU tests, for the record of the run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def add_figure(name: str, **values: Any) -> None:
-    """Append a figure to the file of the run's record, if a record is being made."""
+    """Append a measured figure to the file of the run's record, if a record is being made."""
     path = os.environ.get("CUDNN_BACKEND_FIGURES")
     if path:
         with open(path, "ab", buffering=0) as file:  # other processes may append, too

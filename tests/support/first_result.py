@@ -1,4 +1,4 @@
-"""Imports of a fresh process until a first result of the frontend: runs as a script and prints JSON."""
+"""List the modules that a fresh process imports until a first result of the frontend, as JSON."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HEAVY = frozenset(
 )
 
 
-def unused(modules: set[str]) -> list[str]:
+def unneeded_modules(modules: set[str]) -> list[str]:
     """Return the imported modules that a first result does not need."""
     ours = [name.split(".")[1:] for name in modules if name.startswith("cudnn_backend_py.")]
     parts = {".".join(name[:depth]) for name in ours for depth in (1, 2, 3)}
@@ -38,7 +38,7 @@ def unused(modules: set[str]) -> list[str]:
 
 
 def main(device: str) -> None:
-    """Build a graph of attention for the device described by JSON in a file, or run it on the "gpu"."""
+    """Build an attention graph for the device described by JSON in a file, or run it on the device "gpu"."""
     buffers: list[Any] = []
     if device == "gpu":
         import torch
@@ -63,12 +63,15 @@ def main(device: str) -> None:
     stats.set_output(True).set_dim([1, 2, 128, 1]).set_stride([256, 128, 1, 1]).set_data_type(single)
     graph.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
     workspace = graph.get_workspace_size()
-    found: dict[str, Any] = {"import": unused(imported - before), "plan": unused(set(sys.modules) - before)}
+    found: dict[str, Any] = {
+        "import": unneeded_modules(imported - before),
+        "plan": unneeded_modules(set(sys.modules) - before),
+    }
     if buffers:
         held = torch.empty(max(workspace, 1), device="cuda", dtype=torch.uint8)
         graph.execute(dict(zip((q, k, v, o, stats), buffers, strict=True)), held, handle=where["handle"])
         torch.cuda.synchronize()
-        found["result"] = unused(set(sys.modules) - before)
+        found["result"] = unneeded_modules(set(sys.modules) - before)
         want = torch.nn.functional.scaled_dot_product_attention(*buffers[:3], is_causal=True)
         torch.testing.assert_close(buffers[3], want, atol=5e-3, rtol=3e-3)
     print(json.dumps({**found, "workspace": workspace, "modules": len(set(sys.modules) - before)}))

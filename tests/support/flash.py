@@ -1,4 +1,4 @@
-"""Causal attention of one fixed shape with its float64 result, for tests that run a plan."""
+"""Causal attention of one fixed shape with its float64 result, for tests that execute a plan."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from cudnn_backend_py import Graph
 from cudnn_backend_py.graph.attention import sdpa_forward
 
-__all__ = ["SHAPE", "causal_attention", "flash_graph"]
+__all__ = ["SHAPE", "compute_causal_attention", "flash_graph"]
 
 SHAPE = (2, 4, 512, 64)  # batch, heads, sequence, head dim
 
@@ -21,8 +21,8 @@ def flash_graph() -> Graph:
     return sdpa_forward(batch=batch, heads=heads, seq_q=seq, head_dim=head_dim, causal=True, stats=True)
 
 
-def causal_attention(q: NDArray[Any], k: NDArray[Any], v: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return output and log-sum-exp in float64; q, k, v are [b, h, s, d]."""
+def compute_causal_attention(q: NDArray[Any], k: NDArray[Any], v: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return output and log-sum-exp of causal attention in float64; q, k, v are [b, h, s, d]."""
     scores = q.astype(np.float64) @ k.astype(np.float64).swapaxes(2, 3) / np.sqrt(q.shape[3])
     scores[..., ~np.tri(*scores.shape[2:], dtype=bool)] = -np.inf
     highest = scores.max(3, keepdims=True)

@@ -1,4 +1,4 @@
-"""Attention problems as calls of cudnn-frontend's methods, and a graph that records them for any cuDNN version."""
+"""Attention problems as calls of cudnn-frontend's methods, recorded in a graph for any cuDNN version."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from cudnn_backend_py.frontend.ops.node import Emitter, Node
 from cudnn_backend_py.frontend.ops.pointwise import PointwiseOps
 from cudnn_backend_py.graph.attention import Attention, SoftCap
 
-__all__ = ["FLOAT", "HALF", "INT32", "Recorder", "Situation", "call"]
+__all__ = ["FLOAT", "HALF", "INT32", "CheckContext", "RecordingGraph", "call_attention"]
 
 HALF, FLOAT, INT32, INT64 = data_type.HALF, data_type.FLOAT, data_type.INT32, data_type.INT64
 
 
 @dataclass
-class Situation:
-    """Context for the checks of nodes: types, version and architecture, without a library."""
+class CheckContext:
+    """The cuDNN version, architecture and types that node checks use, without a library."""
 
     version: tuple[int, int, int] = (9, 19, 0)
     sm: int = 90
@@ -30,20 +30,20 @@ class Situation:
 
 
 @dataclass
-class Recorder(AttentionOps, PointwiseOps):
-    """A graph that only records, checks and emits."""
+class RecordingGraph(AttentionOps, PointwiseOps):
+    """A frontend graph that records and checks nodes and converts them to a graph, without a library."""
 
     version: tuple[int, int, int] = (9, 19, 0)
     sm: int = 90
     _nodes: list[Node] = field(default_factory=list)
-    situation: Situation | None = None
+    situation: CheckContext | None = None
     emitter: Emitter | None = None
 
     def __post_init__(self) -> None:
-        self.context: Any = self.situation or Situation(self.version, self.sm)
+        self.context: Any = self.situation or CheckContext(self.version, self.sm)
 
     def validate(self) -> None:
-        context: Any = self.situation or Situation(self.version, self.sm)
+        context: Any = self.situation or CheckContext(self.version, self.sm)
         for node in self._nodes:
             node.check(context)
             node.infer(context)
@@ -52,50 +52,50 @@ class Recorder(AttentionOps, PointwiseOps):
                     item.data_type = context.intermediate if item.virtual else context.io
 
     def graph(self) -> Graph:
-        """Return the graph value."""
+        """Return the recorded graph as a `Graph`."""
         self.validate()
-        context: Any = self.situation or Situation(self.version, self.sm)
+        context: Any = self.situation or CheckContext(self.version, self.sm)
         self.emitter = Emitter(context, "recorded", nodes=self._nodes)
         for node in self._nodes:
             node.emit(self.emitter)
         return self.emitter.graph()
 
 
-def _scalar(kind: data_type, rank: int = 4, **options: Any) -> tensor:
+def _scalar_tensor(kind: data_type, rank: int = 4, **options: Any) -> tensor:
     return tensor([1] * rank, [1] * rank, kind, **options)
 
 
-class _Tensors:
-    """The tensors of a problem, created as a user does."""
+class _ProblemTensors:
+    """The frontend tensors of an attention problem, created as a user creates them."""
 
     def __init__(self, p: Attention) -> None:
         self.p = p
         self.kind = data_type[p.data_type.name]
         self.offsets: dict[str, tensor] = {}
 
-    def io(self, name: str, kind: data_type | None = None) -> tensor:
+    def input_or_output(self, name: str, kind: data_type | None = None) -> tensor:
         p = self.p
-        return self.ragged(tensor(p.dims(name), p.strides(name), kind or self.kind, name=name), name)
+        return self.with_ragged_offset(tensor(p.dims(name), p.strides(name), kind or self.kind, name=name), name)
 
-    def ragged(self, item: tensor, name: str) -> tensor:
+    def with_ragged_offset(self, item: tensor, name: str) -> tensor:
         of = name.removeprefix("d")
         if self.p.ragged if of != "stats" else self.p.ragged_stats:
             offset = tensor([self.p.batch + 1, 1, 1, 1], [1] * 4, data_type[self.p.offset_type.name])
             item.set_ragged_offset(self.offsets.setdefault(of, offset))
         return item
 
-    def full(self, dims: tuple[int, ...], kind: data_type) -> tensor:
+    def packed_tensor(self, dims: tuple[int, ...], kind: data_type) -> tensor:
         strides = [dims[1] * dims[2] * dims[3], dims[2] * dims[3], dims[3], 1]
         return tensor(dims, strides, kind)
 
-    def row(self, name: str) -> tensor:
-        return self.ragged(tensor(self.p.dims("stats"), self.p.strides("stats"), FLOAT, name=name), "stats")
+    def stats_tensor(self, name: str) -> tensor:
+        return self.with_ragged_offset(tensor(self.p.dims("stats"), self.p.strides("stats"), FLOAT, name=name), "stats")
 
-    def head(self) -> tensor:
-        return self.full((1, self.p.heads, 1, 1), FLOAT)
+    def tensor_per_head(self) -> tensor:
+        return self.packed_tensor((1, self.p.heads, 1, 1), FLOAT)
 
 
-def _common(made: _Tensors, *, fp8: bool, backward: bool) -> dict[str, Any]:
+def _common_options(made: _ProblemTensors, *, fp8: bool, backward: bool) -> dict[str, Any]:
     p = made.p
     left, right = ("left_bound", "right_bound") if fp8 else ("diagonal_band_left_bound", "diagonal_band_right_bound")
     corner = diagonal_alignment.BOTTOM_RIGHT if p.alignment == "bottom_right" else diagonal_alignment.TOP_LEFT
@@ -111,32 +111,36 @@ def _common(made: _Tensors, *, fp8: bool, backward: bool) -> dict[str, Any]:
         for name in ("seq_len_q", "seq_len_kv"):
             options[name] = tensor([p.batch, 1, 1, 1], [1] * 4, INT32)
     if p.sink:
-        options["sink_token"] = made.head()
+        options["sink_token"] = made.tensor_per_head()
     if p.dropout:
-        options["dropout"] = (p.dropout, _scalar(INT64), _scalar(INT64))
+        options["dropout"] = (p.dropout, _scalar_tensor(INT64), _scalar_tensor(INT64))
     if p.dropout_mask:
-        mask = made.full((p.batch, p.heads, p.seq_q, p.seq_kv), made.kind)
-        scales = [_scalar(FLOAT) for _ in range(2 if backward else 1)]
+        mask = made.packed_tensor((p.batch, p.heads, p.seq_q, p.seq_kv), made.kind)
+        scales = [_scalar_tensor(FLOAT) for _ in range(2 if backward else 1)]
         options["dropout"] = (mask, *scales)
     if fp8:
         return options
     options["use_alibi_mask"] = p.alibi
     if p.bias is not None:
-        options["bias"] = made.full(p.bias, made.kind)
+        options["bias"] = made.packed_tensor(p.bias, made.kind)
     if isinstance(p.score_modifier, SoftCap):
-        cap = _scalar(FLOAT, is_pass_by_value=True)
+        cap = _scalar_tensor(FLOAT, is_pass_by_value=True)
         options["score_mod"] = lambda g, score: g.mul(a=g.tanh(input=g.div(a=score, b=cap)), b=cap)
     return options
 
 
-def call(recorder: Recorder, p: Attention, *, backward: bool, unified: bool) -> dict[str, tensor]:
-    """Call the method for a problem; return the outputs by name, laid out as the problem's."""
-    made = _Tensors(p)
+def call_attention(recorder: RecordingGraph, p: Attention, *, backward: bool, unified: bool) -> dict[str, tensor]:
+    """Call the frontend's attention method for a problem; return the outputs by name, with the problem's layouts."""
+    made = _ProblemTensors(p)
     fp8 = p.is_fp8
-    options = _common(made, fp8=fp8, backward=backward)
-    inputs = {name: made.io(name) for name in ("q", "k", "v")}
+    options = _common_options(made, fp8=fp8, backward=backward)
+    inputs = {name: made.input_or_output(name) for name in ("q", "k", "v")}
     if backward:
-        inputs |= {"o": made.io("o"), "dO": made.io("do"), "stats": made.row("stats")}
+        inputs |= {
+            "o": made.input_or_output("o"),
+            "dO": made.input_or_output("do"),
+            "stats": made.stats_tensor("stats"),
+        }
         names = _backward_scales(options) if fp8 else _backward_options(made, options)
         method = recorder.sdpa_fp8_backward if fp8 else recorder.sdpa_backward
     else:
@@ -148,53 +152,53 @@ def call(recorder: Recorder, p: Attention, *, backward: bool, unified: bool) -> 
             continue
         item.set_output(True)
         if name in ("o", "dq", "dk", "dv"):
-            item.set_dim(p.dims(name)).set_stride(p.strides(name)).set_data_type(data_type[_written(p).name])
-            made.ragged(item, name)
+            item.set_dim(p.dims(name)).set_stride(p.strides(name)).set_data_type(data_type[_output_type(p).name])
+            made.with_ragged_offset(item, name)
         elif name == "stats":
             item.set_dim(p.dims("stats")).set_stride(p.strides("stats"))
-            made.ragged(item, "stats")
+            made.with_ragged_offset(item, "stats")
     return {name: item for name, item in found.items() if item is not None}
 
 
-def _written(p: Attention) -> DataType:
+def _output_type(p: Attention) -> DataType:
     assert p.output_type is not None
     return p.output_type
 
 
-def _forward_options(made: _Tensors, options: dict[str, Any], *, unified: bool) -> tuple[str, ...]:
+def _forward_options(made: _ProblemTensors, options: dict[str, Any], *, unified: bool) -> tuple[str, ...]:
     p = made.p
     kinds = attention_implementation
     options |= {"generate_stats": p.stats, "implementation": kinds.UNIFIED if unified else kinds.COMPOSITE}
-    options |= {"score_max": made.row("max")} if p.max else {}
-    options |= {"score_sum_exp": made.row("sum_exp")} if p.sum_exp else {}
+    options |= {"score_max": made.stats_tensor("max")} if p.max else {}
+    options |= {"score_sum_exp": made.stats_tensor("sum_exp")} if p.sum_exp else {}
     if p.page_size is not None:
         for name in ("k", "v"):
-            options[f"paged_attention_{name}_table"] = made.full((p.batch, 1, p.pages_per_sequence, 1), INT32)
+            options[f"paged_attention_{name}_table"] = made.packed_tensor((p.batch, 1, p.pages_per_sequence, 1), INT32)
         options["paged_attention_max_seq_len_kv"] = p.seq_kv
     return "o", "stats"
 
 
-def _forward_scales(made: _Tensors, options: dict[str, Any]) -> tuple[str, ...]:
+def _forward_scales(made: _ProblemTensors, options: dict[str, Any]) -> tuple[str, ...]:
     for name in ("descale_q", "descale_k", "descale_v", "descale_s", "scale_s", "scale_o"):
-        options[name] = _scalar(FLOAT)
+        options[name] = _scalar_tensor(FLOAT)
     options["generate_stats"] = made.p.stats
     return "o", "stats", "amax_s", "amax_o"
 
 
-def _backward_options(made: _Tensors, options: dict[str, Any]) -> tuple[str, ...]:
+def _backward_options(made: _ProblemTensors, options: dict[str, Any]) -> tuple[str, ...]:
     p = made.p
     options["use_deterministic_algorithm"] = p.deterministic
     options |= {"max_total_seq_len_q": p.max_total_seq_q, "max_total_seq_len_kv": p.max_total_seq_kv}
     if p.dbias and p.bias is not None:
-        options["dBias"] = made.full(p.bias, made.kind)
+        options["dBias"] = made.packed_tensor(p.bias, made.kind)
     if p.dsink:
-        options["dSink_token"] = made.head()
+        options["dSink_token"] = made.tensor_per_head()
     return "dq", "dk", "dv"
 
 
 def _backward_scales(options: dict[str, Any]) -> tuple[str, ...]:
     for name in ("q", "k", "v", "o", "dO", "s", "dP"):
-        options[f"descale_{name}"] = _scalar(FLOAT)
+        options[f"descale_{name}"] = _scalar_tensor(FLOAT)
     for name in ("s", "dQ", "dK", "dV", "dP"):
-        options[f"scale_{name}"] = _scalar(FLOAT)
+        options[f"scale_{name}"] = _scalar_tensor(FLOAT)
     return "dq", "dk", "dv", "amax_dq", "amax_dk", "amax_dv", "amax_dp"

@@ -1,4 +1,4 @@
-"""Requirements of tests on the GPUs of this machine, and the machines on which expectations were measured."""
+"""Requirements of GPU tests, and the GPUs and cuDNN versions on which their expectations were measured."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from cudnn_backend_py import Graph
     from cudnn_backend_py.plans.engine import EngineConfig
     from cudnn_backend_py.target import Target
-    from tests.support.child import Finished
+    from tests.support.child import FinishedChild
 
 __all__ = [
     "MEASURED",
     "check_program",
-    "first_config",
-    "least",
-    "measured_here",
-    "measured_names",
-    "need_fused_attention",
+    "current_sm",
+    "first_engine_config",
+    "is_measured_here",
+    "least_expected",
+    "measured_gpus_text",
     "needs_two_gpus",
-    "skip_refused",
-    "sm_here",
+    "require_fused_attention",
+    "skip_if_not_measured",
 ]
 
 needs_two_gpus = pytest.mark.skipif(load_driver().devices < 2, reason="did not run: there are no two GPUs")
@@ -40,63 +40,63 @@ EXPECTED: Mapping[str, Mapping[str, int]] = tomllib.loads(
 ELSEWHERE = "elsewhere"
 
 
-def _read_name(name: str) -> tuple[int, str]:
+def _parse_measured_name(name: str) -> tuple[int, str]:
     found = re.fullmatch(r"sm_(\d+), cuDNN (\d+(?:\.\d+){2})", name)
     assert found is not None, name
     return int(found[1]), found[2]
 
 
-MEASURED = frozenset(_read_name(name) for name in EXPECTED if name != ELSEWHERE)
+MEASURED = frozenset(_parse_measured_name(name) for name in EXPECTED if name != ELSEWHERE)
 
 
-def sm_here() -> int:
-    """Return the compute capability of the GPU of this process, as 90 for 9.0."""
+def current_sm() -> int:
+    """Return the compute capability of this process's GPU, such as 90 for 9.0."""
     from cudnn_backend_py.plans.build import shared_target
 
     return shared_target().sm
 
 
-def measured_here() -> bool:
+def is_measured_here() -> bool:
     """Return whether the expectations of tests/gpu were measured on this architecture with this cuDNN."""
     from cudnn_backend_py import library
 
-    return (sm_here(), library().version_text) in MEASURED
+    return (current_sm(), library().version_text) in MEASURED
 
 
-def least(what: str) -> int:
-    """Return how many of a row of ``expected.toml`` there are at least on this architecture with this cuDNN."""
+def least_expected(what: str) -> int:
+    """Return the least count of a row of ``expected.toml`` for this architecture and cuDNN version."""
     from cudnn_backend_py import library
 
-    here = f"sm_{sm_here()}, cuDNN {library().version_text}"
+    here = f"sm_{current_sm()}, cuDNN {library().version_text}"
     return EXPECTED.get(here, EXPECTED[ELSEWHERE])[what]
 
 
-def measured_names() -> str:
-    """Return the architectures and versions of :data:`MEASURED` as text."""
+def measured_gpus_text() -> str:
+    """Return the architectures and cuDNN versions of :data:`MEASURED` as text."""
     return ", ".join(f"sm_{sm} with cuDNN {version}" for sm, version in sorted(MEASURED))
 
 
-def skip_refused(why: object) -> None:
-    """Skip the test if cuDNN refuses, unless support was measured on this GPU."""
-    if not measured_here():
-        pytest.skip(f"did not run: cuDNN refuses it here (measured on {measured_names()}): {str(why)[:300]}")
+def skip_if_not_measured(why: object) -> None:
+    """Skip the test after a refusal by cuDNN, unless support was measured on this GPU."""
+    if not is_measured_here():
+        pytest.skip(f"did not run: cuDNN refuses it here (measured on {measured_gpus_text()}): {str(why)[:300]}")
 
 
-def need_fused_attention() -> None:
-    """Skip the test on a GPU without fused 16-bit attention in cuDNN and torch."""
-    if sm_here() < 80:
-        pytest.skip(f"did not run: fused attention needs sm_80, this GPU is sm_{sm_here()}")
+def require_fused_attention() -> None:
+    """Skip the test on a GPU older than sm_80, without fused 16-bit attention in cuDNN and torch."""
+    if current_sm() < 80:
+        pytest.skip(f"did not run: fused attention needs sm_80, this GPU is sm_{current_sm()}")
 
 
-def check_program(done: Finished) -> None:
-    """Assert that a program exited with 0; skip the test if cuDNN refused and may refuse."""
+def check_program(done: FinishedChild) -> None:
+    """Assert that a program exited with 0; after a refusal by cuDNN, skip the test where support was not measured."""
     if done.code and ("NOT_SUPPORTED" in done.stderr or "NotSupported" in done.stderr):
-        skip_refused(done.stderr.strip().splitlines()[-1])
+        skip_if_not_measured(done.stderr.strip().splitlines()[-1])
     assert done.code == 0, done.stdout + done.stderr
 
 
-def first_config(graph: Graph, target: Target, mode: Any = "A") -> EngineConfig:
-    """Return the heuristics' first config; refuse a graph without one as :func:`build` does."""
+def first_engine_config(graph: Graph, target: Target, mode: Any = "A") -> EngineConfig:
+    """Return the heuristics' first engine config; raise the error of :func:`build` if there is none."""
     from cudnn_backend_py import NotSupported, OperationGraph
 
     answer = OperationGraph(graph, target).heuristics(mode, reasons=True)

@@ -1,4 +1,4 @@
-"""Small graph values shared by the pure tests."""
+"""Small tensors, operations and graphs shared by tests without a library."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def convolution(**changed: Any) -> Operation:
 
 
 def sdpa(**changed: Any) -> Operation:
-    """Return a fused attention operation with a sub-graph that applies tanh to the scores, and a softmax inside."""
+    """Return a fused attention operation with a softmax and with a sub-graph that caps scores by tanh."""
     q, k, v, o = (tensor(name, 1, 2, 128, 64, data_type=F16) for name in "qkvo")
     score, half, squashed = (tensor(name, 1, 2, 128, 128, virtual=True) for name in ("score", "half", "squash"))
     cap = tensor("cap", 1, 1, 1, 1, by_value=True, value=20.0)

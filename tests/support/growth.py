@@ -1,4 +1,4 @@
-"""Growth of work with the size of graphs: function calls are counted, never seconds."""
+"""Growth of work with the size of a graph, measured in function calls instead of seconds."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from cudnn_backend_py.graph import Operation
 from cudnn_backend_py.graph.ir import Op, Tensor
 from cudnn_backend_py.graph.replace import replace_tensors
 
-__all__ = ["SHAPES", "copies", "count_calls", "growth"]
+__all__ = ["SHAPES", "count_calls", "relative_growth", "repeat_graph"]
 
 P = PointwiseMode
 DIMS = (1, 4, 8)
 
 
 def count_calls(run: Callable[[], object]) -> int:
-    """Count the functions, of Python and of C, that are called in the block."""
+    """Return the number of calls of Python and C functions in `run`."""
     count = 0
 
-    def seen(_frame: object, event: str, _argument: object) -> None:
+    def count_event(_frame: object, event: str, _argument: object) -> None:
         nonlocal count
         count += event in ("call", "c_call")
 
     before = sys.getprofile()
-    sys.setprofile(seen)
+    sys.setprofile(count_event)
     try:
         run()
     finally:
@@ -36,8 +36,8 @@ def count_calls(run: Callable[[], object]) -> int:
     return count
 
 
-def growth(make: Callable[[int], Graph], run: Callable[[Graph], object], small: int, large: int) -> float:
-    """Return the growth of work relative to the growth of the graph: 1 if it is linear."""
+def relative_growth(make: Callable[[int], Graph], run: Callable[[Graph], object], small: int, large: int) -> float:
+    """Return the growth of work divided by the growth of the graph: 1 if work is linear."""
     calls = []
     run(make(small))  # work that a process does only once is not counted
     for size in (small, large):
@@ -47,8 +47,8 @@ def growth(make: Callable[[int], Graph], run: Callable[[Graph], object], small: 
     return (more / less) / (many / few)
 
 
-def copies(graph: Graph, count: int) -> Graph:
-    """Return several copies of a graph in one, each with its own tensors."""
+def repeat_graph(graph: Graph, count: int) -> Graph:
+    """Return one graph with several copies of a graph, each with its own tensors."""
     step = 1 + max(abs(tensor.uid) for tensor in graph.tensors)
     ops: list[Op] = []
     for number in range(count):
@@ -61,19 +61,19 @@ def copies(graph: Graph, count: int) -> Graph:
             if tensor.ragged_offset is not None:
                 offset = new[tensor.ragged_offset.uid]
                 new[tensor.uid] = dataclasses.replace(new[tensor.uid], ragged_offset=offset)
-        ops += [_shifted(op, number * step) for op in replace_tensors(graph, new).ops]
+        ops += [_shift_uids(op, number * step) for op in replace_tensors(graph, new).ops]
     return Graph(tuple(ops), graph.name)
 
 
-def _shifted(op: Op, by: int) -> Op:
-    """Return an operation with all uids increased."""
+def _shift_uids(op: Op, by: int) -> Op:
+    """Return an operation with all uids increased by a number."""
     if not isinstance(op, Operation):
         return op
     uids: dict[str, Any] = {name: value + by for name, value in op.fields.items() if name.endswith("_uid")}
     return Operation(op.type, op.name, {**op.fields, **uids}) if uids else op
 
 
-def chain(count: int) -> Graph:
+def pointwise_chain(count: int) -> Graph:
     g = GraphBuilder("chain")
     x = g.tensor("x", DIMS)
     for number in range(count):
@@ -81,7 +81,7 @@ def chain(count: int) -> Graph:
     return g.graph()
 
 
-def products(count: int) -> Graph:
+def independent_matmuls(count: int) -> Graph:
     g = GraphBuilder("products")
     for number in range(count):
         g.matmul(g.tensor(f"a{number}", DIMS), g.tensor(f"b{number}", (1, 8, 4)), name=f"c{number}", virtual=False)
@@ -104,8 +104,8 @@ def fan_in(count: int) -> Graph:
     return g.graph()
 
 
-def blocks(count: int) -> Graph:
-    """Return attention after attention, written as separate operations."""
+def attention_blocks(count: int) -> Graph:
+    """Return attention blocks in series, each written as separate operations."""
     g = GraphBuilder("blocks")
     x = g.tensor("x", (1, 2, 4, 8))
     for number in range(count // 7):
@@ -127,7 +127,7 @@ def convolutions(count: int) -> Graph:
     return g.graph()
 
 
-def long_names(count: int) -> Graph:
+def graph_with_long_names(count: int) -> Graph:
     g = GraphBuilder("name" * 50)
     x = g.tensor("x" * 300, DIMS)
     for number in range(count):
@@ -137,5 +137,14 @@ def long_names(count: int) -> Graph:
 
 
 SHAPES: dict[str, Callable[[int], Graph]] = {
-    make.__name__: make for make in (chain, products, fan_out, fan_in, blocks, convolutions, long_names)
+    make.__name__: make
+    for make in (
+        pointwise_chain,
+        independent_matmuls,
+        fan_out,
+        fan_in,
+        attention_blocks,
+        convolutions,
+        graph_with_long_names,
+    )
 }

@@ -1,4 +1,4 @@
-"""Values that misreport themselves, raise or change: no check may trust them. Each is made from a seeded random."""
+"""Values that misreport themselves, raise or change, to test checks of arguments; made from a seeded random."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import numpy as np
 from cudnn_backend_py import Attr, AttributeType, DataType, Descriptor, DescriptorType
 from cudnn_backend_py.generated.enums import CudnnEnum, OperationGraphMode
 
-__all__ = ["MAKERS", "disguise", "hostile"]
+__all__ = ["MAKERS", "disguise_value", "draw_hostile_value"]
 
 NUMBERS = (0, 1, 5, -1, 900, 2**31, 2**32, 2**63, 2**64, -(2**63) - 1, int(OperationGraphMode.NORM_FWD_TRAIN))
 EXCEPTIONS = (
@@ -32,31 +32,31 @@ EXCEPTIONS = (
 )
 
 
-class Index:
-    """A number by ``__index__``, a different one each time."""
+class ChangingIndex:
+    """An integer by ``__index__`` that is a different one each time, or raises."""
 
     def __init__(self, *answers: Any) -> None:
         self.answers = itertools.cycle(answers)
 
-    def _answer(self) -> Any:
+    def _next_answer(self) -> Any:
         answer = next(self.answers)
         if isinstance(answer, type):
             raise answer("from a value")
         return answer
 
     def __index__(self) -> int:
-        return self._answer()  # type: ignore[no-any-return]
+        return self._next_answer()  # type: ignore[no-any-return]
 
 
-class Real(Index):
-    """A number by ``__float__`` as well."""
+class ChangingFloat(ChangingIndex):
+    """A number by ``__float__`` and ``__index__`` that is a different one each time, or raises."""
 
     def __float__(self) -> float:
-        return self._answer()  # type: ignore[no-any-return]
+        return self._next_answer()  # type: ignore[no-any-return]
 
 
-class Int(int):
-    """An int that claims to be another one."""
+class LyingInt(int):
+    """An int whose ``__index__``, comparisons and hash belong to other numbers."""
 
     def __index__(self) -> int:
         return 7
@@ -78,8 +78,8 @@ class Int(int):
         raise ValueError("no repr")
 
 
-class Text(str):
-    """A text that encodes to another one, and claims to contain nothing."""
+class LyingText(str):
+    """A str that encodes to another text, equals every text, and has length 0."""
 
     def encode(self, *_: Any) -> bytes:
         return b'{"deviceName":"' + b"n" * 5000 + b'"}'
@@ -100,8 +100,8 @@ class Text(str):
         return "something else"
 
 
-class Bytes(bytes):
-    """Bytes that claim another length."""
+class LyingBytes(bytes):
+    """Bytes with a wrong length."""
 
     def __len__(self) -> int:
         return 4
@@ -110,8 +110,8 @@ class Bytes(bytes):
         raise ValueError("no bytes")
 
 
-class Row(Sequence[Any]):
-    """A sequence with random length, items and order."""
+class UnreliableSequence(Sequence[Any]):
+    """A sequence whose length changes, and whose items and iteration disagree."""
 
     def __init__(self, length: Any, item: Any) -> None:
         self.length, self.item = length, item
@@ -130,8 +130,8 @@ class Row(Sequence[Any]):
         return itertools.repeat(1)
 
 
-class List(list[Any]):
-    """A list with more items than it claims."""
+class LyingList(list[Any]):
+    """A list with length 3 that iterates without end."""
 
     def __len__(self) -> int:
         return 3
@@ -140,8 +140,8 @@ class List(list[Any]):
         return itertools.repeat(1)
 
 
-class Tuple(tuple[Any, ...]):
-    """A tuple that returns other items."""
+class LyingTuple(tuple[Any, ...]):
+    """A tuple that returns other items than it holds."""
 
     __slots__ = ()
 
@@ -152,8 +152,8 @@ class Tuple(tuple[Any, ...]):
         raise ValueError("no iter")
 
 
-class Vector:
-    """An object that looks like an array of one dim."""
+class FakeVector:
+    """An object with the attributes of a NumPy array of one dim."""
 
     def __init__(self, ndim: Any, length: Any, items: Any) -> None:
         self.ndim, self.length, self.items = ndim, length, items
@@ -165,8 +165,8 @@ class Vector:
         return self.items
 
 
-class Meta(type):
-    """A metaclass with hostile methods."""
+class HostileMeta(type):
+    """A metaclass that makes every instance check true, and raises on hash and attributes."""
 
     def __hash__(cls) -> int:
         raise ValueError("no hash")
@@ -181,8 +181,8 @@ class Meta(type):
         return True
 
 
-class Liar(metaclass=Meta):
-    """An object that claims to be of any class, has any attribute, and raises on most."""
+class HostileObject(metaclass=HostileMeta):
+    """An object that passes every instance check and raises in most methods."""
 
     @property
     def __class__(self) -> Any:
@@ -207,8 +207,8 @@ class Liar(metaclass=Meta):
         return "\x1b[31m" * 10_000 + "\u202e\n::error::"
 
 
-class Everything:
-    """An object that has every attribute, which is itself, and claims to be a Descriptor."""
+class FakeDescriptor:
+    """An object that has every attribute, namely itself, and reports Descriptor as its class."""
 
     def __getattr__(self, name: str) -> Any:
         return self
@@ -224,68 +224,70 @@ class Everything:
     def __class__(self, _value: Any) -> None: ...
 
 
-class Loud:
-    """An object with a large repr."""
+class HugeRepr:
+    """An object with a repr of a million characters."""
 
     def __repr__(self) -> str:
         return "x" * 1_000_000
 
 
-class Mine(CudnnEnum):
-    """An enum of another package with cuDNN's names."""
+class EnumWithCudnnNames(CudnnEnum):
+    """A `CudnnEnum` from elsewhere with names and numbers of cuDNN's enums."""
 
     HALF = 2
     TRAIN = int(OperationGraphMode.NORM_FWD_TRAIN)
 
 
-class Alike(enum.IntEnum):
-    """An enum of another package with cuDNN's numbers."""
+class EnumWithCudnnNumbers(enum.IntEnum):
+    """An ``IntEnum`` from elsewhere with names and numbers of cuDNN's enums."""
 
     HALF = 2
     TRAIN = int(OperationGraphMode.NORM_FWD_TRAIN)
 
 
-class Words(enum.Enum):
-    """An enum without numbers."""
+class EnumOfTexts(enum.Enum):
+    """An enum with text values instead of numbers."""
 
     HALF = "half"
 
 
-def _odd_type(r: random.Random) -> Any:
+def _oddly_named_object(r: random.Random) -> Any:
     return type(r.choice(("int", "list", "dict", "x" * 10_000, "\x1b[0m\n", "bool_")), (), {})()
 
 
-def _nested(r: random.Random) -> Any:
+def _nested_list(r: random.Random) -> Any:
     value: list[Any] = []
     for _ in range(r.choice((3, 100, 5000))):
         value = [value]
     return value
 
 
-def _own_tail(_r: random.Random) -> Any:
+def _self_containing_list(_r: random.Random) -> Any:
     value: list[Any] = [1, 2]
     value += [value, value]
     return value
 
 
 MAKERS: tuple[Callable[[random.Random], Any], ...] = (
-    lambda r: Index(r.choice(NUMBERS)),
-    lambda r: Index(1, r.choice(NUMBERS)),
-    lambda r: Index(r.choice(EXCEPTIONS)),
-    lambda r: Index(r.choice(("x", None, 1.5, True, KeyboardInterrupt))),
-    lambda r: Real(r.choice((1.0, "x", None, ValueError, 10**400, KeyboardInterrupt))),
-    lambda r: Int(r.choice(NUMBERS)),
-    lambda _: Text('{"a":1}'),
-    lambda _: Text("x\0y"),
-    lambda r: Bytes(bytes(r.choice((0, 4, 5000)))),
-    lambda r: Row(r.choice((-1, 0, 1, 2, 3, 8, 10**9, 2**70, ValueError, KeyboardInterrupt)), r.choice(NUMBERS)),
-    lambda r: Row(itertools.cycle((1, 3, 10**9)), r.choice(NUMBERS)),
-    lambda r: Row(r.choice((1, 2, 3)), r.choice((*EXCEPTIONS, Liar(), None))),
-    lambda _: List([1, 2, 3]),
-    lambda _: List(range(100)),
-    lambda _: Tuple((1, 2, 3)),
-    lambda r: Vector(1, r.choice((1, 3, 10**9, -1)), r.choice(([1], [1, 2, 3], "x", None, itertools.repeat(1)))),
-    lambda r: Vector(r.choice((0, 2, None, Liar())), 3, [1, 2, 3]),
+    lambda r: ChangingIndex(r.choice(NUMBERS)),
+    lambda r: ChangingIndex(1, r.choice(NUMBERS)),
+    lambda r: ChangingIndex(r.choice(EXCEPTIONS)),
+    lambda r: ChangingIndex(r.choice(("x", None, 1.5, True, KeyboardInterrupt))),
+    lambda r: ChangingFloat(r.choice((1.0, "x", None, ValueError, 10**400, KeyboardInterrupt))),
+    lambda r: LyingInt(r.choice(NUMBERS)),
+    lambda _: LyingText('{"a":1}'),
+    lambda _: LyingText("x\0y"),
+    lambda r: LyingBytes(bytes(r.choice((0, 4, 5000)))),
+    lambda r: UnreliableSequence(
+        r.choice((-1, 0, 1, 2, 3, 8, 10**9, 2**70, ValueError, KeyboardInterrupt)), r.choice(NUMBERS)
+    ),
+    lambda r: UnreliableSequence(itertools.cycle((1, 3, 10**9)), r.choice(NUMBERS)),
+    lambda r: UnreliableSequence(r.choice((1, 2, 3)), r.choice((*EXCEPTIONS, HostileObject(), None))),
+    lambda _: LyingList([1, 2, 3]),
+    lambda _: LyingList(range(100)),
+    lambda _: LyingTuple((1, 2, 3)),
+    lambda r: FakeVector(1, r.choice((1, 3, 10**9, -1)), r.choice(([1], [1, 2, 3], "x", None, itertools.repeat(1)))),
+    lambda r: FakeVector(r.choice((0, 2, None, HostileObject())), 3, [1, 2, 3]),
     lambda r: range(r.choice((1, 3, 9, 10**5, 10**9, 2**70))),
     lambda _: itertools.repeat(1),
     lambda _: (number for number in (1, 2, 3)),
@@ -316,38 +318,45 @@ MAKERS: tuple[Callable[[random.Random], Any], ...] = (
     ),
     lambda _: '{"deviceName":"' + "\\ud800" * 200 + '"}',
     lambda r: int.__new__(r.choice((DataType, Attr, AttributeType, DescriptorType)), r.choice((0, 3, 900, 4711))),
-    lambda r: r.choice((*Mine, *Alike, *Words)),
-    lambda _: Liar(),
-    lambda _: Everything(),
-    lambda _: Loud(),
-    lambda _: [Loud()] * 3,
-    _odd_type,
-    _nested,
-    _own_tail,
-    lambda r: r.choice((int, Descriptor, Liar, len, type, ..., NotImplemented, object())),
+    lambda r: r.choice((*EnumWithCudnnNames, *EnumWithCudnnNumbers, *EnumOfTexts)),
+    lambda _: HostileObject(),
+    lambda _: FakeDescriptor(),
+    lambda _: HugeRepr(),
+    lambda _: [HugeRepr()] * 3,
+    _oddly_named_object,
+    _nested_list,
+    _self_containing_list,
+    lambda r: r.choice((int, Descriptor, HostileObject, len, type, ..., NotImplemented, object())),
 )
 
 
-def hostile(r: random.Random) -> Any:
-    """Return one of the hostile values."""
+def draw_hostile_value(r: random.Random) -> Any:
+    """Return a random hostile value."""
     return r.choice(MAKERS)(r)
 
 
-def disguise(value: Any, r: random.Random) -> Any:
-    """Return an equal value in another form, or one that claims to be equal."""
+def disguise_value(value: Any, r: random.Random) -> Any:
+    """Return an equal value of another class, or a value that only reports to be equal."""
     if type(value) is bool:
-        return r.choice((np.bool_(value), Index(int(value)), np.array(value)))
+        return r.choice((np.bool_(value), ChangingIndex(int(value)), np.array(value)))
     if type(value) is int:
         plain = int(value)
         fits = -(2**63) <= plain < 2**63
-        return r.choice((Index(plain), Int(plain), Index(1, plain), np.int64(plain) if fits else Real(plain)))
+        return r.choice(
+            (
+                ChangingIndex(plain),
+                LyingInt(plain),
+                ChangingIndex(1, plain),
+                np.int64(plain) if fits else ChangingFloat(plain),
+            )
+        )
     if type(value) is float:
-        return r.choice((np.float64(value), Real(value), np.array(value), decimal.Decimal(value)))
+        return r.choice((np.float64(value), ChangingFloat(value), np.array(value), decimal.Decimal(value)))
     if type(value) is str:
-        return r.choice((Text(value), np.str_(value)))
+        return r.choice((LyingText(value), np.str_(value)))
     if type(value) is bytes:
-        return r.choice((Bytes(value), bytearray(value), np.bytes_(value)))
+        return r.choice((LyingBytes(value), bytearray(value), np.bytes_(value)))
     if type(value) is tuple:
-        items = [disguise(item, r) if r.random() < 0.3 else item for item in value]
-        return r.choice((tuple(items), items, collections.deque(items), Tuple(items), List(items)))
+        items = [disguise_value(item, r) if r.random() < 0.3 else item for item in value]
+        return r.choice((tuple(items), items, collections.deque(items), LyingTuple(items), LyingList(items)))
     return value

@@ -16,32 +16,32 @@ from cudnn_backend_py.graph.formats import round_to
 from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.interpreter.run import Numbers
 
-__all__ = ["Array", "inputs_of", "lengths", "numbers", "refused", "tensor"]
+__all__ = ["Array", "assert_graph_error", "double_tensor", "length_array", "make_typical_inputs", "random_array"]
 
 Array = NDArray[Any]
 
 
-def numbers(*dims: int, seed: int = 0) -> Array:
+def random_array(*dims: int, seed: int = 0) -> Array:
     return np.random.default_rng([seed, *dims]).normal(size=dims)
 
 
-def lengths(*values: int) -> Array:
+def length_array(*values: int) -> Array:
     return np.array(values).reshape(-1, 1, 1, 1)
 
 
-def refused(code: str, match: str, call: Callable[[], object]) -> None:
+def assert_graph_error(code: str, match: str, call: Callable[[], object]) -> None:
     with pytest.raises(GraphError, match=match) as error:
         call()
     assert error.value.code == code
 
 
-def tensor(name: str, dims: tuple[int, ...], strides: tuple[int, ...] | None = None, **options: Any) -> Tensor:
+def double_tensor(name: str, dims: tuple[int, ...], strides: tuple[int, ...] | None = None, **options: Any) -> Tensor:
     fields: dict[str, Any] = {"name": name, "uid": sum(name.encode()), "dims": dims, "data_type": DataType.DOUBLE}
     return Tensor(**{**fields, "strides": packed_strides(dims) if strides is None else strides, **options})
 
 
-def inputs_of(graph: Graph, seed: int = 0) -> dict[str | int, Numbers]:
-    """Return numbers for the input tensors in memory of a graph of `built.py`."""
+def make_typical_inputs(graph: Graph, seed: int = 0) -> dict[str | int, Numbers]:
+    """Return random values for the input tensors of a graph of `built.py`."""
     random = np.random.default_rng(seed)
     written = {tensor.uid for op in graph.ops for tensor in op.outputs().values()}
     given: dict[str | int, Numbers] = {}
@@ -70,11 +70,11 @@ def inputs_of(graph: Graph, seed: int = 0) -> dict[str | int, Numbers]:
         given[tensor.name] = value
     if "x" in given and "y" in given:  # the gradient of a pool: y is the largest element
         given["x"] = round_to(given["x"], graph.tensor("x").data_type)
-        given["y"] = interpret(_pool_of(graph.tensor("x")), {"x": given["x"]})["y"]
+        given["y"] = interpret(_pool_graph(graph.tensor("x")), {"x": given["x"]})["y"]
     return given
 
 
-def _pool_of(x: Tensor) -> Graph:
+def _pool_graph(x: Tensor) -> Graph:
     g = GraphBuilder("pool")
     g.resample(ResampleMode.MAXPOOL, g.tensor("x", x.dims), window=3, stride=2, padding=1, name="y", virtual=False)
     return g.graph()

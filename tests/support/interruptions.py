@@ -1,4 +1,4 @@
-"""Exceptions raised inside a running call, and their outcomes: ``python -m tests.support.interruptions SEED COUNT``.
+"""Raise exceptions at random points inside running calls: ``python -m tests.support.interruptions SEED COUNT``.
 
 An interruption is an exception that a signal handler, a trace or profile function, another thread or a callback of the
 user raises during one piece of work. It has to reach the caller of the work, as the same object, and leave everything
@@ -43,32 +43,32 @@ from cudnn_backend_py import (
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.native.callbacks import exceptions
 
-__all__ = ["METHODS", "WORKS", "Interruption", "Limit", "interrupt_many"]
+__all__ = ["METHODS", "WORKS", "Interruption", "TimeLimit", "interrupt_randomly"]
 
 Work = Callable[[], object]
 
 
-class Limit(Exception):
-    """A time limit, as in programs."""
+class TimeLimit(Exception):
+    """A time limit of a program, raised as an ``Exception``."""
 
 
-class HardLimit(BaseException):
-    """A time limit that no ``except Exception`` catches."""
+class HardTimeLimit(BaseException):
+    """A time limit that ``except Exception`` does not catch."""
 
 
 # Not ValueError: Python's own logging treats one as its own, regardless of its origin.
-KINDS: tuple[type[BaseException], ...] = (Limit, HardLimit, KeyboardInterrupt, TimeoutError, MemoryError)
-OWN: tuple[type[BaseException], ...] = (Limit, HardLimit, KeyboardInterrupt)
+KINDS: tuple[type[BaseException], ...] = (TimeLimit, HardTimeLimit, KeyboardInterrupt, TimeoutError, MemoryError)
+OWN: tuple[type[BaseException], ...] = (TimeLimit, HardTimeLimit, KeyboardInterrupt)
 
 
-def product() -> Graph:
+def matmul_graph() -> Graph:
     g = GraphBuilder("product", io_type=DataType.HALF)
     g.matmul(g.tensor("a", (2, 64, 64)), g.tensor("b", (2, 64, 64)), virtual=False, name="c")
     return g.graph()
 
 
-class Number:
-    """An integer class of a program: reading it runs its code."""
+class IndexNumber:
+    """An integer class with its own ``__index__``, which runs Python code when it is read."""
 
     def __init__(self, value: int) -> None:
         self.value = value
@@ -77,49 +77,49 @@ class Number:
         return self.value
 
 
-class Row:
-    """A sequence class of a program."""
+class IndexSequence:
+    """A sequence class with its own ``tolist``, which returns `Number` items."""
 
     ndim = 1
 
     def __init__(self, *values: int) -> None:
-        self.values = [Number(value) for value in values]
+        self.values = [IndexNumber(value) for value in values]
 
     def __len__(self) -> int:
         return len(self.values)
 
-    def __getitem__(self, index: int) -> Number:
+    def __getitem__(self, index: int) -> IndexNumber:
         return self.values[index]
 
     def tolist(self) -> list[Any]:
         return list(self.values)
 
 
-def _tensor(uid: Any = 1, dims: Any = (2, 8, 64), strides: Any = (512, 64, 1)) -> Descriptor:
+def _tensor_descriptor(uid: Any = 1, dims: Any = (2, 8, 64), strides: Any = (512, 64, 1)) -> Descriptor:
     made = Descriptor(DescriptorType.TENSOR).set(Attr.TENSOR_DATA_TYPE, DataType.HALF)
     made.set(Attr.TENSOR_UNIQUE_ID, uid).set(Attr.TENSOR_BYTE_ALIGNMENT, 16)
     return made.set(Attr.TENSOR_DIMENSIONS, dims).set(Attr.TENSOR_STRIDES, strides).finalize()
 
 
-def level0() -> object:
-    """Make, read and drop descriptors, some of them refused."""
+def use_descriptors() -> object:
+    """Create, read and release descriptors, some of them refused."""
     for uid in range(1, 9):
-        with _tensor(uid) as made:
+        with _tensor_descriptor(uid) as made:
             assert made.get(Attr.TENSOR_DIMENSIONS) == (2, 8, 64)
         with suppress(CudnnBackendError):
             Descriptor(DescriptorType.TENSOR).finalize()
     return None
 
 
-def conversions() -> object:
-    """Return values of classes with their own conversion methods."""
+def convert_values() -> object:
+    """Set attributes from values of classes with their own conversion methods."""
     for uid in range(1, 9):
-        made = _tensor(Number(uid), Row(2, 8, 64), Row(512, 64, 1))
+        made = _tensor_descriptor(IndexNumber(uid), IndexSequence(2, 8, 64), IndexSequence(512, 64, 1))
         assert made.get(Attr.TENSOR_UNIQUE_ID) == uid
     return None
 
 
-def calls() -> object:
+def call_c_functions() -> object:
     """Make the calls of a C program."""
     for _ in range(8):
         made = capi.cudnnBackendCreateDescriptor(DescriptorType.MATMUL)
@@ -131,38 +131,38 @@ def calls() -> object:
     return None
 
 
-def captured() -> object:
-    """Capture the log of a query."""
+def capture_query_log() -> object:
+    """Capture the log of a heuristics query."""
     with capture_log():
-        return len(OperationGraph(product(), open_target("sm90")).heuristics("A").configs)
+        return len(OperationGraph(matmul_graph(), open_target("sm90")).heuristics("A").configs)
 
 
-def reasons() -> object:
-    """Query the reasons of refusals, as an explanation does."""
-    found = OperationGraph(product(), open_target("sm89")).heuristics("A", reasons=True)
+def query_reasons() -> object:
+    """Query the reasons of a refusal, as an explanation does."""
+    found = OperationGraph(matmul_graph(), open_target("sm89")).heuristics("A", reasons=True)
     return found.candidates, len(found.configs), found.answer.text
 
 
-def forwarded() -> object:
-    """Forward the log to a logger."""
+def forward_log() -> object:
+    """Forward cuDNN's log to a logger."""
     with capture_log(logger="tests.interruptions"):
-        return _tensor(7).get(Attr.TENSOR_UNIQUE_ID)
+        return _tensor_descriptor(7).get(Attr.TENSOR_UNIQUE_ID)
 
 
-def explained() -> object:
+def explain_refused_graph() -> object:
     """Explain a refused graph in this process."""
     graph = sdpa_forward(batch=2, heads=4, seq_q=512, head_dim=20, causal=True, implementation="composite")
     return explain(graph, "sm89")
 
 
-def explained_support() -> object:
+def explain_supported_graph() -> object:
     """Explain a supported graph in this process."""
-    return explain(product(), "sm90")
+    return explain(matmul_graph(), "sm90")
 
 
-def built() -> object:
-    """Build a plan."""
-    config = OperationGraph(product(), open_target("sm90")).heuristics("A").configs[0]
+def build_one_plan() -> object:
+    """Build a plan and read its workspace size."""
+    config = OperationGraph(matmul_graph(), open_target("sm90")).heuristics("A").configs[0]
     plan = build_plan(config)
     try:
         return plan.workspace_bytes
@@ -170,40 +170,40 @@ def built() -> object:
         plan.close()
 
 
-def built_and_captured() -> object:
+def build_plan_with_log() -> object:
     """Build a plan while the log is captured."""
     with capture_log():
-        return built()
+        return build_one_plan()
 
 
 WORKS: dict[str, Work] = {
     work.__name__: work
     for work in (
-        level0,
-        conversions,
-        calls,
-        captured,
-        reasons,
-        forwarded,
-        explained,
-        explained_support,
-        built,
-        built_and_captured,
+        use_descriptors,
+        convert_values,
+        call_c_functions,
+        capture_query_log,
+        query_reasons,
+        forward_log,
+        explain_refused_graph,
+        explain_supported_graph,
+        build_one_plan,
+        build_plan_with_log,
     )
 }
-CLOCKED = ("explained", "built", "built_and_captured")  # too slow to trace
+CLOCKED = ("explain_refused_graph", "build_one_plan", "build_plan_with_log")  # too slow to trace
 
 
 class Interruption:
-    """One exception, and whether it was raised."""
+    """One exception to raise, and the place where it was raised."""
 
     def __init__(self, kind: type[BaseException]) -> None:
         self.kind = kind
         self.fired: BaseException | None = None
         self.where = ""
 
-    def fire(self, frame: FrameType | None = None) -> None:
-        """Raise the exception, once."""
+    def raise_once(self, frame: FrameType | None = None) -> None:
+        """Raise the exception, unless it was raised before."""
         if self.fired is None:
             self.fired = self.kind("shot")
             names = []
@@ -215,9 +215,11 @@ class Interruption:
 
 
 @contextmanager
-def by_signal(interruption: Interruption, length_s: float, _events: int, draw: random.Random) -> Iterator[None]:
-    """Raise it by a timer."""
-    signal.signal(signal.SIGALRM, lambda _number, frame: interruption.fire(frame))
+def interrupt_by_signal(
+    interruption: Interruption, length_s: float, _events: int, draw: random.Random
+) -> Iterator[None]:
+    """Raise the exception from a timer signal."""
+    signal.signal(signal.SIGALRM, lambda _number, frame: interruption.raise_once(frame))
     signal.setitimer(signal.ITIMER_REAL, max(1e-6, length_s * draw.random()))
     try:
         yield
@@ -226,7 +228,7 @@ def by_signal(interruption: Interruption, length_s: float, _events: int, draw: r
 
 
 def _is_leaving(frame: FrameType, event: str, given: object) -> bool:
-    """Return whether Python leaves a ``with`` or a generator: no signal can raise there, and the exception is lost."""
+    """Return whether Python leaves a ``with`` or a generator, where a signal cannot raise."""
     if event == "c_call":
         return getattr(given, "__name__", "") in ("__exit__", "release")
     if event == "return" and frame.f_code.co_flags & inspect.CO_GENERATOR:  # perhaps a dropped one
@@ -235,21 +237,23 @@ def _is_leaving(frame: FrameType, event: str, given: object) -> bool:
     return event in ("line", "call") and line.lstrip().startswith(("with ", "def __exit__"))
 
 
-def _hook(interruption: Interruption, number: int) -> Callable[..., Any]:
+def _make_hook(interruption: Interruption, number: int) -> Callable[..., Any]:
     left = itertools.count(number, -1)
 
     def hook(frame: FrameType, event: str, given: object) -> Any:
         if next(left) <= 0 and interruption.fired is None and not _is_leaving(frame, event, given):
-            interruption.fire(frame)
+            interruption.raise_once(frame)
         return hook
 
     return hook
 
 
 @contextmanager
-def by_trace(interruption: Interruption, _length_s: float, events: int, draw: random.Random) -> Iterator[None]:
-    """Raise it at a random line."""
-    sys.settrace(_hook(interruption, draw.randrange(events)))
+def interrupt_by_trace(
+    interruption: Interruption, _length_s: float, events: int, draw: random.Random
+) -> Iterator[None]:
+    """Raise the exception at a random line."""
+    sys.settrace(_make_hook(interruption, draw.randrange(events)))
     try:
         yield
     finally:
@@ -257,9 +261,11 @@ def by_trace(interruption: Interruption, _length_s: float, events: int, draw: ra
 
 
 @contextmanager
-def by_profile(interruption: Interruption, _length_s: float, events: int, draw: random.Random) -> Iterator[None]:
-    """Raise it at the beginning or end of a random function, Python's or C's."""
-    sys.setprofile(_hook(interruption, draw.randrange(events // 2 + 1)))
+def interrupt_by_profile(
+    interruption: Interruption, _length_s: float, events: int, draw: random.Random
+) -> Iterator[None]:
+    """Raise the exception at the start or end of a random function of Python or C."""
+    sys.setprofile(_make_hook(interruption, draw.randrange(events // 2 + 1)))
     try:
         yield
     finally:
@@ -267,28 +273,32 @@ def by_profile(interruption: Interruption, _length_s: float, events: int, draw: 
 
 
 @contextmanager
-def by_callback(interruption: Interruption, _length_s: float, _events: int, draw: random.Random) -> Iterator[None]:
-    """Raise it in the user's callback, at a random message."""
-    hook = _hook(interruption, draw.randrange(40))
+def interrupt_by_callback(
+    interruption: Interruption, _length_s: float, _events: int, draw: random.Random
+) -> Iterator[None]:
+    """Raise the exception in the user's log callback, at a random message."""
+    hook = _make_hook(interruption, draw.randrange(40))
     capi.cudnnSetCallback(0b1110, lambda *_: hook(sys._getframe(), "", None))
     try:
         yield
     finally:
-        interruption.fired = interruption.fired or Limit()  # no more
+        interruption.fired = interruption.fired or TimeLimit()  # no more
         capi.cudnnSetCallback(0, None)
 
 
 @contextmanager
-def by_logger(interruption: Interruption, _length_s: float, _events: int, draw: random.Random) -> Iterator[None]:
-    """Raise it in the user's logger, at a random message."""
-    hook = _hook(interruption, draw.randrange(12))
+def interrupt_by_logger(
+    interruption: Interruption, _length_s: float, _events: int, draw: random.Random
+) -> Iterator[None]:
+    """Raise the exception in the user's logger, at a random message."""
+    hook = _make_hook(interruption, draw.randrange(12))
 
-    class Raising(logging.Filter):
+    class RaisingFilter(logging.Filter):
         def filter(self, record: logging.LogRecord) -> bool:
             hook(sys._getframe(), "", record)
             return True
 
-    raising, logger = Raising(), logging.getLogger("tests.interruptions")
+    raising, logger = RaisingFilter(), logging.getLogger("tests.interruptions")
     logger.setLevel(logging.INFO)
     logger.propagate = False
     logger.addHandler(logging.NullHandler())
@@ -301,29 +311,29 @@ def by_logger(interruption: Interruption, _length_s: float, _events: int, draw: 
 
 Gun = Callable[[Interruption, float, int, random.Random], Any]
 METHODS: dict[str, Gun] = {
-    "signal": by_signal,
-    "trace": by_trace,
-    "profile": by_profile,
-    "callback": by_callback,
-    "logger": by_logger,
+    "signal": interrupt_by_signal,
+    "trace": interrupt_by_trace,
+    "profile": interrupt_by_profile,
+    "callback": interrupt_by_callback,
+    "logger": interrupt_by_logger,
 }
 
 
-def _measure(work: Work) -> tuple[Any, float, int]:
-    """Return the result of the work, its time, and the number of events that a trace function sees."""
+def _measure_work(work: Work) -> tuple[Any, float, int]:
+    """Return the result of the work, its duration, and its number of trace events."""
     work()
     began = time.perf_counter()
     answer = work()
     length = time.perf_counter() - began
     count = itertools.count()
 
-    def hook(*_: object) -> Any:
+    def count_event(*_: object) -> Any:
         next(count)
-        return hook
+        return count_event
 
     events = 0
     if work.__name__ not in CLOCKED:
-        sys.settrace(hook)
+        sys.settrace(count_event)
         try:
             work()
         finally:
@@ -333,11 +343,11 @@ def _measure(work: Work) -> tuple[Any, float, int]:
 
 
 def _interrupt_thread(work: Work, length_s: float, draw: random.Random) -> tuple[bool, str]:
-    """Raise it in a thread from another one; return whether it was in time, and the outcome."""
+    """Raise the exception in a thread from another thread; return whether the work was running, and the outcome."""
     ended: list[str] = []
     begun = threading.Event()
 
-    def run() -> None:
+    def run_work() -> None:
         is_late = False
         try:
             begun.set()
@@ -346,17 +356,17 @@ def _interrupt_thread(work: Work, length_s: float, draw: random.Random) -> tuple
             is_late = True
             while True:  # the exception arrives now
                 time.sleep(0)
-        except Limit:
+        except TimeLimit:
             ended.append("late" if is_late else "arrived")
         except BaseException as error:
             ended.append("late" if is_late else f"wrong type: {type(error).__name__}: {error}"[:300])
 
-    thread = threading.Thread(target=run)
+    thread = threading.Thread(target=run_work)
     thread.start()
     begun.wait()
     time.sleep(length_s * draw.random())
     number = ctypes.c_ulong(thread.ident or 0)
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(number, ctypes.py_object(Limit))
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(number, ctypes.py_object(TimeLimit))
     thread.join(20)
     if thread.is_alive():
         while thread.is_alive():  # lost: it waits for ever
@@ -366,8 +376,8 @@ def _interrupt_thread(work: Work, length_s: float, draw: random.Random) -> tuple
     return ended != ["late"], ended[0]
 
 
-def _check_order() -> str:
-    """Return the disorder after an interruption, as text."""
+def _find_leftover_state() -> str:
+    """Return as text which state an interruption left behind, such as a waiting exception; empty if none."""
     if exceptions().waiting.value:
         return "an exception still waits"
     with capture_log() as log:
@@ -378,27 +388,29 @@ def _check_order() -> str:
     return ""
 
 
-def interrupt_many(seed: int, count: int, methods: tuple[str, ...] = (), works: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Interrupt works and return the counts, and the text of each failure."""
+def interrupt_randomly(
+    seed: int, count: int, methods: tuple[str, ...] = (), works: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """Interrupt calls at random, and return counts and the text of each failure."""
     draw = random.Random(seed)
     counts: Counter[str] = Counter()
     failures: list[str] = []
     unraisable: list[str] = []
     pythons: list[object] = []  # callbacks of weak references of Python's own library, which lose exceptions
 
-    def note(one: Any) -> None:
+    def note_unraisable(one: Any) -> None:
         is_pythons = getattr(one.object, "__module__", "") in ("_weakrefset", "weakref")
         (pythons if is_pythons else unraisable).append(f"{one.exc_type.__name__} in {one.object!r}")
 
-    sys.unraisablehook = note
+    sys.unraisablehook = note_unraisable
     measured: dict[str, tuple[Any, float, int]] = {}
     for _ in range(count):
         method = draw.choice(methods or (*METHODS, "thread"))
-        name = "forwarded" if method == "logger" else draw.choice(works or tuple(WORKS))
+        name = "forward_log" if method == "logger" else draw.choice(works or tuple(WORKS))
         if method in ("trace", "profile") and name in CLOCKED:
             method = "signal"
         if name not in measured:
-            measured[name] = _measure(WORKS[name])
+            measured[name] = _measure_work(WORKS[name])
         want, length_s, events = measured[name]
         counts["aimed"] += 1
         unraisable.clear()
@@ -441,18 +453,20 @@ def interrupt_many(seed: int, count: int, methods: tuple[str, ...] = (), works: 
         while logging._lock._is_owned():  # type: ignore[attr-defined]  # Python's own: taken before its ``try``
             logging._lock.release()  # type: ignore[attr-defined]
             counts["locks that Python's logging kept"] += 1
-        if out_of_order := _check_order():
+        if out_of_order := _find_leftover_state():
             counts["out of order"] += 1
             failures.append(f"{method} at {name}: {became}; then {out_of_order}; {where}")
     return {"counts": dict(counts), "failures": failures}
 
 
 def main() -> None:
-    """Print the result as JSON."""
+    """Interrupt calls as the command line says, and print the result as JSON."""
     seed, count, *rest = sys.argv[1:]
     methods = tuple(rest[0].split(",")) if rest and rest[0] else ()
     print(
-        json.dumps(interrupt_many(int(seed), int(count), methods, tuple(rest[1].split(",")) if len(rest) > 1 else ()))
+        json.dumps(
+            interrupt_randomly(int(seed), int(count), methods, tuple(rest[1].split(",")) if len(rest) > 1 else ())
+        )
     )
 
 

@@ -1,4 +1,4 @@
-"""Warnings that name a known issue."""
+"""Categories of the warnings that report a known issue."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["issue_warnings"]
+__all__ = ["issue_warning_categories"]
 
 
-def issue_warnings(build: Callable[[], Any], code: str) -> list[type[Warning]]:
+def issue_warning_categories(build: Callable[[], Any], code: str) -> list[type[Warning]]:
     """Return the categories of the warnings that `build` raises for a known issue."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -1,7 +1,7 @@
-"""Attention graphs in a text notation: read as graph values, and cuDNN's logs written in the same notation.
+"""Attention graphs in a text notation, read as graphs; cuDNN's logs are written in the same notation.
 
 The notation is explained at the head of ``tests/library/diagnose/data/attention_graphs.txt``. A listing becomes a
-``Graph``; a logged graph is compared with it up to names and order (``difference``), or rendered as text.
+``Graph``; a logged graph is compared with it up to names and order (``find_difference``), or rendered as text.
 """
 
 from __future__ import annotations
@@ -35,9 +35,24 @@ from cudnn_backend_py.generated.enums import ReduceTensorOp, RngDistribution
 from cudnn_backend_py.graph import Matmul, Op, Operation, Parameters, Pointwise, Reduction, Tensor, packed_strides
 from cudnn_backend_py.target import Target, using
 from tests.support.child import run_python
-from tests.support.oracle import Item, Network, compare, logged_network, meant_network, plain_port
+from tests.support.oracle import (
+    Item,
+    Network,
+    find_network_difference,
+    intended_network,
+    logged_network,
+    normalize_port,
+)
 
-__all__ = ["ARCHITECTURES", "Listing", "answers", "answers_elsewhere", "difference", "read_listings", "same_text"]
+__all__ = [
+    "ARCHITECTURES",
+    "Listing",
+    "find_difference",
+    "find_text_difference",
+    "judge_graphs",
+    "judge_graphs_in_child",
+    "read_listings",
+]
 
 SIZES = {"b": 2, "hq": 6, "hk": 6, "hv": 6, "sq": 384, "skv": 512, "dqk": 64, "dv": 128}
 PAGE = 64
@@ -75,7 +90,7 @@ _OVERRIDES = {f"{size}Override": f"{size}_override" for size in "mnk"}
 
 @dataclass(frozen=True)
 class Statement:
-    """A line: ``result = OP/COMPUTE(arguments)``, arguments as (key or "", text)."""
+    """One line, ``result = OP/COMPUTE(arguments)``, with arguments as (key or "", text)."""
 
     result: str
     op: str
@@ -85,7 +100,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class Listing:
-    """One graph of the file; ``name`` is unique together with ``version``, the cuDNN that logged it."""
+    """One attention graph of the file, identified by cuDNN version and name."""
 
     version: str
     name: str
@@ -95,8 +110,8 @@ class Listing:
     def key(self) -> str:
         return f"{self.version} {self.name}"
 
-    def edited(self, *changes: tuple[str, str]) -> Listing:
-        """Return the listing with words replaced; each has to be in it."""
+    def replace_text(self, *changes: tuple[str, str]) -> Listing:
+        """Return the listing with texts replaced; each old text must occur in it."""
         text = "\n".join(self.lines)
         for old, new in changes:
             assert old in text, f"{self.key} has no {old!r}"
@@ -105,12 +120,12 @@ class Listing:
 
     @cached_property
     def graph(self) -> Graph:
-        """The listing as a graph with the tensor names of the listing."""
-        return _Reader(self.name).read(self.lines)
+        """Return the listing as a graph with the listing's tensor names."""
+        return _ListingReader(self.name).read_lines(self.lines)
 
 
 def read_listings(path: Path) -> list[Listing]:
-    """Return the listings of a file in its order."""
+    """Read the listings of a file, in order."""
     found: list[Listing] = []
     version = ""
     for line in path.read_text(encoding="utf-8").splitlines():
@@ -123,8 +138,8 @@ def read_listings(path: Path) -> list[Listing]:
     return found
 
 
-def _pieces(text: str, separator: str = ",") -> Iterator[str]:
-    """Split at separators outside of brackets."""
+def _split_outside_brackets(text: str, separator: str = ",") -> Iterator[str]:
+    """Yield the parts of a text between separators outside brackets."""
     depth, piece = 0, ""
     for letter in text:
         depth += letter in "([{"
@@ -138,24 +153,24 @@ def _pieces(text: str, separator: str = ",") -> Iterator[str]:
         yield piece.strip()
 
 
-def _statement(line: str) -> Statement:
+def _parse_statement(line: str) -> Statement:
     match = _STATEMENT.fullmatch(line)
     assert match, f"no statement: {line}"
-    return Statement(match["result"] or "", match["op"], match["compute"], _arguments(match["arguments"]))
+    return Statement(match["result"] or "", match["op"], match["compute"], _parse_arguments(match["arguments"]))
 
 
-def _arguments(text: str) -> tuple[tuple[str, str], ...]:
-    return tuple(_argument(piece) for piece in _pieces(text))
+def _parse_arguments(text: str) -> tuple[tuple[str, str], ...]:
+    return tuple(_parse_argument(piece) for piece in _split_outside_brackets(text))
 
 
-def _argument(piece: str) -> tuple[str, str]:
+def _parse_argument(piece: str) -> tuple[str, str]:
     match = re.match(r"(\w+)(?:=|(?=\{))", piece)
     return (match[1], piece[match.end() :]) if match else ("", piece)
 
 
 @dataclass
-class _Reader:
-    """Makes the graph of one listing."""
+class _ListingReader:
+    """Converts the lines of one listing to a graph."""
 
     title: str
     sizes: dict[str, int] = field(default_factory=lambda: dict(SIZES))
@@ -170,49 +185,49 @@ class _Reader:
         if "GQA" in self.title:
             self.sizes |= {"hk": 3, "hv": 3}
 
-    def read(self, lines: Iterable[str]) -> Graph:
-        self.statements = [_statement(line) for line in lines]
+    def read_lines(self, lines: Iterable[str]) -> Graph:
+        self.statements = [_parse_statement(line) for line in lines]
         for each in self.statements:
             if each.result:
-                self.tensor(each.result)
-        return Graph(tuple(self.operation(each) for each in self.statements), self.title)
+                self.tensor_of_reference(each.result)
+        return Graph(tuple(self.make_operation(each) for each in self.statements), self.title)
 
     # tensors
 
-    def numbers(self, text: str) -> tuple[int, ...]:
+    def parse_sizes(self, text: str) -> tuple[int, ...]:
         return tuple(self.sizes.get(word) or int(word) for word in text.strip("[]").split(","))
 
     @property
     def next_uid(self) -> int:
-        """A uid that makes cuDNN order operations as in the listing: below all others, in sub-graphs above.
+        """Return a uid that makes cuDNN order operations as in the listing: below all others, in sub-graphs above.
 
         The order has an effect: heuristics give other configs for another order (9.19 and 9.28, sm_80 backward).
         """
         return 1000 + (1 if self.scope else -1) * len(self.tensors)
 
-    def tensor(self, text: str) -> Tensor:
-        """Return the tensor of a reference; it is created at its first mention."""
+    def tensor_of_reference(self, text: str) -> Tensor:
+        """Return the tensor of a reference; its first mention creates it."""
         match = _REFERENCE.fullmatch(text)
         assert match, f"no tensor: {text}"
         name = match["name"]
         key = self.scope + name if re.fullmatch(r"[vc]\d+", name) else name
         known = self.tensors.get(key)
         if known is None or match["dims"]:
-            fields = self.said(name, match)
+            fields = self.tensor_fields(name, match)
             made = Tensor(name=key, uid=known.uid if known else self.next_uid, **fields)
             assert known in (None, made), f"{name} is {known} and {made}"
             self.tensors[key] = made
         return self.tensors[key]
 
-    def said(self, name: str, match: re.Match[str]) -> dict[str, Any]:
-        """Return a tensor's fields from its reference and the legend."""
-        offset = self.offset(self.owner(name)) if "~" in match["marks"] else None
+    def tensor_fields(self, name: str, match: re.Match[str]) -> dict[str, Any]:
+        """Return a tensor's fields from its reference and the defaults of the notation."""
+        offset = self.ragged_offset(self.ragged_tensor_name(name)) if "~" in match["marks"] else None
         if not match["dims"]:
             legend = "S" if re.fullmatch(r"u\d+", name) else _UNSAID.get(name)
             if legend is None:
-                return {**self.user(name), "data_type": self.io_type, "ragged_offset": offset}
-            return self.said(name, _REFERENCE.fullmatch(f"{name}:{legend}"))  # type: ignore[arg-type]
-        dims, strides = self.shape(match["dims"], match["strides"])
+                return {**self.user_tensor_shape(name), "data_type": self.io_type, "ragged_offset": offset}
+            return self.tensor_fields(name, _REFERENCE.fullmatch(f"{name}:{legend}"))  # type: ignore[arg-type]
+        dims, strides = self.parse_shape(match["dims"], match["strides"])
         return {
             "dims": dims,
             "strides": strides,
@@ -222,15 +237,15 @@ class _Reader:
             "ragged_offset": offset,
         }
 
-    def shape(self, dims: str, strides: str | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def parse_shape(self, dims: str, strides: str | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
         if dims == "St":
-            b, h, s, t = self.numbers("b,hq,skv,sq")
+            b, h, s, t = self.parse_sizes("b,hq,skv,sq")
             return (b, h, s, t), (h * s * t, s * t, 1, s)
-        found = self.numbers(_NAMED.get(dims, dims))
-        return found, self.numbers(strides) if strides else packed_strides(found)
+        found = self.parse_sizes(_NAMED.get(dims, dims))
+        return found, self.parse_sizes(strides) if strides else packed_strides(found)
 
-    def user(self, name: str) -> dict[str, Any]:
-        """Return dims and strides of Q, K, V, O or a gradient, stored as b, s, h, d; those of a container if paged."""
+    def user_tensor_shape(self, name: str) -> dict[str, Any]:
+        """Return dims and strides of Q, K, V, O, a gradient or a page container, stored as b, s, h, d."""
         b, h, s, d = (self.sizes[size] for size in _USER[name.removeprefix("d").removesuffix("t")])
         if "paged" in self.title and name in "KV":
             b, s = b * s // PAGE, PAGE
@@ -239,46 +254,48 @@ class _Reader:
             dims, strides = (b, h, d, s), (s * h * d, d, 1, h * d)
         return {"dims": dims, "strides": strides}
 
-    def offset(self, owner: str) -> Tensor:
+    def ragged_offset(self, owner: str) -> Tensor:
         name = f"offsets of {owner}"
         dims = (self.sizes["b"] + 1, 1, 1, 1)
         made = Tensor(name=name, uid=self.next_uid, dims=dims, strides=packed_strides(dims), data_type=DataType.INT32)
         return self.tensors.setdefault(name, made)
 
-    def owner(self, name: str) -> str:
-        """Return the user tensor with the ragged offset of a tensor: itself, its source or its result."""
+    def ragged_tensor_name(self, name: str) -> str:
+        """Return the name of the user tensor with the ragged offset of a tensor: itself, its source or its result."""
         stem = name.removeprefix("d").removesuffix("t")
         if stem in _USER or name == "STATS":
             return stem
         for each in self.statements:
             result, first = each.result.split(":")[0].strip("~"), each.arguments[0][1].strip("~")
             if result == name and each.op == "RESHAPE":
-                return self.owner(first)
+                return self.ragged_tensor_name(first)
             if first == name and each.op in ("IDENTITY", "RED_ADD"):
-                return self.owner(result)
+                return self.ragged_tensor_name(result)
         return "STATS"
 
     # operations
 
-    def operation(self, each: Statement) -> Op:
-        positional = [self.tensor(text) for key, text in each.arguments if not key]
+    def make_operation(self, each: Statement) -> Op:
+        positional = [self.tensor_of_reference(text) for key, text in each.arguments if not key]
         named = {key: text for key, text in each.arguments if key}
         name = each.result or each.op
         if each.op == "MATMUL":
-            overrides: dict[str, Any] = {_OVERRIDES[key]: self.tensor(text) for key, text in named.items()}
-            return Matmul(name=name, a=positional[0], b=positional[1], c=self.tensor(each.result), **overrides)
+            overrides: dict[str, Any] = {_OVERRIDES[key]: self.tensor_of_reference(text) for key, text in named.items()}
+            return Matmul(
+                name=name, a=positional[0], b=positional[1], c=self.tensor_of_reference(each.result), **overrides
+            )
         if each.op.startswith("RED_"):
             operator = ReduceTensorOp[each.op.removeprefix("RED_")]
-            return Reduction(name=name, operator=operator, x=positional[0], y=self.tensor(each.result))
+            return Reduction(name=name, operator=operator, x=positional[0], y=self.tensor_of_reference(each.result))
         if each.op in PointwiseMode.__members__:
-            return self.pointwise(each, positional, named)
+            return self.make_pointwise(each, positional, named)
         fields: dict[str, Any] = dict(zip("xb", positional, strict=False))
         if each.result:
-            fields["y"] = self.tensor(each.result)
-        return self.generic(DescriptorType[f"OPERATION_{each.op}"], name, fields, named)
+            fields["y"] = self.tensor_of_reference(each.result)
+        return self.make_other_operation(DescriptorType[f"OPERATION_{each.op}"], name, fields, named)
 
-    def pointwise(self, each: Statement, inputs: list[Tensor], named: dict[str, str]) -> Pointwise:
-        ports: dict[str, Any] = dict(zip("xbt", inputs, strict=False)) | {"y": self.tensor(each.result)}
+    def make_pointwise(self, each: Statement, inputs: list[Tensor], named: dict[str, str]) -> Pointwise:
+        ports: dict[str, Any] = dict(zip("xbt", inputs, strict=False)) | {"y": self.tensor_of_reference(each.result)}
         compute = TYPES[each.compute]
         axis = int(named["axis"]) if "axis" in named else None
         parts: dict[str, Any] = {
@@ -298,28 +315,32 @@ class _Reader:
             object.__setattr__(made, port, tensor)
         return made
 
-    def generic(self, kind: DescriptorType, name: str, fields: dict[str, Any], named: dict[str, str]) -> Operation:
+    def make_other_operation(
+        self, kind: DescriptorType, name: str, fields: dict[str, Any], named: dict[str, str]
+    ) -> Operation:
         if kind is DescriptorType.OPERATION_RNG:
             chances = {"bernoulli_dist_probability": float(named.pop("bernoulli_dist_probability"))}
             chances |= {"distribution": RngDistribution[named.pop("distribution")]}
             fields["rng"] = Parameters(DescriptorType.RNG, chances)
-        known = {plain_port(facts.field): facts.field for facts in DESCRIPTORS[kind].attributes}
+        known = {normalize_port(facts.field): facts.field for facts in DESCRIPTORS[kind].attributes}
         for key, text in named.items():
             if key == "subgraph":
-                fields |= self.subgraph(text)
+                fields |= self.make_subgraph(text)
             elif key == "softmax":
-                inner = dict(_arguments(text.strip("{}")))
-                fields["softmax"] = self.generic(DescriptorType.OPERATION_SOFTMAX, "softmax", {}, inner)
+                inner = dict(_parse_arguments(text.strip("{}")))
+                fields["softmax"] = self.make_other_operation(DescriptorType.OPERATION_SOFTMAX, "softmax", {}, inner)
             elif key == "comparisonMode":
                 fields["comparison_mode"] = PointwiseMode[text]
             elif not key.endswith("Uid"):
-                fields[known[plain_port(key)]] = self.tensor(text)
+                fields[known[normalize_port(key)]] = self.tensor_of_reference(text)
         return Operation(kind, name, fields)
 
-    def subgraph(self, text: str) -> dict[str, Any]:
-        """Return the sub-graph; tensors that no operation writes are its inputs, one that none reads is its output."""
+    def make_subgraph(self, text: str) -> dict[str, Any]:
+        """Return the sub-graph; its inputs are tensors not written by an operation, its output is not read by one."""
         self.scope = "inner "
-        ops = tuple(self.operation(_statement(line)) for line in _pieces(text.strip("{} "), ";"))
+        ops = tuple(
+            self.make_operation(_parse_statement(line)) for line in _split_outside_brackets(text.strip("{} "), ";")
+        )
         self.scope = ""
         read = {tensor.uid: tensor for op in ops for tensor in op.inputs().values() if tensor.virtual}
         written = {tensor.uid: tensor for op in ops for tensor in op.outputs().values()}
@@ -332,8 +353,8 @@ class _Reader:
 # Comparing
 
 
-def _marked(network: Network) -> Network:
-    """Return the network with a mark in place of each ragged offset: the listings have no more information about it."""
+def _with_marks_for_ragged_offsets(network: Network) -> Network:
+    """Return the network with a mark for each ragged offset, as the listings omit the offset's own fields."""
     offsets = {key for item in network.values() for port, key in item.links if port == "ragged offset"}
     marked = {}
     for key, item in network.items():
@@ -343,23 +364,26 @@ def _marked(network: Network) -> Network:
     return {key: item for key, item in marked.items() if key not in offsets}
 
 
-def difference(listing: Listing, logged: Mapping[str, Any]) -> str | None:
-    """Return the first difference between a listing and a logged graph; None if they are equal up to names."""
-    return compare(_marked(meant_network(listing.graph)), _marked(logged_network(logged)))
+def find_difference(listing: Listing, logged: Mapping[str, Any]) -> str | None:
+    """Return the first difference between a listing and a logged graph, None if they are equal up to names."""
+    return find_network_difference(
+        _with_marks_for_ragged_offsets(intended_network(listing.graph)),
+        _with_marks_for_ragged_offsets(logged_network(logged)),
+    )
 
 
 # Judging with cuDNN
 
 
-def logged(graph: Graph, target: Target) -> dict[str, Any]:
-    """Return the graph in cuDNN's log of its finalization."""
+def logged_graph(graph: Graph, target: Target) -> dict[str, Any]:
+    """Finalize the graph and return cuDNN's log record of it."""
     with capture_log(this_thread_only=True) as log:
         OperationGraph(graph, target)
     return log.operation_graphs()[-1]  # a sub-graph comes before the graph it is part of
 
 
-def judged(graph: Graph) -> dict[str, list[str]]:
-    """Return the supported configs for each architecture: heuristics mode, engine, knobs."""
+def supported_configs(graph: Graph) -> dict[str, list[str]]:
+    """Return the supported engine configs per architecture: heuristics mode, engine, knobs."""
     found = {}
     for name in ARCHITECTURES:
         verdict = explain(graph, name)
@@ -372,24 +396,24 @@ def judged(graph: Graph) -> dict[str, list[str]]:
     return found
 
 
-def answers(graphs: Mapping[str, Graph], judge: Collection[str]) -> dict[str, dict[str, Any]]:
-    """Return cuDNN's log of each graph on an H100, or the reason of its refusal, and verdicts on those in `judge`."""
+def judge_graphs(graphs: Mapping[str, Graph], judge: Collection[str]) -> dict[str, dict[str, Any]]:
+    """Return cuDNN's log of each graph on an H100, or its refusal, and supported configs of the graphs in `judge`."""
     found: dict[str, dict[str, Any]] = {}
     with using("h100-sxm") as target:
         for key, graph in graphs.items():
             try:
-                found[key] = {"log": logged(graph, target)}
+                found[key] = {"log": logged_graph(graph, target)}
             except CudnnStatusError as error:
                 found[key] = {"refused": str(error)}
     for key in judge:
-        found[key]["verdicts"] = judged(graphs[key])
+        found[key]["verdicts"] = supported_configs(graphs[key])
     return found
 
 
-def answers_elsewhere(
+def judge_graphs_in_child(
     graphs: Mapping[str, Graph], judge: Collection[str], environment: Mapping[str, str]
 ) -> dict[str, dict[str, Any]]:
-    """Return the answers of the cuDNN of another environment, from one child process."""
+    """Return the results of :func:`judge_graphs` from one child process with another environment."""
     with TemporaryDirectory() as folder:
         query_file = Path(folder, "asked.pickle")
         query_file.write_bytes(pickle.dumps((dict(graphs), list(judge))))
@@ -401,19 +425,19 @@ def answers_elsewhere(
 # Rendering
 
 
-def same_text(listing: Listing, logged: Mapping[str, Any]) -> str | None:
-    """Return the first line that differs between the log of the listing's graph, written as a listing, and the listing.
+def find_text_difference(listing: Listing, logged: Mapping[str, Any]) -> str | None:
+    """Write the log of the listing's graph as a listing, and return the first line that differs.
 
     Numbers of tensors and the order of lines are ignored; names of memory are those of the listing's graph.
     """
     names = {tensor.uid: tensor.name for tensor in listing.graph.tensors if not re.search(r"\b[vcu]\d+$", tensor.name)}
-    texts = _unnumbered(listing.lines), _unnumbered(_Writer(logged, names).lines())
+    texts = _normalize_numbering(listing.lines), _normalize_numbering(_ListingWriter(logged, names).write_lines())
     odd = [sorted((Counter(one) - Counter(other)).elements()) for one, other in (texts, texts[::-1])]
     return f"listed {odd[0]}, written {odd[1]}" if any(odd) else None
 
 
-def _unnumbered(lines: Iterable[str]) -> list[str]:
-    """Return the lines with each virtual tensor named by a hash of the line that creates it, each constant by its type.
+def _normalize_numbering(lines: Iterable[str]) -> list[str]:
+    """Return the lines with virtual tensors named by a hash of their definition, and constants by their type.
 
     The description of a tensor is at every mention instead of the first.
     """
@@ -421,7 +445,7 @@ def _unnumbered(lines: Iterable[str]) -> list[str]:
     said: dict[str, str] = {name: what for line in given for name, what in _MENTION.findall(line) if what}
     numbered: dict[str, str] = {}
 
-    def mention(match: re.Match[str]) -> str:
+    def normalized_mention(match: re.Match[str]) -> str:
         name = match[1]
         if name not in said:
             return str(match[0])
@@ -433,17 +457,17 @@ def _unnumbered(lines: Iterable[str]) -> list[str]:
             done.append(re.sub(r"(Uid=|=u)\d+", r"\1", line))
             continue
         result, _, right = line.partition(" = ")
-        right = _MENTION.sub(mention, right)
+        right = _MENTION.sub(normalized_mention, right)
         if re.match(r"v\d+:", result):
             name = result.split(":")[0]
             numbered[name] = "v" + hashlib.sha256((said[name] + right).encode()).hexdigest()[:12]
-        done.append(f"{_MENTION.sub(mention, result)} = {right}")
+        done.append(f"{_MENTION.sub(normalized_mention, result)} = {right}")
     return done
 
 
 @dataclass
-class _Writer:
-    """Writes one logged graph."""
+class _ListingWriter:
+    """Writes one logged graph as the lines of a listing."""
 
     logged: Mapping[str, Any]
     names: Mapping[int, str]
@@ -453,23 +477,23 @@ class _Writer:
     def __post_init__(self) -> None:
         self.tensors = {record["name"]: record for record in self.logged["tensors"]}
 
-    def lines(self) -> list[str]:
-        return [self.statement(node) for node in self.logged["nodes"]]
+    def write_lines(self) -> list[str]:
+        return [self.write_statement(node) for node in self.logged["nodes"]]
 
-    def statement(self, node: Mapping[str, Any]) -> str:
+    def write_statement(self, node: Mapping[str, Any]) -> str:
         rest = dict(node)
-        op, compute = self.verb(rest)
-        inputs = [self.reference(rest.pop(port)) for port in ("matA", "matB") if port in rest]
-        inputs += [self.reference(rest.pop(port)) for port in ("X", "B", "T") if port in rest]
+        op, compute = self.take_operation(rest)
+        inputs = [self.write_reference(rest.pop(port)) for port in ("matA", "matB") if port in rest]
+        inputs += [self.write_reference(rest.pop(port)) for port in ("X", "B", "T") if port in rest]
         result = next((rest.pop(port) for port in ("Y", "matC") if port in rest), None)
         is_tensor = {key: isinstance(value, str) and value in self.tensors for key, value in rest.items()}
-        inputs += [f"{key}={self.reference(value)}" for key, value in rest.items() if is_tensor[key]]
-        inputs += [self.parameter(key, value) for key, value in rest.items() if not is_tensor[key]]
+        inputs += [f"{key}={self.write_reference(value)}" for key, value in rest.items() if is_tensor[key]]
+        inputs += [self.write_argument(key, value) for key, value in rest.items() if not is_tensor[key]]
         text = f"{op}{compute}({', '.join(inputs)})"
-        return text if result is None else f"{self.reference(result)} = {text}"
+        return text if result is None else f"{self.write_reference(result)} = {text}"
 
-    def verb(self, rest: dict[str, Any]) -> tuple[str, str]:
-        """Remove the operation and its usual fields from a node; return its word and its compute type."""
+    def take_operation(self, rest: dict[str, Any]) -> tuple[str, str]:
+        """Remove the operation and its default fields from a node; return its name and compute type."""
         op = rest.pop("operation").removeprefix("CUDNN_BACKEND_OPERATION_").removesuffix("_DESCRIPTOR")
         usual = {"alpha1": 1.0, "alpha2": 1.0, "isDeterministic": False, "mode": "CUDNN_RESHAPE_VIEW_ONLY"}
         for key, value in usual.items():
@@ -482,38 +506,38 @@ class _Writer:
         compute = _TYPE_WORDS[rest.pop("mathPrec", DataType.FLOAT.c_name)]
         return op, f"/{compute}" if compute else ""
 
-    def parameter(self, key: str, value: Any) -> str:
+    def write_argument(self, key: str, value: Any) -> str:
         if key == "subgraph":
-            inner = _Writer(value, self.names)
-            return f"subgraph={{ {' ; '.join(inner.lines())} }}"
+            inner = _ListingWriter(value, self.names)
+            return f"subgraph={{ {' ; '.join(inner.write_lines())} }}"
         if key == "softmax":
             ports = [f"{port}={self.names.get(int(uid), 'u')}" for port, uid in value.items() if port != "operation"]
             return f"softmax{{{', '.join(ports)}}}"
         return f"{key}={re.sub('^CUDNN_(RNG_DISTRIBUTION|POINTWISE)_', '', str(value))}"
 
-    def reference(self, uid: str) -> str:
+    def write_reference(self, uid: str) -> str:
         record = self.tensors[uid]
         ragged = "~" if record.get("isRagged") else ""
         is_user = self.names.get(int(uid), "").removeprefix("d").removesuffix("t") in _USER
         if uid in self.seen:
             return self.seen[uid] + (ragged if is_user else "")
-        self.seen[uid] = name = self.names.get(int(uid)) or self.number("c" if record["isByValue"] else "v")
+        self.seen[uid] = name = self.names.get(int(uid)) or self.next_name("c" if record["isByValue"] else "v")
         if is_user:
             return name + ragged
         kind = _TYPE_WORDS[record["dataType"]]
         mark = "!" if record["isByValue"] else "" if record["isVirtual"] else "@"
         return f"{name}:{_shape_text(record)}{f'.{kind}' if kind else ''}{mark}{ragged}"
 
-    def number(self, letter: str) -> str:
+    def next_name(self, letter: str) -> str:
         self.counts[letter] += 1
         return f"{letter}{self.counts[letter]}"
 
 
 def _shape_text(record: Mapping[str, Any]) -> str:
     dims, strides = tuple(record["dim"]), tuple(record["stride"])
-    reader = _Reader("")
+    reader = _ListingReader("")
     for word in (*_NAMED, "St"):
-        if reader.shape(word, None) == (dims, strides):
+        if reader.parse_shape(word, None) == (dims, strides):
             return word
     words = {size: word for word, size in SIZES.items() if word not in ("hk", "hv")} | {3: "hk"}
     text = f"[{','.join(words.get(dim, str(dim)) for dim in dims)}]"

@@ -1,4 +1,4 @@
-"""Counts of live native descriptors, from the real create and destroy functions."""
+"""Count native descriptors by wrapping cuDNN's create and destroy functions."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 from cudnn_backend_py import library
 from cudnn_backend_py.native.destructors import make_destructor_type
 
-__all__ = ["Live", "counting"]
+__all__ = ["DescriptorCount", "count_descriptors"]
 
 
 @dataclass
-class Live:
-    """Numbers of descriptors created and destroyed since the start of counting."""
+class DescriptorCount:
+    """Numbers of descriptors created and destroyed since counting began."""
 
     made: int = 0
     destroyed: int = 0
@@ -25,15 +25,15 @@ class Live:
 
     @property
     def alive(self) -> int:
-        """The number of live descriptors."""
+        """Return the number of descriptors that are not destroyed yet."""
         return self.made - self.destroyed
 
 
 @contextmanager
-def counting(*, destroy: bool = True) -> Iterator[Live]:
-    """Count in a block; with `destroy` False none is destroyed in it, which every leak test has to notice."""
+def count_descriptors(*, destroy: bool = True) -> Iterator[DescriptorCount]:
+    """Count descriptors in a block; `destroy` False prevents their destruction, which leak tests must detect."""
     lib = library()
-    live = Live()
+    live = DescriptorCount()
     create_descriptor, name = lib.cudnnBackendCreateDescriptor, "cudnnBackendDestroyDescriptor"
     ends = {is_brief: lib.destructor_type(name, is_brief=is_brief) for is_brief in (False, True)}
 

@@ -1,4 +1,4 @@
-"""Logs for tests: the file form of captured records, and graphs compared up to names and facts missing in a log."""
+"""Logs for tests: captured records as log files, and graphs compared without facts that logs omit."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from cudnn_backend_py.graph import Op, Operation, Parameters, Tensor
 from cudnn_backend_py.importers.cudnn_json import drop_defaults
 from cudnn_backend_py.native.log import LogRecord
 
-__all__ = ["LOGS", "canonical", "file_form", "log_text"]
+__all__ = ["LOGS", "graph_as_logged", "log_file_text", "log_text"]
 
 LOGS = Path(__file__).parents[1] / "pure" / "importers" / "data" / "logs"
 _NOT_LOGGED = ("name", "value", "scratch")
 
 
 def log_text(name: str) -> str:
-    """Return the text of a log under tests/pure/importers/data/logs."""
+    """Return the text of a log in tests/pure/importers/data/logs."""
     path = LOGS / name
     data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     return data.decode()
 
 
-def file_form(records: Iterable[LogRecord]) -> str:
-    """Return records in the form of cuDNN's log files."""
+def log_file_text(records: Iterable[LogRecord]) -> str:
+    """Return captured records as the text of a cuDNN log file."""
     parts = []
     for record in records:
         letter = record.severity.name[0]
@@ -36,23 +36,25 @@ def file_form(records: Iterable[LogRecord]) -> str:
     return "\n".join(parts)
 
 
-def canonical(graph: Graph) -> frozenset[Any]:
-    """Return a form of a graph without names, order, values of host scalars and explicit defaults."""
-    return frozenset(map(_plain, graph.ops))
+def graph_as_logged(graph: Graph) -> frozenset[Any]:
+    """Return a comparable form of a graph without names, order, host scalar values and explicit defaults."""
+    return frozenset(map(_value_as_logged, graph.ops))
 
 
-def _plain(value: Any) -> Any:
+def _value_as_logged(value: Any) -> Any:
     if isinstance(value, Tensor):
         return tuple(
-            (item.name, _plain(getattr(value, item.name))) for item in fields(value) if item.name not in _NOT_LOGGED
+            (item.name, _value_as_logged(getattr(value, item.name)))
+            for item in fields(value)
+            if item.name not in _NOT_LOGGED
         )
     if isinstance(value, Graph):
-        return canonical(value)
+        return graph_as_logged(value)
     if isinstance(value, (Parameters, Operation)):
         found = drop_defaults(value.kind, value.fields)
-        return value.kind, frozenset((key, _plain(item)) for key, item in found.items())
+        return value.kind, frozenset((key, _value_as_logged(item)) for key, item in found.items())
     if isinstance(value, Op):
         return type(value), tuple(
-            (item.name, _plain(getattr(value, item.name))) for item in fields(value) if item.name != "name"
+            (item.name, _value_as_logged(getattr(value, item.name))) for item in fields(value) if item.name != "name"
         )  # type: ignore[arg-type]
-    return tuple(map(_plain, value)) if isinstance(value, tuple) else value
+    return tuple(map(_value_as_logged, value)) if isinstance(value, tuple) else value

@@ -1,4 +1,4 @@
-"""Substitute for torch in programs that only build graphs: tensors with a layout and no elements.
+"""A substitute for torch in programs that only build graphs: its tensors have a layout and no data.
 
 It has the functions that the programs under test use before they read results, and no part of cuDNN.
 """
@@ -17,7 +17,7 @@ _addresses = count(1 << 40, 1 << 20)
 
 
 class Size(tuple[int, ...]):
-    """Sizes, as ``torch.Size``."""
+    """Sizes of a tensor, like ``torch.Size``."""
 
 
 class dtype:
@@ -49,7 +49,7 @@ DTYPES = {
 
 
 class Tensor:
-    """A layout, a type, a device, and an invalid address."""
+    """A tensor with a layout, a type, a device, and an invalid address."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class _Stream:
 
 
 def install() -> ModuleType:
-    """Make ``import torch`` import the substitute; for a separate process."""
+    """Make ``import torch`` import this substitute; only in a process of its own."""
     assert "torch" not in sys.modules
     torch: Any = ModuleType("torch", __doc__)
     torch.Tensor, torch.Size, torch.device, torch.dtype = Tensor, Size, device, dtype

@@ -1,4 +1,4 @@
-"""Child processes that do not answer correctly; each function is one."""
+"""Programs of child processes that break the protocol of requests and answers, each in one way."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from cudnn_backend_py.system.child import Say, serve
 
 
-def honest() -> None:
+def answer_correctly() -> None:
     def answer(request: Mapping[str, Any], say: Say) -> None:
         say(first=request["word"])
         say(second=request["word"])
@@ -21,34 +21,34 @@ def honest() -> None:
     serve(answer)
 
 
-def late() -> None:
-    """Answer the first request as if there had been one before."""
+def answer_late() -> None:
+    """Answer the first request as an earlier request."""
 
     def answer(request: Mapping[str, Any], say: Say) -> None:
-        os.write(_answers(), b'{"number": 0, "first": "of an earlier question"}\n')
+        os.write(_answer_descriptor(), b'{"number": 0, "first": "of an earlier question"}\n')
 
     serve(answer)
 
 
-def damaged() -> None:
+def answer_with_damaged_json() -> None:
     def answer(request: Mapping[str, Any], say: Say) -> None:
-        os.write(_answers(), request["word"].encode("latin-1") + b"\n")
+        os.write(_answer_descriptor(), request["word"].encode("latin-1") + b"\n")
 
     serve(answer)
 
 
-def endless() -> None:
-    """Write a line without end."""
+def answer_without_end() -> None:
+    """Answer with an endless line."""
 
     def answer(request: Mapping[str, Any], say: Say) -> None:
         while True:
-            os.write(_answers(), bytes(1 << 20))
+            os.write(_answer_descriptor(), bytes(1 << 20))
 
     serve(answer)
 
 
-def chatty() -> None:
-    """Write unrequested text on stdout and stderr."""
+def print_to_stdout_and_stderr() -> None:
+    """Print text to stdout and stderr besides the answer."""
 
     def answer(request: Mapping[str, Any], say: Say) -> None:
         print(request["word"], "on stdout", flush=True)
@@ -59,15 +59,15 @@ def chatty() -> None:
     serve(answer)
 
 
-def raising() -> None:
+def raise_error() -> None:
     def answer(request: Mapping[str, Any], say: Say) -> None:
         raise KeyError(request["word"])
 
     serve(answer)
 
 
-def forking() -> None:
-    """Count the requests that are answered here; a forked process answers those that are not for this one."""
+def answer_from_fork() -> None:
+    """Count the requests answered in this process; a fork answers the others."""
     count = 0
 
     def answer(request: Mapping[str, Any], say: Say) -> None:
@@ -84,12 +84,12 @@ def forking() -> None:
     serve(answer, lambda request, _say: request["word"] != "here")
 
 
-def dead() -> None:
+def exit_at_start() -> None:
     raise SystemExit("no child today")
 
 
-def _answers() -> int:
-    """Return the descriptor for answers: the last socket."""
+def _answer_descriptor() -> int:
+    """Return the file descriptor for answers: the last socket."""
     return max(fd for fd in map(int, os.listdir("/proc/self/fd")) if _is_socket(fd))
 
 
@@ -100,8 +100,8 @@ def _is_socket(descriptor: int) -> bool:
         return False
 
 
-def linger() -> None:
-    """Answer nothing for ten minutes, nor does a forked process; their process ids are in the file named by $LINGER."""
+def hang_with_fork() -> None:
+    """Do not answer for ten minutes, in this process and a fork; write their process ids to the file $LINGER."""
     forked = os.fork()
     if forked:
         Path(os.environ["LINGER"]).write_text(f"{os.getpid()} {forked}\n")

@@ -1,4 +1,4 @@
-"""Random graphs of every kind of operation: unchanged, and with changes of their JSON form, mostly invalid."""
+"""Random graphs of every kind of operation, unchanged or with random changes of their JSON form."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from cudnn_backend_py.generated.descriptors import DESCRIPTORS
 from cudnn_backend_py.generated.enums import CudnnEnum
 from cudnn_backend_py.graph import graph_from_json, graph_to_json
 from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
-from tests.support.attention_cases import draw
+from tests.support.attention_cases import draw_problem
 from tests.support.operations import OPERATIONS
 from tests.support.zoo import ZOO
 
-__all__ = ["mutants"]
+__all__ = ["draw_mutants"]
 
 Json = dict[str, Any]
 
@@ -33,12 +33,14 @@ _NAMES = ("", "x", "a b", "eng0_k1=2", "ä", "::error", "dropout", "bias", "%s{}
 _ENUMS = {enum.__name__: enum for enum in CudnnEnum.__subclasses__()}
 
 
-def _attention(rng: random.Random) -> Graph:
-    """Return a random attention graph, in one of its forms."""
+def _draw_attention(rng: random.Random) -> Graph:
+    """Return a random attention graph, in composite or unified form."""
     while True:
         backward, unified = rng.random() < 0.4, rng.random() < 0.4
         try:
-            problem = draw(np.random.default_rng(rng.randrange(1 << 32)), backward=backward, tiny=rng.random() < 0.3)
+            problem = draw_problem(
+                np.random.default_rng(rng.randrange(1 << 32)), backward=backward, tiny=rng.random() < 0.3
+            )
             make: Callable[..., Graph] = sdpa_backward if backward else sdpa_forward
             version = rng.choice((None, (9, 14, 0), (9, 24, 0), (9, 28, 0)))
             form = "unified" if unified else "composite"
@@ -48,23 +50,23 @@ def _attention(rng: random.Random) -> Graph:
 
 
 @cache
-def _plain(name: str) -> str:
+def _fixed_graph_json(name: str) -> str:
     return json.dumps(graph_to_json({**ZOO, **OPERATIONS}[name]()))
 
 
-def _pick_graph(rng: random.Random) -> Json:
-    """Return a valid graph as JSON: of the collections, or attention."""
+def _draw_graph_json(rng: random.Random) -> Json:
+    """Return a valid graph as JSON: one of the fixed graphs, or random attention."""
     if rng.random() < 0.2:
-        return graph_to_json(_attention(rng))
+        return graph_to_json(_draw_attention(rng))
     names = list(OPERATIONS) if rng.random() < 0.7 else list(ZOO)
-    graph: Json = json.loads(_plain(rng.choice(names)))
+    graph: Json = json.loads(_fixed_graph_json(rng.choice(names)))
     return graph
 
 
-def mutants(rng: random.Random) -> Iterator[Graph | GraphError]:
-    """Yield graphs without end, or the reason why one cannot be made, each with none to six changes."""
+def draw_mutants(rng: random.Random) -> Iterator[Graph | GraphError]:
+    """Yield random graphs with up to six changes each, or the error of a graph that cannot be made; never ends."""
     while True:
-        data = _pick_graph(rng)
+        data = _draw_graph_json(rng)
         for _ in range(rng.choice((0, 1, 1, 1, 2, 3, 6))):
             before = copy.deepcopy(data)
             rng.choice(_CHANGES)(data, rng)
@@ -87,14 +89,14 @@ def _all_dicts(value: Any) -> Iterator[Json]:
         yield from _all_dicts(item)
 
 
-def _tables(data: Json) -> Iterator[list[Json]]:
-    """Yield the tables of tensors: the graph's, and those of its sub-graphs."""
+def _tensor_tables(data: Json) -> Iterator[list[Json]]:
+    """Return the tensor lists of the graph and of its sub-graphs."""
     return (item["tensors"] for item in _all_dicts(data) if isinstance(item.get("tensors"), list))
 
 
-def _set(data: Json, name: str, **values: Any) -> None:
-    """Change fields of a tensor at all its places; None removes a field."""
-    for table in _tables(data):
+def _set_tensor_fields(data: Json, name: str, **values: Any) -> None:
+    """Set fields of a tensor at all its places; None removes a field."""
+    for table in _tensor_tables(data):
         for tensor in table:
             if tensor["name"] == name:
                 tensor.update(values)
@@ -102,15 +104,15 @@ def _set(data: Json, name: str, **values: Any) -> None:
                     del tensor[key]
 
 
-def _packed(dims: list[int]) -> list[int]:
+def _packed_strides(dims: list[int]) -> list[int]:
     strides = [1]
     for dim in reversed(dims[1:]):
         strides.append(strides[-1] * dim)
     return strides[::-1]
 
 
-def _chosen(data: Json, rng: random.Random) -> list[Json]:
-    """Return one tensor, or all, or those of one type."""
+def _draw_tensors(data: Json, rng: random.Random) -> list[Json]:
+    """Return one random tensor, all tensors, or all of one type."""
     tensors: list[Json] = data["tensors"]
     one = rng.choice(tensors)
     return rng.choice(([one], [one], tensors, [t for t in tensors if t["data_type"] == one["data_type"]]))
@@ -122,48 +124,48 @@ Change = Callable[[Json, random.Random], None]
 _CHANGES: list[Change] = []
 
 
-def _change(*, weight: int = 1) -> Callable[[Change], Change]:
-    def register(change: Change) -> Change:
+def _register_change(*, weight: int = 1) -> Callable[[Change], Change]:
+    def _register_change(change: Change) -> Change:
         _CHANGES.extend([change] * weight)
         return change
 
-    return register
+    return _register_change
 
 
-@_change(weight=2)
-def _resize_everywhere(data: Json, rng: random.Random) -> None:
+@_register_change(weight=2)
+def _change_size_everywhere(data: Json, rng: random.Random) -> None:
     old, new = rng.choice(rng.choice(data["tensors"])["dims"]), rng.choice(_SIZES)
     for tensor in data["tensors"]:
         if old in tensor["dims"]:
             dims = [new if dim == old else dim for dim in tensor["dims"]]
-            _set(data, tensor["name"], dims=dims, strides=_packed(dims))
+            _set_tensor_fields(data, tensor["name"], dims=dims, strides=_packed_strides(dims))
 
 
-@_change(weight=2)
-def _resize_one(data: Json, rng: random.Random) -> None:
+@_register_change(weight=2)
+def _change_one_size(data: Json, rng: random.Random) -> None:
     tensor = rng.choice(data["tensors"])
     dims = list(tensor["dims"])
     dims[rng.randrange(len(dims))] = rng.choice(_SIZES)
-    _set(data, tensor["name"], dims=dims, strides=_packed(dims))
+    _set_tensor_fields(data, tensor["name"], dims=dims, strides=_packed_strides(dims))
 
 
-@_change(weight=2)
-def _other_rank(data: Json, rng: random.Random) -> None:
+@_register_change(weight=2)
+def _change_rank(data: Json, rng: random.Random) -> None:
     cut, front = rng.random() < 0.5, rng.random() < 0.5
-    for tensor in _chosen(data, rng):
+    for tensor in _draw_tensors(data, rng):
         dims = list(tensor["dims"])
         if cut:
             dims = (dims[1:] if front else dims[:-1]) or [1]
         else:
             ones = [1] * rng.choice((1, 1, 2, 8 - len(dims)))
             dims = ones + dims if front else dims + ones
-        _set(data, tensor["name"], dims=dims, strides=_packed(dims))
+        _set_tensor_fields(data, tensor["name"], dims=dims, strides=_packed_strides(dims))
 
 
-@_change(weight=2)
-def _other_strides(data: Json, rng: random.Random) -> None:
+@_register_change(weight=2)
+def _change_strides(data: Json, rng: random.Random) -> None:
     kind = rng.randrange(6)
-    for tensor in _chosen(data, rng):
+    for tensor in _draw_tensors(data, rng):
         dims, strides = tensor["dims"], list(tensor["strides"])
         if kind == 0:
             strides = [0] * len(dims)
@@ -174,22 +176,22 @@ def _other_strides(data: Json, rng: random.Random) -> None:
         elif kind == 3:
             strides = [1] * len(dims)
         elif kind == 4:
-            strides = _packed(dims[::-1])[::-1]
+            strides = _packed_strides(dims[::-1])[::-1]
         else:
             strides = [2 * stride for stride in strides]
-        _set(data, tensor["name"], strides=strides)
+        _set_tensor_fields(data, tensor["name"], strides=strides)
 
 
-@_change(weight=3)
-def _other_type(data: Json, rng: random.Random) -> None:
+@_register_change(weight=3)
+def _change_data_type(data: Json, rng: random.Random) -> None:
     usual = ("HALF", "BFLOAT16", "FLOAT", "DOUBLE", "FP8_E4M3", "INT8", "INT32", "INT64", "BOOLEAN")
     kind = rng.choice((*usual, *DataType.__members__))
-    for tensor in _chosen(data, rng):
-        _set(data, tensor["name"], data_type=kind)
+    for tensor in _draw_tensors(data, rng):
+        _set_tensor_fields(data, tensor["name"], data_type=kind)
 
 
-@_change()
-def _other_uids(data: Json, rng: random.Random) -> None:
+@_register_change()
+def _change_uids(data: Json, rng: random.Random) -> None:
     tensors = data["tensors"]
     new = {rng.choice(tensors)["uid"]: rng.choice(_UIDS)}
     if rng.random() < 0.5:
@@ -200,8 +202,8 @@ def _other_uids(data: Json, rng: random.Random) -> None:
                 item[key] = new.get(item[key], item[key])
 
 
-@_change(weight=3)
-def _other_flags(data: Json, rng: random.Random) -> None:
+@_register_change(weight=3)
+def _change_flags(data: Json, rng: random.Random) -> None:
     values = rng.choice(
         (
             {"virtual": True, "by_value": None, "value": None, "scratch": None},
@@ -214,33 +216,33 @@ def _other_flags(data: Json, rng: random.Random) -> None:
             {"vector_count": rng.choice((4, 32, 3)), "vector_dim": rng.randrange(4)},
         )
     )
-    for tensor in _chosen(data, rng):
-        _set(data, tensor["name"], **values)
+    for tensor in _draw_tensors(data, rng):
+        _set_tensor_fields(data, tensor["name"], **values)
 
 
-@_change()
-def _ragged(data: Json, rng: random.Random) -> None:
+@_register_change()
+def _make_ragged(data: Json, rng: random.Random) -> None:
     tensor, offset = rng.choice(data["tensors"]), rng.choice(data["tensors"])
     if rng.random() < 0.6:
         dims = [tensor["dims"][0] + rng.choice((0, 1, 1, 2)), *[1] * rng.choice((0, 2, len(tensor["dims"]) - 1))]
         name, uid = f"{tensor['name']}_starts", max(t["uid"] for t in data["tensors"]) + 1
-        offset = {"name": name, "uid": uid, "dims": dims, "strides": _packed(dims), "data_type": "INT32"}
-        for table in _tables(data):
+        offset = {"name": name, "uid": uid, "dims": dims, "strides": _packed_strides(dims), "data_type": "INT32"}
+        for table in _tensor_tables(data):
             table.append(offset)
-    _set(data, tensor["name"], ragged_offset=offset["name"])
+    _set_tensor_fields(data, tensor["name"], ragged_offset=offset["name"])
 
 
-@_change(weight=2)
-def _field_left_out(data: Json, rng: random.Random) -> None:
+@_register_change(weight=2)
+def _remove_field(data: Json, rng: random.Random) -> None:
     op = rng.choice(data["operations"])
     keys = [key for key in op if key not in ("operation", "name")]
     if keys:
         del op[rng.choice(keys)]
 
 
-@_change(weight=2)
-def _field_given(data: Json, rng: random.Random) -> None:
-    """Give an operation a tensor, or a number, for one of its fields."""
+@_register_change(weight=2)
+def _set_operation_field(data: Json, rng: random.Random) -> None:
+    """Set a field of an operation to a random tensor or number."""
     op = rng.choice(data["operations"])
     if op["operation"] not in DescriptorType.__members__:
         return
@@ -259,8 +261,8 @@ def _field_given(data: Json, rng: random.Random) -> None:
             op[facts.field] = rng.random() < 0.5
 
 
-@_change(weight=3)
-def _other_number(data: Json, rng: random.Random) -> None:
+@_register_change(weight=3)
+def _change_number(data: Json, rng: random.Random) -> None:
     places: list[tuple[Any, Any]] = []
     for op in data["operations"]:
         for item in _all_dicts(op):
@@ -290,20 +292,20 @@ def _other_number(data: Json, rng: random.Random) -> None:
         item[key] = rng.choice(_NUMBERS if isinstance(value, int) else _REALS)
 
 
-@_change(weight=2)
-def _other_port(data: Json, rng: random.Random) -> None:
+@_register_change(weight=2)
+def _change_port(data: Json, rng: random.Random) -> None:
     ports = [item for op in data["operations"] for item in _all_dicts(op) if "tensor" in item and "name" not in item]
     if ports:
         rng.choice(ports)["tensor"] = rng.choice(data["tensors"])["name"]
 
 
-@_change()
-def _operation_left_out(data: Json, rng: random.Random) -> None:
+@_register_change()
+def _remove_operation(data: Json, rng: random.Random) -> None:
     data["operations"].pop(rng.randrange(len(data["operations"])))
 
 
-@_change()
-def _more_operations(data: Json, rng: random.Random) -> None:
+@_register_change()
+def _append_pointwise_chain(data: Json, rng: random.Random) -> None:
     """Append a chain of pointwise operations to a tensor."""
     start = rng.choice(data["tensors"])
     uid, x = max(tensor["uid"] for tensor in data["tensors"]), start["name"]
@@ -323,8 +325,8 @@ def _more_operations(data: Json, rng: random.Random) -> None:
         x = name
 
 
-@_change()
-def _other_names(data: Json, rng: random.Random) -> None:
+@_register_change()
+def _change_names(data: Json, rng: random.Random) -> None:
     name = rng.choice(_NAMES)
     if rng.random() < 0.3:
         data["name"] = name
@@ -342,10 +344,10 @@ def _other_names(data: Json, rng: random.Random) -> None:
             op["name"] = rng.choice((name, data["operations"][0]["name"]))
 
 
-@_change(weight=3)
-def _join(data: Json, rng: random.Random) -> None:
+@_register_change(weight=3)
+def _add_other_graph(data: Json, rng: random.Random) -> None:
     """Add the operations of another graph, often with a shared tensor."""
-    other: Json = json.loads(_plain(rng.choice(list(OPERATIONS))))
+    other: Json = json.loads(_fixed_graph_json(rng.choice(list(OPERATIONS))))
     first = max(tensor["uid"] for tensor in data["tensors"]) + 1
     names = {tensor["name"]: f"{tensor['name']}_2" for tensor in other["tensors"]}
     uids = {tensor["uid"]: first + index for index, tensor in enumerate(other["tensors"])}

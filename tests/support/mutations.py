@@ -1,4 +1,4 @@
-"""Random damage to texts and plain data from a seed: possible contents of a file from elsewhere."""
+"""Random damage to texts and JSON data, for tests that read damaged files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import copy
 import random
 from typing import Any
 
-__all__ = ["HOSTILE", "NONSENSE", "check_printed", "mutated_json", "mutated_text"]
+__all__ = ["HOSTILE", "NONSENSE", "assert_safe_to_print", "mutate_json", "mutate_text"]
 
 # Characters that must not reach a terminal, or start a new line.
 HOSTILE = (
@@ -21,16 +21,16 @@ HOSTILE = (
 )
 
 
-def check_printed(text: str) -> None:
-    """Check that a text is safe on a terminal and in the log of a CI."""
+def assert_safe_to_print(text: str) -> None:
+    """Check that a text has no control characters and no commands of a CI system."""
     for line in text.split("\n"):
         assert line.isprintable(), f"not printable: {line!r}"
         assert not line.lstrip().startswith("::"), f"a command of a CI: {line!r}"
         assert "##[" not in line, f"a command of a CI: {line!r}"
 
 
-def mutated_text(rng: random.Random, text: str) -> str:
-    """Return a part of the log with a few changes."""
+def mutate_text(rng: random.Random, text: str) -> str:
+    """Return a random part of a text with a few changes."""
     start = rng.randrange(len(text))
     part = text[start : start + rng.randrange(200, 14_000)]
     for _ in range(rng.randrange(1, 12)):
@@ -63,8 +63,8 @@ NONSENSE: tuple[Any, ...] = (
 )
 
 
-def mutated_json(rng: random.Random, data: Any) -> Any:
-    """Return the value with a few parts replaced, removed or duplicated."""
+def mutate_json(rng: random.Random, data: Any) -> Any:
+    """Return a copy of JSON data with a few parts replaced, removed or duplicated."""
     data = copy.deepcopy(data)
     for _ in range(rng.randrange(1, 5)):
         place: Any = data

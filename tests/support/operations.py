@@ -1,4 +1,4 @@
-"""One small graph for each kind of operation, with as many of its fields as cuDNN accepts."""
+"""One small graph for each kind of operation, with as many of its fields set as cuDNN accepts."""
 
 from __future__ import annotations
 
@@ -21,27 +21,29 @@ IMAGE, POOLED, CHANNEL = (4, 32, 28, 28), (4, 32, 14, 14), (1, 32, 1, 1)
 OPERATIONS: dict[str, Callable[[], Graph]] = {}
 
 
-def _add(name: str, kind: DescriptorType, make: Callable[[GraphBuilder], dict[str, Any]]) -> None:
-    def graph() -> Graph:
+def _register(name: str, kind: DescriptorType, make: Callable[[GraphBuilder], dict[str, Any]]) -> None:
+    def make_graph() -> Graph:
         g = GraphBuilder(name, io_type=HALF)
         g.operation(kind, **make(g))
         return g.graph()
 
     assert name not in OPERATIONS
-    OPERATIONS[name] = graph
+    OPERATIONS[name] = make_graph
 
 
-def _tensors(
+def _make_tensors(
     g: GraphBuilder, names: str, dims: tuple[int, ...], kind: DataType = HALF, **options: Any
 ) -> dict[str, Any]:
     return {name: g.tensor(name, dims, kind, **options) for name in names.split()}
 
 
-def _images(g: GraphBuilder, names: str, dims: tuple[int, ...] = IMAGE, kind: DataType = HALF) -> dict[str, Any]:
-    return _tensors(g, names, dims, kind, strides=channels_last(dims))
+def _make_image_tensors(
+    g: GraphBuilder, names: str, dims: tuple[int, ...] = IMAGE, kind: DataType = HALF
+) -> dict[str, Any]:
+    return _make_tensors(g, names, dims, kind, strides=channels_last(dims))
 
 
-def _resample(mode: enums.ResampleMode, padding: enums.PaddingMode) -> Parameters:
+def _resample_parameters(mode: enums.ResampleMode, padding: enums.PaddingMode) -> Parameters:
     return Parameters(
         D.RESAMPLE,
         {
@@ -58,11 +60,11 @@ def _resample(mode: enums.ResampleMode, padding: enums.PaddingMode) -> Parameter
     )
 
 
-_MAX = _resample(enums.ResampleMode.MAXPOOL, enums.PaddingMode.NEG_INF_PAD)
-_AVERAGE = _resample(enums.ResampleMode.AVGPOOL_INCLUDE_PADDING, enums.PaddingMode.ZERO_PAD)
+_MAX = _resample_parameters(enums.ResampleMode.MAXPOOL, enums.PaddingMode.NEG_INF_PAD)
+_AVERAGE = _resample_parameters(enums.ResampleMode.AVGPOOL_INCLUDE_PADDING, enums.PaddingMode.ZERO_PAD)
 
 
-def _convolution(g: GraphBuilder) -> dict[str, Any]:
+def _convolution_fields(g: GraphBuilder) -> dict[str, Any]:
     parameters = {
         "comp_type": FLOAT,
         "conv_mode": enums.ConvolutionMode.CONVOLUTION,
@@ -72,125 +74,129 @@ def _convolution(g: GraphBuilder) -> dict[str, Any]:
         "pre_paddings": (0, 1),
         "post_paddings": (1, 2),
     }
-    ports = _images(g, "x") | _images(g, "w", (64, 32, 3, 3)) | _images(g, "y", (4, 64, 14, 27))
+    ports = (
+        _make_image_tensors(g, "x")
+        | _make_image_tensors(g, "w", (64, 32, 3, 3))
+        | _make_image_tensors(g, "y", (4, 64, 14, 27))
+    )
     return {"convolution": Parameters(D.CONVOLUTION, parameters), "alpha": 1.0, "beta": 0.0, **ports}
 
 
-def _bn_finalize(g: GraphBuilder) -> dict[str, Any]:
+def _bn_finalize_fields(g: GraphBuilder) -> dict[str, Any]:
     names = "y_sum y_sq_sum scale bias saved_mean saved_inv_std eq_scale eq_bias"
     names += " prev_running_mean prev_running_var updated_running_mean updated_running_var"
     return {
         "stats_mode": enums.BnFinalizeStatsMode.TRAINING,
         "math_prec": FLOAT,
-        **_tensors(g, names, CHANNEL, FLOAT),
-        **_tensors(g, "accum_count", (1, 1, 1, 1), INT64, by_value=True),
-        **_tensors(g, "epsilon exp_average_factor", (1, 1, 1, 1), FLOAT, by_value=True),
+        **_make_tensors(g, names, CHANNEL, FLOAT),
+        **_make_tensors(g, "accum_count", (1, 1, 1, 1), INT64, by_value=True),
+        **_make_tensors(g, "epsilon exp_average_factor", (1, 1, 1, 1), FLOAT, by_value=True),
     }
 
 
-def _norm_forward(g: GraphBuilder) -> dict[str, Any]:
+def _norm_forward_fields(g: GraphBuilder) -> dict[str, Any]:
     names = "scale bias mean inv_variance input_running_mean input_running_var output_running_mean output_running_var"
-    peers = _tensors(g, "p0 p1", (2, 128, 1, 1), FLOAT)
+    peers = _make_tensors(g, "p0 p1", (2, 128, 1, 1), FLOAT)
     return {
         "mode": enums.NormMode.BATCH_NORM,
         "phase": enums.NormFwdPhase.TRAINING,
-        **_images(g, "x y"),
-        **_tensors(g, names, CHANNEL, FLOAT),
-        **_tensors(g, "epsilon exp_avg_factor", (1, 1, 1, 1), FLOAT, by_value=True),
+        **_make_image_tensors(g, "x y"),
+        **_make_tensors(g, names, CHANNEL, FLOAT),
+        **_make_tensors(g, "epsilon exp_avg_factor", (1, 1, 1, 1), FLOAT, by_value=True),
         "peer_stat": tuple(peers.values()),
     }
 
 
-def _norm_backward(g: GraphBuilder) -> dict[str, Any]:
+def _norm_backward_fields(g: GraphBuilder) -> dict[str, Any]:
     return {
         "mode": enums.NormMode.LAYER_NORM,
-        **_tensors(g, "x dy dx", (64, 256, 1, 1)),
-        **_tensors(g, "scale dscale dbias", (1, 256, 1, 1), FLOAT),
-        **_tensors(g, "mean inv_variance", (64, 1, 1, 1), FLOAT),
-        **_tensors(g, "epsilon", (1, 1, 1, 1), FLOAT, by_value=True),
+        **_make_tensors(g, "x dy dx", (64, 256, 1, 1)),
+        **_make_tensors(g, "scale dscale dbias", (1, 256, 1, 1), FLOAT),
+        **_make_tensors(g, "mean inv_variance", (64, 1, 1, 1), FLOAT),
+        **_make_tensors(g, "epsilon", (1, 1, 1, 1), FLOAT, by_value=True),
     }
 
 
-def _rng(
+def _rng_fields(
     chosen: enums.RngDistribution, seed: int | None = None, **numbers: float
 ) -> Callable[[GraphBuilder], dict[str, Any]]:
-    def make(g: GraphBuilder) -> dict[str, Any]:
-        state = _tensors(g, "offset" if seed is not None else "seed offset", (1, 1, 1, 1), INT64)
+    def make_fields(g: GraphBuilder) -> dict[str, Any]:
+        state = _make_tensors(g, "offset" if seed is not None else "seed offset", (1, 1, 1, 1), INT64)
         given = {} if seed is None else {"seed": seed}
         rng = Parameters(D.RNG, {"distribution": chosen, **numbers})
-        return {"rng": rng, **_tensors(g, "y", (4, 16, 8, 8), FLOAT), **state, **given}
+        return {"rng": rng, **_make_tensors(g, "y", (4, 16, 8, 8), FLOAT), **state, **given}
 
-    return make
+    return make_fields
 
 
-def _blocks(g: GraphBuilder, names: str, values: DataType, reals: DataType) -> dict[str, Any]:
+def _block_scale_fields(g: GraphBuilder, names: str, values: DataType, reals: DataType) -> dict[str, Any]:
     first, second = names.split()
     order = enums.TensorReordering.F8_128x4
     return {
-        **_tensors(g, first, (2, 128, 128), values),
-        **_tensors(g, second, (2, 128, 128), reals),
-        **_tensors(g, "scale", (2, 128, 4), T.FP8_E8M0, reordering=order),
+        **_make_tensors(g, first, (2, 128, 128), values),
+        **_make_tensors(g, second, (2, 128, 128), reals),
+        **_make_tensors(g, "scale", (2, 128, 4), T.FP8_E8M0, reordering=order),
         "math_prec": FLOAT,
     }
 
 
-def _band(g: GraphBuilder) -> dict[str, Any]:
+def _band_fields(g: GraphBuilder) -> dict[str, Any]:
     return {"lower_bandwidth": 8, "upper_bandwidth": 8, "axis": 3}
 
 
-_add(
+_register(
     "gen stats",
     D.OPERATION_GEN_STATS,
     lambda g: {
         "mode": enums.GenStatsMode.SUM_SQSUM,
         "math_prec": FLOAT,
-        **_images(g, "x"),
-        **_tensors(g, "sum sqsum", CHANNEL, FLOAT),
+        **_make_image_tensors(g, "x"),
+        **_make_tensors(g, "sum sqsum", CHANNEL, FLOAT),
     },
 )
-_add("bn finalize", D.OPERATION_BN_FINALIZE_STATISTICS, _bn_finalize)
-_add(
+_register("bn finalize", D.OPERATION_BN_FINALIZE_STATISTICS, _bn_finalize_fields)
+_register(
     "bn backward weights",
     D.OPERATION_BN_BWD_WEIGHTS,
     lambda g: {
         "math_prec": FLOAT,
-        **_images(g, "x dy"),
-        **_tensors(g, "mean invstd bn_scale dbn_scale dbn_bias eq_dy_scale eq_x_scale eq_bias", CHANNEL, FLOAT),
+        **_make_image_tensors(g, "x dy"),
+        **_make_tensors(g, "mean invstd bn_scale dbn_scale dbn_bias eq_dy_scale eq_x_scale eq_bias", CHANNEL, FLOAT),
     },
 )
-_add("convolution", D.OPERATION_CONVOLUTION_FORWARD, _convolution)
-_add(
+_register("convolution", D.OPERATION_CONVOLUTION_FORWARD, _convolution_fields)
+_register(
     "resample",
     D.OPERATION_RESAMPLE_FWD,
     lambda g: {
-        **_images(g, "x"),
-        **_images(g, "y", POOLED),
-        **_images(g, "idx", POOLED, T.INT8),
+        **_make_image_tensors(g, "x"),
+        **_make_image_tensors(g, "y", POOLED),
+        **_make_image_tensors(g, "idx", POOLED, T.INT8),
         "resample": _MAX,
     },
 )
-_add(
+_register(
     "resample average",
     D.OPERATION_RESAMPLE_FWD,
     lambda g: {
-        **_images(g, "x"),
-        **_images(g, "y", POOLED),
+        **_make_image_tensors(g, "x"),
+        **_make_image_tensors(g, "y", POOLED),
         "resample": _AVERAGE,
         "alpha": 1.0,
         "beta": 0.0,
     },
 )
-_add(
+_register(
     "resample backward",
     D.OPERATION_RESAMPLE_BWD,
     lambda g: {
-        **_images(g, "dx"),
-        **_images(g, "dy", POOLED),
-        **_images(g, "idx", POOLED, T.INT8),
+        **_make_image_tensors(g, "dx"),
+        **_make_image_tensors(g, "dy", POOLED),
+        **_make_image_tensors(g, "idx", POOLED, T.INT8),
         "resample": _MAX,
     },
 )
-_add(
+_register(
     "concat",
     D.OPERATION_CONCAT,
     lambda g: {
@@ -200,20 +206,20 @@ _add(
         "inplace_index": 0,
     },
 )
-_add(
+_register(
     "signal",
     D.OPERATION_SIGNAL,
     lambda g: {
         "mode": enums.SignalMode.SET,
         "value": 7,
-        **_tensors(g, "flag", (1, 1, 1), INT32),
-        **_tensors(g, "x y", (4, 16, 8)),
+        **_make_tensors(g, "flag", (1, 1, 1), INT32),
+        **_make_tensors(g, "x y", (4, 16, 8)),
     },
 )
-_add("norm forward", D.OPERATION_NORM_FORWARD, _norm_forward)
-_add("norm backward", D.OPERATION_NORM_BACKWARD, _norm_backward)
-_add("reshape", D.OPERATION_RESHAPE, lambda g: {"x": g.tensor("x", (4, 16, 8)), "y": g.tensor("y", (4, 8, 16))})
-_add(
+_register("norm forward", D.OPERATION_NORM_FORWARD, _norm_forward_fields)
+_register("norm backward", D.OPERATION_NORM_BACKWARD, _norm_backward_fields)
+_register("reshape", D.OPERATION_RESHAPE, lambda g: {"x": g.tensor("x", (4, 16, 8)), "y": g.tensor("y", (4, 8, 16))})
+_register(
     "reshape logical",
     D.OPERATION_RESHAPE,
     lambda g: {
@@ -223,19 +229,19 @@ _add(
     },
 )
 _BERNOULLI = enums.RngDistribution.BERNOULLI
-_add("rng bernoulli", D.OPERATION_RNG, _rng(_BERNOULLI, bernoulli_dist_probability=0.75))
-_add("rng seeded", D.OPERATION_RNG, _rng(_BERNOULLI, 1234, bernoulli_dist_probability=0.75))
-_add(
+_register("rng bernoulli", D.OPERATION_RNG, _rng_fields(_BERNOULLI, bernoulli_dist_probability=0.75))
+_register("rng seeded", D.OPERATION_RNG, _rng_fields(_BERNOULLI, 1234, bernoulli_dist_probability=0.75))
+_register(
     "rng uniform",
     D.OPERATION_RNG,
-    _rng(enums.RngDistribution.UNIFORM, uniform_dist_minimum=-1.0, uniform_dist_maximum=2.0),
+    _rng_fields(enums.RngDistribution.UNIFORM, uniform_dist_minimum=-1.0, uniform_dist_maximum=2.0),
 )
-_add(
+_register(
     "rng normal",
     D.OPERATION_RNG,
-    _rng(enums.RngDistribution.NORMAL, normal_dist_mean=0.5, normal_dist_standard_deviation=2.0),
+    _rng_fields(enums.RngDistribution.NORMAL, normal_dist_mean=0.5, normal_dist_standard_deviation=2.0),
 )
-_add(
+_register(
     "paged cache",
     D.OPERATION_PAGED_CACHE_LOAD,
     lambda g: {
@@ -245,43 +251,43 @@ _add(
         "page_table": g.tensor("page_table", (2, 1, 4, 1), INT32),
     },
 )
-_add(
+_register(
     "block scale quantize",
     D.OPERATION_BLOCK_SCALE_QUANTIZE,
     lambda g: {
-        **_blocks(g, "x y", FLOAT, T.FP8_E4M3),
+        **_block_scale_fields(g, "x y", FLOAT, T.FP8_E4M3),
         "block_size": 32,
     },
 )
-_add(
+_register(
     "block scale dequantize",
     D.OPERATION_BLOCK_SCALE_DEQUANTIZE,
     lambda g: {
-        **_blocks(g, "x y", T.FP8_E4M3, FLOAT),
+        **_block_scale_fields(g, "x y", T.FP8_E4M3, FLOAT),
         "block_size": (1, 32),
     },
 )
-_add(
+_register(
     "expand band",
     D.OPERATION_EXPAND_BAND_MATRIX,
     lambda g: {
         "x": g.tensor("x", (1, 2, 64, 17)),
         "y": g.tensor("y", (1, 2, 64, 64)),
-        **_band(g),
+        **_band_fields(g),
         "pad_value": 0.5,
     },
 )
-_add(
+_register(
     "contract band",
     D.OPERATION_CONTRACT_BAND_MATRIX,
     lambda g: {
         "x": g.tensor("x", (1, 2, 64, 64)),
         "y": g.tensor("y", (1, 2, 64, 17)),
-        **_band(g),
+        **_band_fields(g),
         "max_token_value": 9,
     },
 )
-_add(
+_register(
     "moe",
     D.OPERATION_MOE_GROUPED_MATMUL,
     lambda g: {
@@ -293,7 +299,7 @@ _add(
         "output": g.tensor("output", (1, 256, 128)),
     },
 )
-_add(
+_register(
     "moe backward",
     D.OPERATION_MOE_GROUPED_MATMUL_BWD,
     lambda g: {
@@ -304,17 +310,17 @@ _add(
         "doutput": g.tensor("doutput", (1, 256, 128)),
     },
 )
-_add(
+_register(
     "softmax",
     D.OPERATION_SOFTMAX,
     lambda g: {
-        **_tensors(g, "x y", (2, 4, 128, 128), FLOAT),
-        **_tensors(g, "stats max sum_exp", (2, 4, 128, 1), FLOAT),
-        **_tensors(g, "sink", (1, 4, 1, 1), FLOAT),
+        **_make_tensors(g, "x y", (2, 4, 128, 128), FLOAT),
+        **_make_tensors(g, "stats max sum_exp", (2, 4, 128, 1), FLOAT),
+        **_make_tensors(g, "sink", (1, 4, 1, 1), FLOAT),
         "stats_log2": True,
     },
 )
-_add(
+_register(
     "transpose",
     D.OPERATION_TRANSPOSE,
     lambda g: {
@@ -323,7 +329,7 @@ _add(
         "permutation": (0, 1, 3, 2),
     },
 )
-_add(
+_register(
     "slice",
     D.OPERATION_SLICE,
     lambda g: {
@@ -334,38 +340,38 @@ _add(
         "strides": (1, 1, 1, 2),
     },
 )
-_add(
+_register(
     "rope",
     D.OPERATION_ROPE_FWD,
     lambda g: {
-        **_tensors(g, "x y", (2, 4, 128, 64)),
+        **_make_tensors(g, "x y", (2, 4, 128, 64)),
         "freqs": g.tensor("f", (1, 1, 128, 64), FLOAT),
         "output_scale": 2.0,
         "rope_dim": 32,
     },
 )
-_add(
+_register(
     "rope backward",
     D.OPERATION_ROPE_BWD,
     lambda g: {
-        **_tensors(g, "dy dx", (2, 4, 128, 64)),
+        **_make_tensors(g, "dy dx", (2, 4, 128, 64)),
         "freqs": g.tensor("f", (1, 1, 128, 64), FLOAT),
     },
 )
-_add(
+_register(
     "diagonal band",
     D.OPERATION_DIAGONAL_BAND_MASK,
     lambda g: {
-        **_tensors(g, "x y", (2, 4, 128, 128), FLOAT),
-        **_tensors(g, "left_bound", (1, 1, 1, 1), INT32, by_value=True),
-        **_tensors(g, "b", (1, 1, 1, 1), FLOAT, by_value=True),
-        **_tensors(g, "seq_len_kv seq_len_q", (2, 1, 1, 1), INT32),
+        **_make_tensors(g, "x y", (2, 4, 128, 128), FLOAT),
+        **_make_tensors(g, "left_bound", (1, 1, 1, 1), INT32, by_value=True),
+        **_make_tensors(g, "b", (1, 1, 1, 1), FLOAT, by_value=True),
+        **_make_tensors(g, "seq_len_kv seq_len_q", (2, 1, 1, 1), INT32),
         "comparison_mode": P.CMP_GT,
     },
 )
 
 
-def _pointwise_numbers() -> Graph:
+def _pointwise_parameters_graph() -> Graph:
     steps: tuple[tuple[PointwiseMode, dict[str, Any]], ...] = (
         (P.ADD, {"b": tensor("b", 4, 8, 16), "alpha1": 2.0, "alpha2": 0.5}),
         (P.RELU_FWD, {"relu_lower_clip": 0.5, "relu_upper_clip": 6.0, "relu_lower_clip_slope": 0.1}),
@@ -382,13 +388,13 @@ def _pointwise_numbers() -> Graph:
     return Graph(tuple(ops), "pointwise numbers")
 
 
-def _padded_matmul() -> Graph:
+def _padded_matmul_graph() -> Graph:
     a, b, c = (tensor(name, 2, 64, 64, data_type=HALF) for name in "abc")
     rows = Tensor(name="rows", uid=900, dims=(2, 1, 1), strides=(1, 1, 1), data_type=INT32)
     return Graph((Matmul(name="mm", a=a, b=b, c=c, m_override=rows, padding_value=1.5),), "padded matmul")
 
 
-def _vectors() -> Graph:
+def _vectorized_graph() -> Graph:
     x, y = (
         dataclasses.replace(tensor(name, 4, 8, 4, 4, data_type=T.INT8), vector_count=4, vector_dim=1) for name in "xy"
     )
@@ -396,8 +402,8 @@ def _vectors() -> Graph:
 
 
 OPERATIONS |= {
-    "pointwise numbers": _pointwise_numbers,
-    "padded matmul": _padded_matmul,
-    "vectors": _vectors,
+    "pointwise numbers": _pointwise_parameters_graph,
+    "padded matmul": _padded_matmul_graph,
+    "vectors": _vectorized_graph,
     "sdpa with sub-graph": lambda: Graph((sdpa(),), "sdpa"),
 }

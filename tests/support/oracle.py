@@ -1,4 +1,4 @@
-"""Structural comparison: is the graph that cuDNN received the intended graph, up to renaming of uids?
+"""Compare the graph that cuDNN received, as logged, with the intended graph, up to renaming of uids.
 
 cuDNN logs every operation graph it finalizes (``Log.operation_graphs()``). Both sides become a network of tensors and
 operations with plain attributes; colours spread along the links (Weisfeiler-Lehman) until they distinguish items, and
@@ -23,12 +23,12 @@ __all__ = [
     "Item",
     "Network",
     "assert_same_graph",
-    "compare",
-    "difference",
+    "find_difference",
+    "find_network_difference",
+    "intended_network",
     "logged_network",
-    "meant_network",
-    "plain_port",
-    "unnoticed",
+    "normalize_port",
+    "undetected_changes",
 ]
 
 NO_CLIP = 1.7976931348623157e308  # cuDNN's value for the upper clip of a ReLU without one
@@ -56,7 +56,7 @@ _SPATIAL = {"pre_paddings": "pad", "filter_strides": "stride", "dilations": "dil
 
 @dataclass(frozen=True)
 class Item:
-    """A tensor or an operation: a label for messages, its own attributes, and its links by port."""
+    """A tensor or operation: a label for messages, its attributes, and its links to others by port."""
 
     label: str
     attributes: tuple[tuple[str, Any], ...]
@@ -66,13 +66,13 @@ class Item:
 Network = Mapping[str, Item]  # by a key of its side: "t:uid" or "o:number"
 
 
-def _item(label: str, attributes: Mapping[str, Any], links: Iterable[tuple[str, str]]) -> Item:
+def _make_item(label: str, attributes: Mapping[str, Any], links: Iterable[tuple[str, str]]) -> Item:
     plain = {key: tuple(value) if isinstance(value, list) else value for key, value in attributes.items()}
     return Item(label, tuple(sorted(plain.items())), tuple(sorted(links)))
 
 
-def plain_port(name: str) -> str:
-    """Return a normalized spelling of a port, as the log mixes several."""
+def normalize_port(name: str) -> str:
+    """Return the normalized spelling of a port; the log uses several spellings."""
     known = _PORTS.get(name, name)
     plain = known.replace("_", "").lower().removesuffix("desc")
     return plain.removesuffix("tensor") if plain == "seedtensor" else plain
@@ -81,7 +81,7 @@ def plain_port(name: str) -> str:
 # Our side
 
 
-def _meant_tensor(tensor: Tensor) -> Item:
+def _intended_tensor(tensor: Tensor) -> Item:
     attributes = {
         "data type": tensor.data_type.c_name,
         "dims": tensor.dims,
@@ -93,10 +93,10 @@ def _meant_tensor(tensor: Tensor) -> Item:
         "vector": (tensor.vector_count, tensor.vector_dim),
     }
     ragged = tensor.ragged_offset
-    return _item(f"tensor {tensor.name!r}", attributes, [("ragged offset", f"t:{ragged.uid}")] if ragged else [])
+    return _make_item(f"tensor {tensor.name!r}", attributes, [("ragged offset", f"t:{ragged.uid}")] if ragged else [])
 
 
-def _meant_parameters(op: Op) -> dict[str, Any]:
+def _intended_parameters(op: Op) -> dict[str, Any]:
     if isinstance(op, Matmul):
         return {"compute type": op.compute_type.c_name}
     if isinstance(op, Reduction):
@@ -108,14 +108,14 @@ def _meant_parameters(op: Op) -> dict[str, Any]:
     if isinstance(op, Pointwise):
         return _pointwise_parameters(op)
     assert isinstance(op, Operation)
-    found = {_RENAMED.get(name, name): _plain(value) for name, value in op.fields.items() if name in _NAMED}
+    found = {_RENAMED.get(name, name): _c_name_or_value(value) for name, value in op.fields.items() if name in _NAMED}
     if op.kind in (DescriptorType.OPERATION_ROPE_FWD, DescriptorType.OPERATION_ROPE_BWD):
         found = {**DEFAULTS[op.kind], "rope_dim": op.fields["freqs"].dims[-1], **found}
     if op.kind is DescriptorType.OPERATION_RESHAPE:
         found.setdefault("mode", _VIEW_ONLY)
     rng = op.fields.get("rng")
     if isinstance(rng, Parameters):
-        found |= {name: _plain(value) for name, value in rng.fields.items()}
+        found |= {name: _c_name_or_value(value) for name, value in rng.fields.items()}
     convolution = op.fields.get("convolution")
     if isinstance(convolution, Parameters):
         fields = convolution.fields
@@ -124,59 +124,61 @@ def _meant_parameters(op: Op) -> dict[str, Any]:
     return found
 
 
-def _plain(value: Any) -> Any:
+def _c_name_or_value(value: Any) -> Any:
     return getattr(value, "c_name", value)
 
 
 def _pointwise_parameters(op: Pointwise) -> dict[str, Any]:
-    def default(value: float | None, otherwise: float) -> float:
+    def value_or_default(value: float | None, otherwise: float) -> float:
         return otherwise if value is None else float(value)
 
     found: dict[str, Any] = {
         "mode": op.mode.c_name,
         "compute type": op.compute_type.c_name,
-        "alpha1": default(op.alpha1, 1.0),
-        "alpha2": default(op.alpha2, 1.0),
+        "alpha1": value_or_default(op.alpha1, 1.0),
+        "alpha2": value_or_default(op.alpha2, 1.0),
     }
     if op.axis is not None:
         found["axis"] = op.axis
     stem = op.mode.name.removesuffix("_FWD").removesuffix("_BWD")
     if stem == "RELU":
-        found["upperClip"] = default(op.relu_upper_clip, NO_CLIP)
-        found["lowerClip"] = default(op.relu_lower_clip, 0.0)
-        found["lowerClipSlope"] = default(op.relu_lower_clip_slope, 0.0)
+        found["upperClip"] = value_or_default(op.relu_upper_clip, NO_CLIP)
+        found["lowerClip"] = value_or_default(op.relu_lower_clip, 0.0)
+        found["lowerClipSlope"] = value_or_default(op.relu_lower_clip_slope, 0.0)
     elif stem == "ELU":
-        found["alpha"] = default(op.elu_alpha, 1.0)
+        found["alpha"] = value_or_default(op.elu_alpha, 1.0)
     elif stem == "SOFTPLUS":
-        found["beta"] = default(op.softplus_beta, 1.0)
+        found["beta"] = value_or_default(op.softplus_beta, 1.0)
     elif stem == "SWISH":
-        found["beta"] = default(op.swish_beta, 1.0)
+        found["beta"] = value_or_default(op.swish_beta, 1.0)
     return found
 
 
-def meant_network(graph: Graph) -> Network:
-    """Return a graph value as a network."""
-    network = {f"t:{tensor.uid}": _meant_tensor(tensor) for tensor in graph.tensors}
-    _add_meant(network, graph, "o:", [])
+def intended_network(graph: Graph) -> Network:
+    """Return the tensors and operations of a graph as a network of linked items."""
+    network = {f"t:{tensor.uid}": _intended_tensor(tensor) for tensor in graph.tensors}
+    _add_intended_operations(network, graph, "o:", [])
     return network
 
 
-def _add_meant(network: dict[str, Item], graph: Graph, stem: str, belongs: list[tuple[str, str]]) -> None:
+def _add_intended_operations(network: dict[str, Item], graph: Graph, stem: str, belongs: list[tuple[str, str]]) -> None:
     for number, op in enumerate(graph.ops):
-        _add_meant_op(network, op, f"{stem}{number}", belongs)
+        _add_intended_operation(network, op, f"{stem}{number}", belongs)
 
 
-def _add_meant_op(network: dict[str, Item], op: Op, key: str, belongs: list[tuple[str, str]]) -> None:
-    links = [*belongs, *((plain_port(port), f"t:{tensor.uid}") for port, tensor in op.ports() if "." not in port)]
+def _add_intended_operation(network: dict[str, Item], op: Op, key: str, belongs: list[tuple[str, str]]) -> None:
+    links = [*belongs, *((normalize_port(port), f"t:{tensor.uid}") for port, tensor in op.ports() if "." not in port)]
     for name, value in op.fields.items() if isinstance(op, Operation) else ():
         if isinstance(value, Graph):
-            _add_meant(network, value, f"{key}.", [(_INSIDE, key)])
+            _add_intended_operations(network, value, f"{key}.", [(_INSIDE, key)])
         elif isinstance(value, Operation):
-            _add_meant_op(network, value, f"{key}.{name}", [])
-            links.append((plain_port(name), f"{key}.{name}"))
+            _add_intended_operation(network, value, f"{key}.{name}", [])
+            links.append((normalize_port(name), f"{key}.{name}"))
         elif name in _UIDS:
-            links.append((plain_port(name), f"t:{value}"))
-    network[key] = _item(f"operation {op.name!r}", {"operation": op.kind.c_name, **_meant_parameters(op)}, links)
+            links.append((normalize_port(name), f"t:{value}"))
+    network[key] = _make_item(
+        f"operation {op.name!r}", {"operation": op.kind.c_name, **_intended_parameters(op)}, links
+    )
 
 
 # The side of the log
@@ -194,7 +196,7 @@ def _logged_tensor(record: Mapping[str, Any]) -> Item:
         "vector": (record["vectCount"], record["vectDim"]),
     }
     links = [("ragged offset", f"t:{offset['name']}") for offset in record.get("isRagged", ())]
-    return _item(f"logged tensor {record['name']}", attributes, links)
+    return _make_item(f"logged tensor {record['name']}", attributes, links)
 
 
 _RENAMED = {
@@ -212,13 +214,15 @@ _RENAMED = {
 
 
 def logged_network(data: Mapping[str, Any]) -> Network:
-    """Return a logged operation graph as a network."""
+    """Return the tensors and operations of a logged graph as a network of linked items."""
     network: dict[str, Item] = {}
-    _add_logged(network, data, "o:", [])
+    _add_logged_items(network, data, "o:", [])
     return network
 
 
-def _add_logged(network: dict[str, Item], data: Mapping[str, Any], stem: str, belongs: list[tuple[str, str]]) -> None:
+def _add_logged_items(
+    network: dict[str, Item], data: Mapping[str, Any], stem: str, belongs: list[tuple[str, str]]
+) -> None:
     for record in data["tensors"]:
         for one in (record, *record.get("isRagged", ())):
             item = _logged_tensor(one)
@@ -226,33 +230,33 @@ def _add_logged(network: dict[str, Item], data: Mapping[str, Any], stem: str, be
                 f"{item.label} is logged twice with different properties"
             )
     for number, record in enumerate(data["nodes"]):
-        _add_logged_op(network, record, f"{stem}{number}", belongs)
+        _add_logged_operation(network, record, f"{stem}{number}", belongs)
 
 
-def _add_logged_op(
+def _add_logged_operation(
     network: dict[str, Item], record: Mapping[str, Any], key: str, belongs: list[tuple[str, str]]
 ) -> None:
     attributes, links = {}, list(belongs)
     for name, value in record.items():
         if name == "subgraph":
-            _add_logged(network, value, f"{key}.", [(_INSIDE, key)])
+            _add_logged_items(network, value, f"{key}.", [(_INSIDE, key)])
         elif isinstance(value, dict):
-            _add_logged_op(network, value, f"{key}.{name}", [])
-            links.append((plain_port(name), f"{key}.{name}"))
-        elif plain_port(name) in map(plain_port, _UIDS) or (isinstance(value, str) and f"t:{value}" in network):
-            links.append((plain_port(name), f"t:{value}"))
+            _add_logged_operation(network, value, f"{key}.{name}", [])
+            links.append((normalize_port(name), f"{key}.{name}"))
+        elif normalize_port(name) in map(normalize_port, _UIDS) or (isinstance(value, str) and f"t:{value}" in network):
+            links.append((normalize_port(name), f"t:{value}"))
         else:
             attributes[_RENAMED.get(name, name)] = value
     if record["operation"] == DescriptorType.OPERATION_RESHAPE.c_name:
         attributes.setdefault("mode", _VIEW_ONLY)
-    network[key] = _item(f"logged operation {key.removeprefix('o:')}", attributes, links)
+    network[key] = _make_item(f"logged operation {key.removeprefix('o:')}", attributes, links)
 
 
 # Comparing
 
 
 def _neighbours(network: Network) -> dict[str, list[tuple[str, str]]]:
-    """Return for each item its linked items, in either direction, and the port."""
+    """Return each item's linked items in both directions, with the port."""
     found: dict[str, list[tuple[str, str]]] = {key: [] for key in network}
     for key, item in network.items():
         for port, other in item.links:
@@ -261,20 +265,20 @@ def _neighbours(network: Network) -> dict[str, list[tuple[str, str]]]:
     return found
 
 
-def _spread(colours: Mapping[str, Any], neighbours: Mapping[str, list[tuple[str, str]]]) -> dict[str, int]:
+def _refine_colours(colours: Mapping[str, Any], neighbours: Mapping[str, list[tuple[str, str]]]) -> dict[str, int]:
     return {
         key: hash((colours[key], tuple(sorted((port, colours[other]) for port, other in neighbours[key]))))
         for key in colours
     }
 
 
-def difference(graph: Graph, logged: Mapping[str, Any]) -> str | None:
-    """Return the first difference between the intended graph and the logged one, None if they are the same."""
-    return compare(meant_network(graph), logged_network(logged))
+def find_difference(graph: Graph, logged: Mapping[str, Any]) -> str | None:
+    """Return the first difference between the intended and the logged graph, None if they are equal."""
+    return find_network_difference(intended_network(graph), logged_network(logged))
 
 
-def compare(mine: Network, theirs: Network) -> str | None:
-    """Return the first difference between an intended network and a logged one, None if a renaming makes them equal."""
+def find_network_difference(mine: Network, theirs: Network) -> str | None:
+    """Return the first difference between two networks, None if a renaming makes them equal."""
     for what in "to":
         counts = [sum(key.startswith(what) for key in side) for side in (mine, theirs)]
         if counts[0] != counts[1]:
@@ -283,17 +287,17 @@ def compare(mine: Network, theirs: Network) -> str | None:
     colours = [{key: hash((key[0], item.attributes)) for key, item in side.items()} for side in (mine, theirs)]
     links = [_neighbours(side) for side in (mine, theirs)]
     for step in range(len(mine) + 1):
-        odd = _odd_ones(colours, mine, theirs)
+        odd = _most_similar_unmatched(colours, mine, theirs)
         if odd is not None:
-            return _say(mine[odd[0]], theirs[odd[1]], mine, theirs, step)
+            return _describe_difference(mine[odd[0]], theirs[odd[1]], mine, theirs, step)
         if step and len(set(colours[0].values())) == len(mine):
             break
-        colours = [_spread(side, near) for side, near in zip(colours, links, strict=True)]
-    return None if _mapping(mine, theirs, *colours) is not None else "no one-to-one mapping of the tensors fits"
+        colours = [_refine_colours(side, near) for side, near in zip(colours, links, strict=True)]
+    return None if _find_renaming(mine, theirs, *colours) is not None else "no one-to-one mapping of the tensors fits"
 
 
-def _odd_ones(colours: list[dict[str, int]], ours: Network, logs: Network) -> tuple[str, str] | None:
-    """Return two items, as similar as possible, with colours that the other side has less often, tensors first."""
+def _most_similar_unmatched(colours: list[dict[str, int]], ours: Network, logs: Network) -> tuple[str, str] | None:
+    """Return the most similar pair of items whose colours are rarer on the other side, tensors first."""
     counts = [Counter(side.values()) for side in colours]
     if counts[0] == counts[1]:
         return None
@@ -307,7 +311,7 @@ def _odd_ones(colours: list[dict[str, int]], ours: Network, logs: Network) -> tu
     raise AssertionError("the sides have equally many items of each kind, so both have an odd one")
 
 
-def _say(mine: Item, theirs: Item, ours: Network, logs: Network, step: int) -> str:
+def _describe_difference(mine: Item, theirs: Item, ours: Network, logs: Network, step: int) -> str:
     wanted, found = dict(mine.attributes), dict(theirs.attributes)
     if wanted != found:
         key = next(key for key in sorted({*wanted, *found}) if wanted.get(key) != found.get(key))
@@ -317,14 +321,14 @@ def _say(mine: Item, theirs: Item, ours: Network, logs: Network, step: int) -> s
     return f"the links of {mine.label} ({links}) fit nothing logged, {theirs.label} has ({other}); seen at step {step}"
 
 
-def _mapping(
+def _find_renaming(
     mine: Network, theirs: Network, left: Mapping[str, int], right: Mapping[str, int]
 ) -> dict[str, str] | None:
-    """Return the logged item of each of ours, by backtracking over items of equal colour."""
+    """Return the logged item for each intended item, by backtracking over items of equal colour."""
     order = sorted(mine, key=lambda key: (key[0] == "t", key))
     choices = {key: [other for other in theirs if right[other] == left[key]] for key in order}
 
-    def extend(index: int, known: dict[str, str]) -> dict[str, str] | None:
+    def extend_renaming(index: int, known: dict[str, str]) -> dict[str, str] | None:
         if index == len(order):
             return known
         key = order[index]
@@ -336,23 +340,25 @@ def _mapping(
                 pairs[child] = twin
             merged = known | pairs
             if fits and len(set(merged.values())) == len(merged) and known.get(key, other) == other:
-                done = extend(index + 1, merged)
+                done = extend_renaming(index + 1, merged)
                 if done is not None:
                     return done
         return None
 
-    return extend(0, {})
+    return extend_renaming(0, {})
 
 
-def unnoticed(logged: Mapping[str, Any], find: Callable[[Mapping[str, Any]], str | None]) -> list[tuple[Any, ...]]:
-    """Change each logged number, flag and name, one at a time; return the paths where `find` finds no difference."""
+def undetected_changes(
+    logged: Mapping[str, Any], find: Callable[[Mapping[str, Any]], str | None]
+) -> list[tuple[Any, ...]]:
+    """Change each logged number, flag and name in turn; return the paths of changes that `find` does not detect."""
     missed = []
-    for path in _paths(logged):
+    for path in _leaf_paths(logged):
         other = copy.deepcopy(dict(logged))
         place: Any = other
         for key in path[:-1]:
             place = place[key]
-        place[path[-1]] = _changed(place[path[-1]])
+        place[path[-1]] = _changed_value(place[path[-1]])
         try:
             found = find(other)
         except (KeyError, AssertionError):
@@ -362,21 +368,21 @@ def unnoticed(logged: Mapping[str, Any], find: Callable[[Mapping[str, Any]], str
     return missed
 
 
-def _paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+def _leaf_paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     if isinstance(value, dict):
-        return [found for key, item in value.items() for found in _paths(item, (*path, key))]
+        return [found for key, item in value.items() for found in _leaf_paths(item, (*path, key))]
     if isinstance(value, list):
-        return [found for index, item in enumerate(value) for found in _paths(item, (*path, index))]
+        return [found for index, item in enumerate(value) for found in _leaf_paths(item, (*path, index))]
     return [path]
 
 
-def _changed(value: Any) -> Any:
+def _changed_value(value: Any) -> Any:
     if isinstance(value, bool):
         return not value
     return value + 1 if isinstance(value, (int, float)) else f"{value}0"
 
 
 def assert_same_graph(graph: Graph, logged: Mapping[str, Any]) -> None:
-    """Fail with the first difference if cuDNN received another graph than the intended one."""
-    found = difference(graph, logged)
+    """Fail with the first difference between the intended graph and the one that cuDNN received."""
+    found = find_difference(graph, logged)
     assert found is None, found

@@ -1,4 +1,4 @@
-"""The code blocks on every page of the site and the README, by their language.
+"""Code blocks of the documentation pages and the README, by language.
 
 ``python`` is run and has to print the text after ``# ->``; ``sh`` is run. Code that needs a GPU, torch, a cluster or
 another program is ``py`` or ``console``, and only checked: names, commands and options exist. ``text`` is output.
@@ -25,7 +25,7 @@ PAGES = {
 
 @dataclass(frozen=True)
 class Block:
-    """One fenced block."""
+    """A fenced code block of a page."""
 
     page: str
     language: str
@@ -37,7 +37,7 @@ class Block:
 
 
 def read_blocks(page: str, text: str) -> list[Block]:
-    """Return the fenced blocks of a page, including those in lists."""
+    """Return the fenced code blocks of a page, including those inside lists."""
     found = re.finditer(r"^( *)```(\w*)\n(.*?)^\1```$", text, re.MULTILINE | re.DOTALL)
     return [Block(page, match[2], textwrap.dedent(match[3]), text.count("\n", 0, match.start()) + 1) for match in found]
 
@@ -54,7 +54,7 @@ INLINE = [
 
 
 def command_lines(*languages: str) -> list[tuple[str, str]]:
-    """Return page and line of each command in shell blocks, without the prompt."""
+    """Return page and text of each command in shell blocks, without the prompt."""
     return [
         (block.page, line.removeprefix("$ "))
         for block in BLOCKS

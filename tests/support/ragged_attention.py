@@ -1,4 +1,4 @@
-"""Calls of a shape class on torch tensors, and their expected results: float64, one sequence at a time."""
+"""Attention calls of a shape class on torch tensors, with results expected from float64 per sequence."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ RESULTS = {False: ("o", "stats"), True: ("dq", "dk", "dv")}
 
 
 @dataclass(frozen=True)
-class Kind:
-    """Common properties of the calls of a class."""
+class CallKind:
+    """Common properties of the calls of one shape class."""
 
     heads: int = 4
     kv_heads: int = 2
@@ -32,12 +32,12 @@ class Kind:
     alibi: bool = False
 
     @property
-    def tolerance(self) -> float:
-        """Largest error of a result, relative to its largest element."""
+    def result_tolerance(self) -> float:
+        """Return the largest allowed error of a result, relative to its largest element."""
         return 6e-3 if self.data_type is DataType.HALF else 3e-2
 
-    def problem(self, batch: int, q: int, kv: int) -> Attention:
-        """Return the problem of such a call, over b, s, h, d."""
+    def problem_of_call(self, batch: int, q: int, kv: int) -> Attention:
+        """Return the attention problem of a call with this batch size and these sequence lengths."""
         return Attention(
             batch=batch,
             heads=self.heads,
@@ -57,10 +57,10 @@ class Kind:
 
 
 @dataclass
-class Call:
-    """The tensors of one call, packed tokens [t, h, d] or dense ones [b * s, h, d], with its arguments."""
+class ClassCall:
+    """The tensors and arguments of one call: packed tokens [t, h, d], or dense ones [b * s, h, d]."""
 
-    kind: Kind
+    kind: CallKind
     mode: Mode
     lens_q: list[int]
     lens_kv: list[int]
@@ -73,84 +73,88 @@ class Call:
         k, generator = self.kind, torch.Generator("cuda").manual_seed(self.seed)
         kind = torch.half if k.data_type is DataType.HALF else torch.bfloat16
 
-        def random(*dims: int, dtype: Any = kind) -> Any:
+        def random_tensor(*dims: int, dtype: Any = kind) -> Any:
             return torch.randn(*dims, device="cuda", generator=generator, dtype=torch.float32).to(dtype)
 
-        tokens_q, tokens_kv = self.tokens
+        tokens_q, tokens_kv = self.token_counts
         shapes = dict.fromkeys(("q", "do", "o", "dq"), (tokens_q, k.heads, k.dim))
         shapes |= dict.fromkeys(("k", "v", "dk", "dv"), (tokens_kv, k.kv_heads, k.dim))
-        made = {name: random(*shapes[name]) for name in ("q", "k", "v", "do")}
+        made = {name: random_tensor(*shapes[name]) for name in ("q", "k", "v", "do")}
         made |= {
             name: torch.full(shapes[name], torch.nan, device="cuda", dtype=kind) for name in ("o", "dq", "dk", "dv")
         }
         made["stats"] = torch.full((tokens_q, k.heads), torch.nan, device="cuda")
         if k.sink:
-            made["sink"] = random(1, k.heads, 1, 1, dtype=torch.float32)
+            made["sink"] = random_tensor(1, k.heads, 1, 1, dtype=torch.float32)
         if k.alibi:
             made["alibi_slopes"] = torch.rand(1, k.heads, 1, 1, device="cuda", generator=generator) * 0.1
         self.buffers = made
 
     @property
-    def longest(self) -> tuple[int, int]:
+    def longest_lengths(self) -> tuple[int, int]:
         return self.most or (max(self.lens_q), max(self.lens_kv))
 
     @property
-    def tokens(self) -> tuple[int, int]:
-        """Tokens in memory."""
+    def token_counts(self) -> tuple[int, int]:
+        """Return the numbers of tokens of Q and of K stored in memory."""
         if self.mode == "packed":
             return max(1, sum(self.lens_q)), max(1, sum(self.lens_kv))
         batch = len(self.lens_q)
-        return batch * self.longest[0], batch * self.longest[1]
+        return batch * self.longest_lengths[0], batch * self.longest_lengths[1]
 
     @property
     def problem(self) -> Attention:
-        return self.kind.problem(len(self.lens_q), *self.longest)
+        return self.kind.problem_of_call(len(self.lens_q), *self.longest_lengths)
 
     @property
     def sequences(self) -> Sequences:
-        batch, (tokens_q, tokens_kv) = len(self.lens_q), self.tokens
+        batch, (tokens_q, tokens_kv) = len(self.lens_q), self.token_counts
         if self.mode == "dense":
-            return Sequences(batch, *self.longest)
+            return Sequences(batch, *self.longest_lengths)
         if self.mode == "padded":
-            return Sequences(batch, *self.longest, len_q=ints(self.lens_q), len_kv=ints(self.lens_kv))
-        cu = [ints([0, *_sums(lens)]) for lens in (self.lens_q, self.lens_kv)]
-        return Sequences(batch, *self.longest, cu_q=cu[0], cu_kv=cu[1], total_q=tokens_q, total_kv=tokens_kv)
+            return Sequences(
+                batch, *self.longest_lengths, len_q=int32_tensor(self.lens_q), len_kv=int32_tensor(self.lens_kv)
+            )
+        cu = [int32_tensor([0, *_cumulative_sums(lens)]) for lens in (self.lens_q, self.lens_kv)]
+        return Sequences(batch, *self.longest_lengths, cu_q=cu[0], cu_kv=cu[1], total_q=tokens_q, total_kv=tokens_kv)
 
     @property
-    def multipliers(self) -> dict[str, int]:
-        q, kv = (1, 1) if self.mode == "packed" else self.longest
+    def offset_multipliers(self) -> dict[str, int]:
+        q, kv = (1, 1) if self.mode == "packed" else self.longest_lengths
         of_kv = ("k", "v", "dk", "dv")
         return {name: x.stride(0) * (kv if name in of_kv else q) for name, x in self.buffers.items()}
 
-    def errors(self, *, backward: bool) -> Iterator[tuple[str, float]]:
-        """Yield each result's largest error, sequence by sequence; rows of padding must be zero."""
+    def result_errors(self, *, backward: bool) -> Iterator[tuple[str, float]]:
+        """Yield each result's largest error, per sequence; padding rows must be zero."""
         for i in range(len(self.lens_q)):
-            rows = self._rows(i)
-            want = reference(self.kind, {name: x[rows[name]] for name, x in self.buffers.items() if name in rows}, self)
+            rows = self._rows_of_sequence(i)
+            want = reference_results(
+                self.kind, {name: x[rows[name]] for name, x in self.buffers.items() if name in rows}, self
+            )
             for name in RESULTS[backward]:
-                yield name, error(self.buffers[name][rows[name]], want[name])
+                yield name, relative_error(self.buffers[name][rows[name]], want[name])
             if self.mode == "padded":
-                yield from self._errors_of_padding(i, RESULTS[backward])
+                yield from self._padding_errors(i, RESULTS[backward])
 
-    def _errors_of_padding(self, i: int, names: tuple[str, ...]) -> Iterator[tuple[str, float]]:
+    def _padding_errors(self, i: int, names: tuple[str, ...]) -> Iterator[tuple[str, float]]:
         for name in names:
             is_kv = name in ("dk", "dv")
-            most, own = self.longest[is_kv], (self.lens_kv if is_kv else self.lens_q)[i]
+            most, own = self.longest_lengths[is_kv], (self.lens_kv if is_kv else self.lens_q)[i]
             rest = self.buffers[name][i * most + own : (i + 1) * most]
             wanted = -math.inf if name == "stats" else 0
             yield f"padding of {name}", 0.0 if bool((rest == wanted).all()) else math.inf
 
-    def _rows(self, i: int) -> dict[str, slice]:
+    def _rows_of_sequence(self, i: int) -> dict[str, slice]:
         found: dict[str, slice] = {}
         for is_kv, (lens, names) in enumerate(
             ((self.lens_q, ("q", "o", "do", "dq", "stats")), (self.lens_kv, ("k", "v", "dk", "dv")))
         ):
-            start = sum(lens[:i]) if self.mode == "packed" else i * self.longest[is_kv]
+            start = sum(lens[:i]) if self.mode == "packed" else i * self.longest_lengths[is_kv]
             found |= dict.fromkeys(names, slice(start, start + lens[i]))
         return found
 
 
-def reference(kind: Kind, x: Mapping[str, Any], call: Call) -> dict[str, Any]:
+def reference_results(kind: CallKind, x: Mapping[str, Any], call: ClassCall) -> dict[str, Any]:
     """Return o, stats, dq, dk and dv of one sequence [s, h, d] in float64."""
     torch = _torch()
     q, k, v = (x[name].double().requires_grad_() for name in "qkv")
@@ -181,8 +185,8 @@ def reference(kind: Kind, x: Mapping[str, Any], call: Call) -> dict[str, Any]:
     return {name: torch.nan_to_num(value.detach(), neginf=-math.inf) for name, value in found.items()}
 
 
-def error(found: Any, want: Any) -> float:
-    """Return the largest error relative to the largest element; infinite if infinities or NaN differ."""
+def relative_error(found: Any, want: Any) -> float:
+    """Return the largest error divided by the largest element; infinite if infinities or NaN differ."""
     torch = _torch()
     found, finite = found.double(), torch.isfinite(want)
     if not want.numel():
@@ -193,11 +197,11 @@ def error(found: Any, want: Any) -> float:
     return float((found - want)[finite].abs().max()) / largest if bool(finite.any()) else 0.0
 
 
-def ints(values: list[int]) -> Any:
+def int32_tensor(values: list[int]) -> Any:
     return _torch().tensor(values, dtype=_torch().int32, device="cuda")
 
 
-def _sums(values: list[int]) -> list[int]:
+def _cumulative_sums(values: list[int]) -> list[int]:
     return [sum(values[: i + 1]) for i in range(len(values))]
 
 

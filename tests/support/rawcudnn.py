@@ -1,4 +1,4 @@
-"""Queries of the real libcudnn about single attributes through plain ctypes, in a child process that may crash.
+"""Query libcudnn about single attributes by plain ctypes, in a child process that may crash.
 
 It uses no part of the package, because it checks the package's facts. As a script it reads
 one JSON query per line and answers each with a line.
@@ -19,8 +19,8 @@ TENSOR, TENSOR_IS_BY_VALUE, BOOLEAN = 17, 908, 2
 
 
 @dataclass(frozen=True)
-class Query:
-    """Query whether a new descriptor of this kind accepts this attribute with this type and count.
+class AttributeQuery:
+    """A query whether a new descriptor accepts an attribute with this type and element count.
 
     ``element`` is the descriptor type of the elements, if they are descriptors; ``addresses`` fills a
     VOID_PTR array with the address of zeroed memory instead of zeros; ``by_value`` makes a tensor by-value.
@@ -36,37 +36,37 @@ class Query:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """Status and last-error text, or ``died`` if the process crashed."""
+class AttributeAnswer:
+    """The status and last-error text of a query, or ``died`` if the process crashed."""
 
     status: int
     last_error: str
     died: bool = False
 
 
-def library() -> Path:
-    """Return libcudnn.so.9 of the wheel installed next to this Python."""
+def find_library() -> Path:
+    """Return the path of libcudnn.so.9 from the wheel installed for this Python."""
     found = [path for entry in sys.path for path in Path(entry).glob("nvidia/cudnn/lib/libcudnn.so.9")]
     if not found:
         raise FileNotFoundError("no nvidia/cudnn/lib/libcudnn.so.9 next to this Python")
     return found[0]
 
 
-def run_query(questions: Iterable[Query]) -> list[Answer]:
-    """Answer every query, with a new child after each one that crashes it."""
+def run_queries(questions: Iterable[AttributeQuery]) -> list[AttributeAnswer]:
+    """Return the answers to queries; a new child continues after each query that crashes."""
     waiting = list(questions)
-    answers: list[Answer] = []
+    answers: list[AttributeAnswer] = []
     while waiting:
-        lines = _run(waiting)
-        answers += [Answer(*json.loads(line)) for line in lines]
+        lines = _run_child(waiting)
+        answers += [AttributeAnswer(*json.loads(line)) for line in lines]
         waiting = waiting[len(lines) :]
         if waiting:
-            answers.append(Answer(0, "", died=True))
+            answers.append(AttributeAnswer(0, "", died=True))
             waiting = waiting[1:]
     return answers
 
 
-def _run(questions: Sequence[Query]) -> list[str]:
+def _run_child(questions: Sequence[AttributeQuery]) -> list[str]:
     text = "".join(json.dumps(asdict(question)) + "\n" for question in questions)
     child = [sys.executable, str(Path(__file__).resolve())]
     done = subprocess.run(child, input=text, capture_output=True, text=True, check=False)
@@ -76,16 +76,16 @@ def _run(questions: Sequence[Query]) -> list[str]:
     return lines
 
 
-class _Library:
+class _RawLibrary:
     def __init__(self) -> None:
-        self.lib = ctypes.CDLL(str(library()))
+        self.lib = ctypes.CDLL(str(find_library()))
         self.lib.cudnnBackendCreateDescriptor.argtypes = [ctypes.c_int, ctypes.c_void_p]
         self.lib.cudnnBackendDestroyDescriptor.argtypes = [ctypes.c_void_p]
         self.lib.cudnnBackendSetAttribute.argtypes = [
             ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_void_p,
         ]  # fmt: skip
 
-    def create(self, kind: int) -> int | None:
+    def create_descriptor(self, kind: int) -> int | None:
         descriptor = ctypes.c_void_p()
         self.lib.cudnnBackendCreateDescriptor(kind, ctypes.byref(descriptor))
         return descriptor.value
@@ -95,10 +95,10 @@ class _Library:
         self.lib.cudnnGetLastErrorString(text, len(text))
         return text.value.decode()
 
-    def elements(self, question: Query, owned: list[int]) -> ctypes.Array:
+    def make_elements(self, question: AttributeQuery, owned: list[int]) -> ctypes.Array:
         room = max(question.count, 8)
         if question.type == BACKEND_DESCRIPTOR:
-            owned += [self.create(question.element) or 0 for _ in range(room)]
+            owned += [self.create_descriptor(question.element) or 0 for _ in range(room)]
             return (ctypes.c_uint64 * room)(*owned)
         if question.type == FLOAT:
             return (ctypes.c_float * room)(*[1.0] * room)
@@ -109,11 +109,11 @@ class _Library:
             return (ctypes.c_uint64 * room)(*[target] * room)
         return (ctypes.c_int64 * (2 * room))(*[1] * (2 * room))  # a fraction needs two
 
-    def answer(self, question: Query) -> tuple[int, str]:
+    def answer_query(self, question: AttributeQuery) -> tuple[int, str]:
         self.last_error()
         owned: list[int] = []
-        elements = self.elements(question, owned)
-        descriptor = self.create(question.kind)
+        elements = self.make_elements(question, owned)
+        descriptor = self.create_descriptor(question.kind)
         if question.by_value:
             true = ctypes.c_bool(True)
             self.lib.cudnnBackendSetAttribute(descriptor, TENSOR_IS_BY_VALUE, BOOLEAN, 1, ctypes.byref(true))
@@ -130,10 +130,10 @@ _ZEROS = (ctypes.c_int64 * 64)()
 
 
 def main() -> None:
-    """Answer the queries on standard input."""
-    cudnn = _Library()
+    """Answer the queries read from standard input."""
+    cudnn = _RawLibrary()
     for line in sys.stdin:
-        print(json.dumps(cudnn.answer(Query(**json.loads(line)))), flush=True)
+        print(json.dumps(cudnn.answer_query(AttributeQuery(**json.loads(line)))), flush=True)
 
 
 if __name__ == "__main__":

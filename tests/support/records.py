@@ -1,4 +1,4 @@
-"""Records of runs on a GPU, under logs/. A test without its record is skipped with the command that writes it."""
+"""Records of GPU runs in logs/; a test without its record is skipped and names the command that writes it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-__all__ = ["COMMANDS", "LOGS", "need_record", "needs_records", "read_record", "record_paths"]
+__all__ = ["COMMANDS", "LOGS", "parameters_or_skip", "read_record", "record_parameters", "require_record"]
 
 LOGS = Path(__file__).parents[2] / "logs"
 # The command that writes a record, by the prefix of its name.
@@ -27,34 +27,34 @@ COMMANDS: Mapping[str, str] = {
 }
 
 
-def _reason(name: str) -> str:
+def _skip_reason(name: str) -> str:
     """Return the reason of a skip: the missing record and the command that writes it."""
     command = next(command for start, command in COMMANDS.items() if name.startswith(start))
     return f"did not run: no record logs/{name}; {command.replace('NAME', name.replace('*', 'NAME'))}"
 
 
-def need_record(pattern: str) -> None:
-    """Skip the test if no record has a name of this pattern."""
+def require_record(pattern: str) -> None:
+    """Skip the test unless a record has a name of this pattern."""
     if not list(LOGS.glob(pattern)):
-        pytest.skip(_reason(pattern))
+        pytest.skip(_skip_reason(pattern))
 
 
 def read_record(name: str) -> Any:
-    """Return the record with this file name; skip the test if there is none."""
-    need_record(name)
+    """Return the content of a record; skip the test if it is missing."""
+    require_record(name)
     return json.loads((LOGS / name).read_text(encoding="utf-8"))
 
 
-def record_paths(start: str) -> list[Any]:
-    """Return the records with names of this prefix, to parametrize a test; without any, one case that is skipped."""
+def record_parameters(start: str) -> list[Any]:
+    """Return the paths of records with this name prefix as test parameters, or one skipped case."""
     paths = sorted(LOGS.glob(f"{start}*.json"))
-    return [pytest.param(path, id=path.stem) for path in paths] or [_skipped(start)]
+    return [pytest.param(path, id=path.stem) for path in paths] or [_skipped_case(start)]
 
 
-def needs_records(start: str, found: Iterable[str]) -> list[Any]:
-    """Return the values found in records with this prefix, to parametrize a test; one skipped case if empty."""
-    return list(found) or [_skipped(start)]
+def parameters_or_skip(start: str, found: Iterable[str]) -> list[Any]:
+    """Return the values found in records with this prefix as test parameters, or one skipped case."""
+    return list(found) or [_skipped_case(start)]
 
 
-def _skipped(start: str) -> Any:
-    return pytest.param(None, id="no record", marks=pytest.mark.skip(reason=_reason(f"{start}*.json")))
+def _skipped_case(start: str) -> Any:
+    return pytest.param(None, id="no record", marks=pytest.mark.skip(reason=_skip_reason(f"{start}*.json")))

@@ -1,4 +1,4 @@
-"""Graphs that cuDNN refuses, by the mechanism: builders with free sizes, types and operations."""
+"""Functions that build graphs that cuDNN refuses for one mechanism, with free sizes, types and operations."""
 
 from __future__ import annotations
 
@@ -12,65 +12,67 @@ from cudnn_backend_py.graph.strides import channels_last
 from tests.support.graphs import CONVOLUTION
 
 __all__ = [
-    "block_product",
-    "image_convolution",
+    "block_scaled_matmul",
+    "convolution_graph",
+    "matmul_with_pointwise",
+    "max_pool",
     "norm_backward",
-    "pooled",
-    "product",
-    "scaled_weight_gradient",
-    "turned",
+    "transpose_and_add",
+    "weight_gradient_of_computed_image",
 ]
 
 D, P, T = DescriptorType, PointwiseMode, DataType
 
 
-def _image(g: GraphBuilder, name: str, dims: Sequence[int], kind: DataType | None = None, **more: Any) -> Any:
+def _image_tensor(g: GraphBuilder, name: str, dims: Sequence[int], kind: DataType | None = None, **more: Any) -> Any:
     return g.tensor(name, tuple(dims), kind, strides=channels_last(tuple(dims)), **more)
 
 
-def _geometry(pad: int = 1, compute: DataType = T.FLOAT) -> Parameters:
+def _convolution_parameters(pad: int = 1, compute: DataType = T.FLOAT) -> Parameters:
     paddings = dict.fromkeys(("pre_paddings", "post_paddings"), (pad, pad))
     return Parameters(D.CONVOLUTION, {**CONVOLUTION, **paddings, "comp_type": compute})
 
 
-def image_convolution(
+def convolution_graph(
     kind: DataType, result: DataType, channels: int = 64, per_group: int = 64, filters: int = 64
 ) -> Graph:
-    """Return one convolution of 3 x 3, with groups if the filter has fewer channels."""
+    """Return one 3 x 3 convolution, grouped if the filter has fewer channels."""
     g = GraphBuilder("convolved", io_type=kind)
-    ports = {"x": _image(g, "x", (2, channels, 16, 16)), "w": _image(g, "w", (filters, per_group, 3, 3))}
-    ports["y"] = _image(g, "y", (2, filters, 16, 16), result)
-    g.operation(D.OPERATION_CONVOLUTION_FORWARD, convolution=_geometry(), alpha=1.0, beta=0.0, **ports)
+    ports = {"x": _image_tensor(g, "x", (2, channels, 16, 16)), "w": _image_tensor(g, "w", (filters, per_group, 3, 3))}
+    ports["y"] = _image_tensor(g, "y", (2, filters, 16, 16), result)
+    g.operation(D.OPERATION_CONVOLUTION_FORWARD, convolution=_convolution_parameters(), alpha=1.0, beta=0.0, **ports)
     return g.graph()
 
 
-def with_statistics(kind: DataType, channels: int = 64) -> Graph:
-    """Return a convolution with the sums of its result and of its squares."""
+def convolution_with_statistics(kind: DataType, channels: int = 64) -> Graph:
+    """Return a convolution with the sum of its result and the sum of its squares."""
     g = GraphBuilder("with_statistics", io_type=kind)
-    ports = {name: _image(g, name, (4, channels, 16, 16)) for name in ("x", "y")}
-    ports["w"] = _image(g, "w", (channels, channels, 3, 3))
-    g.operation(D.OPERATION_CONVOLUTION_FORWARD, convolution=_geometry(), alpha=1.0, beta=0.0, **ports)
-    sums = {name: _image(g, name, (1, channels, 1, 1), T.FLOAT) for name in ("sum", "sqsum")}
+    ports = {name: _image_tensor(g, name, (4, channels, 16, 16)) for name in ("x", "y")}
+    ports["w"] = _image_tensor(g, "w", (channels, channels, 3, 3))
+    g.operation(D.OPERATION_CONVOLUTION_FORWARD, convolution=_convolution_parameters(), alpha=1.0, beta=0.0, **ports)
+    sums = {name: _image_tensor(g, name, (1, channels, 1, 1), T.FLOAT) for name in ("sum", "sqsum")}
     g.operation(D.OPERATION_GEN_STATS, mode=enums.GenStatsMode.SUM_SQSUM, math_prec=T.FLOAT, x=ports["y"], **sums)
     return g.graph()
 
 
-def scaled_weight_gradient(kind: DataType, before: Sequence[PointwiseMode], channels: int = 64) -> Graph:
-    """Return a weight gradient of an image that operations of the same graph compute."""
+def weight_gradient_of_computed_image(kind: DataType, before: Sequence[PointwiseMode], channels: int = 64) -> Graph:
+    """Return the weight gradient for an image computed by pointwise operations of the same graph."""
     g = GraphBuilder("weight_gradient", io_type=kind, intermediate_type=kind)
     dims = (4, channels, 16, 16)
-    value = _image(g, "x", dims)
+    value = _image_tensor(g, "x", dims)
     for number, mode in enumerate(before):
-        out = _image(g, f"v{number}", dims, virtual=True)
-        one = () if mode is P.RELU_FWD else (_image(g, f"c{number}", (1, channels, 1, 1)),)
+        out = _image_tensor(g, f"v{number}", dims, virtual=True)
+        one = () if mode is P.RELU_FWD else (_image_tensor(g, f"c{number}", (1, channels, 1, 1)),)
         value = g.pointwise(mode, value, *one, out=out)
-    ports = {"x": value, "dy": _image(g, "dy", dims), "dw": _image(g, "dw", (channels, channels, 3, 3))}
-    g.operation(D.OPERATION_CONVOLUTION_BACKWARD_FILTER, convolution=_geometry(), alpha=1.0, beta=0.0, **ports)
+    ports = {"x": value, "dy": _image_tensor(g, "dy", dims), "dw": _image_tensor(g, "dw", (channels, channels, 3, 3))}
+    g.operation(
+        D.OPERATION_CONVOLUTION_BACKWARD_FILTER, convolution=_convolution_parameters(), alpha=1.0, beta=0.0, **ports
+    )
     return g.graph()
 
 
-def product(kind: DataType, after: Sequence[PointwiseMode], size: int = 128, batch: int = 4) -> Graph:
-    """Return a matrix product, and pointwise operations after it in float32."""
+def matmul_with_pointwise(kind: DataType, after: Sequence[PointwiseMode], size: int = 128, batch: int = 4) -> Graph:
+    """Return a matmul followed by pointwise operations in float32."""
     g = GraphBuilder("product", io_type=kind)
     value = g.matmul(g.tensor("a", (batch, size, size)), g.tensor("b", (batch, size, size)), name="c")
     for number, mode in enumerate(after):
@@ -80,19 +82,19 @@ def product(kind: DataType, after: Sequence[PointwiseMode], size: int = 128, bat
     return g.graph()
 
 
-def block_product(m: int, n: int, k: int, block: int = 32, *, whole: bool = False) -> Graph:
-    """Return a product of MXFP8 block-scaled matrices; `whole` gives scales in whole tiles of 128 x 4."""
+def block_scaled_matmul(m: int, n: int, k: int, block: int = 32, *, whole: bool = False) -> Graph:
+    """Return a matmul of MXFP8 matrices; `whole` pads the scales to whole tiles of 128 x 4."""
     g = GraphBuilder("block_product", io_type=T.FP8_E4M3)
     scales = k // block
 
-    def rounded(dim: int, multiple: int) -> int:
+    def padded_dim(dim: int, multiple: int) -> int:
         return -(-dim // multiple) * multiple if whole else dim
 
     wide = []
     a, b = g.tensor("a", (1, m, k)), g.tensor("b", (1, k, n), strides=(k * n, 1, k))
     ordered = {"data_type": T.FP8_E8M0, "reordering": enums.TensorReordering.F8_128x4}
-    of_a = g.tensor("a_scale", (1, rounded(m, 128), rounded(scales, 4)), **ordered)
-    dims = (1, rounded(scales, 4), rounded(n, 128))
+    of_a = g.tensor("a_scale", (1, padded_dim(m, 128), padded_dim(scales, 4)), **ordered)
+    dims = (1, padded_dim(scales, 4), padded_dim(n, 128))
     of_b = g.tensor("b_scale", dims, strides=(dims[1] * dims[2], 1, dims[1]), **ordered)
     for x, scale, size in ((a, of_a, (1, block)), (b, of_b, (block, 1))):
         y = g.tensor(f"{x.name}_wide", x.dims, T.FLOAT, strides=x.strides, virtual=True)
@@ -103,7 +105,7 @@ def block_product(m: int, n: int, k: int, block: int = 32, *, whole: bool = Fals
 
 
 def norm_backward(mode: enums.NormMode, *, mean: bool) -> Graph:
-    """Return the backward pass of a norm of rows, with or without the mean of the forward pass."""
+    """Return the backward pass of a norm over rows, with or without the saved mean."""
     g = GraphBuilder("norm_backward", io_type=T.BFLOAT16)
     dims = (64, 1024, 1, 1)
     ports = {name: g.tensor(name, dims) for name in ("x", "dy", "dx")}
@@ -114,7 +116,7 @@ def norm_backward(mode: enums.NormMode, *, mean: bool) -> Graph:
     return g.graph()
 
 
-def pooled(size: int, result: int, window: int, stride: int, pad: int) -> Graph:
+def max_pool(size: int, result: int, window: int, stride: int, pad: int) -> Graph:
     """Return max pooling of square images."""
     g = GraphBuilder("pooled", io_type=T.HALF)
     both = {"window_dims": window, "strides": stride, "pre_paddings": pad, "post_paddings": pad}
@@ -126,13 +128,13 @@ def pooled(size: int, result: int, window: int, stride: int, pad: int) -> Graph:
         "nan_propagation": enums.NanPropagation.PROPAGATE_NAN,
         "padding_mode": enums.PaddingMode.NEG_INF_PAD,
     }
-    ports = {"x": _image(g, "x", (2, 32, size, size)), "y": _image(g, "y", (2, 32, result, result))}
+    ports = {"x": _image_tensor(g, "x", (2, 32, size, size)), "y": _image_tensor(g, "y", (2, 32, result, result))}
     g.operation(D.OPERATION_RESAMPLE_FWD, resample=Parameters(D.RESAMPLE, fields), **ports)
     return g.graph()
 
 
-def turned(dims: tuple[int, int, int], axes: tuple[int, int, int]) -> Graph:
-    """Return the sum of a transposed tensor and another."""
+def transpose_and_add(dims: tuple[int, int, int], axes: tuple[int, int, int]) -> Graph:
+    """Return the sum of a transposed tensor and another tensor."""
     g = GraphBuilder("turned", io_type=T.FLOAT)
     x = g.tensor("x", dims)
     y = g.tensor("turned", tuple(dims[axis] for axis in axes), virtual=True)

@@ -1,4 +1,4 @@
-"""Verdicts, a matrix and remedies built by hand, for tests of reports. Loads no library."""
+"""Verdicts, a matrix and remedies made without a library, for tests of reports."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from cudnn_backend_py.diagnose.remedies import Remedy
 from cudnn_backend_py.diagnose.surveys.matrix import Cell, Matrix
 from cudnn_backend_py.diagnose.verdict import STAGES, Stage
 
-__all__ = ["HOSTILE", "report", "small_matrix", "two_matmuls", "verdict"]
+__all__ = ["HOSTILE", "make_matrix", "make_verdict", "page_arguments", "two_matmuls"]
 
 HOSTILE = """</script></title></style><script>window.hit=1</script><img src=x onerror="hit=1"> ' " & \x00 \ud800 ]]>"""
 STATUS = "CUDNN_STATUS_NOT_SUPPORTED"
 
 
 def two_matmuls(name: str = "two_matmuls", *, ordered: bool = True, size: int = 10) -> Graph:
-    """Return o = (q @ k) @ v with s in between, in F16x16 order or in none."""
+    """Return the graph o = (q @ k) @ v, with the intermediate tensor s in F16x16 order or none."""
     g = GraphBuilder(name.replace("\ud800", "\ufffd"), io_type=DataType.HALF)  # a name is text that UTF-8 can encode
     q, k, v = g.tensor("q", (1, size, 64), alignment=2), g.tensor("k", (1, 64, size)), g.tensor("v", (1, size, 64))
     order = TensorReordering.F16x16 if ordered else TensorReordering.NONE
@@ -26,16 +26,16 @@ def two_matmuls(name: str = "two_matmuls", *, ordered: bool = True, size: int = 
     return g.graph()
 
 
-def stages(outcome: Outcome, last: str, detail: str = "") -> tuple[Stage, ...]:
-    """Return the reports of the stages for a query that reached `last`."""
+def make_stages(outcome: Outcome, last: str, detail: str = "") -> tuple[Stage, ...]:
+    """Return the stages of a verdict whose last reached stage is `last`."""
     index = STAGES.index(last)
     said = {Outcome.SUPPORTED: "passed", Outcome.NOT_SUPPORTED: "refused", Outcome.NOT_JUDGED: "crashed"}[outcome]
     states = ["passed"] * index + [said] + ["not reached"] * (len(STAGES) - index - 1)
     return tuple(Stage(name, state, detail if name == last else "") for name, state in zip(STAGES, states, strict=True))
 
 
-def verdict(graph: Graph, outcome: Outcome = Outcome.NOT_SUPPORTED, **changes: Any) -> Verdict:
-    """Return a verdict on `graph` as for an L40S."""
+def make_verdict(graph: Graph, outcome: Outcome = Outcome.NOT_SUPPORTED, **changes: Any) -> Verdict:
+    """Return a verdict on `graph` for an L40S."""
     refused = Candidate(
         "A",
         0,
@@ -69,13 +69,13 @@ def verdict(graph: Graph, outcome: Outcome = Outcome.NOT_SUPPORTED, **changes: A
         cause={Outcome.SUPPORTED: None, Outcome.NOT_SUPPORTED: cause, Outcome.NOT_JUDGED: crash}[outcome],
         environment=("libcuda.so.1 is this package's stub",),
         limits=("judged without a GPU",),
-        stages=stages(outcome, last, "SIGSEGV in eng7_k24=3" if outcome is Outcome.NOT_JUDGED else ""),
+        stages=make_stages(outcome, last, "SIGSEGV in eng7_k24=3" if outcome is Outcome.NOT_JUDGED else ""),
     )
     return dataclasses.replace(made, **changes)
 
 
-def small_matrix(*names: str) -> Matrix:
-    """Return a matrix with every kind of cell, and one missing cell."""
+def make_matrix(*names: str) -> Matrix:
+    """Return a matrix with every kind of cell and one missing cell."""
     targets, versions = ("sm80", "sm89", "sm90"), ("9.14.0", "9.19.0", "9.24.0", "9.25.0", "9.28.0")
     kinds = [
         Cell(Outcome.SUPPORTED, engines=(0, 8), stage="engine config"),
@@ -94,23 +94,23 @@ def small_matrix(*names: str) -> Matrix:
     return Matrix(names, targets, versions, cells)
 
 
-def report() -> dict[str, Any]:
-    """Return the arguments of ``render_page`` for a page with all its parts."""
+def page_arguments() -> dict[str, Any]:
+    """Return arguments of ``render_page`` for a page with all of its parts."""
     graph, plain = two_matmuls(), two_matmuls(ordered=False)
     hostile = two_matmuls(HOSTILE)
-    good = verdict(plain, Outcome.SUPPORTED)
+    good = make_verdict(plain, Outcome.SUPPORTED)
     remedies = [
         Remedy("store 's' plain", "exact", ("drop the reordering",), plain, "l40s", None, True, good),
         Remedy("use cuDNN 9.19.0", "exact", (), graph, "l40s", "9.19.0", False, None),
     ]
     return {
         "verdicts": [
-            verdict(graph, hazards=("cuDNN 9.28.0: a known issue",)),
+            make_verdict(graph, hazards=("cuDNN 9.28.0: a known issue",)),
             good,
-            verdict(graph, Outcome.NOT_JUDGED, cudnn="9.14.0"),
-            verdict(hostile, cause=Cause("x", HOSTILE, Basis.GUESS), target=HOSTILE, target_title=HOSTILE),
+            make_verdict(graph, Outcome.NOT_JUDGED, cudnn="9.14.0"),
+            make_verdict(hostile, cause=Cause("x", HOSTILE, Basis.GUESS), target=HOSTILE, target_title=HOSTILE),
         ],
-        "matrix": small_matrix("two_matmuls", "attention", HOSTILE),
+        "matrix": make_matrix("two_matmuls", "attention", HOSTILE),
         "remedies": [remedies, [], [], [Remedy(HOSTILE, "idea", (HOSTILE,), graph, HOSTILE, None, False, None)]],
         "graphs": [graph, plain, graph, hostile],
     }

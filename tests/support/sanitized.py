@@ -1,4 +1,4 @@
-"""A few attention graphs, each run once under compute-sanitizer."""
+"""Run a few attention graphs once each, under compute-sanitizer."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 
 from cudnn_backend_py import open_target
 from cudnn_backend_py.graph.attention import Attention
-from tests.support.attention_cases import expect, make_case
-from tests.support.attention_runs import execute_case, first_plan
+from tests.support.attention_cases import add_expected_results, make_case
+from tests.support.attention_runs import build_first_plan, execute_case
 
 SIZES: dict[str, Any] = {"batch": 2, "heads": 2, "seq_q": 192, "seq_kv": 256, "head_dim": 64, "stats": True}
 CASES: dict[str, tuple[bool, dict[str, Any]]] = {
@@ -22,8 +22,8 @@ CASES: dict[str, tuple[bool, dict[str, Any]]] = {
 }
 
 
-def _make_context() -> None:
-    """Make the GPU's context current, so that querying it is no driver error."""
+def _create_context() -> None:
+    """Create the GPU's context first, because a query without a context is a driver error."""
     cuda, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
     assert not cuda.cuInit(0)
     assert not cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
@@ -31,20 +31,20 @@ def _make_context() -> None:
 
 
 def main() -> None:
-    """Run every case and print that it agrees with the reference."""
-    _make_context()
+    """Run all cases, compare them with the reference, and print the result."""
+    _create_context()
     version = open_target().library.version
     for name, (backward, options) in CASES.items():
         problem = Attention(**SIZES, **options)
-        case = expect(make_case(problem, np.random.default_rng(1), backward=backward))
+        case = add_expected_results(make_case(problem, np.random.default_rng(1), backward=backward))
         for form in ["composite"] if backward or version < (9, 21, 0) else ["composite", "unified"]:
             graph = case.graph(form, version)
-            plan = first_plan(graph)
+            plan = build_first_plan(graph)
             assert not isinstance(plan, str), plan
             found = execute_case(case, graph, plan)
             for output, want in case.expected.items():
-                where = case.compared(output)
-                got = case.dense(output, found[output])[where]
+                where = case.defined_elements(output)
+                got = case.unpack_output(output, found[output])[where]
                 assert np.linalg.norm(got - want[where]) <= 2e-3 * np.linalg.norm(want[where]), (name, form, output)
             print(f"{name}, {form}: agrees", flush=True)
 

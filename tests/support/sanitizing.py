@@ -1,4 +1,4 @@
-"""Builds of ``fast_call.c`` and others with AddressSanitizer and UndefinedBehaviorSanitizer, and runs with them.
+"""Build the C code with AddressSanitizer and UndefinedBehaviorSanitizer, and run tests with it.
 
 As a plugin of pytest (``-p tests.support.sanitizing``) it makes the package use the file named by ``SANITIZED``.
 """
@@ -12,9 +12,9 @@ from pathlib import Path
 
 from cudnn_backend_py.native import compiled
 from cudnn_backend_py.native import library as cudnn
-from tests.support.child import ROOT, Finished, run_python
+from tests.support.child import ROOT, FinishedChild, run_python
 
-__all__ = ["CXX_FLAGS", "FLAGS", "FOUND", "build", "environment", "run_tests"]
+__all__ = ["CXX_FLAGS", "FLAGS", "FOUND", "build_sanitized", "run_tests", "sanitizer_environment"]
 
 FLAGS = ("-g", "-O1", "-fPIC", "-shared", "-fno-omit-frame-pointer", "-fsanitize=address,undefined")
 # For C++; torch's types are not sanitized, so they cannot be checked.
@@ -27,16 +27,16 @@ if VARIABLE in os.environ:
     compiled.find_built = lambda name: [Path(os.environ[VARIABLE])] if name == "_fast_call" else []
 
 
-def build(folder: Path) -> Path:
-    """Return the sanitized library."""
+def build_sanitized(folder: Path) -> Path:
+    """Build ``fast_call.c`` and ``callbacks.c`` with sanitizers, and return the library's path."""
     made = folder / "_fast_call.so"
     sources = [str(NATIVE / name) for name in ("fast_call.c", "callbacks.c")]
     subprocess.run(["gcc", *FLAGS, "-Wall", "-Wextra", "-Werror", *sources, "-o", str(made)], check=True)
     return made
 
 
-def environment(library: Path | None = None) -> dict[str, str]:
-    """Return the environment of a process that uses it: Python is not sanitized, so the runtime is loaded first."""
+def sanitizer_environment(library: Path | None = None) -> dict[str, str]:
+    """Return environment variables that load the sanitizer runtime before Python, which is not sanitized."""
     names = ("libasan.so", "libubsan.so", "libstdc++.so.6")  # the last one for the exceptions of cuDNN
     paths = [subprocess.check_output(["gcc", f"-print-file-name={name}"], text=True).strip() for name in names]
     # Python keeps memory at its end; cuDNN's own errors are not ours, and its stacks cannot be read quickly.
@@ -54,11 +54,11 @@ def environment(library: Path | None = None) -> dict[str, str]:
     return found if library is None else found | {VARIABLE: str(library), "PYTHONMALLOC": "malloc"}
 
 
-def run_tests(library: Path, *arguments: str, timeout_s: float = 600) -> Finished:
-    """Run tests in a process with a sanitized library."""
+def run_tests(library: Path, *arguments: str, timeout_s: float = 600) -> FinishedChild:
+    """Run tests in a child process with a sanitized library."""
     command = ["-m", "pytest", "-q", "-p", "tests.support.sanitizing", "-p", "no:cacheprovider", *arguments]
-    return run_python(command, environment=environment(library), timeout_s=timeout_s)
+    return run_python(command, environment=sanitizer_environment(library), timeout_s=timeout_s)
 
 
 if __name__ == "__main__":
-    print(build(Path(sys.argv[1])))
+    print(build_sanitized(Path(sys.argv[1])))

@@ -1,4 +1,4 @@
-"""Code cells of notebooks exported to text, and their run on a described GPU."""
+"""Code cells of notebooks exported as text, and a run of them on a described GPU."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from typing import Any
 
 from cudnn_backend_py.frontend.notebooks import exported_cells
 
-__all__ = ["PLACES", "find_seed", "judge", "program"]
+__all__ = ["PLACES", "cells_as_program", "find_notebook", "run_cells"]
 
 ROOT = Path(__file__).parents[2]
 PLACES = "CUDNN_BACKEND_SEEDS, ../shared/seeds, .seeds"
 
 
-def find_seed(number: int) -> Path | None:
-    """Return the exported notebook of that number, None if it is not available."""
+def find_notebook(number: int) -> Path | None:
+    """Return the path of the exported notebook with this number, None if it is missing."""
     given = os.environ.get("CUDNN_BACKEND_SEEDS")
     folders = [*([Path(given)] if given else []), ROOT.parent / "shared" / "seeds", ROOT / ".seeds"]
     return next((path for folder in folders for path in sorted(folder.glob(f"{number:03}_*.txt"))), None)
 
 
-def program(cells: list[str]) -> str:
+def cells_as_program(cells: list[str]) -> str:
     """Return the cells as one program."""
     return "\n\n".join(cells) + "\n"
 
 
-def judge(cells: list[str], target: str) -> list[dict[str, Any]]:
-    """Run cells for a described GPU, with meta tensors for torch; return the errors of execution, each with its cell.
+def run_cells(cells: list[str], target: str) -> list[dict[str, Any]]:
+    """Run cells for a described GPU with a substitute for torch; return the execution errors, each with its cell.
 
     Cells go on after one that stopped at an execution. The cells after the last execution, which look at results, are
     not run. Any other exception goes to the caller.
@@ -54,4 +54,4 @@ def judge(cells: list[str], target: str) -> list[dict[str, Any]]:
 
 if __name__ == "__main__":
     seed, gpu = sys.argv[1:]
-    print(json.dumps(judge(exported_cells(Path(seed).read_text(encoding="utf-8")), gpu)))
+    print(json.dumps(run_cells(exported_cells(Path(seed).read_text(encoding="utf-8")), gpu)))

@@ -1,4 +1,4 @@
-"""Print as JSON which class plans this process's cuDNN builds for described GPUs: ``{gpu: {case: reason}}``.
+"""Print as JSON for which cases this cuDNN builds no class plan on described GPUs: ``{gpu: {case: reason}}``.
 
 An empty reason is a plan that was built, or engine configs that cuDNN supports if no build was requested.
 """
@@ -35,21 +35,21 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-def answer(gpu: str) -> dict[str, str]:
-    """Return the reason why each case has no class plan on a described GPU."""
+def reasons_without_class_plan(gpu: str) -> dict[str, str]:
+    """Return for each case the reason that it has no class plan on a described GPU, empty if it has one."""
     found: dict[str, str] = {}
     with using(gpu) as target:
         for name, options in CASES.items():
             whole = Attention(
                 **{"batch": 3, "heads": 8, "seq_q": 100, "seq_kv": 300, "head_dim": 64, "stats": True} | options
             )
-            found[name] = _why_not(name, whole, target, backward=False)
+            found[name] = _reason_without_class_plan(name, whole, target, backward=False)
             if whole.page_size is None:
-                found[f"{name} backward"] = _why_not(f"{name} backward", whole, target, backward=True)
+                found[f"{name} backward"] = _reason_without_class_plan(f"{name} backward", whole, target, backward=True)
     return found
 
 
-def _why_not(name: str, p: Attention, target: Target, *, backward: bool) -> str:
+def _reason_without_class_plan(name: str, p: Attention, target: Target, *, backward: bool) -> str:
     version = target.library.version
     why = why_no_class(p, backward=backward, version=version, sm=target.sm)
     if why:
@@ -67,4 +67,4 @@ def _why_not(name: str, p: Attention, target: Target, *, backward: bool) -> str:
 
 
 if __name__ == "__main__":
-    print(json.dumps({gpu: answer(gpu) for gpu in sys.argv[1:]}))
+    print(json.dumps({gpu: reasons_without_class_plan(gpu) for gpu in sys.argv[1:]}))

@@ -1,4 +1,4 @@
-"""Torch streams that wait for a test, regardless of the host's speed."""
+"""Block torch streams during a test, independently of the host's speed."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 
 from cudnn_backend_py.native.cuda import driver_function
 
-__all__ = ["held_back"]
+__all__ = ["blocked_stream"]
 
 _AT_LEAST = 0  # CU_STREAM_WAIT_VALUE_GEQ
 _LONGEST_S = 60.0  # after this time a call that waits for the stream ends, and the test reports it
 
 
 @contextmanager
-def held_back(torch: Any, stream: Any) -> Iterator[None]:
-    """Hold back all work of a stream until the end of the block. C: ``cuStreamWaitValue32``."""
+def blocked_stream(torch: Any, stream: Any) -> Iterator[None]:
+    """Block all work of a stream until the end of the ``with`` block. C: ``cuStreamWaitValue32``."""
     flag = torch.zeros(1, dtype=torch.int32, pin_memory=True)
     wait = driver_function("cuStreamWaitValue32_v2")
     place = ctypes.c_uint64(flag.data_ptr())

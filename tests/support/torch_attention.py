@@ -1,4 +1,4 @@
-"""Errors of this package's flash graphs compared with those of torch's flash backend, on the same inputs."""
+"""Compare errors of this package's flash attention with errors of torch's flash backend on the same inputs."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ SHAPES = (
 
 
 def compare_with_flash() -> Iterator[dict[str, Any]]:
-    """Yield for each type and shape the relative Frobenius errors of o, dq, dk and dv: (ours, torch's)."""
+    """Yield for each type and shape the relative Frobenius errors of o, dq, dk and dv, ours and torch's."""
     for data_type in (DataType.HALF, DataType.BFLOAT16):
         for shape in SHAPES:
-            yield _row(data_type, shape)
+            yield _compare_one_shape(data_type, shape)
 
 
-def _row(data_type: DataType, shape: dict[str, Any]) -> dict[str, Any]:
+def _compare_one_shape(data_type: DataType, shape: dict[str, Any]) -> dict[str, Any]:
     rng = np.random.default_rng(8)
     dims = (shape["batch"], shape["heads"], shape["seq_q"], shape["head_dim"])
     q, k, v, d_o = (round_to(rng.standard_normal(dims), data_type) for _ in range(4))
@@ -33,7 +33,7 @@ def _row(data_type: DataType, shape: dict[str, Any]) -> dict[str, Any]:
     forward = reference.forward(q, k, v, right_bound=bound)
     gradient = reference.backward(q, k, v, forward.o, d_o, forward.stats, right_bound=bound)
     want = {"o": forward.o, "dq": gradient.dq, "dk": gradient.dk, "dv": gradient.dv}
-    ours, theirs = _ours(data_type, shape, q, k, v, d_o), _torch(data_type, shape, q, k, v, d_o)
+    ours, theirs = _run_ours(data_type, shape, q, k, v, d_o), _run_torch(data_type, shape, q, k, v, d_o)
     return {
         "data_type": data_type.name,
         **shape,
@@ -44,7 +44,9 @@ def _row(data_type: DataType, shape: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _ours(data_type: DataType, shape: dict[str, Any], *tensors: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+def _run_ours(
+    data_type: DataType, shape: dict[str, Any], *tensors: NDArray[np.float64]
+) -> dict[str, NDArray[np.float64]]:
     target = open_target()
     q, k, v, d_o = (encode(tensor, data_type) for tensor in tensors)
     o = np.empty_like(q)
@@ -60,7 +62,9 @@ def _ours(data_type: DataType, shape: dict[str, Any], *tensors: NDArray[np.float
     return {name: decode(value, data_type) for name, value in {"o": o, **gradients}.items()}
 
 
-def _torch(data_type: DataType, shape: dict[str, Any], *tensors: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+def _run_torch(
+    data_type: DataType, shape: dict[str, Any], *tensors: NDArray[np.float64]
+) -> dict[str, NDArray[np.float64]]:
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
 

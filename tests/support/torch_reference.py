@@ -1,16 +1,24 @@
-"""Attention in torch and float64 on the device of its tensors, and conversions from packed tokens and pages."""
+"""Attention in torch with float64, and conversions from and to packed tokens and pages."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Masks", "attend", "error", "fill_pages", "gradients", "pack", "unpack"]
+__all__ = [
+    "Masks",
+    "fill_pages",
+    "frobenius_error",
+    "pack_tokens",
+    "reference_attention",
+    "reference_gradients",
+    "unpack_tokens",
+]
 
 
 @dataclass(frozen=True)
 class Masks:
-    """Masks of attention; bounds and alignment as in :class:`cudnn_backend_py.graph.attention.Attention`."""
+    """Masks of attention; bounds and alignment as in :class:`~cudnn_backend_py.graph.attention.Attention`."""
 
     left_bound: int | None = None
     right_bound: int | None = None
@@ -19,7 +27,7 @@ class Masks:
     scale: float | None = None
 
 
-def attend(
+def reference_attention(
     q: Any,
     k: Any,
     v: Any,
@@ -31,7 +39,7 @@ def attend(
     alibi_slopes: Any = None,
     sink: Any = None,
 ) -> tuple[Any, Any]:
-    """Return O [b, h, s_q, d] and the log of the sum of exponentials [b, h, s_q]; rows without keys are 0 and -inf."""
+    """Return O [b, h, s_q, d] and the log-sum-exp [b, h, s_q]; rows without keys are 0 and -inf."""
     import torch
 
     b, h, s_q, d = q.shape
@@ -66,20 +74,22 @@ def attend(
     return o.masked_fill(~inside, 0), lse.masked_fill(~inside.squeeze(-1) | ~has_keys, float("-inf"))
 
 
-def gradients(inputs: dict[str, Any], d_o: Any, masks: Masks, **others: Any) -> dict[str, Any]:
-    """Return ``o``, ``stats`` and the gradients ``dq``, ``dk`` ... of `inputs`, by name."""
+def reference_gradients(inputs: dict[str, Any], d_o: Any, masks: Masks, **others: Any) -> dict[str, Any]:
+    """Return ``o``, ``stats`` and the gradients of `inputs` as ``dq``, ``dk`` and so on."""
     import torch
 
     wide = {name: x.detach().double().requires_grad_(True) for name, x in inputs.items()}
     more = {name: x if name in ("len_q", "len_kv") or x is None else x.double() for name, x in others.items()}
-    o, lse = attend(wide["q"], wide["k"], wide["v"], masks, **{n: wide[n] for n in wide if n not in "qkv"}, **more)
+    o, lse = reference_attention(
+        wide["q"], wide["k"], wide["v"], masks, **{n: wide[n] for n in wide if n not in "qkv"}, **more
+    )
     found = torch.autograd.grad(o, list(wide.values()), d_o.double())
     named = {f"d{name}": x for name, x in zip(wide, found, strict=True)}
     return {"o": o.detach(), "stats": lse.detach(), **named}
 
 
-def unpack(x: Any, lengths: list[int], longest: int) -> Any:
-    """Return packed tokens [t, h, d] as [b, h, longest, d], zeros after each sequence."""
+def unpack_tokens(x: Any, lengths: list[int], longest: int) -> Any:
+    """Return packed tokens [t, h, d] as [b, h, longest, d], with zeros after each sequence."""
     import torch
 
     b, (_, h, d) = len(lengths), x.shape
@@ -89,7 +99,7 @@ def unpack(x: Any, lengths: list[int], longest: int) -> Any:
     return whole.transpose(1, 2)
 
 
-def pack(x: Any, lengths: list[int]) -> Any:
+def pack_tokens(x: Any, lengths: list[int]) -> Any:
     """Return [b, h, s, d] as packed tokens [t, h, d], or [b, h, s] as [h, t]."""
     import torch
 
@@ -99,7 +109,7 @@ def pack(x: Any, lengths: list[int]) -> Any:
 
 
 def fill_pages(x: Any, lengths: list[int], page_size: int, spare: int, seed: int) -> tuple[Any, Any]:
-    """Return pages [pages, page_size, h, d] and the block table of sequences [b, h, s, d], in shuffled order.
+    """Copy sequences [b, h, s, d] to pages in shuffled order; return the pages and the block table.
 
     Pages without a sequence are NaN; after the end of a sequence, its last page holds large numbers.
     """
@@ -117,8 +127,8 @@ def fill_pages(x: Any, lengths: list[int], page_size: int, spare: int, seed: int
     return pages, order.view(b, width).int()
 
 
-def error(found: Any, want: Any, floor: float = 0.3) -> float:
-    """Return the relative Frobenius error; the average magnitude counts as at least `floor`.
+def frobenius_error(found: Any, want: Any, floor: float = 0.3) -> float:
+    """Return the relative Frobenius error, with at least `floor` as the expected average magnitude.
 
     Gradients of one key are zero, and rounding is not.
     """

@@ -1,4 +1,4 @@
-"""Tiny wheels with the layout of cuDNN's, to unpack, check and install. Their libraries are never loaded."""
+"""Tiny wheels with the layout of cuDNN's wheels, to unpack, check and install; their libraries are not loaded."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = [
     "JIT_FILES",
     "LIBRARY",
     "NVRTC_FILES",
-    "make_index",
+    "add_to_version_store",
     "make_wheel",
-    "place",
+    "make_wheel_index",
     "record_hash",
 ]
 
@@ -42,7 +42,7 @@ def make_wheel(
     files: dict[str, bytes] = JIT_FILES,
     recorded: dict[str, str | None] | None = None,
 ) -> Path:
-    """Write a wheel; ``recorded`` overrides the hashes in its RECORD, None omits the file from it."""
+    """Write a wheel; ``recorded`` replaces hashes in its RECORD, None omits the file from RECORD."""
     stem = f"{project.replace('-', '_')}-{version}"
     information = {
         f"{stem}.dist-info/METADATA": b"Metadata-Version: 2.1\nName: %b\nVersion: %b\n"
@@ -61,7 +61,7 @@ def make_wheel(
     return wheel
 
 
-def make_index(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def make_wheel_index(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Write a folder of wheels, and make it pip's only index."""
     make_wheel(folder)
     make_wheel(folder, "nvidia-cuda-nvrtc-cu12", "12.9.86", NVRTC_FILES)
@@ -71,8 +71,10 @@ def make_index(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def place(root: Path, version: str = "9.19.0.56", cuda: str = "12", wheel: Path | None = None) -> store.Installed:
-    """Put a version into the version store without pip."""
+def add_to_version_store(
+    root: Path, version: str = "9.19.0.56", cuda: str = "12", wheel: Path | None = None
+) -> store.Installed:
+    """Add a cuDNN version to the version store without pip."""
     root.mkdir(mode=0o700, exist_ok=True)
     if wheel is None:
         wheel = make_wheel(root.parent / "placed", f"nvidia-cudnn-jit-cu{cuda}", version)

@@ -1,4 +1,4 @@
-"""A wrong scale or a wrong mode in one operation of the interpreter, and graphs of each family that reveal it."""
+"""Wrong scales or modes in one operation of the interpreter, and graphs that must reveal them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cudnn_backend_py.graph import Op, Tensor, attention
 from cudnn_backend_py.interpreter import OPERATIONS, pointwise
 from cudnn_backend_py.interpreter.run import Run
 
-__all__ = ["CASES", "FACTORS", "MODES", "WrongScale", "wrong_mode", "wrong_scale"]
+__all__ = ["CASES", "FACTORS", "MODES", "WrongScale", "with_wrong_mode", "with_wrong_scale"]
 
 D, P, T = DescriptorType, PointwiseMode, DataType
 OUT: dict[str, Any] = {"virtual": False}
@@ -24,24 +24,24 @@ WrongScale = tuple[Callable[[DataType], Graph], DescriptorType, tuple[DataType, 
 
 
 @contextmanager
-def wrong_scale(kind: DescriptorType, factor: float) -> Iterator[None]:
+def with_wrong_scale(kind: DescriptorType, factor: float) -> Iterator[None]:
     """Make the interpreter multiply the first result of a kind of operation by a factor."""
     right = OPERATIONS[kind]
 
-    def wrong(run: Run, op: Op) -> None:
+    def compute_wrongly(run: Run, op: Op) -> None:
         first = next(iter(op.outputs().values())).uid
         write = run.write
 
-        def scaled(tensor: Tensor, values: ArrayLike) -> None:
+        def write_scaled(tensor: Tensor, values: ArrayLike) -> None:
             write(tensor, np.asarray(values) * (factor if tensor.uid == first else 1.0))
 
-        run.write = scaled  # type: ignore[method-assign]
+        run.write = write_scaled  # type: ignore[method-assign]
         try:
             right(run, op)
         finally:
             del run.write  # type: ignore[method-assign]
 
-    OPERATIONS[kind] = wrong
+    OPERATIONS[kind] = compute_wrongly
     try:
         yield
     finally:
@@ -49,8 +49,8 @@ def wrong_scale(kind: DescriptorType, factor: float) -> Iterator[None]:
 
 
 @contextmanager
-def wrong_mode(mode: PointwiseMode, other: PointwiseMode) -> Iterator[None]:
-    """Let the interpreter compute another mode instead of one."""
+def with_wrong_mode(mode: PointwiseMode, other: PointwiseMode) -> Iterator[None]:
+    """Make the interpreter compute another pointwise mode in place of `mode`."""
     tables: tuple[dict[PointwiseMode, Any], ...] = (pointwise.UNARY, pointwise.BINARY, pointwise.BACKWARD)
     (table,) = (table for table in tables if mode in table)
     right = table[mode]
@@ -61,8 +61,8 @@ def wrong_mode(mode: PointwiseMode, other: PointwiseMode) -> Iterator[None]:
         table[mode] = right
 
 
-def _convolution(kind: DataType) -> Graph:
-    """Return a convolution, bias and ReLU."""
+def _convolution_graph(kind: DataType) -> Graph:
+    """Return a convolution with bias and ReLU."""
     g = GraphBuilder("convolution", io_type=kind)
     x, w = (
         g.tensor(name, dims, strides="channels_last") for name, dims in (("x", (4, 32, 8, 8)), ("w", (32, 32, 3, 3)))
@@ -73,15 +73,15 @@ def _convolution(kind: DataType) -> Graph:
     return g.graph()
 
 
-def _filter_gradient(kind: DataType) -> Graph:
+def _filter_gradient_graph(kind: DataType) -> Graph:
     g = GraphBuilder("filter gradient", io_type=kind)
     x, dy = (g.tensor(name, (4, 32, 8, 8), strides="channels_last") for name in ("x", "dy"))
     g.convolution_backward_filter(x, dy, (3, 3), padding=1, strides="channels_last", **OUT)
     return g.graph()
 
 
-def _matmul(kind: DataType) -> Graph:
-    """Return a product with a bias; for 8-bit floats with a scale, so that results use the range of the type."""
+def _matmul_graph(kind: DataType) -> Graph:
+    """Return a matmul with a bias, and for FP8 with a scale, so that results use the range of the type."""
     g = GraphBuilder("matmul", io_type=kind)
     b = g.tensor("b", (2, 64, 256), strides=(64 * 256, 1, 64))
     c = g.matmul(g.tensor("a", (2, 128, 64)), b)
@@ -89,7 +89,7 @@ def _matmul(kind: DataType) -> Graph:
     return g.graph()
 
 
-def _norm(kind: DataType) -> Graph:
+def _norm_graph(kind: DataType) -> Graph:
     g = GraphBuilder("norm", io_type=kind)
     x = g.tensor("x", (128, 256, 1, 1))
     scale, bias = (g.tensor(name, (1, 256, 1, 1), T.FLOAT) for name in ("scale", "bias"))
@@ -97,48 +97,48 @@ def _norm(kind: DataType) -> Graph:
     return g.graph()
 
 
-def _pool(kind: DataType) -> Graph:
+def _pool_graph(kind: DataType) -> Graph:
     g = GraphBuilder("pool", io_type=kind)
     x = g.tensor("x", (4, 32, 16, 16), strides="channels_last")
     g.resample(ResampleMode.AVGPOOL_INCLUDE_PADDING, x, window=2, stride=2, **OUT)
     return g.graph()
 
 
-def _reduction(kind: DataType) -> Graph:
+def _reduction_graph(kind: DataType) -> Graph:
     g = GraphBuilder("reduction", io_type=kind)
     x = g.tensor("x", (8192, 32))
     g.reduction(ReduceTensorOp.ADD, x, (8192, 1), data_type=T.FLOAT, **OUT)
     return g.graph()
 
 
-def _pointwise(kind: DataType) -> Graph:
+def _pointwise_graph(kind: DataType) -> Graph:
     g = GraphBuilder("pointwise", io_type=kind)
     x, b = (g.tensor(name, (4, 64, 128)) for name in ("x", "b"))
     g.pointwise(P.ADD, x, b, **OUT)
     return g.graph()
 
 
-def _experts(kind: DataType) -> Graph:
+def _experts_graph(kind: DataType) -> Graph:
     g = GraphBuilder("experts", io_type=kind)
     token, weight = g.tensor("token", (1, 256, 64)), g.tensor("weight", (8, 64, 128), strides=(64 * 128, 1, 64))
     g.moe_grouped_matmul(token, weight, g.tensor("offsets", (8, 1, 1), T.INT32), **OUT)
     return g.graph()
 
 
-def _attention(kind: DataType) -> Graph:
+def _attention_graph(kind: DataType) -> Graph:
     return attention.sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=128, data_type=kind)
 
 
 CASES: dict[str, WrongScale] = {
-    "convolution": (_convolution, D.OPERATION_CONVOLUTION_FORWARD, SHORT),
-    "filter gradient": (_filter_gradient, D.OPERATION_CONVOLUTION_BACKWARD_FILTER, SHORT),
-    "matmul": (_matmul, D.OPERATION_MATMUL, (*SHORT, T.FP8_E4M3, T.FP8_E5M2)),
-    "norm": (_norm, D.OPERATION_NORM_FORWARD, SHORT),
-    "pool": (_pool, D.OPERATION_RESAMPLE_FWD, (T.FLOAT, T.HALF)),
-    "reduction": (_reduction, D.OPERATION_REDUCTION, SHORT),
-    "pointwise": (_pointwise, D.OPERATION_POINTWISE, SHORT),
-    "experts": (_experts, D.OPERATION_MOE_GROUPED_MATMUL, (T.HALF, T.BFLOAT16)),
-    "attention": (_attention, D.OPERATION_MATMUL, (T.HALF, T.BFLOAT16, T.FP8_E4M3)),
+    "convolution": (_convolution_graph, D.OPERATION_CONVOLUTION_FORWARD, SHORT),
+    "filter gradient": (_filter_gradient_graph, D.OPERATION_CONVOLUTION_BACKWARD_FILTER, SHORT),
+    "matmul": (_matmul_graph, D.OPERATION_MATMUL, (*SHORT, T.FP8_E4M3, T.FP8_E5M2)),
+    "norm": (_norm_graph, D.OPERATION_NORM_FORWARD, SHORT),
+    "pool": (_pool_graph, D.OPERATION_RESAMPLE_FWD, (T.FLOAT, T.HALF)),
+    "reduction": (_reduction_graph, D.OPERATION_REDUCTION, SHORT),
+    "pointwise": (_pointwise_graph, D.OPERATION_POINTWISE, SHORT),
+    "experts": (_experts_graph, D.OPERATION_MOE_GROUPED_MATMUL, (T.HALF, T.BFLOAT16)),
+    "attention": (_attention_graph, D.OPERATION_MATMUL, (T.HALF, T.BFLOAT16, T.FP8_E4M3)),
 }
 """By the family: the graph, the operation that is wrong, and the types that cuDNN 9.19 has it in."""
 
@@ -146,7 +146,7 @@ FACTORS = {T.FLOAT: (1.01,), T.HALF: (1.01, 1.001), T.BFLOAT16: (1.01, 1.001), T
 """What is found of each type: float32 operands of tensor cores are rounded to 11 bits, all to the same side."""
 
 
-def _of_one(mode: PointwiseMode) -> Graph:
+def _graph_of_mode(mode: PointwiseMode) -> Graph:
     g = GraphBuilder("one", io_type=T.FLOAT)
     x = g.tensor("x", (4, 64, 128))
     b = {} if mode in pointwise.UNARY else {"b": g.tensor("b", (4, 64, 128))}
@@ -154,13 +154,13 @@ def _of_one(mode: PointwiseMode) -> Graph:
     return g.graph()
 
 
-def _causal() -> Graph:
+def _causal_attention_graph() -> Graph:
     return attention.sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True, implementation="composite")
 
 
 MODES: dict[str, tuple[Callable[[], Graph], PointwiseMode, PointwiseMode]] = {
-    "GELU as its approximation": (lambda: _of_one(P.GELU_FWD), P.GELU_FWD, P.GELU_APPROX_TANH_FWD),
-    "the smaller for the larger": (lambda: _of_one(P.MAX), P.MAX, P.MIN),
-    "a causal mask off by one": (_causal, P.CMP_GE, P.CMP_GT),
+    "GELU as its approximation": (lambda: _graph_of_mode(P.GELU_FWD), P.GELU_FWD, P.GELU_APPROX_TANH_FWD),
+    "the smaller for the larger": (lambda: _graph_of_mode(P.MAX), P.MAX, P.MIN),
+    "a causal mask off by one": (_causal_attention_graph, P.CMP_GE, P.CMP_GT),
 }
 """By the wrong result: the graph, the mode that the interpreter computes wrongly, and the mode it computes instead."""

@@ -1,4 +1,4 @@
-"""Forty varied graphs, to compare verdicts with and without a device."""
+"""Forty varied graphs, to compare verdicts made with and without a GPU."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ P = PointwiseMode
 ZOO: dict[str, Callable[[], Graph]] = {}
 
 
-def _add(name: str, make: Callable[[], Graph]) -> None:
+def _register(name: str, make: Callable[[], Graph]) -> None:
     assert name not in ZOO
     ZOO[name] = make
 
@@ -81,7 +81,7 @@ def _matmul_reduction() -> Graph:
     return g.graph()
 
 
-def _conv(kind: DescriptorType, data_type: DataType, relu: bool = False) -> Graph:
+def _convolution(kind: DescriptorType, data_type: DataType, relu: bool = False) -> Graph:
     g = GraphBuilder("convolution", io_type=data_type)
     shapes = {"image": (4, 32, 28, 28), "filter": (64, 32, 3, 3), "response": (4, 64, 28, 28)}
 
@@ -130,69 +130,71 @@ def _norm(mode: enums.NormMode, training: bool) -> Graph:
     return g.graph()
 
 
-def _unified(head_dim: int, data_type: DataType) -> Graph:
+def _unified_attention(head_dim: int, data_type: DataType) -> Graph:
     g = GraphBuilder("unified", io_type=data_type)
     b, h, s = 2, 4, 512
 
-    def bshd(name: str) -> Tensor:
+    def bshd_tensor(name: str) -> Tensor:
         return g.tensor(name, (b, h, s, head_dim), strides=(s * h * head_dim, head_dim, h * head_dim, 1))
 
     g.operation(
         DescriptorType.OPERATION_SDPA_FWD,
-        q=bshd("q"),
-        k=bshd("k"),
-        v=bshd("v"),
-        o=bshd("o"),
+        q=bshd_tensor("q"),
+        k=bshd_tensor("k"),
+        v=bshd_tensor("v"),
+        o=bshd_tensor("o"),
         scale=g.scalar(0.125, rank=1, name="scale"),
         stats=g.tensor("stats", (b, h, s, 1), FLOAT),
     )
     return g.graph()
 
 
-def _flash(**options: object) -> Callable[[], Graph]:
+def _flash_attention(**options: object) -> Callable[[], Graph]:
     settings = {"batch": 2, "heads": 4, "seq_q": 512, "head_dim": 64, "causal": True, "stats": True, **options}
     return lambda: sdpa_forward(**settings)  # type: ignore[arg-type]
 
 
-_add("two matmul, reordered, s 10", lambda: _two_matmul(True, 10))
-_add("two matmul, reordered, s 128", lambda: _two_matmul(True, 128))
-_add("two matmul, plain, s 64", lambda: _two_matmul(False, 64))
-_add("matmul f16 64", lambda: _matmul(HALF, 64, 64, 64))
-_add("matmul bf16 256x512x128", lambda: _matmul(BF16, 256, 512, 128))
-_add("matmul f16 transposed b", lambda: _matmul(HALF, 128, 128, 256, transposed=True))
-_add("matmul f32", lambda: _matmul(FLOAT, 128, 128, 128))
-_add("matmul f16 odd k", lambda: _matmul(HALF, 128, 128, 33))
-_add("matmul relu", lambda: _matmul(HALF, 128, 128, 64, epilogue=(P.RELU_FWD,)))
-_add("matmul bias", lambda: _matmul(HALF, 128, 128, 64, bias=True))
-_add("matmul bias gelu", lambda: _matmul(BF16, 128, 256, 64, bias=True, epilogue=(P.GELU_FWD,)))
-_add("matmul bias tanh sigmoid", lambda: _matmul(HALF, 64, 64, 64, bias=True, epilogue=(P.TANH_FWD, P.SIGMOID_FWD)))
-_add("matmul f64", lambda: _matmul(DataType.DOUBLE, 64, 64, 64))
-_add("matmul reduction", _matmul_reduction)
-_add("add f32", lambda: _pointwise(P.ADD, FLOAT, True))
-_add("mul f16", lambda: _pointwise(P.MUL, HALF, True))
-_add("relu f16", lambda: _pointwise(P.RELU_FWD, HALF, False))
-_add("exp f32", lambda: _pointwise(P.EXP, FLOAT, False))
-_add("reduce add", lambda: _reduction(ReduceTensorOp.ADD))
-_add("reduce max", lambda: _reduction(ReduceTensorOp.MAX))
-_add("conv forward f16", lambda: _conv(DescriptorType.OPERATION_CONVOLUTION_FORWARD, HALF))
-_add("conv forward f32", lambda: _conv(DescriptorType.OPERATION_CONVOLUTION_FORWARD, FLOAT))
-_add("conv forward relu f16", lambda: _conv(DescriptorType.OPERATION_CONVOLUTION_FORWARD, HALF, relu=True))
-_add("conv backward data f16", lambda: _conv(DescriptorType.OPERATION_CONVOLUTION_BACKWARD_DATA, HALF))
-_add("conv backward filter f16", lambda: _conv(DescriptorType.OPERATION_CONVOLUTION_BACKWARD_FILTER, HALF))
-_add("layer norm inference", lambda: _norm(enums.NormMode.LAYER_NORM, False))
-_add("layer norm training", lambda: _norm(enums.NormMode.LAYER_NORM, True))
-_add("rms norm inference", lambda: _norm(enums.NormMode.RMS_NORM, False))
-_add("flash f16 causal", _flash())
-_add("flash bf16 causal", _flash(data_type=BF16))
-_add("flash f16 full", _flash(causal=False))
-_add("flash f16 without stats", _flash(stats=False))
-_add("flash f16 grouped heads", _flash(heads=8, kv_heads=2))
-_add("flash f16 d 128 s 2048", _flash(head_dim=128, seq_q=2048))
-_add("flash f16 d 40", _flash(head_dim=40))
-_add("flash f16 d 20", _flash(head_dim=20))
-_add("flash f16 d 256", _flash(head_dim=256))
-_add("flash f16 s 1000", _flash(seq_q=1000))
-_add("unified f16 d 64", lambda: _unified(64, HALF))
-_add("unified bf16 d 128", lambda: _unified(128, BF16))
+_register("two matmul, reordered, s 10", lambda: _two_matmul(True, 10))
+_register("two matmul, reordered, s 128", lambda: _two_matmul(True, 128))
+_register("two matmul, plain, s 64", lambda: _two_matmul(False, 64))
+_register("matmul f16 64", lambda: _matmul(HALF, 64, 64, 64))
+_register("matmul bf16 256x512x128", lambda: _matmul(BF16, 256, 512, 128))
+_register("matmul f16 transposed b", lambda: _matmul(HALF, 128, 128, 256, transposed=True))
+_register("matmul f32", lambda: _matmul(FLOAT, 128, 128, 128))
+_register("matmul f16 odd k", lambda: _matmul(HALF, 128, 128, 33))
+_register("matmul relu", lambda: _matmul(HALF, 128, 128, 64, epilogue=(P.RELU_FWD,)))
+_register("matmul bias", lambda: _matmul(HALF, 128, 128, 64, bias=True))
+_register("matmul bias gelu", lambda: _matmul(BF16, 128, 256, 64, bias=True, epilogue=(P.GELU_FWD,)))
+_register(
+    "matmul bias tanh sigmoid", lambda: _matmul(HALF, 64, 64, 64, bias=True, epilogue=(P.TANH_FWD, P.SIGMOID_FWD))
+)
+_register("matmul f64", lambda: _matmul(DataType.DOUBLE, 64, 64, 64))
+_register("matmul reduction", _matmul_reduction)
+_register("add f32", lambda: _pointwise(P.ADD, FLOAT, True))
+_register("mul f16", lambda: _pointwise(P.MUL, HALF, True))
+_register("relu f16", lambda: _pointwise(P.RELU_FWD, HALF, False))
+_register("exp f32", lambda: _pointwise(P.EXP, FLOAT, False))
+_register("reduce add", lambda: _reduction(ReduceTensorOp.ADD))
+_register("reduce max", lambda: _reduction(ReduceTensorOp.MAX))
+_register("conv forward f16", lambda: _convolution(DescriptorType.OPERATION_CONVOLUTION_FORWARD, HALF))
+_register("conv forward f32", lambda: _convolution(DescriptorType.OPERATION_CONVOLUTION_FORWARD, FLOAT))
+_register("conv forward relu f16", lambda: _convolution(DescriptorType.OPERATION_CONVOLUTION_FORWARD, HALF, relu=True))
+_register("conv backward data f16", lambda: _convolution(DescriptorType.OPERATION_CONVOLUTION_BACKWARD_DATA, HALF))
+_register("conv backward filter f16", lambda: _convolution(DescriptorType.OPERATION_CONVOLUTION_BACKWARD_FILTER, HALF))
+_register("layer norm inference", lambda: _norm(enums.NormMode.LAYER_NORM, False))
+_register("layer norm training", lambda: _norm(enums.NormMode.LAYER_NORM, True))
+_register("rms norm inference", lambda: _norm(enums.NormMode.RMS_NORM, False))
+_register("flash f16 causal", _flash_attention())
+_register("flash bf16 causal", _flash_attention(data_type=BF16))
+_register("flash f16 full", _flash_attention(causal=False))
+_register("flash f16 without stats", _flash_attention(stats=False))
+_register("flash f16 grouped heads", _flash_attention(heads=8, kv_heads=2))
+_register("flash f16 d 128 s 2048", _flash_attention(head_dim=128, seq_q=2048))
+_register("flash f16 d 40", _flash_attention(head_dim=40))
+_register("flash f16 d 20", _flash_attention(head_dim=20))
+_register("flash f16 d 256", _flash_attention(head_dim=256))
+_register("flash f16 s 1000", _flash_attention(seq_q=1000))
+_register("unified f16 d 64", lambda: _unified_attention(64, HALF))
+_register("unified bf16 d 128", lambda: _unified_attention(128, BF16))
 
 assert len(ZOO) == 40

@@ -48,8 +48,8 @@ from cudnn_backend_py.target import list_profiles, load_profile
 from cudnn_backend_py.tuning.trial import Trial
 from cudnn_backend_py.tuning.trial.reproduce import decode_word, encode_word
 from tests.support.logs import LOGS, log_text
-from tests.support.mutations import HOSTILE, check_printed, mutated_json, mutated_text
-from tests.support.reporting import small_matrix, two_matmuls, verdict
+from tests.support.mutations import HOSTILE, assert_safe_to_print, mutate_json, mutate_text
+from tests.support.reporting import make_matrix, make_verdict, two_matmuls
 from tests.support.zoo import ZOO
 from tests.torture.harness import Broken
 
@@ -104,7 +104,7 @@ def attack(seed: int, folder: Path) -> Counter[str]:
             raise Broken(f"{name}, {kept}: {type(error).__name__}: {error}") from error
         else:
             counts[f"{name}: read"] += 1
-        check_printed(shown)
+        assert_safe_to_print(shown)
         if time.process_time() - began > LIMIT_S:
             raise Broken(f"{name}, file {number}: {time.process_time() - began:.1f} s for {path.stat().st_size} bytes")
         path.unlink()
@@ -238,7 +238,7 @@ def _json_of(data: Callable[[random.Random], Any], write: Callable[[Any], str] |
 
     def damaged(rng: random.Random) -> bytes:
         value = data(rng)
-        value = mutated_json(rng, value) if rng.random() < 0.9 else value
+        value = mutate_json(rng, value) if rng.random() < 0.9 else value
         if isinstance(value, dict) and "sha256" in value and rng.random() < 0.8:
             value = seal(value)
         return _spoilt(rng, json.dumps(value, indent=rng.choice([None, 1])) if write is None else write(value))
@@ -247,7 +247,7 @@ def _json_of(data: Callable[[random.Random], Any], write: Callable[[Any], str] |
 
 
 def _damaged_log(rng: random.Random) -> bytes:
-    text = mutated_text(rng, _log_data(rng))
+    text = mutate_text(rng, _log_data(rng))
     for hostile in rng.sample(HOSTILE, 3):
         at = rng.randrange(len(text) + 1)
         text = text[:at] + hostile + text[at:]
@@ -287,11 +287,11 @@ def _cudnn_graphs() -> list[str]:
 
 
 def _verdict_data(rng: random.Random) -> Any:
-    return json.loads(json.dumps(verdict(two_matmuls(), rng.choice(list(Outcome))).to_dict()))
+    return json.loads(json.dumps(make_verdict(two_matmuls(), rng.choice(list(Outcome))).to_dict()))
 
 
 def _matrix_data(_rng: random.Random) -> Any:
-    return json.loads(json.dumps(small_matrix("g", "h").to_dict()))
+    return json.loads(json.dumps(make_matrix("g", "h").to_dict()))
 
 
 COMPARISON: dict[str, Any] = {
@@ -386,7 +386,7 @@ def _case_bytes(rng: random.Random) -> bytes:
         return whole
     with np.load(io.BytesIO(whole)) as held:
         arrays = {name: held[name] for name in held.files}
-    about = mutated_json(rng, json.loads(arrays["about"].tobytes()))
+    about = mutate_json(rng, json.loads(arrays["about"].tobytes()))
     arrays["about"] = np.frombuffer(json.dumps(about).encode("utf-8", "surrogatepass"), np.uint8)
     if rng.random() < 0.3:
         arrays[rng.choice(list(arrays))] = np.zeros((3, 1), rng.choice(["u1", "f8", "U3", "?"]))

@@ -20,7 +20,7 @@ from cudnn_backend_py.graph.replace import all_ops
 from cudnn_backend_py.known_issues import find_known_issues
 from cudnn_backend_py.rewrite.changes import changes
 from cudnn_backend_py.target import find_profile
-from tests.support.mutants import mutants
+from tests.support.mutants import draw_mutants
 from tests.torture.harness import VERSIONS, Broken
 
 __all__ = ["attack"]
@@ -35,7 +35,7 @@ def attack(seed: int, folder: Path) -> Counter[str]:
     rng = random.Random(seed)
     version = VERSIONS[seed % len(VERSIONS)]
     counts: Counter[str] = Counter()
-    made = mutants(rng)
+    made = draw_mutants(rng)
     with Judge(limit_s=LIMIT_S) as judge, Judge(limit_s=LIMIT_S) as other:
         while counts["graphs"] < GRAPHS:
             drawn = next(made)

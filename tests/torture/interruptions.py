@@ -16,7 +16,7 @@ __all__ = ["attack"]
 
 COUNT = 100
 METHODS_IN_PYTHON = "signal,callback,logger,thread"
-WORKS_IN_PYTHON = "level0,calls,captured,forwarded,reasons"
+WORKS_IN_PYTHON = "use_descriptors,call_c_functions,capture_query_log,forward_log,query_reasons"
 WITHOUT_COMPILED = (
     "from cudnn_backend_py.native import compiled\n"
     "compiled.find_built = lambda name: []\n"

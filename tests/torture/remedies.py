@@ -25,7 +25,7 @@ from cudnn_backend_py.interpreter.compare import compare
 from cudnn_backend_py.rewrite.dims import dim_classes, resize
 from cudnn_backend_py.rewrite.solution import find_solution
 from cudnn_backend_py.system.version import version_numbers
-from tests.support.mutants import mutants
+from tests.support.mutants import draw_mutants
 from tests.torture.harness import VERSIONS, Broken
 from tools.campaign.graphs import random_graph
 
@@ -62,7 +62,7 @@ def attack(seed: int, folder: Path) -> Counter[str]:
 def draw(rng: random.Random, version: str | None) -> Iterator[Graph]:
     """Yield graphs without end: any valid ones, and small ones that were made unusual."""
     numbers = None if version is None else version_numbers(version)[:3]
-    made = mutants(rng)
+    made = draw_mutants(rng)
     while True:
         if rng.random() < 0.3:
             graph = next(made)

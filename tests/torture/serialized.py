@@ -17,7 +17,7 @@ from cudnn_backend_py.frontend import serialize
 from cudnn_backend_py.frontend.runner import Placement
 from cudnn_backend_py.frontend.ubjson import read_ubjson, write_ubjson
 from cudnn_backend_py.target import Target, open_target
-from tests.support.mutations import check_printed, mutated_json
+from tests.support.mutations import assert_safe_to_print, mutate_json
 from tests.support.zoo import ZOO
 from tests.torture.harness import Broken
 
@@ -64,13 +64,13 @@ def _damaged_theirs(rng: random.Random, content: dict[str, Any]) -> bytes:
     theirs = _theirs(content) | (_PLACED if rng.random() < 0.6 else {})
     code = theirs.pop(_CODE)
     if rng.random() < 0.4:
-        code = json.dumps(mutated_json(rng, json.loads(code)))
-    changed = mutated_json(rng, theirs)
+        code = json.dumps(mutate_json(rng, json.loads(code)))
+    changed = mutate_json(rng, theirs)
     return write_ubjson({**changed, _CODE: code} if isinstance(changed, dict) else changed)
 
 
 def _damaged_own(rng: random.Random, content: dict[str, Any]) -> bytes:
-    own = json.dumps(mutated_json(rng, json.loads(content[_OWN])))
+    own = json.dumps(mutate_json(rng, json.loads(content[_OWN])))
     return write_ubjson({**content, _OWN: own, _SEAL: serialize._seal(own, content[_CODE])})
 
 
@@ -99,7 +99,7 @@ def attack(seed: int, folder: Path) -> Counter[str]:
             serialize.load(data, _target())[0].close()
             counts[f"{kind}: loaded"] += 1
         except CudnnBackendError as error:
-            check_printed(error.render())
+            assert_safe_to_print(error.render())
             counts[f"{kind}: refused"] += 1
         except Exception as error:
             kept = Path(tempfile.gettempdir()) / f"broken-{seed}-{number}.ubj"

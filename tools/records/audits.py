@@ -218,13 +218,13 @@ def _convolution() -> Callable[[], None]:
     like = torch.channels_last
     x, y = (torch.randn(16, 64, 28, 28, device="cuda").half().to(memory_format=like) for _ in range(2))
     w = torch.randn(64, 64, 3, 3, device="cuda").half().to(memory_format=like)
-    graph, pack = audited_programs._graph({"x": x, "w": w})
+    graph, pack = audited_programs._graph_with_tensors({"x": x, "w": w})
     made = graph.conv_fprop(image=pack["x"], weight=pack["w"], padding=[1, 1], stride=[1, 1], dilation=[1, 1])
     made.set_output(True).set_dim(list(y.shape)).set_stride(list(y.stride()))
     buffers = {pack["x"]: x, pack["w"]: w, made: y}
-    audited_programs._execute(cudnn, graph, buffers)
+    audited_programs._build_and_execute(cudnn, graph, buffers)
     workspace = torch.empty(max(1, graph.get_workspace_size()), dtype=torch.uint8, device="cuda")
-    handle = audited_programs._handle(cudnn)
+    handle = audited_programs._shared_handle(cudnn)
     return lambda: graph.execute(buffers, workspace, handle=handle)
 
 

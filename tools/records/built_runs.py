@@ -37,7 +37,7 @@ from cudnn_backend_py.plans.engine import EngineConfig
 from cudnn_backend_py.tuning.agreement import TOLERANCES, compare, tolerance_for
 from tests.support.built import BUILT
 from tests.support.child import run_python
-from tests.support.interpreting import inputs_of
+from tests.support.interpreting import make_typical_inputs
 from tools.records.operations_page import AGREES, REFUSED
 
 __all__ = ["limit_for", "run_graph", "run_in_child"]
@@ -69,7 +69,7 @@ def run_graph(name: str) -> dict[str, Any]:
     configs = [config for answer in answers for config in answer.configs]
     if not configs:
         return {"said": REFUSED, "words": "\n".join(answer.answer.text for answer in answers)[:WORDS]}
-    return _run_first(graph, configs, inputs_of(graph))
+    return _run_first(graph, configs, make_typical_inputs(graph))
 
 
 def _run_first(graph: Graph, configs: list[EngineConfig], inputs: Mapping[Any, Any]) -> dict[str, Any]:

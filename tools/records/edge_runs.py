@@ -1,4 +1,4 @@
-"""Edge cases of operations and random problems, run on the GPU of this process and compared.
+"""EdgeCase cases of operations and random problems, run on the GPU of this process and compared.
 
 ``python -m tools.records.edge_runs logs/NAME.json`` runs all of them and writes the record for docs/operations.md.
 With ``--output DIR`` the results are kept: a line of JSON for each, and the elements of each output that
@@ -34,7 +34,7 @@ from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.known_issues import name_failure
 from cudnn_backend_py.plans.plan import Plan
 from cudnn_backend_py.target import Target
-from tests.support.edges import CASES, REFUSED, Edge, inputs_of
+from tests.support.edges import CASES, REFUSED, EdgeCase, make_inputs
 
 __all__ = ["RANDOM", "make_record", "random_names", "run_many"]
 
@@ -103,7 +103,7 @@ def spacing(values: Array, kind: DataType) -> Array:
 
 
 def differences(
-    case: Edge, graph: Graph, name: str, found: Array, want: Array, exact: Array, values: dict[str, Array]
+    case: EdgeCase, graph: Graph, name: str, found: Array, want: Array, exact: Array, values: dict[str, Array]
 ) -> tuple[Array, str]:
     """Return the places at which an output differs from the interpreter's, and their number by kind as text."""
     kind = graph.tensor(name).data_type
@@ -111,7 +111,7 @@ def differences(
     compared, allowed = compared_and_allowed(case, graph, name, want, exact, values)
     nan, limit = np.isnan(found) != np.isnan(want), np.isinf(found) != np.isinf(want)
     sign = (found == want) & (np.signbit(found) != np.signbit(want))
-    if case.approximate or case.family != "pointwise":
+    if case.approximation_bound or case.family != "pointwise":
         sign[...] = False  # zeros with different signs
     with np.errstate(all="ignore"):
         far = np.abs(found - want) > allowed + (spacing(want, kind) if allowed.any() else 0.0)
@@ -129,17 +129,17 @@ def differences(
 
 
 def compared_and_allowed(
-    case: Edge, graph: Graph, name: str, want: Array, exact: Array, values: dict[str, Array]
+    case: EdgeCase, graph: Graph, name: str, want: Array, exact: Array, values: dict[str, Array]
 ) -> tuple[Array, Array]:
     """Return which elements are compared, and their allowed error in addition to one rounding of the result."""
     unit = 2.0**-23
     everywhere = np.ones(want.shape, np.bool_)
     if case.family in ("pointwise", "convert", "virtual"):
-        if not case.approximate:
+        if not case.approximation_bound:
             if isinstance(graph.ops[0], Pointwise) and graph.ops[0].mode is P.DIV:
                 everywhere &= np.abs(np.broadcast_to(values["b"], want.shape)) < 2.0**126
                 return everywhere, unit * np.abs(np.nan_to_num(exact, posinf=0, neginf=0))
-            inexact = case.inexact * unit * np.abs(np.nan_to_num(exact, nan=0, posinf=0, neginf=0))
+            inexact = case.allowed_ulps * unit * np.abs(np.nan_to_num(exact, nan=0, posinf=0, neginf=0))
             return everywhere, np.asarray(inexact)
         x = np.abs(values["x"])
         dy = np.abs(values["dy"]) if "dy" in values else np.ones(x.shape)
@@ -149,17 +149,17 @@ def compared_and_allowed(
             size = size * (1 + exact**2)
             inside &= np.abs(exact) < 1e3
         outside = np.isnan(values["x"]) | np.isnan(values.get("dy", values["x"]))
-        return inside | outside, np.where(inside, np.nan_to_num(case.approximate * unit * size), 0.0)
+        return inside | outside, np.where(inside, np.nan_to_num(case.approximation_bound * unit * size), 0.0)
     finite = np.abs(want[np.isfinite(want)])
     top = min(float(finite.max(initial=0.0)), 1e4)
     if case.family in ("norm", "pool", "convolution", "matmul") and "hostile" in case.name:
         everywhere &= np.isfinite(want) & (np.abs(want) < 1e30)
         if case.family == "pool":
             everywhere &= _settled(case, values)
-    return everywhere, case.share * unit * (top + np.abs(np.nan_to_num(want, posinf=0.0, neginf=0.0)))
+    return everywhere, case.allowed_share * unit * (top + np.abs(np.nan_to_num(want, posinf=0.0, neginf=0.0)))
 
 
-def _settled(case: Edge, values: dict[Any, Array]) -> Array:
+def _settled(case: EdgeCase, values: dict[Any, Array]) -> Array:
     """Return which windows of a pool hold no NaN and not only -inf: engines treat NaN differently."""
     graph = CASES[case.name.replace("NOT_PROPAGATE", "PROPAGATE")].make()
     y = next(tensor for tensor in graph.outputs if not tensor.name.endswith(".idx"))
@@ -173,14 +173,14 @@ _WHOLE = tuple(kind for kind in DataType if DATA_TYPES[kind].kind != "float")
 # edge cases
 
 
-def run_case(case: Edge, folder: Path | None = None) -> Record:
+def run_case(case: EdgeCase, folder: Path | None = None) -> Record:
     """Run a case on each engine and report how its output differs from the interpreter's; keep it in `folder`."""
     graph = case.make()
     plans = plans_of(graph, _target(), 1 if case.family in ONE_ENGINE else ENGINES)
     if isinstance(plans, str):
         outcome, _, words = plans.partition(": ")
         return {"outcome": outcome, "words": words}
-    values: dict[Any, Array] = {**inputs_of(case, graph)}
+    values: dict[Any, Array] = {**make_inputs(case, graph)}
     exact, want = (interpret(graph, values, rounding=rounding) for rounding in (False, True))
     record: Record = {"outcome": "agrees", "engines": [plan.tag.split("_")[0] for plan in plans], "elements": 0}
     kept: dict[str, Any] = {}

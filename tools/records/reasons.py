@@ -18,7 +18,7 @@ from cudnn_backend_py import GraphError
 from cudnn_backend_py.diagnose import Judge, Query, Verdict
 from cudnn_backend_py.graph.replace import all_ops
 from cudnn_backend_py.plans.refusals import Reason
-from tests.support.mutants import mutants
+from tests.support.mutants import draw_mutants
 from tools.website.reasons import key_of
 
 __all__ = ["TABLE", "answers", "collect", "reasons_of"]
@@ -38,7 +38,7 @@ def answers(seed: int, version: str | None = None) -> Iterator[tuple[Query, Verd
     """Yield queries of random graphs and their verdicts, without end."""
     rng = random.Random(seed)
     with Judge(limit_s=60.0) as judge:
-        for drawn in mutants(rng):
+        for drawn in draw_mutants(rng):
             if not isinstance(drawn, GraphError):
                 question = Query(drawn, rng.choice(TARGETS), version)
                 yield question, judge.run_query(question)

@@ -218,10 +218,10 @@ def look_up(folder: Path) -> str:
     """Paste an error text into the page of reasons of the built site; return the text of the entry."""
     with Browser(folder) as browser:
         page = browser.open(ROOT / "site" / "tables" / "reasons.html")
-        page.run_query("document.getElementById('reason').focus()")
+        page.evaluate("document.getElementById('reason').focus()")
         page.write(PASTED)
         found = "document.querySelector('#reason-found').innerText"
-        while not (said := page.run_query(found)):
+        while not (said := page.evaluate(found)):
             time.sleep(0.02)
         return str(said)
 

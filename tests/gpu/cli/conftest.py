@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.support.gpus import need_fused_attention
+from tests.support.gpus import require_fused_attention
 
 
 @pytest.fixture(scope="package", autouse=True)
 def _fused_attention() -> None:
-    need_fused_attention()
+    require_fused_attention()

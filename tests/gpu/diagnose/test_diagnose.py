@@ -12,7 +12,7 @@ from examples import flash_forward, forum_two_matmul
 from examples.attention_known_issues import graph_of
 from tests.support.child import run_python
 from tests.support.figures import add_figure
-from tests.support.gpus import measured_here
+from tests.support.gpus import is_measured_here
 
 TORCH = """
 import torch
@@ -46,7 +46,7 @@ def test_torch_attention_is_read_back_with_equal_answers(tmp_path: Path) -> None
             described=[f"eng{item.engine}" for item in described],
         )
         assert found == wanted
-        if measured_here():
+        if is_measured_here():
             assert [item.engine for item in described] == [int(tag.removeprefix("eng").split("_")[0]) for tag in found]
         verdict = explain(logged.graph, build=True, execute=True)
         assert (verdict.outcome, verdict.stage) == (Outcome.SUPPORTED, "execute")

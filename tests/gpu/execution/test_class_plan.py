@@ -14,22 +14,22 @@ from cudnn_backend_py import DataType, UsageError, open_target
 from cudnn_backend_py.execution.class_plan import ClassPlan, Sequences
 from cudnn_backend_py.graph.attention.shape_class import Bounds, bounds_of, class_problem
 from cudnn_backend_py.target import Target
-from tests.support.ragged_attention import Call, Kind, Mode, error, ints, reference
+from tests.support.ragged_attention import CallKind, ClassCall, Mode, int32_tensor, reference_results, relative_error
 
 torch: Any = pytest.importorskip("torch", reason="did not run: these buffers are torch's")
 BOUNDS, SMALL = Bounds(8, 384, 512), Bounds(8, 128, 256)  # small ones use another engine in the forward pass
 KINDS = {
-    "plain": Kind(kv_heads=4),
-    "groups": Kind(causal=True),
-    "bfloat16": Kind(causal=True, heads=8, dim=128, data_type=DataType.BFLOAT16),
-    "bottom-right": Kind(causal=True, bottom_right=True),
-    "window": Kind(causal=True, bottom_right=True, left_bound=65),
-    "top-left-window": Kind(causal=True, left_bound=33),
-    "cap": Kind(cap=5.0),
-    "sink": Kind(causal=True, sink=True),
-    "alibi": Kind(causal=True, alibi=True),
-    "d40": Kind(dim=40),
-    "d128": Kind(dim=128, kv_heads=1),
+    "plain": CallKind(kv_heads=4),
+    "groups": CallKind(causal=True),
+    "bfloat16": CallKind(causal=True, heads=8, dim=128, data_type=DataType.BFLOAT16),
+    "bottom-right": CallKind(causal=True, bottom_right=True),
+    "window": CallKind(causal=True, bottom_right=True, left_bound=65),
+    "top-left-window": CallKind(causal=True, left_bound=33),
+    "cap": CallKind(cap=5.0),
+    "sink": CallKind(causal=True, sink=True),
+    "alibi": CallKind(causal=True, alibi=True),
+    "d40": CallKind(dim=40),
+    "d128": CallKind(dim=128, kv_heads=1),
 }
 
 
@@ -40,8 +40,10 @@ def gpu() -> Iterator[Target]:
     target.close()
 
 
-def class_of(kind: Kind, gpu: Target, *, backward: bool, bounds: Bounds = BOUNDS, **options: Any) -> ClassPlan:
-    return ClassPlan(class_problem(kind.problem(1, 2, 2), bounds, backward=backward), gpu, backward=backward, **options)
+def class_of(kind: CallKind, gpu: Target, *, backward: bool, bounds: Bounds = BOUNDS, **options: Any) -> ClassPlan:
+    return ClassPlan(
+        class_problem(kind.problem_of_call(1, 2, 2), bounds, backward=backward), gpu, backward=backward, **options
+    )
 
 
 def lengths(rng: random.Random, batch: int, most: int) -> list[int]:
@@ -49,7 +51,7 @@ def lengths(rng: random.Random, batch: int, most: int) -> list[int]:
     return [rng.choice((0, 1, most, rng.randint(2, most), rng.randint(2, most))) for _ in range(batch)]
 
 
-def calls(kind: Kind, count: int, bounds: Bounds = BOUNDS) -> Iterator[Call]:
+def calls(kind: CallKind, count: int, bounds: Bounds = BOUNDS) -> Iterator[ClassCall]:
     rng = random.Random(repr(kind))
     modes: tuple[Mode, ...] = ("packed", "dense", "padded")
     for number in range(count):
@@ -61,16 +63,18 @@ def calls(kind: Kind, count: int, bounds: Bounds = BOUNDS) -> Iterator[Call]:
         if mode == "dense":
             lens_q, lens_kv = [max(1, max(lens_q))] * batch, [max(1, max(lens_kv))] * batch
         if max(lens_q) and max(lens_kv):
-            yield Call(kind, mode, lens_q, lens_kv, number)
+            yield ClassCall(kind, mode, lens_q, lens_kv, number)
 
 
-def run(call: Call, plan: ClassPlan) -> None:
-    plan(call.buffers, call.sequences, call.multipliers)
+def run(call: ClassCall, plan: ClassPlan) -> None:
+    plan(call.buffers, call.sequences, call.offset_multipliers)
 
 
-def check(call: Call, *, backward: bool) -> None:
-    for name, found in call.errors(backward=backward):
-        assert found < call.kind.tolerance, f"{name} of {call.mode} {call.lens_q} {call.lens_kv} is off by {found}"
+def check(call: ClassCall, *, backward: bool) -> None:
+    for name, found in call.result_errors(backward=backward):
+        assert found < call.kind.result_tolerance, (
+            f"{name} of {call.mode} {call.lens_q} {call.lens_kv} is off by {found}"
+        )
 
 
 @pytest.mark.parametrize("bounds", [BOUNDS, SMALL], ids=["large", "small"])
@@ -89,9 +93,9 @@ def test_one_plan_per_direction_serves_all_calls(gpu: Target, name: str, bounds:
 def test_32_bit_offsets_give_right_results(gpu: Target, mode: Mode) -> None:
     kind = KINDS["groups"]
     for way in (False, True):
-        problem = class_problem(kind.problem(1, 2, 2), BOUNDS, backward=way)
+        problem = class_problem(kind.problem_of_call(1, 2, 2), BOUNDS, backward=way)
         plan = ClassPlan(replace(problem, offset_type=DataType.INT32), gpu, backward=way)
-        call = Call(kind, mode, [100] * 3, [200] * 3)
+        call = ClassCall(kind, mode, [100] * 3, [200] * 3)
         if way:
             run(call, class_of(kind, gpu, backward=False))
         run(call, plan)
@@ -111,23 +115,23 @@ def test_decoding_reads_only_rows_of_q(gpu: Target, mode: Mode, lens_q: list[int
 
     kind = KINDS["plain"]
     plan = class_of(kind, gpu, backward=False, bounds=Bounds(4, 1, 128), workspace=allocate)
-    call = Call(kind, mode, lens_q, [100, 1, 50])
+    call = ClassCall(kind, mode, lens_q, [100, 1, 50])
     run(call, plan)
     check(call, backward=False)
     at = plan.tables["ragged_q"]
     begins = held[-1][at : at + 8 * len(rows)].view(torch.int64).tolist()
-    assert begins == [row * call.multipliers["q"] for row in rows]
+    assert begins == [row * call.offset_multipliers["q"] for row in rows]
 
 
 def test_kept_tables_are_written_when_the_shape_changes(gpu: Target) -> None:
     """By one thread and several, on several streams, and next to a captured graph of another shape."""
     kind = KINDS["groups"]
     plan = class_of(kind, gpu, backward=False)
-    made = [Call(kind, "dense", [s] * b, [s] * b, s) for b, s in ((2, 100), (2, 300), (8, 100))]
+    made = [ClassCall(kind, "dense", [s] * b, [s] * b, s) for b, s in ((2, 100), (2, 300), (8, 100))]
     for call in made:
         run(call, plan)
         check(call, backward=False)
-    captured = Call(kind, "dense", [200] * 3, [200] * 3, 7)
+    captured = ClassCall(kind, "dense", [200] * 3, [200] * 3, 7)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         run(captured, plan)
@@ -136,14 +140,14 @@ def test_kept_tables_are_written_when_the_shape_changes(gpu: Target) -> None:
 
     def work(seed: int) -> None:
         rng = random.Random(seed)
-        mine = [Call(kind, "dense", [s] * b, [s] * b, seed) for b, s in ((2, 100), (2, 300), (8, 100))]
+        mine = [ClassCall(kind, "dense", [s] * b, [s] * b, seed) for b, s in ((2, 100), (2, 300), (8, 100))]
         torch.cuda.synchronize()
         with torch.cuda.stream(torch.cuda.Stream()):
             for _ in range(30):
                 call = rng.choice(mine)
                 call.buffers["o"].fill_(float("nan"))
                 run(call, plan)
-                found.extend(call.errors(backward=False))
+                found.extend(call.result_errors(backward=False))
 
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(3)]
     for thread in threads:
@@ -159,7 +163,7 @@ def test_kept_tables_are_written_when_the_shape_changes(gpu: Target) -> None:
     for thread in threads:
         thread.join()
     assert len(found) >= 3 * 30 * 2
-    assert max(worst for _, worst in found) < kind.tolerance
+    assert max(worst for _, worst in found) < kind.result_tolerance
 
 
 def paged(lens: list[int], page: int, cols: int) -> tuple[Any, Any, Any, list[tuple[Any, Any]]]:
@@ -180,41 +184,43 @@ def paged(lens: list[int], page: int, cols: int) -> tuple[Any, Any, Any, list[tu
 def test_pages_and_packed_queries_give_right_results(gpu: Target, lens_q: list[int]) -> None:
     lens, page = [500, 1, 77, 512], 16
     k, v, table, whole = paged(lens, page, 40)
-    kind = Kind(causal=max(lens_q) > 1, bottom_right=max(lens_q) > 1)
-    base = replace(kind.problem(8, max(lens_q), 1000), padding=True, page_size=page, pages_k=len(k), pages_v=len(v))
+    kind = CallKind(causal=max(lens_q) > 1, bottom_right=max(lens_q) > 1)
+    base = replace(
+        kind.problem_of_call(8, max(lens_q), 1000), padding=True, page_size=page, pages_k=len(k), pages_v=len(v)
+    )
     bounds = bounds_of(base)
     plan = ClassPlan(class_problem(base, bounds, backward=False), gpu, backward=False)
     q = torch.randn(sum(lens_q), 4, 64, device="cuda", dtype=torch.half)
     o, stats = torch.full_like(q, torch.nan), torch.full((len(q), 4), torch.nan, device="cuda")
-    cu = ints([0, *[sum(lens_q[: i + 1]) for i in range(4)]])
-    sequences = Sequences(4, max(lens_q), 512, cu_q=cu, len_kv=ints(lens), block_table=table, total_q=len(q))
+    cu = int32_tensor([0, *[sum(lens_q[: i + 1]) for i in range(4)]])
+    sequences = Sequences(4, max(lens_q), 512, cu_q=cu, len_kv=int32_tensor(lens), block_table=table, total_q=len(q))
     plan({"q": q, "k": k, "v": v, "o": o, "stats": stats}, sequences, {"q": 256, "o": 256, "stats": 4})
     for i, (own_k, own_v) in enumerate(whole):
         rows = slice(int(cu[i]), int(cu[i + 1]))
-        call = Call(kind, "dense", [1], [1])
-        want = reference(kind, {"q": q[rows], "k": own_k, "v": own_v, "do": q[rows]}, call)
-        assert error(o[rows], want["o"]) < 6e-3
-        assert error(stats[rows], want["stats"]) < 6e-3
+        call = ClassCall(kind, "dense", [1], [1])
+        want = reference_results(kind, {"q": q[rows], "k": own_k, "v": own_v, "do": q[rows]}, call)
+        assert relative_error(o[rows], want["o"]) < 6e-3
+        assert relative_error(stats[rows], want["stats"]) < 6e-3
 
 
 def test_a_captured_call_reads_lengths_and_tensors_at_each_replay(gpu: Target) -> None:
     kind = KINDS["groups"]
     plans = {way: class_of(kind, gpu, backward=way) for way in (False, True)}
-    call = Call(kind, "padded", [100] * 3, [100] * 3, most=(100, 100))
+    call = ClassCall(kind, "padded", [100] * 3, [100] * 3, most=(100, 100))
     sequences = call.sequences
     for plan in plans.values():
-        plan(call.buffers, sequences, call.multipliers)
+        plan(call.buffers, sequences, call.offset_multipliers)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for plan in plans.values():
-            plan(call.buffers, sequences, call.multipliers)
+            plan(call.buffers, sequences, call.offset_multipliers)
     assert all(plan.captured for plan in plans.values())
     for lens in ([50, 1, 77], [0, 100, 3], [100, 100, 100]):
         for name in ("q", "k", "v", "do"):
             call.buffers[name].normal_()
         call.lens_q = call.lens_kv = lens
         for given in (sequences.len_q, sequences.len_kv):
-            given.copy_(ints(lens))
+            given.copy_(int32_tensor(lens))
         graph.replay()
         torch.cuda.synchronize()
         for way in (False, True):
@@ -230,7 +236,7 @@ def test_memory_grows_with_the_call_and_not_with_the_bounds(gpu: Target) -> None
 
     plan = class_of(KINDS["groups"], gpu, backward=True, bounds=Bounds(64, 16384, 16384), workspace=allocate)
     for batch, length in ((2, 100), (8, 384)):
-        call = Call(KINDS["groups"], "dense", [length] * batch, [length] * batch)
+        call = ClassCall(KINDS["groups"], "dense", [length] * batch, [length] * batch)
         run(call, class_of(KINDS["groups"], gpu, backward=False))
         run(call, plan)
         check(call, backward=True)
@@ -243,7 +249,7 @@ def test_its_own_memory_serves_growing_calls(gpu: Target) -> None:
     kind = KINDS["groups"]
     plan = class_of(kind, gpu, backward=False, workspace=None)
     for length in (10, 300, 20):
-        call = Call(kind, "dense", [length] * 2, [length] * 2)
+        call = ClassCall(kind, "dense", [length] * 2, [length] * 2)
         run(call, plan)
         check(call, backward=False)
     plan.close()
@@ -259,10 +265,12 @@ def test_threads_and_streams_share_a_class_plan(gpu: Target) -> None:
         with torch.cuda.stream(stream):
             for number in range(5):
                 length = 50 + 10 * seed + number
-                call = Call(kind, "dense", [length] * 2, [length] * 2, seed)
+                call = ClassCall(kind, "dense", [length] * 2, [length] * 2, seed)
                 run(call, plan)
                 stream.synchronize()
-                wrong.extend(name for name, found in call.errors(backward=False) if not found < kind.tolerance)
+                wrong.extend(
+                    name for name, found in call.result_errors(backward=False) if not found < kind.result_tolerance
+                )
 
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
     for thread in threads:
@@ -276,14 +284,14 @@ def test_threads_and_streams_share_a_class_plan(gpu: Target) -> None:
 @pytest.mark.parametrize("needed", [(9, 10, 10), (1, 385, 10), (1, 10, 513)])
 def test_a_call_beyond_the_bounds_is_refused(gpu: Target, needed: tuple[int, int, int]) -> None:
     plan = class_of(KINDS["plain"], gpu, backward=False)
-    call = Call(KINDS["plain"], "dense", [10], [10])
+    call = ClassCall(KINDS["plain"], "dense", [10], [10])
     with pytest.raises(UsageError, match="class-bounds"):
-        plan(call.buffers, Sequences(*needed), call.multipliers)
+        plan(call.buffers, Sequences(*needed), call.offset_multipliers)
 
 
 def test_a_missing_buffer_is_named(gpu: Target) -> None:
     plan = class_of(KINDS["plain"], gpu, backward=False)
-    call = Call(KINDS["plain"], "dense", [10], [10])
+    call = ClassCall(KINDS["plain"], "dense", [10], [10])
     del call.buffers["v"]
     with pytest.raises(UsageError, match=r"missing-buffer.*v"):
         run(call, plan)

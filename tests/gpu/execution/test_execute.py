@@ -20,8 +20,8 @@ from cudnn_backend_py.plans.plan import Plan
 from cudnn_backend_py.target import Target
 from examples import forum_two_matmul
 from tests.support.figures import add_figure
-from tests.support.flash import SHAPE, causal_attention, flash_graph
-from tests.support.gpus import first_config
+from tests.support.flash import SHAPE, compute_causal_attention, flash_graph
+from tests.support.gpus import first_engine_config
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def gpu() -> Any:
 
 
 def first_plan(graph: Any, target: Target, mode: str = "A") -> Plan:
-    return build_plan(first_config(graph, target, mode))
+    return build_plan(first_engine_config(graph, target, mode))
 
 
 def to_bf16(values: NDArray[np.float64]) -> NDArray[np.uint16]:
@@ -87,7 +87,7 @@ def test_causal_flash_agrees_with_float64(
     stored = {name: x.astype(np.float16) if half else to_bf16(x) for name, x in raw.items()}
     exact = {name: x.astype(np.float64) if half else from_bf16(x) for name, x in stored.items()}
     repeat = heads // kv_heads
-    want_o, want_stats = causal_attention(exact["q"], *(exact[name].repeat(repeat, 1) for name in "kv"))
+    want_o, want_stats = compute_causal_attention(exact["q"], *(exact[name].repeat(repeat, 1) for name in "kv"))
     plan = first_plan(graph, gpu)
     shape = (2, heads, seq, head_dim)
     o = np.full(shape, np.nan, np.float16) if half else np.full(shape, 0x7FC0, np.uint16)
@@ -133,7 +133,7 @@ def test_device_buffers_are_used_in_place(gpu: Target, framework: str) -> None:
         workspace_ptr = workspace.data.ptr
     execute(plan, {"q": q, "k": k, "v": v, "o": o, "stats": stats}, workspace_ptr=workspace_ptr, stream=stream)
     got = o.cpu().numpy() if framework == "torch" else module.asnumpy(o)
-    want, _ = causal_attention(*(x.swapaxes(1, 2) for x in host))
+    want, _ = compute_causal_attention(*(x.swapaxes(1, 2) for x in host))
     assert np.linalg.norm(got.swapaxes(1, 2) - want) / np.linalg.norm(want) < 1e-3
 
 
@@ -166,7 +166,7 @@ def check_flash(plan: Plan) -> float:
     o = np.full(shape, np.nan, np.float16)
     stats = np.full((*shape[:3], 1), np.nan, np.float32)
     execute(plan, {"q": q, "k": k.swapaxes(2, 3), "v": v, "o": o, "stats": stats})
-    want, _ = causal_attention(q, k, v)
+    want, _ = compute_causal_attention(q, k, v)
     error = float(np.linalg.norm(o - want) / np.linalg.norm(want))
     assert error < 1e-3
     return error

@@ -20,10 +20,10 @@ from cudnn_backend_py.graph.attention import Attention
 from cudnn_backend_py.graph.attention.shape_class import Bounds, class_problem
 from cudnn_backend_py.plans.build import build, forget_plans, shared_target
 from cudnn_backend_py.target import Target
-from tests.support.ragged_attention import Call, Kind
+from tests.support.ragged_attention import CallKind, ClassCall
 
 torch: Any = pytest.importorskip("torch", reason="did not run: these buffers are torch's")
-KIND = Kind(causal=True)
+KIND = CallKind(causal=True)
 
 
 @pytest.fixture
@@ -104,7 +104,9 @@ def test_a_plan_is_destroyed_after_its_stream_has_finished(pool: PlanPool, gpu: 
 
 
 def test_a_class_with_kept_tables_is_destroyed_too(pool: PlanPool, gpu: Target) -> None:
-    problem = class_problem(Kind(kv_heads=4, causal=True).problem(1, 2, 2), Bounds(4, 128, 128), backward=False)
+    problem = class_problem(
+        CallKind(kv_heads=4, causal=True).problem_of_call(1, 2, 2), Bounds(4, 128, 128), backward=False
+    )
     held = pool.get_or_build("class", lambda: ClassPlan(problem, gpu, backward=False))
     gone = weakref.ref(held.plan)
     given = tensors(100)
@@ -119,24 +121,24 @@ def test_a_class_with_kept_tables_is_destroyed_too(pool: PlanPool, gpu: Target) 
 
 
 def test_a_plan_of_a_cuda_graph_is_not_evicted(pool: PlanPool, gpu: Target) -> None:
-    problem = class_problem(KIND.problem(1, 2, 2), Bounds(4, 128, 128), backward=False)
+    problem = class_problem(KIND.problem_of_call(1, 2, 2), Bounds(4, 128, 128), backward=False)
     held = pool.get_or_build("class", lambda: ClassPlan(problem, gpu, backward=False))
-    call = Call(KIND, "dense", [100] * 2, [100] * 2)
-    held.plan(call.buffers, call.sequences, call.multipliers)
+    call = ClassCall(KIND, "dense", [100] * 2, [100] * 2)
+    held.plan(call.buffers, call.sequences, call.offset_multipliers)
     graph, sequences = torch.cuda.CUDAGraph(), call.sequences
     with torch.cuda.graph(graph):
-        held.plan(call.buffers, sequences, call.multipliers)
+        held.plan(call.buffers, sequences, call.offset_multipliers)
     for length in range(64, 72):
         pool.get_or_build(length, lambda length=length: exact(length, gpu))  # type: ignore[misc]
     assert held.plan is not None
     call.buffers["o"].fill_(torch.nan)
     graph.replay()
     torch.cuda.synchronize()
-    assert all(found < KIND.tolerance for _, found in call.errors(backward=False))
+    assert all(found < KIND.result_tolerance for _, found in call.result_errors(backward=False))
 
 
 def test_no_plan_is_built_in_a_capture_and_the_capture_goes_on(gpu: Target) -> None:
-    run = plan(KIND.problem(1, 2, 2), shapes="any", workspace="torch")
+    run = plan(KIND.problem_of_call(1, 2, 2), shapes="any", workspace="torch")
     assert isinstance(run, AnyShape)
     run.pool = PlanPool()
     given, other = tensors(100), tensors(300)

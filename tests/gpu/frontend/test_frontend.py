@@ -15,7 +15,7 @@ from cudnn_backend_py.frontend.notebooks import exported_cells
 from tests.support import first_result
 from tests.support.child import ROOT, run_python
 from tests.support.gpus import check_program
-from tests.support.seed_cells import PLACES, find_seed, program
+from tests.support.seed_cells import PLACES, cells_as_program, find_notebook
 
 NO_TORCH = "did not run: torch is not installed, and the program's tensors are torch's"
 # A process that used torch's autograd sometimes aborts at exit, with either module: one and two of 14 on an H200.
@@ -32,13 +32,13 @@ def need_torch() -> None:
 def test_notebook_runs_to_its_end(seed: int, tmp_path: Path) -> None:
     """Every cell, both halves; the cells' own assert_close calls are the assertions."""
     need_torch()
-    path = find_seed(seed)
+    path = find_notebook(seed)
     if path is None:
         pytest.skip(f"did not run: notebook {seed:03} is not available (looked in {PLACES})")
     cells = exported_cells(path.read_text(encoding="utf-8"))
     assert sum("assert_close" in cell for cell in cells) == 2
     script = tmp_path / f"notebook_{seed:03}.py"
-    script.write_text(program([*cells, END]), encoding="utf-8")
+    script.write_text(cells_as_program([*cells, END]), encoding="utf-8")
     done = run_python(["-m", "cudnn_backend_py.frontend", str(script)], timeout_s=300)
     check_program(done)
     assert f"to the end with {ROOT / 'cudnn_backend_py' / 'frontend'}" in done.stdout

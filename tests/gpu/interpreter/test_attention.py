@@ -19,9 +19,9 @@ from cudnn_backend_py import DataType, Graph, OperationGraph, attention, build_p
 from cudnn_backend_py.graph.formats import decode, encode
 from cudnn_backend_py.interpreter.philox import dropout_mask
 from cudnn_backend_py.target import Target
-from tests.support.attention_runs import LIMITS, Run, run_many
+from tests.support.attention_runs import LIMITS, AttentionRun, run_cases
 from tests.support.figures import add_figure
-from tests.support.gpus import first_config, least, measured_here, skip_refused
+from tests.support.gpus import first_engine_config, is_measured_here, least_expected, skip_if_not_measured
 from tests.support.torch_attention import compare_with_flash
 
 CASES = 450
@@ -36,9 +36,9 @@ def gpu() -> Any:
 
 
 @pytest.fixture(scope="module")
-def runs() -> list[Run]:
+def runs() -> list[AttentionRun]:
     """Run every random problem, forward and backward, in every form that this cuDNN has for it."""
-    found = run_many([(number, backward, None, False) for number in range(CASES) for backward in (False, True)])
+    found = run_cases([(number, backward, None, False) for number in range(CASES) for backward in (False, True)])
     for backward in (False, True):
         worst: dict[str, dict[str, list[float]]] = defaultdict(dict)
         for run in found:
@@ -57,7 +57,7 @@ def runs() -> list[Run]:
 
 
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
-def test_random_problems_agree_with_float64(runs: list[Run], backward: bool) -> None:
+def test_random_problems_agree_with_float64(runs: list[AttentionRun], backward: bool) -> None:
     mine = [run for run in runs if run.backward is backward]
     wrong = [run for run in mine if run.outcome in WRONG]
     assert not wrong, "\n".join(
@@ -65,19 +65,19 @@ def test_random_problems_agree_with_float64(runs: list[Run], backward: bool) -> 
     )
     composite = [run for run in mine if run.form.startswith("composite") and run.outcome == "agrees"]
     if not composite:
-        skip_refused("no composite form of any random problem is supported")
-    assert len(composite) >= least("random attention problems that agree")
-    assert {DataType[run.data_type] for run in composite} == set(LIMITS) or not measured_here()
+        skip_if_not_measured("no composite form of any random problem is supported")
+    assert len(composite) >= least_expected("random attention problems that agree")
+    assert {DataType[run.data_type] for run in composite} == set(LIMITS) or not is_measured_here()
 
 
-def test_both_forms_ran_and_agree(runs: list[Run]) -> None:
+def test_both_forms_ran_and_agree(runs: list[AttentionRun]) -> None:
     """Both results of a problem are compared with the same float64 result."""
     agreeing = defaultdict(set)
     for run in runs:
         if run.outcome == "agrees":
             agreeing[run.number, run.backward].add(run.form)
     both = [forms for forms in agreeing.values() if "unified" in forms and len(forms) == 2]
-    assert len(both) >= least("random attention problems that agree in both forms")
+    assert len(both) >= least_expected("random attention problems that agree in both forms")
 
 
 # dropout
@@ -87,7 +87,7 @@ DROPOUT = {"batch": 2, "heads": 4, "seq_q": 512, "head_dim": 64, "dropout": 0.1,
 
 def run_graph(graph: Graph, target: Target, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     """Run the first plan of a graph; fill outputs with NaN first and return them."""
-    plan = build_plan(first_config(graph, target))
+    plan = build_plan(first_engine_config(graph, target))
     outputs = {tensor.name: encode(np.full(tensor.dims, np.nan), tensor.data_type) for tensor in graph.outputs}
     if "s" in outputs:  # kernels of the backward pass read all of it, those of the forward pass write up to the lengths
         outputs["s"][...] = 0
@@ -147,7 +147,7 @@ def test_deterministic_backward_repeats_bitwise(gpu: Target, options: dict[str, 
     arrays["stats"] = np.full((2, 8, 1024, 1), 9.0, np.float32)
     configs = OperationGraph(graph, gpu).heuristics("A").configs
     if not configs:
-        skip_refused("no engine config for a deterministic backward pass")
+        skip_if_not_measured("no engine config for a deterministic backward pass")
     for config in configs:
         plan = build_plan(config)
         seen = set()

@@ -11,7 +11,7 @@ from tests.support.edges import CASES, REFUSED
 from tests.support.figures import add_figure
 from tools.records.edge_runs import RANDOM, random_names, run_many
 
-from ...support.gpus import measured_here, skip_refused
+from ...support.gpus import is_measured_here, skip_if_not_measured
 
 FAMILIES = ("convolution", "norm")
 
@@ -59,14 +59,14 @@ def _largest(records: list[dict[str, Any]]) -> dict[str, float]:
 @pytest.mark.parametrize("name", CASES)
 def test_cudnn_agrees_with_the_interpreter_at_the_edges(edges: Records, name: str) -> None:
     if edges[name]["outcome"] in ("refused", "no plan"):
-        skip_refused(edges[name].get("words", ""))
+        skip_if_not_measured(edges[name].get("words", ""))
     assert edges[name]["outcome"] == "agrees", edges[name]
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_cudnn_refuses_the_listed_cases(edges: Records, name: str) -> None:
     """On GPUs with measurements; elsewhere the graph may be supported."""
-    expected = ("refused", "no plan") if measured_here() else ("refused", "no plan", "agrees")
+    expected = ("refused", "no plan") if is_measured_here() else ("refused", "no plan", "agrees")
     assert edges[name]["outcome"] in expected, edges[name]
 
 
@@ -74,7 +74,7 @@ def test_cudnn_refuses_the_listed_cases(edges: Records, name: str) -> None:
 def test_a_random_convolution_agrees_with_pytorch_and_the_interpreter(problems: Records, number: int) -> None:
     record = problems[f"random/convolution/{number}"]
     if record["outcome"] == "refused":
-        skip_refused(record["words"])
+        skip_if_not_measured(record["words"])
     assert record["outcome"] == "agrees" or record.get("faults") == ["gradient-padded-unevenly"], record
 
 
@@ -82,5 +82,5 @@ def test_a_random_convolution_agrees_with_pytorch_and_the_interpreter(problems: 
 def test_a_random_norm_agrees_with_pytorch_and_the_interpreter(problems: Records, number: int) -> None:
     record = problems[f"random/norm/{number}"]
     if record["outcome"] == "refused":
-        skip_refused(record["words"])
+        skip_if_not_measured(record["words"])
     assert record["outcome"] == "agrees", record

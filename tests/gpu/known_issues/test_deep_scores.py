@@ -11,7 +11,7 @@ from cudnn_backend_py import open_target
 from tests.support.figures import add_figure
 from tools.records.deep_scores import deep_cases, run_many
 
-from ...support.gpus import measured_here, skip_refused
+from ...support.gpus import is_measured_here, skip_if_not_measured
 
 EVERY = 7  # of the cases: python -m tools.records.deep_scores runs all
 
@@ -35,8 +35,8 @@ def test_every_wrong_result_has_a_known_issue(found: list[dict[str, Any]]) -> No
 def test_most_results_are_right(found: list[dict[str, Any]]) -> None:
     outcomes = Counter(item["outcome"] for item in found)
     if not outcomes["agrees"]:
-        skip_refused("no attention of these types is supported")
-    if not measured_here():
+        skip_if_not_measured("no attention of these types is supported")
+    if not is_measured_here():
         del outcomes["refused"]
         assert outcomes["agrees"] > outcomes.total() / 2, outcomes
         return

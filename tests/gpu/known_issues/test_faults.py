@@ -55,7 +55,7 @@ from tests.support.child import ROOT
 from tests.support.figures import add_figure
 from tools.campaign.one import PlanAnswer, is_context_lost, on_device, run, run_query
 
-from ...support.gpus import least, measured_here, measured_names
+from ...support.gpus import is_measured_here, least_expected, measured_gpus_text
 
 Array = NDArray[Any]
 WORKERS = 8
@@ -506,16 +506,16 @@ def test_known_issues_of_this_gpu_are_wrong(seen: dict[str, str]) -> None:
     certain = {name: words for name, words in seen.items() if name not in (*UNKNOWN, *UNKNOWN_ATTENTION)}
     wrong = {name: words for name, words in certain.items() if not name.endswith(":fixed") and words != NO_ENGINE}
     unlike = [name for name, words in wrong.items() if words == RIGHT or words.startswith(("refused", "failed"))]
-    if unlike and not measured_here():
-        pytest.skip(f"did not run: these rows were measured on {measured_names()}, not here: {', '.join(unlike)}")
+    if unlike and not is_measured_here():
+        pytest.skip(f"did not run: these rows were measured on {measured_gpus_text()}, not here: {', '.join(unlike)}")
     assert unlike == []
-    assert len(wrong) >= least("known issues that show")
+    assert len(wrong) >= least_expected("known issues that show")
 
 
 def test_fixed_graphs_are_right(seen: dict[str, str]) -> None:
     fixed = {name: words for name, words in seen.items() if name.endswith(":fixed")}
-    assert len(fixed) >= least("known issues with a fix that is right")
-    if not measured_here():
+    assert len(fixed) >= least_expected("known issues with a fix that is right")
+    if not is_measured_here():
         fixed = {name: words for name, words in fixed.items() if "NOT_SUPPORTED" not in words and words != "refused"}
     assert {name: words for name, words in fixed.items() if words != RIGHT} == {}
 
@@ -523,7 +523,7 @@ def test_fixed_graphs_are_right(seen: dict[str, str]) -> None:
 def test_issues_not_known_on_this_gpu_have_an_outcome(seen: dict[str, str]) -> None:
     """The outcomes are in the figures: a row is then narrowed, or becomes a measured one."""
     unknown = {name: words for name, words in seen.items() if name in (*UNKNOWN, *UNKNOWN_ATTENTION)}
-    assert len(unknown) >= least("known issues not known to show")
+    assert len(unknown) >= least_expected("known issues not known to show")
     assert all(unknown.values())
 
 

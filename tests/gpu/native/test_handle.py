@@ -23,7 +23,7 @@ from cudnn_backend_py.target import Target, device_profile, read_device
 from tests.gpu.execution.test_execute import check_flash, first_plan
 from tests.support.figures import add_figure
 from tests.support.flash import flash_graph
-from tests.support.gpus import first_config
+from tests.support.gpus import first_engine_config
 
 AOT_PLAN_VARIABLE = "CUDNN_BACKEND_AOT_PLAN"
 
@@ -43,7 +43,7 @@ def test_device_can_be_read_and_judged_by_its_own_description(tmp_path: Path) ->
     path.write_text(json.dumps(properties))
     target = open_target(str(path))
     assert target.profile.title == properties["deviceName"]
-    assert first_config(flash_graph(), target).tag
+    assert first_engine_config(flash_graph(), target).tag
 
 
 def test_the_driver_and_cudnn_agree_on_the_gpu() -> None:
@@ -80,7 +80,7 @@ def test_a_handle_of_another_gpu_is_refused() -> None:
                 with pytest.raises(UsageError, match="bound to GPU 0, the given objects to GPU 1"):
                     plan.descriptor.execute(other, pack)
                 config = Descriptor(DescriptorType.EXECUTION_PLAN).set(Attr.EXECUTION_PLAN_HANDLE, other)
-                best = first_config(flash_graph(), target)
+                best = first_engine_config(flash_graph(), target)
                 with pytest.raises(UsageError, match="handle-of-another-device"):
                     config.set(Attr.EXECUTION_PLAN_ENGINE_CONFIG, best.descriptor)
     finally:

@@ -20,8 +20,8 @@ from cudnn_backend_py.plans.plan import Plan
 from cudnn_backend_py.target import list_profiles, read_device
 from tests.support.child import run_python
 from tests.support.figures import add_figure
-from tests.support.flash import causal_attention
-from tests.support.gpus import first_config
+from tests.support.flash import compute_causal_attention
+from tests.support.gpus import first_engine_config
 
 pytestmark = pytest.mark.usefixtures("cache")
 AHEAD = """
@@ -46,7 +46,7 @@ def check_result(made: Plan) -> None:
     }
     outputs = {tensor.name: np.zeros(tensor.dims, np.float16) for tensor in graph.outputs}
     execute(made, {**arrays, **outputs})
-    expected, _ = causal_attention(arrays["q"], arrays["k"].swapaxes(2, 3), arrays["v"])
+    expected, _ = compute_causal_attention(arrays["q"], arrays["k"].swapaxes(2, 3), arrays["v"])
     np.testing.assert_allclose(outputs["o"].astype(np.float64), expected, atol=4e-3, rtol=4e-3)
 
 
@@ -107,7 +107,7 @@ def test_threads_build_plans() -> None:
     seconds = {}
     for threads in (1, 4):
         graphs = [sdpa_forward(batch=1, heads=2, seq_q=64 * (threads + 5 * n), head_dim=64) for n in range(1, 5)]
-        configs = [first_config(graph, shared_target()) for graph in graphs]
+        configs = [first_engine_config(graph, shared_target()) for graph in graphs]
         begin = time.perf_counter()
         assert all(isinstance(one, Plan) for one in build_plans(configs, workers=threads))
         seconds[threads] = time.perf_counter() - begin

@@ -24,7 +24,15 @@ from typing import Any
 
 from cudnn_backend_py.info import start_record
 from cudnn_backend_py.torch_ops import attention, attention_varlen, attention_with_kvcache
-from tests.support.torch_reference import Masks, attend, error, fill_pages, gradients, pack, unpack
+from tests.support.torch_reference import (
+    Masks,
+    fill_pages,
+    frobenius_error,
+    pack_tokens,
+    reference_attention,
+    reference_gradients,
+    unpack_tokens,
+)
 
 LIMITS = {"float16": 2e-3, "bfloat16": 1.6e-2}  # relative Frobenius, gradients get twice that
 MOST = 1024  # tokens of a sequence
@@ -203,12 +211,12 @@ def run_dense(torch: Any, p: dict[str, Any], record: Record | None, shapes: str)
     if record is None:
         return
     # Rows beyond the lengths are 0, regardless of the gradient of the output there.
-    want = gradients(inputs, d_o, _masks(options, False), **others, **slopes)
-    errors = {"o": error(o, want["o"])} | {
-        f"d{name}": error(x, want[f"d{name}"]) for name, x in zip(inputs, found, strict=True)
+    want = reference_gradients(inputs, d_o, _masks(options, False), **others, **slopes)
+    errors = {"o": frobenius_error(o, want["o"])} | {
+        f"d{name}": frobenius_error(x, want[f"d{name}"]) for name, x in zip(inputs, found, strict=True)
     }
     has_keys = want["stats"] != float("-inf")
-    errors["stats"] = error(stats.squeeze(-1)[has_keys], want["stats"][has_keys])
+    errors["stats"] = frobenius_error(stats.squeeze(-1)[has_keys], want["stats"][has_keys])
     record.add("dense", p, kind, errors, host)
     record.parts["dense"]["host_ms"].append(host_backward)
 
@@ -250,23 +258,29 @@ def run_varlen(torch: Any, p: dict[str, Any], record: Record | None, shapes: str
     wide = {
         name: x
         if name == "sink"
-        else unpack(x.detach(), *((many_q, longest) if name == "q" else (many_kv, longest_kv)))
+        else unpack_tokens(x.detach(), *((many_q, longest) if name == "q" else (many_kv, longest_kv)))
         for name, x in inputs.items()
     }
-    want = gradients(
+    want = reference_gradients(
         wide,
-        unpack(d_o, many_q, longest),
+        unpack_tokens(d_o, many_q, longest),
         _masks(options, True),
         len_q=new.ints(many_q),
         len_kv=new.ints(many_kv),
     )
-    errors = {"o": error(o, pack(want["o"], many_q)), "dq": error(found[0], pack(want["dq"], many_q))}
-    errors |= {f"d{name}": error(x, pack(want[f"d{name}"], many_kv)) for name, x in zip("kv", found[1:3], strict=True)}
+    errors = {
+        "o": frobenius_error(o, pack_tokens(want["o"], many_q)),
+        "dq": frobenius_error(found[0], pack_tokens(want["dq"], many_q)),
+    }
+    errors |= {
+        f"d{name}": frobenius_error(x, pack_tokens(want[f"d{name}"], many_kv))
+        for name, x in zip("kv", found[1:3], strict=True)
+    }
     if more:
-        errors["dsink"] = error(found[3], want["dsink"])
-    lse = pack(want["stats"], many_q)
+        errors["dsink"] = frobenius_error(found[3], want["dsink"])
+    lse = pack_tokens(want["stats"], many_q)
     has_keys = lse != float("-inf")
-    errors["stats"] = error(stats[has_keys], lse[has_keys])
+    errors["stats"] = frobenius_error(stats[has_keys], lse[has_keys])
     record.add("varlen", p, kind, errors, host)
     record.parts["varlen"]["host_ms"].append(host_backward)
 
@@ -300,7 +314,7 @@ def run_paged(torch: Any, p: dict[str, Any], record: Record | None, shapes: str)
     packed: dict[str, Any] = {}
     given = q.transpose(1, 2)
     if p["way"] == "packed":
-        given = pack(q, many_q)
+        given = pack_tokens(q, many_q)
         packed = {"cu_seqlens_q": new.ints([sum(many_q[:i]) for i in range(b + 1)]), "max_seqlen_q": longest}
 
     def forward() -> Any:
@@ -315,7 +329,7 @@ def run_paged(torch: Any, p: dict[str, Any], record: Record | None, shapes: str)
     if record is None:
         return
     wide = {name: x.double() for name, x in (("q", q), ("k", k), ("v", v))}
-    want, lse = attend(
+    want, lse = reference_attention(
         *wide.values(),
         _masks(options, True),
         len_q=new.ints(many_q),
@@ -323,11 +337,17 @@ def run_paged(torch: Any, p: dict[str, Any], record: Record | None, shapes: str)
         **{name: x.double() for name, x in more.items()},
     )
     if packed:
-        want, lse = pack(want, many_q), pack(lse, many_q)
+        want, lse = pack_tokens(want, many_q), pack_tokens(lse, many_q)
     else:
         o, stats = o.transpose(1, 2), stats.squeeze(-1)
     has_keys = lse != float("-inf")
-    record.add("paged", p, kind, {"o": error(o, want), "stats": error(stats[has_keys], lse[has_keys])}, host)
+    record.add(
+        "paged",
+        p,
+        kind,
+        {"o": frobenius_error(o, want), "stats": frobenius_error(stats[has_keys], lse[has_keys])},
+        host,
+    )
 
 
 def decode_long(torch: Any, record: Record) -> None:
@@ -348,11 +368,13 @@ def decode_long(torch: Any, record: Record) -> None:
             ),
         )
         wants = [
-            attend(*(x[i : i + 8].double() for x in (q.transpose(1, 2), k, v)), Masks(), len_kv=lens[i : i + 8])
+            reference_attention(
+                *(x[i : i + 8].double() for x in (q.transpose(1, 2), k, v)), Masks(), len_kv=lens[i : i + 8]
+            )
             for i in range(0, 64, 8)
         ]
         want, lse = (torch.cat(parts) for parts in zip(*wants, strict=True))
-        errors = {"o": error(o.transpose(1, 2), want), "stats": error(stats.squeeze(-1), lse)}
+        errors = {"o": frobenius_error(o.transpose(1, 2), want), "stats": frobenius_error(stats.squeeze(-1), lse)}
         record.add("decode", p, "bfloat16", errors, host)
 
 

@@ -11,12 +11,12 @@ import pytest
 
 from cudnn_backend_py.torch_ops import set_shapes
 from cudnn_backend_py.torch_ops.extension import Build, folder, load
-from tests.support.gpus import need_fused_attention
+from tests.support.gpus import require_fused_attention
 
 
 @pytest.fixture(scope="package", autouse=True)
 def _fused_attention() -> None:
-    need_fused_attention()
+    require_fused_attention()
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,15 @@ import pytest
 
 from cudnn_backend_py import UsageError
 from cudnn_backend_py.torch_ops import attention, attention_varlen, attention_with_kvcache, clear_plans
-from tests.support.torch_reference import Masks, attend, error, fill_pages, gradients, pack, unpack
+from tests.support.torch_reference import (
+    Masks,
+    fill_pages,
+    frobenius_error,
+    pack_tokens,
+    reference_attention,
+    reference_gradients,
+    unpack_tokens,
+)
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the operators are torch's")
 
@@ -46,11 +54,11 @@ def test_packed_tokens_replay_with_other_lengths() -> None:
             for x in inputs:
                 x.copy_(torch.randn_like(x))
         graph.replay()
-        wide = {name: unpack(x.detach(), many, longest) for name, x in zip("qkv", inputs, strict=True)}
+        wide = {name: unpack_tokens(x.detach(), many, longest) for name, x in zip("qkv", inputs, strict=True)}
         lens = {"len_q": ints(many), "len_kv": ints(many)}
-        want = gradients(wide, unpack(d_o, many, longest), Masks(right_bound=0), **lens)
+        want = reference_gradients(wide, unpack_tokens(d_o, many, longest), Masks(right_bound=0), **lens)
         for x, name in zip(found, ("o", "dq", "dk", "dv"), strict=True):
-            assert error(x, pack(want[name], many)) < 4e-3, (many, name)
+            assert frobenius_error(x, pack_tokens(want[name], many)) < 4e-3, (many, name)
 
 
 @pytest.mark.parametrize("shapes", ["exact", "any", "adaptive"])
@@ -69,8 +77,8 @@ def test_decoding_replays_with_other_lengths_and_pages(shapes: str) -> None:
         lens.copy_(ints(many))
         q.copy_(torch.randn_like(q))
         graph.replay()
-        want, _ = attend(*(x.double() for x in (q.transpose(1, 2), k, v)), Masks(), len_kv=lens)
-        assert error(o.transpose(1, 2), want) < 2e-3
+        want, _ = reference_attention(*(x.double() for x in (q.transpose(1, 2), k, v)), Masks(), len_kv=lens)
+        assert frobenius_error(o.transpose(1, 2), want) < 2e-3
 
 
 @pytest.mark.parametrize("shapes", ["exact", "any", "adaptive"])
@@ -79,8 +87,8 @@ def test_dense_tensors_replay_with_other_numbers(shapes: str) -> None:
     graph, o = capture(lambda: attention(q, k, v, causal=True, shapes=shapes))
     q.copy_(torch.randn_like(q))
     graph.replay()
-    want, _ = attend(*(x.double() for x in (q, k, v)), Masks(right_bound=0))
-    assert error(o, want) < 2e-3
+    want, _ = reference_attention(*(x.double() for x in (q, k, v)), Masks(right_bound=0))
+    assert frobenius_error(o, want) < 2e-3
 
 
 @pytest.mark.parametrize("shapes", ["exact", "any", "adaptive"])
@@ -100,8 +108,8 @@ def test_no_plan_is_built_while_capturing(shapes: str) -> None:
     assert float(kept[0]) == 2, "the capture went on"
     graph, o = capture(lambda: attention(q, k, v, causal=True, shapes=shapes))
     graph.replay()
-    want, _ = attend(*(x.double() for x in (q, k, v)), Masks(right_bound=0))
-    assert error(o, want) < 2e-3
+    want, _ = reference_attention(*(x.double() for x in (q, k, v)), Masks(right_bound=0))
+    assert frobenius_error(o, want) < 2e-3
 
 
 def test_captures_succeed_while_other_threads_use_new_shapes() -> None:
@@ -135,8 +143,8 @@ def test_captures_succeed_while_other_threads_use_new_shapes() -> None:
         stop.set()
         thread.join()
     assert not failed, failed
-    want, _ = attend(*(x.double() for x in (q, k, v)), Masks())
-    assert error(o, want) < 2e-3
+    want, _ = reference_attention(*(x.double() for x in (q, k, v)), Masks())
+    assert frobenius_error(o, want) < 2e-3
 
 
 def test_memory_of_a_graph_outlives_forgotten_plans() -> None:
@@ -147,5 +155,5 @@ def test_memory_of_a_graph_outlives_forgotten_plans() -> None:
         attention(x, x, x, shapes="any")
     q.copy_(torch.randn_like(q))
     graph.replay()
-    want, _ = attend(*(x.double() for x in (q, k, v)), Masks())
-    assert error(o, want) < 2e-3
+    want, _ = reference_attention(*(x.double() for x in (q, k, v)), Masks())
+    assert frobenius_error(o, want) < 2e-3

@@ -15,8 +15,16 @@ from cudnn_backend_py.torch_ops import (
 from cudnn_backend_py.torch_ops.arguments import SCALES, TENSORS, OperatorOptions
 from cudnn_backend_py.torch_ops.operators import load_torch
 from tests.support.gpus import needs_two_gpus
-from tests.support.streams import held_back
-from tests.support.torch_reference import Masks, attend, error, fill_pages, gradients, pack, unpack
+from tests.support.streams import blocked_stream
+from tests.support.torch_reference import (
+    Masks,
+    fill_pages,
+    frobenius_error,
+    pack_tokens,
+    reference_attention,
+    reference_gradients,
+    unpack_tokens,
+)
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the operators are torch's")
 pytestmark = pytest.mark.filterwarnings("default::DeprecationWarning", "default::FutureWarning")  # torch's own
@@ -117,13 +125,13 @@ def test_packed_tokens_compile_once_for_all_lengths(backend: str) -> None:
         d_o = half(sum(many), 4, 64)
         o = step(*inputs, ints([sum(many[:i]) for i in range(4)]), max(many))
         grads = torch.autograd.grad(o, inputs, d_o)
-        wide = {name: unpack(x.detach(), many, max(many)) for name, x in zip("qkv", inputs, strict=True)}
+        wide = {name: unpack_tokens(x.detach(), many, max(many)) for name, x in zip("qkv", inputs, strict=True)}
         wide["q"] = wide["q"] * 2
         lens = {"len_q": ints(many), "len_kv": ints(many)}
-        want = gradients(wide, unpack(d_o, many, max(many)), Masks(right_bound=0), **lens)
-        assert error(o - 1, pack(want["o"], many)) < 4e-3
+        want = reference_gradients(wide, unpack_tokens(d_o, many, max(many)), Masks(right_bound=0), **lens)
+        assert frobenius_error(o - 1, pack_tokens(want["o"], many)) < 4e-3
         for x, name, factor in zip(grads, ("dq", "dk", "dv"), (2, 1, 1), strict=True):
-            assert error(x, factor * pack(want[name], many)) < 4e-3
+            assert frobenius_error(x, factor * pack_tokens(want[name], many)) < 4e-3
     assert graphs["unique_graphs"] == 1
 
 
@@ -140,14 +148,14 @@ def test_dense_and_decoding_compile_with_dynamic_shapes() -> None:
 
     for b, s in ((2, 50), (3, 70), (5, 200)):
         q, k, v = (half(b, s, 4, 64).transpose(1, 2) for _ in range(3))
-        want, _ = attend(*(x.double() for x in (q, k, v)), Masks(right_bound=0))
-        assert error(dense(q, k, v), want) < 2e-3
+        want, _ = reference_attention(*(x.double() for x in (q, k, v)), Masks(right_bound=0))
+        assert frobenius_error(dense(q, k, v), want) < 2e-3
         many = [s] * b
         k_pages, table = fill_pages(k, many, 16, 3, 1)
         v_pages, _ = fill_pages(v, many, 16, 3, 1)
         q = half(b, 1, 4, 64)
-        want, _ = attend(*(x.double() for x in (q.transpose(1, 2), k, v)), Masks())
-        assert error(decode(q, k_pages, v_pages, table, ints(many)).transpose(1, 2), want) < 2e-3
+        want, _ = reference_attention(*(x.double() for x in (q.transpose(1, 2), k, v)), Masks())
+        assert frobenius_error(decode(q, k_pages, v_pages, table, ints(many)).transpose(1, 2), want) < 2e-3
 
 
 @pytest.mark.filterwarnings("ignore:The CUDA Graph is empty")  # of torch, which makes its memory pool by one
@@ -162,7 +170,10 @@ def test_torch_compile_captures_the_operators(policy: str) -> None:
         torch.compiler.cudagraph_mark_step_begin()
         with torch.no_grad():
             found = compiled(q, k, v).clone()
-        assert error(found / 2, gradients({"q": q, "k": k, "v": v}, q, Masks(right_bound=0))["o"]) < 4e-3
+        assert (
+            frobenius_error(found / 2, reference_gradients({"q": q, "k": k, "v": v}, q, Masks(right_bound=0))["o"])
+            < 4e-3
+        )
 
 
 def test_out_is_written_when_compiled() -> None:
@@ -173,7 +184,7 @@ def test_out_is_written_when_compiled() -> None:
         lambda q, k, v, out: attention(q, k, v, out=out, shapes="any"), fullgraph=True, backend="aot_eager"
     )
     compiled(q, k, v, out)
-    assert error(out, attend(*(x.double() for x in (q, k, v)), Masks())[0]) < 2e-3
+    assert frobenius_error(out, reference_attention(*(x.double() for x in (q, k, v)), Masks())[0]) < 2e-3
 
 
 def test_autocast_casts_the_inputs() -> None:
@@ -190,11 +201,11 @@ def test_autocast_casts_the_inputs() -> None:
     assert (o.dtype, packed.dtype, paged.dtype) == (torch.bfloat16, torch.bfloat16, torch.half)
     grads = torch.autograd.grad(o.float().sum(), (q, k, v))
     assert [x.dtype for x in grads] == [torch.float32] * 3
-    want = gradients(
+    want = reference_gradients(
         dict(zip("qkv", (x.bfloat16() for x in (q, k, v)), strict=True)), torch.ones_like(o), Masks(right_bound=0)
     )
-    assert error(o, want["o"]) < 1.6e-2
-    assert max(error(x, want[name]) for x, name in zip(grads, ("dq", "dk", "dv"), strict=True)) < 3e-2
+    assert frobenius_error(o, want["o"]) < 1.6e-2
+    assert max(frobenius_error(x, want[name]) for x, name in zip(grads, ("dq", "dk", "dv"), strict=True)) < 3e-2
 
 
 def test_runs_on_the_current_stream() -> None:
@@ -204,7 +215,7 @@ def test_runs_on_the_current_stream() -> None:
     fresh, fresh_cu = torch.zeros_like(q), torch.zeros_like(cu)
     torch.cuda.synchronize()
     stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream), held_back(torch, stream):  # a call on another stream would read zeros
+    with torch.cuda.stream(stream), blocked_stream(torch, stream):  # a call on another stream would read zeros
         fresh.copy_(q)
         fresh_cu.copy_(cu)
         found = attention_varlen(fresh, k, v, fresh_cu, None, 200, causal=True)
@@ -242,16 +253,19 @@ def test_two_gpus_are_supported(shapes: str) -> None:
         inputs = [x.requires_grad_(True) for x in (q, k, v)]
         o = attention(*inputs, causal=True, shapes=shapes)
         grads = torch.autograd.grad(o, inputs, d_o)
-        want = gradients(dict(zip("qkv", inputs, strict=True)), d_o, Masks(right_bound=0))
+        want = reference_gradients(dict(zip("qkv", inputs, strict=True)), d_o, Masks(right_bound=0))
         assert o.device == torch.device(device)
         for x, name in zip((o, *grads), ("o", "dq", "dk", "dv"), strict=True):
-            assert error(x, want[name]) < 4e-3
+            assert frobenius_error(x, want[name]) < 4e-3
         many = [30, 70]
         packed = [half(100, 4, 64, device=device) for _ in range(3)]
         o = attention_varlen(*packed, ints([0, 30, 100], device), None, 70, shapes=shapes)
-        wide = [unpack(x, many, 70).double() for x in packed]
+        wide = [unpack_tokens(x, many, 70).double() for x in packed]
         lens = ints(many, device)
-        assert error(o, pack(attend(*wide, Masks(), len_q=lens, len_kv=lens)[0], many)) < 2e-3
+        assert (
+            frobenius_error(o, pack_tokens(reference_attention(*wide, Masks(), len_q=lens, len_kv=lens)[0], many))
+            < 2e-3
+        )
 
 
 @needs_two_gpus
@@ -268,5 +282,5 @@ def test_tensors_of_two_gpus_are_refused() -> None:
 
 def test_drop_in_uses_the_policy() -> None:
     q, k, v = (half(2, 4, 77, 64) for _ in range(3))
-    want, _ = attend(*(x.double() for x in (q, k, v)), Masks(right_bound=0))
-    assert error(scaled_dot_product_attention(q, k, v, is_causal=True), want) < 2e-3
+    want, _ = reference_attention(*(x.double() for x in (q, k, v)), Masks(right_bound=0))
+    assert frobenius_error(scaled_dot_product_attention(q, k, v, is_causal=True), want) < 2e-3

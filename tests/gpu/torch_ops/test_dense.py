@@ -17,7 +17,7 @@ from cudnn_backend_py.torch_ops import attention, clear_plans, scaled_dot_produc
 from cudnn_backend_py.torch_ops.arguments import SCALES, TENSORS
 from cudnn_backend_py.torch_ops.compiled import STEP
 from tests.support.figures import add_figure
-from tests.support.streams import held_back
+from tests.support.streams import blocked_stream
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the operators are torch's")
 pytestmark = pytest.mark.filterwarnings("default::DeprecationWarning", "default::FutureWarning")  # torch's own
@@ -249,7 +249,7 @@ def test_runs_on_the_current_stream() -> None:
     fresh = torch.zeros_like(q)
     torch.cuda.synchronize()
     stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream), held_back(torch, stream):  # a call on another stream would read zeros
+    with torch.cuda.stream(stream), blocked_stream(torch, stream):  # a call on another stream would read zeros
         fresh.copy_(q)
         found = scaled_dot_product_attention(fresh, k, v)
         assert not stream.query()
@@ -327,7 +327,7 @@ def test_unsupported_arguments_are_reported() -> None:
         (UsageError, "k is on cpu, q on cuda:0", lambda: scaled_dot_product_attention(q, k.cpu(), v)),
         (UsageError, "float16 for all", lambda: scaled_dot_product_attention(q.float(), k.float(), v.float())),
         (UsageError, "enable_gqa|heads", lambda: scaled_dot_product_attention(q, k[:, :2], v[:, :2])),
-        (UsageError, "exclude", lambda: scaled_dot_product_attention(q, k, v, q[0, 0, :, :1] > 0, is_causal=True)),
+        (UsageError, "attn_mask", lambda: scaled_dot_product_attention(q, k, v, q[0, 0, :3, :1] > 0)),
         (UsageError, r"k is float16 \[2, 8, 384, 32\]", lambda: scaled_dot_product_attention(q, k[..., :32], v)),
         (GraphError, "attention-heads", lambda: scaled_dot_product_attention(q, k[:, :3], v[:, :3], enable_gqa=True)),
         (NotSupported, "", lambda: scaled_dot_product_attention(*(x[..., :20].contiguous() for x in (q, k, v)))),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py.torch_ops import attention, attention_with_kvcache
-from tests.support.torch_reference import Masks, attend, error, fill_pages, gradients
+from tests.support.torch_reference import Masks, fill_pages, frobenius_error, reference_attention, reference_gradients
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the operators are torch's")
 H, D = 4, 64
@@ -48,14 +48,14 @@ def test_dense_results_are_independent_of_memory(byte: int, s_q: int, s_kv: int,
         inputs["bias"] = torch.randn(1, H, s_q, s_kv, device="cuda", dtype=torch.half)
     for x in inputs.values():
         x.requires_grad_(True)
-    want = gradients(inputs, d_o, Masks())
+    want = reference_gradients(inputs, d_o, Masks())
     for _ in range(3):  # by Python first, then by the compiled step
         fill_free_memory(byte)
         o, stats = attention(**inputs, shapes="any", return_stats=True)
         fill_free_memory(byte)
         found = torch.autograd.grad(o, list(inputs.values()), d_o)
-        errors = {"o": error(o, want["o"]), "stats": error(stats.squeeze(-1), want["stats"])}
-        errors |= {name: error(x, want[f"d{name}"]) for name, x in zip(inputs, found, strict=True)}
+        errors = {"o": frobenius_error(o, want["o"]), "stats": frobenius_error(stats.squeeze(-1), want["stats"])}
+        errors |= {name: frobenius_error(x, want[f"d{name}"]) for name, x in zip(inputs, found, strict=True)}
         assert all(value < 4e-3 for value in errors.values()), errors
 
 
@@ -69,10 +69,10 @@ def test_paged_results_are_independent_of_memory(byte: int, many: list[int], row
     (k_pages, table), (v_pages, _) = (fill_pages(x, many, 16, 64, 7) for x in (k, v))
     lengths = torch.tensor(many, device="cuda", dtype=torch.int32)
     wide = (q.transpose(1, 2).double(), k.double(), v.double())
-    want, lse = attend(*wide, Masks(), len_kv=lengths)
+    want, lse = reference_attention(*wide, Masks(), len_kv=lengths)
     for _ in range(3):
         fill_free_memory(byte)
         o, stats = attention_with_kvcache(q, k_pages, v_pages, table, lengths, shapes="any", return_stats=True)
         has_keys = lse != float("-inf")
-        assert error(o.transpose(1, 2), want) < 2e-3
-        assert error(stats.squeeze(-1)[has_keys], lse[has_keys]) < 2e-3
+        assert frobenius_error(o.transpose(1, 2), want) < 2e-3
+        assert frobenius_error(stats.squeeze(-1)[has_keys], lse[has_keys]) < 2e-3

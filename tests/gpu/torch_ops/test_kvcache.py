@@ -8,7 +8,7 @@ import pytest
 
 from cudnn_backend_py import UsageError
 from cudnn_backend_py.torch_ops import Scales, attention, attention_varlen, attention_with_kvcache
-from tests.support.torch_reference import Masks, attend, error, fill_pages, pack
+from tests.support.torch_reference import Masks, fill_pages, frobenius_error, pack_tokens, reference_attention
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the operators are torch's")
 CASES: dict[str, tuple[dict[str, Any], Masks]] = {
@@ -39,7 +39,9 @@ def make(
 
 def want_of(q: Any, k: Any, v: Any, masks: Masks, many_q: list[int], many_kv: list[int], sink: Any = None) -> Any:
     wide = [x.double() for x in (q, k, v)]
-    return attend(*wide, masks, len_q=ints(many_q), len_kv=ints(many_kv), sink=None if sink is None else sink.double())
+    return reference_attention(
+        *wide, masks, len_q=ints(many_q), len_kv=ints(many_kv), sink=None if sink is None else sink.double()
+    )
 
 
 def prepare(options: dict[str, Any], heads: int = 8) -> dict[str, Any]:
@@ -50,7 +52,7 @@ def prepare(options: dict[str, Any], heads: int = 8) -> dict[str, Any]:
 def check(found: tuple[Any, Any], want: tuple[Any, Any], limit: float = 2e-3) -> None:
     (o, stats), (want_o, lse) = found, want
     has_keys = lse != float("-inf")
-    errors = error(o, want_o), error(stats[has_keys], lse[has_keys])
+    errors = frobenius_error(o, want_o), frobenius_error(stats[has_keys], lse[has_keys])
     assert max(errors) < limit, errors
 
 
@@ -79,14 +81,14 @@ def test_packed_new_tokens_are_right(case: str) -> None:
     q, k, v, k_pages, v_pages, table = make(many_kv, 128)
     cu = ints([sum(many_q[:i]) for i in range(len(many_q) + 1)])
     o, stats = attention_with_kvcache(
-        *(pack(q, many_q), k_pages, v_pages, table, ints(many_kv)),
+        *(pack_tokens(q, many_q), k_pages, v_pages, table, ints(many_kv)),
         **options,
         cu_seqlens_q=cu,
         max_seqlen_q=128,
         return_stats=True,
     )
     want, lse = want_of(q, k, v, masks, many_q, many_kv, options.get("sink"))
-    check((o, stats), (pack(want, many_q), pack(lse, many_q)))
+    check((o, stats), (pack_tokens(want, many_q), pack_tokens(lse, many_q)))
 
 
 @pytest.mark.parametrize("page_size", [1, 8, 16, 64, 256])
@@ -126,7 +128,7 @@ def test_few_keys_do_not_read_pages_of_others(n: int, shapes: str) -> None:
     q, k, v, k_pages, v_pages, table = make([n], 3, heads=4, kv_heads=4)
     k_pages, v_pages = (torch.cat([torch.full_like(x, float("nan")), x]) for x in (k_pages, v_pages))
     o = attention_with_kvcache(q.transpose(1, 2), k_pages, v_pages, table + len(k_pages) // 2, ints([n]), shapes=shapes)
-    assert error(o.transpose(1, 2), want_of(q, k, v, Masks(), [3], [n])[0]) < 2e-3
+    assert frobenius_error(o.transpose(1, 2), want_of(q, k, v, Masks(), [3], [n])[0]) < 2e-3
 
 
 def test_sequences_without_keys_are_zero() -> None:
@@ -134,7 +136,7 @@ def test_sequences_without_keys_are_zero() -> None:
     q, k, v, k_pages, v_pages, table = make(many_kv, 1)
     o = attention_with_kvcache(q.transpose(1, 2), k_pages, v_pages, table, ints(many_kv))
     want, _ = want_of(q, k, v, Masks(), [1] * 3, many_kv)
-    assert error(o.transpose(1, 2), want) < 2e-3
+    assert frobenius_error(o.transpose(1, 2), want) < 2e-3
     assert not o[1].any()
 
 
@@ -217,9 +219,9 @@ def test_fp8_forward_is_right(form: str) -> None:
         o, stats, amax_s, amax_o = attention_with_kvcache(small[0], *pages, table, ints([s] * b), **options)
         o = o.transpose(1, 2)
     exact = [(x.double() * factor).transpose(1, 2) for x, factor in zip(small, factors, strict=True)]
-    want, lse = attend(*exact, Masks())
-    assert error(o.float() / 64, want, 0.05) < 0.06
-    assert error(stats.squeeze(-1), lse) < 2e-2
+    want, lse = reference_attention(*exact, Masks())
+    assert frobenius_error(o.float() / 64, want, 0.05) < 0.06
+    assert frobenius_error(stats.squeeze(-1), lse) < 2e-2
     assert abs(float(amax_o) - float(want.abs().max())) < 0.1 * float(want.abs().max())
     assert 0 < float(amax_s) <= 1
 

@@ -17,7 +17,7 @@ from cudnn_backend_py.execution.plan_pool import shared_pool
 from cudnn_backend_py.torch_ops import attention, attention_varlen, clear_plans, set_shapes, strategies
 from cudnn_backend_py.torch_ops.extension import EXTENSION, describe_extension
 from tests.support.figures import add_figure
-from tests.support.torch_reference import Masks, error, gradients
+from tests.support.torch_reference import Masks, frobenius_error, reference_gradients
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the operators are torch's")
 POLICIES = ("exact", "any", "adaptive")
@@ -48,12 +48,12 @@ def make(b: int, s: int, *, layout: str = "bshd", kv_heads: int = H) -> list[Any
 
 def check(inputs: dict[str, Any], found: list[Any], d_o: Any, masks: Masks, summed: int = 1, **others: Any) -> None:
     """Compare; in each element of a bias's gradient `summed` rows of scores add up, and so do their roundings."""
-    want = gradients(inputs, d_o, masks, **others)
+    want = reference_gradients(inputs, d_o, masks, **others)
     floor = 0.3  # the floor of `error`
     floors = {"bias": floor * summed**0.5}
-    errors = {"o": error(found[0], want["o"])}
+    errors = {"o": frobenius_error(found[0], want["o"])}
     for name, x in zip(inputs, found[1:], strict=True):
-        errors[name] = error(x, want[f"d{name}"], floors.get(name, floor))
+        errors[name] = frobenius_error(x, want[f"d{name}"], floors.get(name, floor))
     assert max(errors.values()) < 4e-3, errors
 
 
@@ -155,7 +155,7 @@ def test_sink_and_its_gradient_are_right(policy: str, kv_heads: int) -> None:
 def test_statistics_are_right(policy: str, layout: str) -> None:
     *inputs, d_o = make(3, 99, layout=layout)
     _, stats = attention(*inputs, causal=True, shapes=policy, return_stats=True)
-    want = gradients(dict(zip("qkv", inputs, strict=True)), d_o, Masks(right_bound=0))["stats"]
+    want = reference_gradients(dict(zip("qkv", inputs, strict=True)), d_o, Masks(right_bound=0))["stats"]
     assert stats.shape == (3, H, 99, 1)
     assert (stats.squeeze(-1) - want).abs().max() < 2e-3
 
@@ -185,7 +185,7 @@ def test_an_adaptive_call_changes_to_the_exact_plan() -> None:
     found = attention(q, k, v, causal=True, shapes="adaptive")
     assert len(shared_pool()) == len(kinds)
     assert torch.equal(found, attention(q, k, v, causal=True, shapes="exact"))
-    assert error(found, runs[0]) < 1e-3
+    assert frobenius_error(found, runs[0]) < 1e-3
 
 
 def test_deterministic_results_repeat() -> None:
@@ -315,7 +315,10 @@ def test_decoding_step_by_step_is_one_class() -> None:
         q = torch.randn(b, 1, H, D, device="cuda", dtype=torch.half).transpose(1, 2)
         k, v = (x[:, :s].transpose(1, 2) for x in (keys, values))
         found = attention(q, k, v, shapes="any")
-        assert error(found, torch.nn.functional.scaled_dot_product_attention(*(x.double() for x in (q, k, v)))) < 2e-3
+        assert (
+            frobenius_error(found, torch.nn.functional.scaled_dot_product_attention(*(x.double() for x in (q, k, v))))
+            < 2e-3
+        )
         known = known or len(strategies._ways)
     assert len(strategies._ways) <= known + 1
 
@@ -344,7 +347,7 @@ def test_kept_tables_belong_to_the_call() -> None:
                 found.append((s, attention(*inputs[s], causal=True, shapes="any")))
             torch.cuda.synchronize()  # one graph is not replayed on two streams at once
     for s, o in found:
-        assert error(o, want[s]) < 2e-3
+        assert frobenius_error(o, want[s]) < 2e-3
 
 
 @pytest.mark.usefixtures("compiled_step")
@@ -354,7 +357,7 @@ def test_a_larger_class_serves_until_the_better_one_is_built() -> None:
     for s in (100, 101, 102, 103):
         q, k, v, d_o = make(2, s)
         o = attention(q.detach(), k.detach(), v.detach(), causal=True, shapes="adaptive")
-        assert error(o, gradients({"q": q, "k": k, "v": v}, d_o, Masks(right_bound=0))["o"]) < 4e-3
+        assert frobenius_error(o, reference_gradients({"q": q, "k": k, "v": v}, d_o, Masks(right_bound=0))["o"]) < 4e-3
     assert shared_pool().wait()
     there = [shared_pool().find(key) for key in shared_pool().list_keys()]
     better = next(held.plan for held in there if held is not None and held.plan.bounds.q == 128)
@@ -405,7 +408,7 @@ def test_single_packed_tokens_teach_no_strides() -> None:
         o = attention_varlen(q, k, v, cu, None, rows, shapes="any")
         want = torch.nn.functional.scaled_dot_product_attention(*(x.double().transpose(0, 1) for x in (q, k, v)))
         assert o.shape == q.shape
-        assert error(o, want.transpose(0, 1)) < 2e-3
+        assert frobenius_error(o, want.transpose(0, 1)) < 2e-3
 
 
 @pytest.mark.alone

@@ -8,7 +8,7 @@ import pytest
 
 from cudnn_backend_py import UsageError
 from cudnn_backend_py.torch_ops import attention, attention_varlen
-from tests.support.torch_reference import Masks, error, gradients, pack, unpack
+from tests.support.torch_reference import Masks, frobenius_error, pack_tokens, reference_gradients, unpack_tokens
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the operators are torch's")
 LENGTHS = {
@@ -58,24 +58,24 @@ def check(
     """Check O, statistics and the gradients of `inputs` (in that order) against float64."""
     most_q, most_kv = max(many_q), max(many_kv)
     wide = {
-        name: unpack(x.detach(), many_q, most_q)
+        name: unpack_tokens(x.detach(), many_q, most_q)
         if name == "q"
-        else unpack(x.detach(), many_kv, most_kv)
+        else unpack_tokens(x.detach(), many_kv, most_kv)
         if name in "kv"
         else x
         for name, x in inputs.items()
     }
     lens = {"len_q": ints(many_q), "len_kv": ints(many_kv)}
-    want = gradients(wide, unpack(d_o, many_q, most_q), masks, **lens, **others)
+    want = reference_gradients(wide, unpack_tokens(d_o, many_q, most_q), masks, **lens, **others)
     o, stats, *grads = found
-    errors = {"o": error(o, pack(want["o"], many_q))}
-    lse = pack(want["stats"], many_q)
+    errors = {"o": frobenius_error(o, pack_tokens(want["o"], many_q))}
+    lse = pack_tokens(want["stats"], many_q)
     has_keys = lse != float("-inf")
-    errors["stats"] = error(stats[has_keys], lse[has_keys])
+    errors["stats"] = frobenius_error(stats[has_keys], lse[has_keys])
     for name, x in zip(inputs, grads, strict=True):
         whole = want[f"d{name}"]
-        errors[f"d{name}"] = error(
-            x, pack(whole, many_q) if name == "q" else pack(whole, many_kv) if name in "kv" else whole
+        errors[f"d{name}"] = frobenius_error(
+            x, pack_tokens(whole, many_q) if name == "q" else pack_tokens(whole, many_kv) if name in "kv" else whole
         )
     assert max(errors.values()) < limit, errors
 
@@ -165,7 +165,7 @@ def test_results_agree_with_dense_tensors() -> None:
     q, k, v = (torch.randn(b, s, 4, 64, device="cuda", dtype=torch.half) for _ in range(3))
     packed = attention_varlen(*(x.flatten(0, 1) for x in (q, k, v)), starts([s] * b), None, s, causal=True)
     dense = attention(*(x.transpose(1, 2) for x in (q, k, v)), causal=True, shapes="exact")
-    assert error(packed.view(b, s, 4, 64).transpose(1, 2), dense) < 1e-3
+    assert frobenius_error(packed.view(b, s, 4, 64).transpose(1, 2), dense) < 1e-3
 
 
 def test_dropout_is_the_same_backward() -> None:

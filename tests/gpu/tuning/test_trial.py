@@ -21,8 +21,8 @@ from cudnn_backend_py.tuning.trial.reproduce import PREFIX, decode_word
 from cudnn_backend_py.tuning.trial.runner import Runner
 from tests.support.built import BUILT
 from tests.support.figures import add_figure
-from tests.support.gpus import skip_refused
-from tests.support.wrong_scales import CASES, FACTORS, MODES, wrong_mode, wrong_scale
+from tests.support.gpus import skip_if_not_measured
+from tests.support.wrong_scales import CASES, FACTORS, MODES, with_wrong_mode, with_wrong_scale
 
 GRAPHS = ("convolution forward", "matmul", "pointwise", "reduction", "layer norm, training", "rms norm, training")
 
@@ -31,7 +31,7 @@ def tried(graph: Graph, **options: Any) -> Trial:
     """Return the trial of a supported graph; skip the test if cuDNN refuses it and may refuse."""
     trial = run_graph(graph, **options)
     if trial.state == "refused":
-        skip_refused(trial.words)
+        skip_if_not_measured(trial.words)
     assert trial.state == "right", (trial.words, [(item.tag, item.state, item.words) for item in trial.configs])
     return trial
 
@@ -113,10 +113,10 @@ def test_a_wrong_scale_of_every_family_and_type_is_found_and_reduced(family: str
     graph = make(kind)
     tried(graph, seed=1, time=False)
     for factor in FACTORS[kind]:
-        with wrong_scale(operation, factor):
+        with with_wrong_scale(operation, factor):
             wrong = run_graph(graph, seed=1, time=False)
         assert wrong.state == "wrong", (factor, [str(item) for item in wrong.configs[0].comparisons])
-    with wrong_scale(operation, FACTORS[kind][0]):
+    with with_wrong_scale(operation, FACTORS[kind][0]):
         made = make_small(graph)
     assert operation in {op.kind for op in made.graph.ops}
     assert len(made.graph.ops) <= (len(graph.ops) if "attention" in family else 2)
@@ -128,7 +128,7 @@ def test_a_wrong_mode_is_found_and_reduced(name: str) -> None:
     make, mode, other = MODES[name]
     graph = make()
     tried(graph, seed=1, time=False)
-    with wrong_mode(mode, other):
+    with with_wrong_mode(mode, other):
         assert run_graph(graph, seed=1, time=False).state == "wrong"
         made = make_small(graph)
     assert mode in {op.parameters().get("mode") for op in made.graph.ops}

@@ -24,14 +24,14 @@ from cudnn_backend_py.plans.build import shared_target
 from cudnn_backend_py.plans.engine import OperationGraph
 from cudnn_backend_py.plans.select import Selection, candidates
 from cudnn_backend_py.tuning.timed_plans import BuiltPlans, TimedPlans, _build_first, _build_one
-from tests.support.child import OLDER, Finished, run_python
+from tests.support.child import OLDER, FinishedChild, run_python
 from tests.support.logs import LOGS
 from tools.campaign.graphs import random_graph
 
 LOG = str(LOGS / "torch-training-9.19.0.log.gz")
 
 
-def command(*arguments: str) -> Finished:
+def command(*arguments: str) -> FinishedChild:
     return run_python(["-m", "cudnn_backend_py", "plan", "compare", *arguments])
 
 

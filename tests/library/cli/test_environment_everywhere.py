@@ -21,7 +21,7 @@ from cudnn_backend_py.diagnose import Judge, Query, control_graph
 from cudnn_backend_py.graph import graph_to_json
 from cudnn_backend_py.native.environment import sublibraries
 from cudnn_backend_py.native.find import cudnn_places
-from tests.support.child import OLDER, Finished, older_cudnn, run_code, run_python
+from tests.support.child import OLDER, FinishedChild, older_cudnn_environment, run_code, run_python
 from tests.support.logs import LOGS
 
 MIXED = "cudnn-sublibraries-mixed", "belongs to another cuDNN version than the libraries next to it"
@@ -32,7 +32,7 @@ SIZES = {"batch": 1, "heads": 2, "seq_q": 128, "head_dim": 64}
 
 
 def older() -> Path:
-    return Path(older_cudnn()["CUDNN_BACKEND_LIBRARY"]).parent
+    return Path(older_cudnn_environment()["CUDNN_BACKEND_LIBRARY"]).parent
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def no_nvrtc(tmp_path: Path) -> dict[str, str]:
     built = tmp_path / "libnvrtc.so.12"
     command = ["cc", "-shared", "-fPIC", f"-Wl,-soname,{built.name}", "-o", built, tmp_path / "nothing.c"]
     subprocess.run(command, check=True)
-    return {**older_cudnn(), "CUDNN_BACKEND_NVRTC": str(tmp_path)}
+    return {**older_cudnn_environment(), "CUDNN_BACKEND_NVRTC": str(tmp_path)}
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def graph_file(tmp_path: Path) -> str:
     return str(path)
 
 
-def command(environment: dict[str, str], *arguments: str) -> Finished:
+def command(environment: dict[str, str], *arguments: str) -> FinishedChild:
     return run_python(["-m", "cudnn_backend_py", *arguments], environment=environment)
 
 
@@ -90,7 +90,7 @@ def test_commands_name_the_problem_and_judge_nothing(
             done = command(environment, *arguments)
         else:
             result = CliRunner().invoke(main, arguments, env=environment, catch_exceptions=False)
-            done = Finished(result.exit_code, result.stdout, result.stderr)
+            done = FinishedChild(result.exit_code, result.stdout, result.stderr)
         assert words in done.stdout + done.stderr, arguments
         assert done.code == 2, arguments
         assert "SUPPORTED" not in done.stdout, arguments
@@ -155,7 +155,7 @@ def test_a_failure_to_build_any_plan_is_an_environment_problem(tmp_path: Path) -
     from cudnn_backend_py.native.find import nvrtc_places
 
     shutil.copy(next(place.path for place in nvrtc_places(12) if place.path is not None), tmp_path)
-    broken = {**older_cudnn(), "CUDNN_BACKEND_NVRTC": str(tmp_path)}
+    broken = {**older_cudnn_environment(), "CUDNN_BACKEND_NVRTC": str(tmp_path)}
     assert run_code(BUILD_NOTHING, environment=broken).stdout.startswith("nvrtc-builtins-missing ")
     inside = {**os.environ, "CUDNN_BACKEND_NVRTC": str(tmp_path)}
     assert run_code(BUILD_NOTHING, environment=inside).stdout == "", "since 9.21 cuDNN queries no NVRTC but its own"
@@ -194,8 +194,8 @@ def test_a_running_judge_notices_another_requested_library(monkeypatch: pytest.M
     with Judge() as judge:
         own = judge.run_query(question).cudnn
         for name in ("CUDNN_BACKEND_LIBRARY", "CUDNN_BACKEND_NVRTC"):
-            if name in older_cudnn():
-                monkeypatch.setenv(name, older_cudnn()[name])
+            if name in older_cudnn_environment():
+                monkeypatch.setenv(name, older_cudnn_environment()[name])
         older = replace(question)
         assert judge.run_query(older).cudnn == OLDER
         assert older.key() != question.key()

@@ -15,11 +15,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cudnn_backend_py.cli.commands import main
-from tests.support.bad_files import BAD_GRAPHS, HIT, commands, write_bad_files
+from tests.support.bad_files import BAD_GRAPHS, HIT, commands_with_bad_files, write_bad_files
 from tests.support.child import ROOT
-from tests.support.mutations import check_printed
+from tests.support.mutations import assert_safe_to_print
 
-LINES = commands()
+LINES = commands_with_bad_files()
 GRAPH = "examples/forum_two_matmul.py"
 
 
@@ -55,11 +55,11 @@ def check_ending(done: Result, arguments: list[str], expected: int | None) -> No
     assert expected in (None, done.exit_code), what
     assert done.exc_info is None or done.exc_info[0] is SystemExit, what
     assert "Traceback" not in done.output, what
-    check_printed(done.stderr)
+    assert_safe_to_print(done.stderr)
     if "json" in arguments and "--format" in arguments and done.stdout:
         json.loads(done.stdout)
     else:
-        check_printed(done.stdout)
+        assert_safe_to_print(done.stdout)
     assert done.output or done.exit_code != 2, what
 
 
@@ -113,7 +113,7 @@ def test_any_exception_has_its_exit_code(command: str, monkeypatch: pytest.Monke
         done = run(command.split())
         assert (done.exit_code, done.exc_info and done.exc_info[0]) == (code, SystemExit), error
         assert "Traceback" not in done.output
-        check_printed(done.output)
+        assert_safe_to_print(done.output)
         silent = isinstance(error, (KeyboardInterrupt, click.Abort, SystemExit, BrokenPipeError))
         assert bool(done.stderr) is not silent, error
 

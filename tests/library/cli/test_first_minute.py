@@ -13,14 +13,14 @@ from cudnn_backend_py import GraphBuilder, explain, save_graph
 from cudnn_backend_py.diagnose.report.summary import COLUMNS, summary_text
 from cudnn_backend_py.generated.enums import DataType
 from examples.forum_two_matmul import graph as forum
-from tests.support.child import ROOT, Finished, run_python
+from tests.support.child import ROOT, FinishedChild, run_python
 from tools.campaign.graphs import random_graph
 
 TARGETS = ("a100", "l40s", "h100", "b200", "t4")
 FAMILIES = ("fusion", "convolution", "norm", "matmul", "pointwise")
 
 
-def command(*arguments: str, **environment: str) -> Finished:
+def command(*arguments: str, **environment: str) -> FinishedChild:
     return run_python(["-m", "cudnn_backend_py", *arguments], environment={**os.environ, **environment})
 
 

@@ -21,7 +21,7 @@ from cudnn_backend_py.cli.graph_file import load_graph_file
 from tests.library.cli.test_exit_codes import leaves
 from tests.support.built import BUILT
 from tests.support.child import ROOT
-from tests.support.terminals import Ran, run_at
+from tests.support.terminals import CommandOutput, run_at_width
 
 WIDTHS = (0, 1, 20, 80, 500)
 COMMANDS = dict(leaves(main))
@@ -103,13 +103,13 @@ def letters(text: str) -> Counter[str]:
 
 def check_widths(call: Callable[[], object], *, whole_words: bool) -> None:
     """Check that output and exit code do not depend on the width, nor on a terminal."""
-    call_once: Ran = run_at(call, None, terminal=False)  # caches between runs are filled now
-    expected = run_at(call, None, terminal=False)
+    call_once: CommandOutput = run_at_width(call, None, terminal=False)  # caches between runs are filled now
+    expected = run_at_width(call, None, terminal=False)
     assert expected.code == call_once.code
     assert expected.out.strip() or expected.err.strip()
     for terminal in (False, True):
         for width in WIDTHS:
-            found = run_at(call, width, terminal=terminal)
+            found = run_at_width(call, width, terminal=terminal)
             where = f"{'terminal' if terminal else 'pipe'} of {width} columns\n{found.out}\n{found.err}"
             assert found.code == expected.code, where
             assert letters(found.out) == letters(expected.out), where

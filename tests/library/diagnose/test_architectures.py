@@ -12,7 +12,7 @@ from cudnn_backend_py.generated.enums import DataType
 from cudnn_backend_py.graph import Graph, GraphBuilder
 from cudnn_backend_py.graph.strides import channels_last
 from cudnn_backend_py.target import Profile, find_profile
-from tests.support.child import older_cudnn, run_code
+from tests.support.child import older_cudnn_environment, run_code
 
 
 def flash() -> Graph:
@@ -109,7 +109,7 @@ for target in ("p100", "v100", unknown):
 
 
 def test_an_older_cudnn_gives_the_same_cause() -> None:
-    p100, v100, newer = run_code(OLDER, environment=older_cudnn()).stdout.splitlines()
+    p100, v100, newer = run_code(OLDER, environment=older_cudnn_environment()).stdout.splitlines()
     assert p100.split("|")[1] == newer.split("|")[1] == "control for sm_80"
     assert v100.startswith("supported|control|sm_70 is older than what cuDNN 9.19.0 is made for")
     assert newer.split("|")[2].startswith("cuDNN 9.19.0 is older than sm_130")

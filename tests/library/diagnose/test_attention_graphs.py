@@ -15,19 +15,19 @@ import pytest
 
 from cudnn_backend_py import DataType, Graph
 from cudnn_backend_py.graph.attention import SoftCap, sdpa_backward, sdpa_forward
-from tests.support.child import older_cudnn
+from tests.support.child import older_cudnn_environment
 from tests.support.listing import (
     ARCHITECTURES,
     PAGE,
     SIZES,
     Listing,
-    answers,
-    answers_elsewhere,
-    difference,
+    find_difference,
+    find_text_difference,
+    judge_graphs,
+    judge_graphs_in_child,
     read_listings,
-    same_text,
 )
-from tests.support.oracle import assert_same_graph, unnoticed
+from tests.support.oracle import assert_same_graph, undetected_changes
 
 LISTINGS = {listing.key: listing for listing in read_listings(Path(__file__).parent / "data/attention_graphs.txt")}
 VERSIONS = {"9.19": (9, 19, 0), "9.28": (9, 28, 0)}
@@ -143,7 +143,7 @@ def ours(key: str) -> Graph:
 
 def expected(key: str) -> Listing:
     """Return the listing that our graph must equal."""
-    return LISTINGS[key].edited(*DELIBERATE[key][1]) if key in DELIBERATE else LISTINGS[key]
+    return LISTINGS[key].replace_text(*DELIBERATE[key][1]) if key in DELIBERATE else LISTINGS[key]
 
 
 def questions(version: str) -> tuple[dict[str, Graph], list[str]]:
@@ -156,7 +156,10 @@ def questions(version: str) -> tuple[dict[str, Graph], list[str]]:
 @pytest.fixture(scope="module")
 def answered() -> dict[str, Answers]:
     """Return logs and verdicts of each of the two cuDNN versions; the older one runs in one child process."""
-    return {"9.19": answers_elsewhere(*questions("9.19"), older_cudnn()), "9.28": answers(*questions("9.28"))}
+    return {
+        "9.19": judge_graphs_in_child(*questions("9.19"), older_cudnn_environment()),
+        "9.28": judge_graphs(*questions("9.28")),
+    }
 
 
 def test_every_listing_has_options() -> None:
@@ -170,21 +173,21 @@ def test_a_listing_round_trip_is_lossless(key: str, answered: dict[str, Answers]
     listing = LISTINGS[key]
     logged = answered[listing.version][f"listed {key}"]["log"]
     assert_same_graph(listing.graph, logged)
-    assert difference(listing, logged) is None
-    assert same_text(listing, logged) is None
+    assert find_difference(listing, logged) is None
+    assert find_text_difference(listing, logged) is None
 
 
 @pytest.mark.parametrize("key", LISTINGS)
 def test_our_graph_equals_the_listed_one(key: str, answered: dict[str, Answers]) -> None:
     """Or the listed one with the changes that are stated in DELIBERATE, and no others."""
-    assert difference(expected(key), answered[LISTINGS[key].version][f"ours {key}"]["log"]) is None
+    assert find_difference(expected(key), answered[LISTINGS[key].version][f"ours {key}"]["log"]) is None
 
 
 @pytest.mark.parametrize("key", DELIBERATE)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_deliberate_difference_loses_no_support(version: str, key: str, answered: dict[str, Answers]) -> None:
     """Ours is another graph, and cuDNN has every engine config for it that it has for the listed one."""
-    assert difference(LISTINGS[key], answered[version][f"ours {key}"]["log"]) is not None
+    assert find_difference(LISTINGS[key], answered[version][f"ours {key}"]["log"]) is not None
     listed, mine = (answered[version][f"{side} {key}"]["verdicts"] for side in ("listed", "ours"))
     assert any(listed.values())
     for architecture in ARCHITECTURES:
@@ -206,13 +209,13 @@ def test_every_single_value_of_the_log_matters(key: str, answered: dict[str, Ans
     """Each number, flag and name in cuDNN's log is changed, one at a time: the comparison finds every change."""
     listing = LISTINGS[key]
     logged = answered[listing.version][f"listed {key}"]["log"]
-    missed = unnoticed(logged, lambda other: difference(listing, other))
+    missed = undetected_changes(logged, lambda other: find_difference(listing, other))
     # For a ragged offset the listings have only a mark; its dims are compared.
     assert not [path for path in missed if "isRagged" not in path or "dim" in path]
 
 
 def changed(*changes: tuple[str, str], key: str = "9.19 fwd causal TL") -> Listing:
-    return LISTINGS[key].edited(*changes)
+    return LISTINGS[key].replace_text(*changes)
 
 
 OTHERS = {
@@ -236,6 +239,6 @@ OTHERS = {
 
 @pytest.mark.parametrize(("other", "words"), OTHERS.values(), ids=OTHERS)
 def test_another_listing_is_noticed(other: Listing, words: str, answered: dict[str, Answers]) -> None:
-    found = difference(other, answered[other.version][f"listed {other.key}"]["log"])
+    found = find_difference(other, answered[other.version][f"listed {other.key}"]["log"])
     assert found is not None
     assert words in found

@@ -15,8 +15,8 @@ from cudnn_backend_py import (
     open_target,
 )
 from cudnn_backend_py.importers.graphs import read_graphs
-from tests.support.built import BLOCKS, BUILT, bilinear_upsampling
-from tests.support.logs import canonical
+from tests.support.built import BLOCKS, BUILT, add_bilinear_upsampling
+from tests.support.logs import graph_as_logged
 
 TARGETS = ("a100", "h100", "b200")
 
@@ -53,7 +53,7 @@ def test_its_log_is_read_back(name: str) -> None:
         OperationGraph(graph, open_target("b200"))
     (found,) = read_graphs(log.records)
     assert found.graph is not None, found.fault
-    assert canonical(found.graph) == canonical(graph)
+    assert graph_as_logged(found.graph) == graph_as_logged(graph)
 
 
 COMPILED = ("matmul", "norm", "pool", "quantized", "experts", "upsampling", "rope")
@@ -80,7 +80,7 @@ def test_blocks_of_scales_have_the_engines_of_the_page(name: str) -> None:
 
 def test_upsampling_in_16_bits_is_supported_and_does_not_compile() -> None:
     g = GraphBuilder("upsampling")
-    bilinear_upsampling(g)
+    add_bilinear_upsampling(g)
     configs = OperationGraph(g.graph(), open_target("h100")).heuristics("A").configs
     assert configs
     with pytest.raises(CudnnStatusError, match="INTERNAL_ERROR_COMPILATION_FAILED"):

@@ -8,7 +8,7 @@ import pytest
 
 from cudnn_backend_py.diagnose import explain
 from cudnn_backend_py.diagnose.verdict import Basis, Outcome
-from tests.support.cause_cases import CAUSE_CASES, CauseCase, base_of
+from tests.support.cause_cases import CAUSE_CASES, CauseCase, supported_graph
 
 
 def _name(case: CauseCase) -> str:
@@ -18,7 +18,7 @@ def _name(case: CauseCase) -> str:
 @pytest.mark.parametrize("case", CAUSE_CASES, ids=_name)
 def test_headline_names_the_added_cause(case: CauseCase) -> None:
     graph = case.graph()
-    assert graph != base_of(case.base)
+    assert graph != supported_graph(case.base)
     verdict = explain(graph, case.target)
     assert verdict.outcome is Outcome.NOT_SUPPORTED
     assert verdict.cause is not None
@@ -31,5 +31,5 @@ def test_headline_names_the_added_cause(case: CauseCase) -> None:
 
 def test_graphs_are_supported_without_the_cause() -> None:
     bases = {(case.base, case.target) for case in CAUSE_CASES}
-    refused = [key for key in sorted(bases) if not explain(base_of(key[0]), key[1], causes=False).supported]
+    refused = [key for key in sorted(bases) if not explain(supported_graph(key[0]), key[1], causes=False).supported]
     assert refused == []

@@ -28,14 +28,14 @@ from cudnn_backend_py import (
 from cudnn_backend_py.diagnose import Basis, Judge, Outcome, Query, Verdict, control_graph
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.plans.select import select
-from tests.support.child import ROOT, Finished, older_cudnn, run_code, run_python
+from tests.support.child import ROOT, FinishedChild, older_cudnn_environment, run_code, run_python
 
 FORUM = "examples/forum_two_matmul.py"
 FLASH_TARGETS = ("sm80", "sm86", "sm89", "sm90", "sm100")
 EMPTY = {"PATH": os.environ.get("PATH", "")}
 
 
-def command(*arguments: str, environment: dict[str, str] | None = None, cwd: Path = ROOT) -> Finished:
+def command(*arguments: str, environment: dict[str, str] | None = None, cwd: Path = ROOT) -> FinishedChild:
     return run_python(["-m", "cudnn_backend_py", "explain", *arguments], environment=environment, cwd=cwd)
 
 
@@ -114,7 +114,10 @@ def test_the_measured_need_equals_that_of_the_message() -> None:
         "    properties = {**base.properties, 'maxSharedMemoryPerBlockOptin': limit}\n"
         "    print(explain(graph, dataclasses.replace(base, properties=properties)).outcome)"
     )
-    assert run_code(code, environment=older_cudnn()).stdout.split("\n")[:2] == ["supported", "not supported"]
+    assert run_code(code, environment=older_cudnn_environment()).stdout.split("\n")[:2] == [
+        "supported",
+        "not supported",
+    ]
 
 
 # Flash forward, judged, built, saved and loaded
@@ -141,7 +144,7 @@ print(json.dumps([library().version_text, found]))
 
 @pytest.mark.parametrize("older", [True, False], ids=["9.19.0", "newest"])
 def test_flash_forward_is_built_saved_and_loaded_everywhere(older: bool, tmp_path: Path) -> None:
-    environment = older_cudnn() if older else None
+    environment = older_cudnn_environment() if older else None
     done = run_python(["-c", FLASH_PROGRAM, str(tmp_path)], environment=environment, timeout_s=300, check=True)
     version, found = json.loads(done.stdout)
     assert (version == "9.19.0") is older
@@ -207,7 +210,7 @@ def without_stub(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("older", [True, False], ids=["9.19.0", "newest"])
 @pytest.mark.parametrize("graph", [FORUM, "examples/flash_forward.py"])
 def test_without_a_driver_library_nothing_is_judged(without_stub: Path, older: bool, graph: str) -> None:
-    environment = older_cudnn() if older else None
+    environment = older_cudnn_environment() if older else None
     code, verdict = as_json(graph, "--target", "sm80", environment=environment, cwd=without_stub)
     assert verdict["driver"] == "missing"
     assert_not_judged(code, verdict, "driver-missing")
@@ -229,7 +232,7 @@ def test_control_graph_refused_on_one_architecture_is_judged_on_another() -> Non
         "verdict = explain(control_graph(), old)\n"
         "print(verdict.outcome, verdict.exit_code, verdict.cause.code, verdict.control.supported, sep='|')"
     )
-    outcome = run_code(program, environment=older_cudnn()).stdout.strip()
+    outcome = run_code(program, environment=older_cudnn_environment()).stdout.strip()
     assert outcome == "could not be judged|2|engines-absent|True"
 
 
@@ -282,7 +285,7 @@ def test_graph_newer_than_the_library_is_not_supported() -> None:
         "verdict = explain(rope(), 'sm90')\n"
         "print(verdict.outcome, verdict.stage, verdict.cause.code, verdict.cause.headline, sep='|')"
     )
-    outcome, stage, code, headline = run_code(program, environment=older_cudnn()).stdout.strip().split("|")
+    outcome, stage, code, headline = run_code(program, environment=older_cudnn_environment()).stdout.strip().split("|")
     assert (outcome, stage, code) == ("not supported", "graph", "descriptor-newer-than-library")
     assert headline == "CUDNN_BACKEND_OPERATION_ROPE_FWD_DESCRIPTOR needs cuDNN 9.24.0, the loaded library is 9.19.0"
 
@@ -294,7 +297,7 @@ def test_attribute_newer_than_the_library_is_not_supported() -> None:
         "verdict = explain(newer_attribute(), 'sm90')\n"
         "print(verdict.outcome, verdict.cause.code, verdict.cause.headline, sep='|')"
     )
-    outcome, code, headline = run_code(program, environment=older_cudnn()).stdout.strip().split("|")
+    outcome, code, headline = run_code(program, environment=older_cudnn_environment()).stdout.strip().split("|")
     assert (outcome, code) == ("not supported", "attribute-newer-than-library")
     assert re.fullmatch(r"CUDNN_ATTR_OPERATION_SDPA_FWD_\w+ needs cuDNN 9\.2\d\.0, .* is 9\.19\.0", headline)
 
@@ -316,7 +319,7 @@ def newer_attribute() -> Graph:
 
 
 def test_a_second_library_in_the_process_is_refused() -> None:
-    other = older_cudnn()["CUDNN_BACKEND_LIBRARY"]
+    other = older_cudnn_environment()["CUDNN_BACKEND_LIBRARY"]
     first = library()
     with pytest.raises(EnvironmentNotReady) as caught:
         library(other)
@@ -326,7 +329,7 @@ def test_a_second_library_in_the_process_is_refused() -> None:
     assert library(first.path) is library() is first
 
 
-def places(done: Finished) -> Iterable[str]:
+def places(done: FinishedChild) -> Iterable[str]:
     return [line.strip() for line in done.stdout.splitlines()]
 
 

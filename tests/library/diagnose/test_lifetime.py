@@ -6,13 +6,13 @@ import gc
 
 from cudnn_backend_py import DataType, Graph, GraphBuilder, explain
 from tests.library.native.test_lifetime import assert_nothing_left, flash
-from tests.support.live import counting
+from tests.support.live import count_descriptors
 
 
 def test_a_verdict_leaves_nothing_alive() -> None:
     explain(flash(), "sm90")  # fills the caches of the process
     gc.collect()
-    with counting() as live:
+    with count_descriptors() as live:
         explain(flash(), "sm90")
         assert_nothing_left(live)
 
@@ -25,6 +25,6 @@ def test_a_refused_graph_leaves_nothing_alive() -> None:
 
     explain(refused(), "sm90")
     gc.collect()
-    with counting() as live:
+    with count_descriptors() as live:
         assert not explain(refused(), "sm90").supported
         assert_nothing_left(live)

@@ -18,7 +18,7 @@ from cudnn_backend_py.graph.attention import SmallAttention, mha_bprop, mha_fpro
 from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.plans.refusals import read_refusals
 from examples import mha_bprop as bprop_example
-from tests.support.child import older_cudnn, run_code
+from tests.support.child import older_cudnn_environment, run_code
 
 BASE: dict[str, Any] = {"batch": 2, "heads": 4, "seq_q": 128}
 BIAS = {"bias": (1, 4, 128, 128)}
@@ -125,7 +125,7 @@ def kernels_read(graph: Graph, target: str) -> list[str] | None:
 def in_older(expression: str) -> Any:
     """Return the value of an expression over this module in a process with cuDNN 9.19.0."""
     code = f"import json\nfrom tests.library.diagnose import test_mha_small as t\nprint(json.dumps({expression}))"
-    return json.loads(run_code(code, environment=older_cudnn()).stdout)
+    return json.loads(run_code(code, environment=older_cudnn_environment()).stdout)
 
 
 # Verdicts

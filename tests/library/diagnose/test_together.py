@@ -24,13 +24,13 @@ from cudnn_backend_py.rewrite.changes import changes
 from cudnn_backend_py.target import using
 from tests.library.diagnose.test_rules import changed
 from tests.support.refused_graphs import (
-    block_product,
-    image_convolution,
+    block_scaled_matmul,
+    convolution_graph,
+    convolution_with_statistics,
+    matmul_with_pointwise,
+    max_pool,
     norm_backward,
-    pooled,
-    product,
-    scaled_weight_gradient,
-    with_statistics,
+    weight_gradient_of_computed_image,
 )
 from tools.records.remedies import EFFECT
 
@@ -72,7 +72,7 @@ def check_remedies(judge: Judge, question: Query, verdict: Verdict) -> int:
 @pytest.mark.parametrize(("kind", "per_group"), list(itertools.product((E4M3, E5M2), (1, 2, 3))))
 def test_channels_per_group_are_reported_with_the_type(judge: Judge, kind: DataType, per_group: int) -> None:
     def grouped(channels: int, data_type: DataType = kind) -> Graph:
-        return image_convolution(data_type, T.BFLOAT16, 16 * channels, channels, 32)
+        return convolution_graph(data_type, T.BFLOAT16, 16 * channels, channels, 32)
 
     enough = next(one for one in range(per_group, 17) if judge.run_query(Query(grouped(one), "sm120")).supported)
     said = headline(judge, grouped(per_group), "sm120")
@@ -83,7 +83,7 @@ def test_channels_per_group_are_reported_with_the_type(judge: Judge, kind: DataT
 @pytest.mark.parametrize("target", ["sm70", "sm75"])
 @pytest.mark.parametrize(
     "graph",
-    [image_convolution(T.BFLOAT16, T.BFLOAT16), image_convolution(T.BFLOAT16, T.BFLOAT16, 32, 32, 16)],
+    [convolution_graph(T.BFLOAT16, T.BFLOAT16), convolution_graph(T.BFLOAT16, T.BFLOAT16, 32, 32, 16)],
     ids=["64 channels", "32 channels"],
 )
 def test_type_that_other_architectures_support_names_both(judge: Judge, graph: Graph, target: str) -> None:
@@ -98,7 +98,7 @@ def test_type_that_other_architectures_support_names_both(judge: Judge, graph: G
 def test_operations_after_a_product_are_reported_with_the_cut(
     judge: Judge, after: Sequence[PointwiseMode], size: int
 ) -> None:
-    graph = product(T.HALF, after, size)
+    graph = matmul_with_pointwise(T.HALF, after, size)
     said = headline(judge, graph, "t4")
     assert "after c (matmul): not supported in one graph with it" in said
     assert "sm_75 does not support the graph as it is, sm_90" in said
@@ -109,17 +109,19 @@ def test_operations_after_a_product_are_reported_with_the_cut(
 def test_operations_before_a_weight_gradient_are_reported_with_the_cut(
     judge: Judge, before: Sequence[PointwiseMode], channels: int
 ) -> None:
-    graph = scaled_weight_gradient(T.HALF, before, channels)
+    graph = weight_gradient_of_computed_image(T.HALF, before, channels)
     said = headline(judge, graph, "sm90")
     assert re.search(r"v0 \(\w+\).* before convolution_backward_filter\d .*: not supported in one graph with it", said)
-    whole = judge.run_query(Query(scaled_weight_gradient(T.HALF, (*before, P.RELU_FWD), channels), "sm90")).supported
+    whole = judge.run_query(
+        Query(weight_gradient_of_computed_image(T.HALF, (*before, P.RELU_FWD), channels), "sm90")
+    ).supported
     assert ("supported with a ReLU" in said) == (whole and before[-1] is not P.RELU_FWD)
 
 
 @pytest.mark.parametrize("target", ["sm80", "sm90", "sm100"])
 def test_type_next_to_operations_is_reported(judge: Judge, target: str) -> None:
     """Some variations crash cuDNN for sm_100: the others are used all the same."""
-    graph = scaled_weight_gradient(T.BFLOAT16, (P.MUL, P.ADD, P.RELU_FWD))
+    graph = weight_gradient_of_computed_image(T.BFLOAT16, (P.MUL, P.ADD, P.RELU_FWD))
     said = headline(judge, graph, target)
     assert "not supported in one graph with it" in said or "supported as two graphs" in said
     assert "bf16 -> f16" in said or "bfloat16, float16 is needed" in said
@@ -127,18 +129,18 @@ def test_type_next_to_operations_is_reported(judge: Judge, target: str) -> None:
 
 @pytest.mark.parametrize("target", ["sm80", "sm89", "sm90"])
 def test_block_scales_need_a_newer_architecture(judge: Judge, target: str) -> None:
-    said = headline(judge, block_product(128, 128, 128), target)
+    said = headline(judge, block_scaled_matmul(128, 128, 128), target)
     assert said.startswith("block scales of fp8 (e4m3)")
     assert f"are not supported on sm_{target[2:]}; sm_100" in said
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(128, 128, 160), (100, 128, 128), (128, 72, 96), (100, 72, 160)])
 def test_scales_need_whole_tiles(judge: Judge, m: int, n: int, k: int) -> None:
-    assert judge.run_query(Query(block_product(m, n, k, whole=True), "sm100")).supported
-    said = headline(judge, block_product(m, n, k), "sm100")
-    needed = block_product(m, n, k, whole=True)
+    assert judge.run_query(Query(block_scaled_matmul(m, n, k, whole=True), "sm100")).supported
+    said = headline(judge, block_scaled_matmul(m, n, k), "sm100")
+    needed = block_scaled_matmul(m, n, k, whole=True)
     for name in ("a_scale", "b_scale"):
-        old, new = block_product(m, n, k).tensor(name).dims, needed.tensor(name).dims
+        old, new = block_scaled_matmul(m, n, k).tensor(name).dims, needed.tensor(name).dims
         assert old == new or f"{name} {list(old)} where {list(new)} is needed" in said
 
 
@@ -154,9 +156,9 @@ def test_tensor_that_a_mode_needs_is_named(judge: Judge, mode: NormMode) -> None
 @pytest.mark.parametrize(("window", "stride", "pad"), [(2, 2, 0), (3, 2, 1), (3, 1, 1), (5, 3, 2)])
 def test_result_of_a_pooling_has_the_dims_it_gives(judge: Judge, window: int, stride: int, pad: int) -> None:
     right = (32 + 2 * pad - window) // stride + 1
-    assert judge.run_query(Query(pooled(32, right, window, stride, pad), "sm90")).supported
+    assert judge.run_query(Query(max_pool(32, right, window, stride, pad), "sm90")).supported
     for wrong in (right - 1, right + 1):
-        said = headline(judge, pooled(32, wrong, window, stride, pad), "sm90")
+        said = headline(judge, max_pool(32, wrong, window, stride, pad), "sm90")
         assert f"dims of y [2, 32, {wrong}, {wrong}] where [2, 32, {right}, {right}] is needed" in said
 
 
@@ -174,10 +176,10 @@ def test_result_of_attention_has_the_head_dim_of_v(judge: Judge, head_dim: int, 
 
 def test_variation_that_crashes_cudnn_is_left_out() -> None:
     """On request for several: the first attempt crashes on one, the second continues without it."""
-    graph = scaled_weight_gradient(T.BFLOAT16, (P.MUL, P.ADD, P.RELU_FWD))
+    graph = weight_gradient_of_computed_image(T.BFLOAT16, (P.MUL, P.ADD, P.RELU_FWD))
     with using("sm100") as target:
         case = Case((), graph, target, ("A",), deadly=frozenset({1, 3}))
-        plain = image_convolution(T.HALF, T.HALF)
+        plain = convolution_graph(T.HALF, T.HALF)
         assert [case.supports(plain) for _ in range(4)] == [False, True, False, True]
         cause = find_cause([], graph, target, ("A", "FALLBACK"))
     assert cause is not None
@@ -187,7 +189,7 @@ def test_variation_that_crashes_cudnn_is_left_out() -> None:
 @pytest.mark.parametrize(("block", "k"), [(32, 128), (32, 256)])
 @pytest.mark.parametrize("kind", [T.FLOAT, T.HALF])
 def test_type_of_block_scales_is_reported(judge: Judge, kind: DataType, block: int, k: int) -> None:
-    graph = block_product(128, 128, k, block)
+    graph = block_scaled_matmul(128, 128, k, block)
     for name in ("a_scale", "b_scale"):
         scale = graph.tensor(name)
         graph = replace_tensors(graph, {scale.uid: replace(scale, data_type=kind)})
@@ -201,6 +203,6 @@ def test_type_of_block_scales_is_reported(judge: Judge, kind: DataType, block: i
 def test_output_is_not_removed_if_another_architecture_supports_the_graph(
     judge: Judge, target: str, kind: DataType
 ) -> None:
-    said = headline(judge, with_statistics(kind), target)
+    said = headline(judge, convolution_with_statistics(kind), target)
     assert "virtual" not in said
     assert re.search(r"^sm_7\d does not take the graph \(convolution_forward, gen_stats of .*\), sm_90", said), said

@@ -12,7 +12,7 @@ from cudnn_backend_py.errors import EnvironmentNotReady, UsageError
 from cudnn_backend_py.graph import save_graph
 from cudnn_backend_py.graph.attention import sdpa_forward
 from examples import conv_bias_relu, flash_backward, forum_two_matmul
-from tests.support.child import OLDER, Finished, run_python
+from tests.support.child import OLDER, FinishedChild, run_python
 from tests.support.logs import LOGS
 from tools.campaign.graphs import random_graph
 from tools.records.upgraded import find_others
@@ -21,7 +21,7 @@ OLDEST = "9.14.0"
 FAMILIES = ("attention", "attention backward", "matmul", "convolution", "pointwise", "reduction", "fusion")
 
 
-def command(*arguments: str) -> Finished:
+def command(*arguments: str) -> FinishedChild:
     return run_python(["-m", "cudnn_backend_py", *arguments])
 
 

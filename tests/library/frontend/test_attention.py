@@ -17,8 +17,8 @@ from cudnn_backend_py import Graph
 from cudnn_backend_py.frontend.handles import set_default_target
 from cudnn_backend_py.graph.attention import Attention
 from tests.library.diagnose.test_attention_graphs import LISTINGS, OPTIONS, SIZE, VERSIONS, ours
-from tests.support.frontend_attention import FLOAT, HALF, INT32, Recorder, call
-from tests.support.oracle import compare, meant_network
+from tests.support.frontend_attention import FLOAT, HALF, INT32, RecordingGraph, call_attention
+from tests.support.oracle import find_network_difference, intended_network
 
 A, FALLBACK = cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK
 
@@ -27,9 +27,9 @@ A, FALLBACK = cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK
 def test_a_call_gives_the_graph_of_the_problem(key: str) -> None:
     options = SIZE | {"stats": " fwd " in key} | OPTIONS[key]
     unified = options.pop("implementation", "composite") == "unified"
-    recorder = Recorder(VERSIONS[LISTINGS[key].version])
-    call(recorder, Attention(**options), backward=" bwd " in key, unified=unified)
-    assert compare(meant_network(ours(key)), meant_network(recorder.graph())) is None
+    recorder = RecordingGraph(VERSIONS[LISTINGS[key].version])
+    call_attention(recorder, Attention(**options), backward=" bwd " in key, unified=unified)
+    assert find_network_difference(intended_network(ours(key)), intended_network(recorder.graph())) is None
 
 
 @pytest.fixture
@@ -135,10 +135,10 @@ def test_masks_written_as_modifiers_are_planned_in_both_directions(h100: None) -
 
 
 def test_two_nodes_fit_into_one_graph() -> None:
-    recorder = Recorder((9, 19, 0))
+    recorder = RecordingGraph((9, 19, 0))
     problem = Attention(**SIZE, stats=True, causal=True)
     for _ in range(2):
-        call(recorder, problem, backward=False, unified=False)
+        call_attention(recorder, problem, backward=False, unified=False)
     graph: Graph = recorder.graph()
     assert len(graph.ops) == 2 * len(ours("9.19 fwd causal TL").ops)
     assert len({tensor.name for tensor in graph.tensors}) == len(graph.tensors)

@@ -22,7 +22,7 @@ from cudnn_backend_py.frontend.kernels import OPERATIONS as KERNEL_OPERATIONS
 from cudnn_backend_py.frontend.recorded import OPERATIONS
 from cudnn_backend_py.known_issues import FAULTS, KnownIssue, find
 from cudnn_backend_py.system.version import Window
-from tests.support.issue_warnings import issue_warnings
+from tests.support.issue_warnings import issue_warning_categories
 
 A, FALLBACK = cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK
 HALF, FLOAT = cudnn.data_type.HALF, cudnn.data_type.FLOAT
@@ -326,15 +326,15 @@ WAYS: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_known_issue_is_reported_for_every_construction_of_a_graph(way: str, row: KnownIssue) -> None:
-    assert issue_warnings(WAYS[way], row.code) == [cudnn.FrontendKnownIssueWarning]
+    assert issue_warning_categories(WAYS[way], row.code) == [cudnn.FrontendKnownIssueWarning]
 
 
 def test_a_known_issue_is_reported_when_a_plan_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     data = built().serialize(as_bytes=True)
     assert isinstance(data, bytes)
     monkeypatch.setattr(find, "FAULTS", (*FAULTS, dataclasses.replace(ROW, code="made-up-2")))
-    assert issue_warnings(_from_bytes(data), "made-up-2") == [cudnn.FrontendKnownIssueWarning]
+    assert issue_warning_categories(_from_bytes(data), "made-up-2") == [cudnn.FrontendKnownIssueWarning]
 
 
 def test_without_the_row_no_issue_is_reported() -> None:
-    assert not any(issue_warnings(call, ROW.code) for call in WAYS.values())
+    assert not any(issue_warning_categories(call, ROW.code) for call in WAYS.values())

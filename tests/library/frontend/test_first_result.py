@@ -32,4 +32,4 @@ def test_the_forbidden_modules_exist() -> None:
 
 def test_an_additional_import_would_be_detected() -> None:
     names = {"cudnn_backend_py.diagnose.logs", "cudnn_backend_py.graph.serial", "rich", "cudnn_backend_py.graph.ir"}
-    assert first_result.unused(names) == ["diagnose", "graph.serial", "rich"]
+    assert first_result.unneeded_modules(names) == ["diagnose", "graph.serial", "rich"]

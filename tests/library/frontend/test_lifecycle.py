@@ -26,7 +26,7 @@ from cudnn_backend_py.native.descriptor import _Owner
 from cudnn_backend_py.native.launch import int64_rows
 from cudnn_backend_py.native.libcudnn import HandlePointer
 from tests.support.child import run_code
-from tests.support.issue_warnings import issue_warnings
+from tests.support.issue_warnings import issue_warning_categories
 
 HALF, FLOAT = cudnn.data_type.HALF, cudnn.data_type.FLOAT
 
@@ -967,10 +967,10 @@ def test_a_known_issue_of_a_shared_attention_plan_is_reported(
     monkeypatch.setattr(find, "_warned", set())
     plain, _ = causal()
     plain.validate()
-    assert issue_warnings(plain.build_operation_graph, code) == []
+    assert issue_warning_categories(plain.build_operation_graph, code) == []
     shared, _ = causal(**{way: True})
     shared.validate()
-    seen = issue_warnings(shared.build_operation_graph, code)
+    seen = issue_warning_categories(shared.build_operation_graph, code)
     assert seen == [cudnn.FrontendKnownIssueWarning] * (window[0] <= library().version < window[1])
 
 

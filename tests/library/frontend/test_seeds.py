@@ -10,7 +10,7 @@ import pytest
 from cudnn_backend_py import find_profile
 from cudnn_backend_py.frontend.notebooks import exported_cells
 from tests.support.child import run_python
-from tests.support.seed_cells import PLACES, find_seed
+from tests.support.seed_cells import PLACES, find_notebook
 
 WRAPPER, FORWARD, BACKWARD = range(3)
 # Cells that execute: in both notebooks the half of the wrapper first, then that of the binding API.
@@ -20,7 +20,7 @@ EXECUTING = {0: {6: WRAPPER, 12: FORWARD, 13: BACKWARD}, 1: {4: WRAPPER, 8: FORW
 @pytest.mark.parametrize("target", ["h100", "a100"])
 @pytest.mark.parametrize("seed", EXECUTING)
 def test_notebooks_build_their_graphs_without_a_gpu(seed: int, target: str) -> None:
-    path = find_seed(seed)
+    path = find_notebook(seed)
     if path is None:
         pytest.skip(f"did not run: notebook {seed:03} is not available (looked in {PLACES})")
     done = run_python(["-m", "tests.support.seed_cells", str(path), target], check=True)
@@ -33,7 +33,7 @@ def test_notebooks_build_their_graphs_without_a_gpu(seed: int, target: str) -> N
 
 @pytest.mark.parametrize(("seed", "cells"), [(0, 15), (1, 10)])
 def test_cells_are_found_unchanged(seed: int, cells: int) -> None:
-    path = find_seed(seed)
+    path = find_notebook(seed)
     if path is None:
         pytest.skip(f"did not run: notebook {seed:03} is not available (looked in {PLACES})")
     text = path.read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ from cudnn_backend_py.generated.enums import AttributeName as A
 from cudnn_backend_py.generated.enums import AttributeType as T
 from cudnn_backend_py.generated.enums import DescriptorType as D
 from cudnn_backend_py.generated.enums import Status
-from tests.support.rawcudnn import Answer, Query, run_query
+from tests.support.rawcudnn import AttributeAnswer, AttributeQuery, run_queries
 
 NO_LIBRARY_ANSWER = "CreateDescriptor refuses the kind, so no attribute of it can be judged"
 UNCREATABLE = {D.INTERMEDIATE_INFO: NO_LIBRARY_ANSWER}
@@ -62,8 +62,8 @@ INPUTS: list[tuple[D, AttributeFacts]] = [(p.values[0], p.values[1]) for p in SE
 OUTPUTS = [(kind, f) for kind, rows in ATTRIBUTES.items() for f in rows if f.role == "output"]
 
 
-def query(kind: D, facts: AttributeFacts, element_type: T, count: int | None = None) -> Query:
-    return Query(
+def query(kind: D, facts: AttributeFacts, element_type: T, count: int | None = None) -> AttributeQuery:
+    return AttributeQuery(
         kind=kind,
         attribute=facts.attribute,
         type=element_type,
@@ -75,7 +75,7 @@ def query(kind: D, facts: AttributeFacts, element_type: T, count: int | None = N
 
 
 @pytest.fixture(scope="module")
-def answers() -> dict[tuple[A, T], Answer]:
+def answers() -> dict[tuple[A, T], AttributeAnswer]:
     """Return the answers for every settable attribute with every element type; one child answers some 12000 queries."""
     queries = [
         (kind, facts, element_type)
@@ -83,7 +83,7 @@ def answers() -> dict[tuple[A, T], Answer]:
         for element_type in T
         if not (element_type is T.HANDLE and facts.attribute in NEEDS_A_HANDLE)
     ]
-    replies = run_query(query(*one) for one in queries)
+    replies = run_queries(query(*one) for one in queries)
     return {(facts.attribute, t): reply for (_, facts, t), reply in zip(queries, replies, strict=True)}
 
 
@@ -93,7 +93,9 @@ def test_exceptions_name_settable_attributes_only() -> None:
 
 
 @pytest.mark.parametrize(("kind", "facts"), SETTABLE)
-def test_declared_types_are_accepted(kind: D, facts: AttributeFacts, answers: dict[tuple[A, T], Answer]) -> None:
+def test_declared_types_are_accepted(
+    kind: D, facts: AttributeFacts, answers: dict[tuple[A, T], AttributeAnswer]
+) -> None:
     for element_type in facts.types:
         if facts.attribute in NEEDS_A_HANDLE:
             assert element_type is T.HANDLE
@@ -107,14 +109,14 @@ def test_declared_types_are_accepted(kind: D, facts: AttributeFacts, answers: di
 
 
 @pytest.mark.parametrize(("kind", "facts"), SETTABLE)
-def test_other_types_are_refused(kind: D, facts: AttributeFacts, answers: dict[tuple[A, T], Answer]) -> None:
+def test_other_types_are_refused(kind: D, facts: AttributeFacts, answers: dict[tuple[A, T], AttributeAnswer]) -> None:
     others = {t: answers[facts.attribute, t] for t in T if t not in facts.types and t is not T.HANDLE}
     assert not any(answer.died for answer in others.values())
     taken = {t for t, answer in others.items() if answer.status == Status.SUCCESS}
     assert taken == (set(others) if facts.attribute in TYPE_NOT_LOOKED_AT else set())
 
 
-def test_refusals_of_types_are_of_three_statuses(answers: dict[tuple[A, T], Answer]) -> None:
+def test_refusals_of_types_are_of_three_statuses(answers: dict[tuple[A, T], AttributeAnswer]) -> None:
     declared = {facts.attribute: facts.types for _, facts in INPUTS}
     seen = {Status(a.status) for (name, t), a in answers.items() if t not in declared[name] and a.status}
     assert seen == {
@@ -131,7 +133,7 @@ def test_counts_outside_the_facts_are_refused_if_the_library_checks() -> None:
         for count in (facts.min_count - 1, (facts.max_count or -2) + 1)
         if count >= 0
     ]
-    replies = run_query(one for _, one in queries)
+    replies = run_queries(one for _, one in queries)
     taken = {f.attribute for (f, _), reply in zip(queries, replies, strict=True) if reply.status == Status.SUCCESS}
     arrays = {f.attribute for _, f in INPUTS if f.max_count not in (None, 1) and T.INT64 in f.types}
     descriptors = {f.attribute for _, f in INPUTS if T.BACKEND_DESCRIPTOR in f.types}
@@ -156,7 +158,7 @@ def test_counts_outside_the_facts_are_refused_if_the_library_checks() -> None:
 def test_counts_correct_or_complete_the_header(name: A) -> None:
     kind, facts = next(pair for pair in INPUTS if pair[1].attribute is name)
     assert facts.max_count is not None
-    at_most, beyond = run_query(query(kind, facts, facts.types[0], n) for n in (facts.max_count, facts.max_count + 1))
+    at_most, beyond = run_queries(query(kind, facts, facts.types[0], n) for n in (facts.max_count, facts.max_count + 1))
     assert Status(at_most.status) is Status.SUCCESS
     assert Status(beyond.status) is Status.BAD_PARAM
 
@@ -164,13 +166,13 @@ def test_counts_correct_or_complete_the_header(name: A) -> None:
 def test_element_kinds_are_checked_by_the_library_in_four_attributes_only() -> None:
     """Everywhere else, a descriptor of the wrong type is accepted silently or crashes the process."""
     wrong = [
-        (facts, Query(kind, facts.attribute, T.BACKEND_DESCRIPTOR, element=other))
+        (facts, AttributeQuery(kind, facts.attribute, T.BACKEND_DESCRIPTOR, element=other))
         for kind, facts in INPUTS
         if T.BACKEND_DESCRIPTOR in facts.types and facts.attribute not in NOT_IMPLEMENTED | set(VALUE_REFUSED)
         for other in (D.RNG,)
         if other not in facts.element
     ]
-    replies = run_query(one for _, one in wrong)
+    replies = run_queries(one for _, one in wrong)
     checked = {
         facts.attribute
         for (facts, _), reply in zip(wrong, replies, strict=True)
@@ -180,16 +182,18 @@ def test_element_kinds_are_checked_by_the_library_in_four_attributes_only() -> N
 
 
 def test_a_tensor_for_an_operation_graph_crashes_the_process() -> None:
-    (reply,) = run_query([Query(D.ENGINEHEUR, A.ENGINEHEUR_OPERATION_GRAPH, T.BACKEND_DESCRIPTOR, element=D.TENSOR)])
+    (reply,) = run_queries(
+        [AttributeQuery(D.ENGINEHEUR, A.ENGINEHEUR_OPERATION_GRAPH, T.BACKEND_DESCRIPTOR, element=D.TENSOR)]
+    )
     assert reply.died
 
 
 def test_output_attributes_cannot_be_set() -> None:
     queries = [query(kind, facts, facts.types[0]) for kind, facts in OUTPUTS if kind not in UNCREATABLE]
-    statuses = {Status(reply.status) for reply in run_query(queries)}
+    statuses = {Status(reply.status) for reply in run_queries(queries)}
     assert statuses == {Status.BAD_PARAM, Status.NOT_SUPPORTED}
 
 
 def test_uncreatable_kinds_are_really_refused() -> None:
-    (reply,) = run_query([Query(D.INTERMEDIATE_INFO, A.INTERMEDIATE_INFO_SIZE, T.INT64)])
+    (reply,) = run_queries([AttributeQuery(D.INTERMEDIATE_INFO, A.INTERMEDIATE_INFO_SIZE, T.INT64)])
     assert Status(reply.status) is Status.BAD_PARAM_NULL_POINTER

@@ -15,8 +15,8 @@ from cudnn_backend_py.diagnose.logs import report_log
 from cudnn_backend_py.diagnose.surveys.attention import FORMS
 from cudnn_backend_py.importers.graphs import LoggedGraph, read_graphs
 from cudnn_backend_py.native.log import LogRecord
-from tests.support.child import ROOT, older_cudnn, run_code
-from tests.support.logs import LOGS, canonical, file_form
+from tests.support.child import ROOT, older_cudnn_environment, run_code
+from tests.support.logs import LOGS, graph_as_logged, log_file_text
 from tests.support.operations import OPERATIONS
 from tests.support.zoo import ZOO
 
@@ -54,7 +54,7 @@ def read_back(records: Iterable[LogRecord]) -> LoggedGraph:
 
 def assert_same(graph: Graph, found: LoggedGraph) -> None:
     assert found.graph is not None, found.fault
-    assert canonical(found.graph) == canonical(graph)
+    assert graph_as_logged(found.graph) == graph_as_logged(graph)
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
@@ -80,7 +80,7 @@ def test_attention_is_read_back() -> None:
             continue
         found = read_back(records)
         assert found.graph is not None, (name, found.fault)
-        assert canonical(found.graph) == canonical(graph), name
+        assert graph_as_logged(found.graph) == graph_as_logged(graph), name
         taken += 1
     assert taken > len(graphs) * 0.9
 
@@ -162,14 +162,14 @@ def OLDER_GRAPHS() -> dict[str, Graph]:
 def test_a_file_of_9_19_gives_every_graph(tmp_path: Path) -> None:
     """cuDNN writes one file with all graphs of one process."""
     path = tmp_path / "cudnn.log"
-    environment = older_cudnn() | {"CUDNN_LOGLEVEL_DBG": "3", "CUDNN_LOGDEST_DBG": str(path)}
+    environment = older_cudnn_environment() | {"CUDNN_LOGLEVEL_DBG": "3", "CUDNN_LOGDEST_DBG": str(path)}
     refused = set(run_code(CHILD, environment=environment).stdout.splitlines())
     graphs = {name: graph for name, graph in OLDER_GRAPHS().items() if name not in refused}
     found = list(read_graphs(path))
     assert len(graphs) > 80
     assert {item.version for item in found} == {"9.19.0"}
-    read = {canonical(item.graph) for item in found if item.graph is not None}
-    assert [name for name, graph in graphs.items() if canonical(graph) not in read] == []
+    read = {graph_as_logged(item.graph) for item in found if item.graph is not None}
+    assert [name for name, graph in graphs.items() if graph_as_logged(graph) not in read] == []
     assert sum(item.count for item in found if item.graph is not None) >= len(graphs)
 
 
@@ -187,7 +187,7 @@ for item in read_graphs(LOGS / "torch-attention-9.19.0.log.gz"):
     answers.append([[config.tag for config in configs], [c.tag for c in item.configs if c.state != "refused"]])
 print(json.dumps(answers))
 """
-    answers = json.loads(run_code(code, environment=older_cudnn()).stdout)
+    answers = json.loads(run_code(code, environment=older_cudnn_environment()).stdout)
     assert answers == [
         [["eng2_k24=7", "eng1_k24=6", "eng1_k24=5", "eng1_k24=3"]] * 2,
         [["eng6_k24=26", "eng7_k24=28", "eng7_k24=26"]] * 2,
@@ -206,6 +206,6 @@ def test_a_report_explains_the_graphs_of_the_log() -> None:
 
 def test_captured_records_and_their_file_form_agree() -> None:
     records = logged(ZOO["matmul relu"]())
-    (captured,), (filed,) = read_graphs(records), read_graphs([file_form(records)])
+    (captured,), (filed,) = read_graphs(records), read_graphs([log_file_text(records)])
     assert captured.graph == filed.graph
     assert (captured.thread, captured.process) == (filed.thread, filed.process)

@@ -30,7 +30,7 @@ from cudnn_backend_py import (
 )
 from cudnn_backend_py.graph.attention import sdpa_forward
 from tests.support.child import run_code, run_python
-from tests.support.live import Live, counting
+from tests.support.live import DescriptorCount, count_descriptors
 
 ROUNDS = int(os.environ.get("CUDNN_BACKEND_ROUNDS", "100000"))
 MIB = 1 << 20
@@ -107,7 +107,7 @@ def closed_by_another_thread() -> None:
         assert made.closed
 
 
-def assert_nothing_left(live: Live) -> None:
+def assert_nothing_left(live: DescriptorCount) -> None:
     gc.collect()
     assert live.made > 0
     assert live.alive == 0
@@ -121,7 +121,7 @@ WAYS: list[Callable[[], None]] = [
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 def test_no_descriptor_is_left_alive(way: Callable[[], None]) -> None:
     gc.collect()
-    with counting() as live:
+    with count_descriptors() as live:
         way()
         assert_nothing_left(live)
 
@@ -130,14 +130,14 @@ def test_no_descriptor_is_left_alive(way: Callable[[], None]) -> None:
 def test_the_check_fails_without_destruction(way: Callable[[], None]) -> None:
     """The tests are tested: without destruction, each of them must fail."""
     gc.collect()
-    with counting(destroy=False) as live:
+    with count_descriptors(destroy=False) as live:
         way()
         with pytest.raises(AssertionError):
             assert_nothing_left(live)
 
 
 def test_children_live_as_long_as_their_parent_and_no_longer() -> None:
-    with counting() as live:
+    with count_descriptors() as live:
         x, y = tensor(1), tensor(2)
         matmul = Descriptor(DescriptorType.MATMUL).set(Attr.MATMUL_COMP_TYPE, DataType.FLOAT).finalize()
         operation = Descriptor(DescriptorType.OPERATION_MATMUL).set(Attr.OPERATION_MATMUL_DESC, matmul)
@@ -267,7 +267,7 @@ class Interrupting:
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_an_interrupted_creation_leaves_no_descriptor_alive(after: bool) -> None:
     gc.collect()
-    with counting() as live:
+    with count_descriptors() as live:
         with Interrupting("cudnnBackendCreateDescriptor", after=after), pytest.raises(KeyboardInterrupt):
             Descriptor(DescriptorType.TENSOR)
         gc.collect()
@@ -277,7 +277,7 @@ def test_an_interrupted_creation_leaves_no_descriptor_alive(after: bool) -> None
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("verb", ["SetAttribute", "Finalize", "Initialize"])
 def test_an_interrupted_descriptor_can_only_be_closed(verb: str, after: bool) -> None:
-    with counting() as live:
+    with count_descriptors() as live:
         child = tensor(9)
         made = Descriptor(DescriptorType.OPERATION_RESHAPE)
 
@@ -326,7 +326,7 @@ def test_a_log_callback_cannot_change_the_descriptor_that_is_being_changed() -> 
 def test_threads_change_one_descriptor() -> None:
     """Set, read, finalize, close at once: values, our errors, and no leak."""
     gc.collect()
-    with counting() as live:
+    with count_descriptors() as live:
         for number in range(60):
             made = tensor(5) if number % 2 else Descriptor(DescriptorType.TENSOR).set(Attr.TENSOR_UNIQUE_ID, 5)
             start = threading.Barrier(4)

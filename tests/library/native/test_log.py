@@ -30,7 +30,7 @@ from cudnn_backend_py.generated.enums import Severity
 from cudnn_backend_py.native import Log
 from cudnn_backend_py.native.callbacks import LogCallback
 from cudnn_backend_py.native.log import LogRecord, _LogHub, _read_strings, _write_to_destination
-from tests.support.child import ROOT, Finished, older_cudnn, run_python
+from tests.support.child import ROOT, FinishedChild, older_cudnn_environment, run_python
 
 
 def quiet_environment(**changed: str) -> dict[str, str]:
@@ -370,7 +370,7 @@ KINDS = ("MATMUL", "REDUCTION", "RNG", "RESAMPLE", "TENSOR")
 ERROR = "Tensor must have at least 1 dimension"
 
 
-def logged_by(folder: Path, base: dict[str, str] | None = None, **variables: str) -> Finished:
+def logged_by(folder: Path, base: dict[str, str] | None = None, **variables: str) -> FinishedChild:
     """Run the program with these variables; its captures always get the same."""
     said = folder / "said"
     environment = (base or quiet_environment()) | variables
@@ -387,7 +387,7 @@ def created(text: str) -> list[str]:
 @pytest.mark.parametrize("older", [False, True], ids=["newest", "9.19.0"])
 def test_the_environments_file_has_the_messages_before_during_and_after(tmp_path: Path, older: bool) -> None:
     file = tmp_path / "cudnn.log"
-    base = older_cudnn() if older else None
+    base = older_cudnn_environment() if older else None
     done = logged_by(tmp_path, base, CUDNN_LOGLEVEL_DBG="3", CUDNN_LOGDEST_DBG=str(file))
     text = file.read_text()
     assert created(text) == list(KINDS)
@@ -478,7 +478,7 @@ def test_the_file_name_may_contain_the_process_number(tmp_path: Path) -> None:
 @pytest.mark.parametrize("older", [False, True], ids=["newest", "9.19.0"])
 def test_without_a_requested_log_a_capture_leaves_no_output(tmp_path: Path, older: bool) -> None:
     """Otherwise cuDNN would print errors to stderr that it did not print before."""
-    base = older_cudnn() if older else None
+    base = older_cudnn_environment() if older else None
     base = base and {name: value for name, value in base.items() if not name.startswith("CUDNN_LOG")}
     done = logged_by(tmp_path, base)
     assert (done.stdout, done.stderr) == ("", "")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.child import run_python
-from tests.support.sanitizing import FLAGS, FOUND, NATIVE, build, environment, run_tests
+from tests.support.sanitizing import FLAGS, FOUND, NATIVE, build_sanitized, run_tests, sanitizer_environment
 
 
 def has_sanitizers(folder: Path) -> bool:
@@ -31,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_hostile_calls_cause_no_report(folder: Path) -> None:
     names = ("test_fast_call.py", "test_hostile_calls.py", "test_interruptions.py")
-    done = run_tests(build(folder), *(f"tests/library/native/{name}" for name in names))
+    done = run_tests(build_sanitized(folder), *(f"tests/library/native/{name}" for name in names))
     said = done.stdout + done.stderr
     assert not any(word in said for word in FOUND), said[-5000:]
     assert done.code == 0, said[-5000:]
@@ -57,7 +57,9 @@ def test_an_added_error_is_found(folder: Path, error: str) -> None:
     source, made = folder / "error.c", folder / f"{error.split()[0]}.so"
     source.write_text(PROGRAM % ERRORS[error])
     subprocess.run(["gcc", *FLAGS, str(source), "-o", str(made)], check=True)
-    done = run_python(["-c", f"import ctypes; ctypes.CDLL({str(made)!r}).provoke()"], environment=environment())
+    done = run_python(
+        ["-c", f"import ctypes; ctypes.CDLL({str(made)!r}).provoke()"], environment=sanitizer_environment()
+    )
     assert error in done.stderr
     assert any(word in done.stderr for word in FOUND)
 
@@ -74,5 +76,5 @@ tests.test_functions_of_the_driver_stub_accept_null()
 def test_the_driver_stub_causes_no_report(folder: Path) -> None:
     made = folder / "stub.so"
     subprocess.run(["gcc", *FLAGS, str(NATIVE / "driver_stub.c"), "-o", str(made)], check=True)
-    done = run_python(["-c", STUB, str(made)], environment=environment())
+    done = run_python(["-c", STUB, str(made)], environment=sanitizer_environment())
     assert (done.code, done.stderr) == (0, "")

@@ -20,15 +20,15 @@ from cudnn_backend_py.native.launch import int64_rows
 from cudnn_backend_py.native.values import show, show_typed
 from tests.support.hostile import (
     MAKERS,
-    Everything,
-    Index,
-    Int,
-    Liar,
-    Loud,
-    Real,
-    Row,
-    Text,
-    disguise,
+    ChangingFloat,
+    ChangingIndex,
+    FakeDescriptor,
+    HostileObject,
+    HugeRepr,
+    LyingInt,
+    LyingText,
+    UnreliableSequence,
+    disguise_value,
 )
 
 D = DescriptorType
@@ -45,13 +45,16 @@ def put(kind: D, attribute: Attr, value: Any) -> Callable[[], Any]:
 
 HELD_BACK = {
     "numpy int as axis": (put(D.OPERATION_CONCAT, AXIS, np.int64(2**32)), "axis-out-of-range"),
-    "axis by index": (put(D.OPERATION_CONCAT, AXIS, Index(2**32)), "axis-out-of-range"),
-    "axis that changes": (put(D.OPERATION_CONCAT, AXIS, Index(2**32, 1)), "axis-out-of-range"),
-    "axis that is": (put(D.OPERATION_CONCAT, AXIS, Int(2**32)), "axis-out-of-range"),
+    "axis by index": (put(D.OPERATION_CONCAT, AXIS, ChangingIndex(2**32)), "axis-out-of-range"),
+    "axis that changes": (put(D.OPERATION_CONCAT, AXIS, ChangingIndex(2**32, 1)), "axis-out-of-range"),
+    "axis that is": (put(D.OPERATION_CONCAT, AXIS, LyingInt(2**32)), "axis-out-of-range"),
     "axis in an array": (put(D.OPERATION_CONCAT, AXIS, np.array([2**32])), "axis-out-of-range"),
-    "training mode by index": (put(D.OPERATIONGRAPH, Attr.OPERATIONGRAPH_MODE, Index(TRAIN)), "graph-mode-mismatch"),
+    "training mode by index": (
+        put(D.OPERATIONGRAPH, Attr.OPERATIONGRAPH_MODE, ChangingIndex(TRAIN)),
+        "graph-mode-mismatch",
+    ),
     "text that encodes to another": (
-        put(D.DEVICEPROP, Attr.DEVICEPROP_JSON_REPRESENTATION, Text(LONG_NAME)),
+        put(D.DEVICEPROP, Attr.DEVICEPROP_JSON_REPRESENTATION, LyingText(LONG_NAME)),
         "device-name-too-long",
     ),
     "device name of escaped surrogates": (
@@ -69,7 +72,7 @@ HELD_BACK = {
     "forged kind": (lambda: Descriptor(int.__new__(D, 17)), "unknown-enumerator"),
     "a library that is none": (lambda: Descriptor(D.TENSOR, on=5), "wrong-argument"),  # type: ignore[arg-type]
     "child that says it is one": (
-        put(D.OPERATION_MATMUL, Attr.OPERATION_MATMUL_ADESC, Everything()),
+        put(D.OPERATION_MATMUL, Attr.OPERATION_MATMUL_ADESC, FakeDescriptor()),
         "wrong-element-type",
     ),
     "endless range for a number": (
@@ -77,8 +80,8 @@ HELD_BACK = {
         "wrong-element-count",
     ),
     "endless range for many": (put(D.VARIANT_PACK, Attr.VARIANT_PACK_UNIQUE_IDS, range(10**9)), "wrong-element-count"),
-    "length that is": (put(D.TENSOR, Attr.TENSOR_DIMENSIONS, Row(10**9, 1)), "wrong-element-count"),
-    "negative length": (put(D.TENSOR, Attr.TENSOR_DIMENSIONS, Row(-1, 1)), "wrong-element-type"),
+    "length that is": (put(D.TENSOR, Attr.TENSOR_DIMENSIONS, UnreliableSequence(10**9, 1)), "wrong-element-count"),
+    "negative length": (put(D.TENSOR, Attr.TENSOR_DIMENSIONS, UnreliableSequence(-1, 1)), "wrong-element-type"),
     "capi count of endless": (
         lambda: capi.cudnnBackendSetAttribute(
             Descriptor(D.VARIANT_PACK), Attr.VARIANT_PACK_UNIQUE_IDS, None, 10**9, range(10**9)  # type: ignore[arg-type]
@@ -98,7 +101,15 @@ def test_checks_see_the_values_that_c_gets(call: Callable[[], Any], code: str) -
 @pytest.mark.parametrize(
     "raised", [ValueError, TypeError, KeyError, RecursionError, MemoryError, StopIteration, ZeroDivisionError]
 )
-@pytest.mark.parametrize("make", [Index, Real, lambda error: Row(error, 1), lambda error: Row(2, error)])
+@pytest.mark.parametrize(
+    "make",
+    [
+        ChangingIndex,
+        ChangingFloat,
+        lambda error: UnreliableSequence(error, 1),
+        lambda error: UnreliableSequence(2, error),
+    ],
+)
 def test_an_exception_of_a_value_is_the_cause_of_our_error(make: Callable[[Any], Any], raised: type[Exception]) -> None:
     with pytest.raises(UsageError) as caught:
         Descriptor(D.TENSOR).set(Attr.TENSOR_DIMENSIONS, make(raised))
@@ -109,14 +120,14 @@ def test_an_exception_of_a_value_is_the_cause_of_our_error(make: Callable[[Any],
 def test_keyboard_interrupt_of_a_value_propagates_and_changes_nothing() -> None:
     made = Descriptor(D.TENSOR)
     with pytest.raises(KeyboardInterrupt):
-        made.set(UID, Index(KeyboardInterrupt))
+        made.set(UID, ChangingIndex(KeyboardInterrupt))
     made.set(UID, 3)
 
 
 TAKEN: list[tuple[D, Attr, Any]] = [
     (D.TENSOR, UID, np.int64(3)),
     (D.TENSOR, UID, np.array(3)),
-    (D.TENSOR, UID, Index(3)),
+    (D.TENSOR, UID, ChangingIndex(3)),
     (D.TENSOR, Attr.TENSOR_IS_VIRTUAL, np.bool_(True)),
     (D.TENSOR, Attr.TENSOR_DIMENSIONS, np.array([2, 8, 64])),
     (D.TENSOR, Attr.TENSOR_DIMENSIONS, deque((2, 8, 64))),
@@ -135,7 +146,7 @@ def test_valid_numbers_of_other_types_are_accepted(kind: D, attribute: Attr, val
 
 
 def test_numbers_are_read_once() -> None:
-    value = Index(5, 6, 7)
+    value = ChangingIndex(5, 6, 7)
     Descriptor(D.TENSOR).set(UID, value)
     assert next(value.answers) == 6
 
@@ -163,7 +174,7 @@ def test_every_hostile_value_is_our_error_or_accepted(maker: int) -> None:
     )
     messages: list[str] = []
     for place in places:
-        for value in (MAKERS[maker](r), disguise(MAKERS[maker](r), r)):
+        for value in (MAKERS[maker](r), disguise_value(MAKERS[maker](r), r)):
             try:
                 place(value)
             except CudnnBackendError as error:
@@ -179,11 +190,11 @@ def test_values_are_shown_in_one_line_of_bounded_length() -> None:
     endless: list[Any] = []
     endless += [endless] * 9
     for value in (
-        Loud(),
-        Liar(),
-        Int(3),
+        HugeRepr(),
+        HostileObject(),
+        LyingInt(3),
         "x" * 10**7,
-        [Loud()] * 10**6,
+        [HugeRepr()] * 10**6,
         endless,
         10**6000,
         type("n" * 10**6, (), {})(),

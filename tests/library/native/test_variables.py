@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cudnn_backend_py.native.variables import LOG_VARIABLES, library_variables
-from tests.support.child import OLDER, older_cudnn, run_python
+from tests.support.child import OLDER, older_cudnn_environment, run_python
 
 RECORDER = r"""
 #define _GNU_SOURCE
@@ -60,7 +60,7 @@ def test_every_variable_that_the_libraries_read_is_part_of_a_query(version: str,
     source.write_text(RECORDER)
     define = f'-DRECORD="{record}"'
     subprocess.run([compiler, "-shared", "-fPIC", "-O1", define, "-o", recorder, source, "-ldl"], check=True)
-    environment = dict(os.environ) if version == "own" else older_cudnn()
+    environment = dict(os.environ) if version == "own" else older_cudnn_environment()
     run_python(["-c", PROGRAM], environment={**environment, "LD_PRELOAD": str(recorder)}, check=True)
     read = {tuple(line.split("\t")) for line in record.read_text().splitlines()}
     names = {name for file, name in read if Path(file).name.startswith(("libcudnn", "libnvrtc", "libcublas"))}

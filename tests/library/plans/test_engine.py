@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from tests.support.child import older_cudnn, run_python
+from tests.support.child import older_cudnn_environment, run_python
 
 ASK = """
 import json, sys
@@ -22,7 +22,7 @@ print(json.dumps([config.tag for config in question.heuristics().configs]))
 
 @pytest.mark.parametrize("version", ["9.19.0", "newest"])
 def test_an_earlier_query_for_a_gpu_without_tf32_changes_no_other(version: str) -> None:
-    where = older_cudnn() if version == "9.19.0" else dict(os.environ)
+    where = older_cudnn_environment() if version == "9.19.0" else dict(os.environ)
 
     def run_query(first: list[str]) -> list[str]:
         done = run_python(["-c", ASK, json.dumps(first)], environment=where, check=True)

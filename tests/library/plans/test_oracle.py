@@ -26,7 +26,7 @@ from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.ir import pointwise_ports
 from tests.support.child import ROOT
 from tests.support.graphs import sdpa
-from tests.support.oracle import assert_same_graph, difference, unnoticed
+from tests.support.oracle import assert_same_graph, find_difference, undetected_changes
 from tests.support.zoo import ZOO
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -151,7 +151,7 @@ def test_numbers_of_activations_reach_cudnn_unchanged(mode: PointwiseMode, param
 
     assert_same_graph(make(), logged(make()))
     for name in parameters:
-        assert difference(make(**{name: 9.0}), logged(make())) is not None
+        assert find_difference(make(**{name: 9.0}), logged(make())) is not None
 
 
 def with_extras() -> Graph:
@@ -192,7 +192,7 @@ def test_symmetric_graphs_are_distinguished_by_their_links() -> None:
 
     for crossed in (False, True):
         assert_same_graph(make(crossed), logged(make(crossed)))
-        assert difference(make(not crossed), logged(make(crossed))) is not None
+        assert find_difference(make(not crossed), logged(make(crossed))) is not None
 
 
 # The comparison must be able to fail.
@@ -318,9 +318,9 @@ MAKERS = {"forum": forum, "flash": lambda: flash(causal=True, stats=True), "extr
 def test_every_single_value_of_the_log_matters(make: Callable[[], Graph]) -> None:
     """Each number, flag and name in cuDNN's log is changed, one at a time: the comparison finds every change."""
     graph, record = make(), logged(make())
-    assert difference(graph, record) is None
+    assert find_difference(graph, record) is None
     # A ragged offset's uid is nowhere else in the log: another one is a renaming.
-    missed = unnoticed(record, lambda other: difference(graph, other))
+    missed = undetected_changes(record, lambda other: find_difference(graph, other))
     assert not [path for path in missed if path[2:] != ("isRagged", 0, "name")]
 
 

@@ -25,7 +25,7 @@ from cudnn_backend_py.plans.refusals import Reason
 from cudnn_backend_py.rewrite.changes import Change
 from cudnn_backend_py.tuning.trial.trial import ConfigTrial, Trial
 from tests.pure.diagnose.test_page import Read
-from tests.support.reporting import small_matrix, two_matmuls, verdict
+from tests.support.reporting import make_matrix, make_verdict, two_matmuls
 
 # A possible name: markup, terminal escapes, and long.
 NAME = "</script></style><script>hit()</script><img src=x onerror=hit()>\x1b[31m\u202e\n" * 3
@@ -38,15 +38,15 @@ def hostile_graph() -> Graph:
 
 
 GRAPH = hostile_graph()
-REMEDY = Remedy(NAME, "exact", (NAME,), GRAPH, NAME, "9.28.0", True, verdict(GRAPH), (GRAPH,), ("align",), (NAME,))
+REMEDY = Remedy(NAME, "exact", (NAME,), GRAPH, NAME, "9.28.0", True, make_verdict(GRAPH), (GRAPH,), ("align",), (NAME,))
 CHANGE = Change("align", NAME, "exact", (NAME,), (GRAPH,))
 CELL = Cell(Outcome.NOT_SUPPORTED, NAME, NAME, stage="engine config")
 FIGURES = {"schema": NAME, "date": "today", "gpu_name": NAME, "seconds": 1.0}
 TIMES = {"ragged": {NAME: {"median_us": 1.0, "low_us": 0.5, "high_us": 2.0}}}
 
 AS_HTML: dict[str, Any] = {
-    "verdict": verdict(GRAPH, target_title=NAME),
-    "matrix": small_matrix(NAME, "plain"),
+    "verdict": make_verdict(GRAPH, target_title=NAME),
+    "matrix": make_matrix(NAME, "plain"),
     "change": CHANGE,
     "remedy": REMEDY,
     "remedies": Remedies(GRAPH, [REMEDY, REMEDY]),
@@ -61,7 +61,7 @@ AS_TEXT: dict[str, Any] = AS_HTML | {
     "plan record": PlanRecord("9.28.0", NAME, 90, NAME, {"ops": [NAME]}, NAME),
     "support table": SupportTable("9.28.0", (NAME, NAME), {}),
     "upgrade": Upgrade("9.14.0", "9.28.0", (None, None), ()),
-    "change of versions": VersionChange(NAME, NAME, verdict(GRAPH), verdict(GRAPH)),
+    "change of versions": VersionChange(NAME, NAME, make_verdict(GRAPH), make_verdict(GRAPH)),
     "checked": Checked(NAME, NAME, NAME, "9.28.0", "", CELL, True, NAME),
     "trial": Trial(graph=NAME, target=NAME, sm=90, cudnn="9.28.0", data="uniform", seed=0, state="refused", words=NAME),
     "config": ConfigTrial(tag=NAME, mode="A", state="failed", words=NAME),
@@ -94,10 +94,10 @@ def test_short_texts_summarize_the_value() -> None:
     assert repr(graph) == "<Graph 'two_matmuls': 2 operations, 5 tensors>"
     assert repr(graph.tensor("q")) == "<Tensor 'q' uid 1: f16[1,10,64]>"
     assert repr(graph.ops[0]).startswith("<Matmul s = matmul(q, k")
-    assert repr(verdict(graph)) == (
+    assert repr(make_verdict(graph)) == (
         "<Verdict not supported: 'two_matmuls' on l40s, cuDNN 9.28.0: tensor 's' is in order F16x16, NONE is needed>"
     )
-    assert repr(small_matrix("a", "b")).startswith("<Matrix of 2 graphs, 3 targets, 5 versions: ")
+    assert repr(make_matrix("a", "b")).startswith("<Matrix of 2 graphs, 3 targets, 5 versions: ")
 
 
 def test_a_graph_is_shown_as_a_picture() -> None:
@@ -113,7 +113,7 @@ def test_a_graph_is_shown_as_a_picture() -> None:
 
 
 def test_a_verdict_does_not_show_the_path_of_the_library() -> None:
-    shown = verdict(two_matmuls(), library="/home/somebody/cudnn/lib/libcudnn.so.9")._repr_html_() or ""
+    shown = make_verdict(two_matmuls(), library="/home/somebody/cudnn/lib/libcudnn.so.9")._repr_html_() or ""
     assert "<dd>libcudnn.so.9</dd>" in shown
     assert "somebody" not in shown
 

@@ -10,12 +10,12 @@ from click.testing import CliRunner
 from cudnn_backend_py.cli.commands import main
 from cudnn_backend_py.cli.wheels import available_versions_with_notice
 from cudnn_backend_py.versions import store as versions
-from tests.support.wheels import FULL_FILES, make_index, make_wheel, place
+from tests.support.wheels import FULL_FILES, add_to_version_store, make_wheel, make_wheel_index
 
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return make_index(tmp_path / "index", monkeypatch)
+    return make_wheel_index(tmp_path / "index", monkeypatch)
 
 
 @pytest.fixture
@@ -45,8 +45,8 @@ def test_a_jit_wheel_that_cannot_judge_is_not_among_all_versions(
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("CUDNN_BACKEND_CACHE", str(root))
-    place(root)
-    place(root, "9.12.0.46")
+    add_to_version_store(root)
+    add_to_version_store(root, "9.12.0.46")
     assert "9.12.0" not in available_versions_with_notice()
     assert "9.19.0" in available_versions_with_notice()
     assert "9.12.0 is skipped, as its JIT wheel cannot judge graphs" in capsys.readouterr().err

@@ -10,9 +10,9 @@ import pytest
 from cudnn_backend_py.diagnose import Outcome
 from cudnn_backend_py.diagnose.report.ci import Case, cases, github_annotations, junit_xml
 from cudnn_backend_py.printable import printable_lines
-from tests.support.reporting import HOSTILE, small_matrix, two_matmuls, verdict
+from tests.support.reporting import HOSTILE, make_matrix, make_verdict, two_matmuls
 
-VERDICTS = [verdict(two_matmuls("first"), outcome) for outcome in Outcome] + [verdict(two_matmuls(HOSTILE))]
+VERDICTS = [make_verdict(two_matmuls("first"), outcome) for outcome in Outcome] + [make_verdict(two_matmuls(HOSTILE))]
 SHOWN = HOSTILE.replace("\x00", "\ufffd").replace("\ud800", "\ufffd")
 
 
@@ -37,7 +37,7 @@ def test_junit_contains_cause_and_verdict() -> None:
 
 
 def test_junit_of_a_matrix_has_a_case_for_every_cell() -> None:
-    matrix = small_matrix("a", HOSTILE)
+    matrix = make_matrix("a", HOSTILE)
     root = ElementTree.fromstring(junit_xml(matrix, suite="nightly").encode())
     outcomes = [cell.outcome for cell in matrix.cells.values()]
     assert len(list(root.iter("testcase"))) == len(outcomes) == 29
@@ -82,7 +82,7 @@ def test_an_annotation_is_one_command(given: str) -> None:
     assert message.replace("%0A", "\n").replace("%25", "%") == printable_lines(f"{given} [{given}]")
 
 
-@pytest.mark.parametrize("results", [VERDICTS, small_matrix("a", "b")], ids=["verdicts", "matrix"])
+@pytest.mark.parametrize("results", [VERDICTS, make_matrix("a", "b")], ids=["verdicts", "matrix"])
 def test_equal_results_give_equal_text(results: object) -> None:
     assert junit_xml(results) == junit_xml(results)  # type: ignore[arg-type]
     assert github_annotations(results) == github_annotations(results)  # type: ignore[arg-type]

@@ -18,7 +18,7 @@ from cudnn_backend_py.rewrite.override import override
 from cudnn_backend_py.rewrite.unusual import deviations
 from tests.known_issues import EXAMPLES
 from tests.support.built import BUILT
-from tests.support.growth import SHAPES, copies, count_calls, growth
+from tests.support.growth import SHAPES, count_calls, relative_growth, repeat_graph
 
 MOST = 1.3  # allows more than linear growth for lists that are sorted and truncated
 
@@ -65,21 +65,21 @@ REPRODUCED = {
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_work_grows_with_the_graph(shape: str) -> None:
-    found = {step: growth(SHAPES[shape], run, 28, 112) for step, run in OF_SHAPES.items()}
+    found = {step: relative_growth(SHAPES[shape], run, 28, 112) for step, run in OF_SHAPES.items()}
     assert {step: more for step, more in found.items() if more >= MOST} == {}
 
 
 @pytest.mark.parametrize("name", BUILT)
 def test_work_on_every_kind_of_operation_grows_with_the_graph(name: str) -> None:
     graph = BUILT[name].make()
-    found = {step: growth(lambda size: copies(graph, size), STEPS[step], 3, 12) for step in OF_KINDS}
+    found = {step: relative_growth(lambda size: repeat_graph(graph, size), STEPS[step], 3, 12) for step in OF_KINDS}
     assert {step: more for step, more in found.items() if more >= MOST} == {}
 
 
 @pytest.mark.parametrize("name", REPRODUCED)
 def test_conditions_of_known_issues_grow_with_the_graph(name: str) -> None:
     condition, make = REPRODUCED[name]
-    assert growth(lambda size: copies(make(), size), condition, 6, 24) < MOST
+    assert relative_growth(lambda size: repeat_graph(make(), size), condition, 6, 24) < MOST
 
 
 @pytest.mark.parametrize("shape", SHAPES)

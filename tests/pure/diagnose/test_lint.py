@@ -10,7 +10,7 @@ import pytest
 from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode, attention
 from cudnn_backend_py.diagnose.linting import Finding, lint
 from cudnn_backend_py.generated.enums import ReduceTensorOp
-from tests.support.attention_cases import draw
+from tests.support.attention_cases import draw_problem
 from tests.support.zoo import ZOO
 
 HALF, FLOAT = DataType.HALF, DataType.FLOAT
@@ -121,7 +121,7 @@ def test_sound_graphs_have_no_findings() -> None:
     assert {name for name, make in ZOO.items() if lint(make())} == noisy
     for number in range(40):
         backward = bool(number % 2)
-        problem = draw(np.random.default_rng(number), backward=backward, tiny=False)
+        problem = draw_problem(np.random.default_rng(number), backward=backward, tiny=False)
         make = attention.sdpa_backward if backward else attention.sdpa_forward
         assert lint(make(problem, allow_hazards=True)) == []
 

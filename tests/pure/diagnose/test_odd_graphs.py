@@ -23,7 +23,7 @@ from cudnn_backend_py.rewrite.changes import CHANGES, Change, changes, head_dims
 from cudnn_backend_py.rewrite.dims import dim_classes
 from cudnn_backend_py.rewrite.fusion import as_composite, expand_softmax
 from tests.support.graphs import CONVOLUTION, convolution, relu, sdpa, tensor
-from tests.support.mutants import mutants
+from tests.support.mutants import draw_mutants
 from tests.support.operations import OPERATIONS
 
 LARGEST = (1 << 63) - 1
@@ -84,7 +84,7 @@ def test_no_change_names_a_tensor_or_uid_outside_the_graph() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_checks_of_random_graphs_do_not_fail(seed: int) -> None:
-    made = mutants(random.Random(seed))
+    made = draw_mutants(random.Random(seed))
     counted = 0
     while counted < 30:
         graph = next(made)

@@ -16,7 +16,7 @@ from cudnn_backend_py.diagnose.remedies import Remedy
 from cudnn_backend_py.diagnose.report import html as page
 from cudnn_backend_py.diagnose.report.drawing import MAX_OPERATIONS, draw_file, draw_graph, drawn_graphs, named_tensors
 from cudnn_backend_py.diagnose.report.html import matrix_html, render_page, verdict_html
-from tests.support.reporting import HOSTILE, report, small_matrix, two_matmuls, verdict
+from tests.support.reporting import HOSTILE, make_matrix, make_verdict, page_arguments, two_matmuls
 from tests.support.zoo import ZOO
 
 VOID = {"meta", "link", "input"}
@@ -56,7 +56,7 @@ class Read(HTMLParser):
 
 @pytest.fixture(scope="module")
 def text() -> str:
-    return render_page(**report())
+    return render_page(**page_arguments())
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def rectangles(svg: str) -> Iterator[tuple[float, float, float, float]]:
 
 
 def test_page_is_the_same_every_time(text: str) -> None:
-    assert render_page(**report()) == text
+    assert render_page(**page_arguments()) == text
 
 
 def test_page_requests_no_other_file(read: Read) -> None:
@@ -104,14 +104,14 @@ def test_hostile_names_are_text(text: str, read: Read) -> None:
 @pytest.mark.parametrize("outcome", Outcome)
 def test_fragments_are_whole(outcome: Outcome) -> None:
     for name in ("plain", HOSTILE):
-        fragment = Read(verdict_html(verdict(two_matmuls(name), outcome, target_title=name)))
+        fragment = Read(verdict_html(make_verdict(two_matmuls(name), outcome, target_title=name)))
         assert fragment.elements[0] == ("div", {"class": "cbp fragment"})
         assert {"script", "img", "a"}.isdisjoint(tag for tag, _ in fragment.elements)
         assert outcome.value.upper() in fragment.text
 
 
 def test_fragment_of_a_matrix_has_a_letter_for_every_answer() -> None:
-    matrix = small_matrix("a", HOSTILE)
+    matrix = make_matrix("a", HOSTILE)
     fragment = Read(matrix_html(matrix))
     legend = 5
     letters = [given for given in fragment.of_class("cell") if "title" in given]
@@ -146,7 +146,7 @@ def test_remedy_shows_what_changes_also_in_a_virtual_tensor(read: Read) -> None:
 
 
 def test_remedy_without_the_graph_compares_texts() -> None:
-    shown = Read(render_page(**{**report(), "graphs": None}))
+    shown = Read(render_page(**{**page_arguments(), "graphs": None}))
     assert not shown.of_class("graph")
     assert "-graph two_matmuls" not in shown.text
     assert "-graph " + HOSTILE[:9] in shown.text
@@ -155,19 +155,19 @@ def test_remedy_without_the_graph_compares_texts() -> None:
 def test_remedy_of_two_graphs_shows_both() -> None:
     first, second = two_matmuls("first"), two_matmuls("second")
     remedy = Remedy("split", "exact", (), first, "l40s", None, False, None, (first, second))
-    shown = Read(render_page([verdict(first)], remedies=[[remedy]], graphs=[first])).text
+    shown = Read(render_page([make_verdict(first)], remedies=[[remedy]], graphs=[first])).text
     assert "+graph second" in shown
     assert "-graph first" not in shown
 
 
 def test_remedies_must_be_as_many_as_verdicts() -> None:
     with pytest.raises(UsageError, match="report-lengths: 1 remedies for 4 verdicts"):
-        render_page(report()["verdicts"], remedies=[[]])
+        render_page(page_arguments()["verdicts"], remedies=[[]])
 
 
 def test_page_is_written_for_nothing_and_for_a_matrix_alone() -> None:
     assert "nothing was queried" in Read(render_page([])).text
-    alone = Read(render_page([], matrix=small_matrix("a")))
+    alone = Read(render_page([], matrix=make_matrix("a")))
     assert "What cuDNN says, and why: 1 graph, 5 cuDNN versions" in alone.text
     assert len([tag for tag, given in alone.elements if tag == "button" and "cell" in given.get("class", "")]) == 14
 

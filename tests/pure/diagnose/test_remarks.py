@@ -17,7 +17,7 @@ from cudnn_backend_py.diagnose.surveys.since import Since
 from cudnn_backend_py.diagnose.verdict import DEVICELESS_LIMIT, Outcome
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.target.environment import DRIVER_STUB
-from tests.support.reporting import verdict
+from tests.support.reporting import make_verdict
 
 PLAIN = Cell(Outcome.SUPPORTED, engines=(1,), stage="heuristics")
 FAULTY = dataclasses.replace(PLAIN, hazards=("wrong sums",), remarks=("an old driver",))
@@ -64,7 +64,7 @@ def test_cells_keep_them_in_json_and_verdicts_contain_them() -> None:
         del cell["hazards"], cell["remarks"]
     assert Matrix.from_dict(data) == answers(PLAIN, PLAIN, PLAIN, PLAIN)  # in the form of earlier versions
     graph = sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64)
-    given = verdict(
+    given = make_verdict(
         graph, hazards=("wrong sums",), environment=("an old driver", DRIVER_STUB), limits=(DEVICELESS_LIMIT,)
     )
     assert given.remarks == ("an old driver",)
@@ -86,7 +86,7 @@ def test_since_and_whatif_report_them() -> None:
     assert "known issue (sm80; cuDNN 9.28.0): wrong sums" in words(table_text(render_since(span)))
     graph = sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64)
     said = {"environment": ("an old driver",), "limits": ("an engine was not asked",)}
-    given = verdict(graph, Outcome.SUPPORTED, hazards=("wrong sums",), **said)
+    given = make_verdict(graph, Outcome.SUPPORTED, hazards=("wrong sums",), **said)
     text = words(table_text(render_remedies(given, graph, [])))
     for words_said in ("known issue: wrong sums", "remark: an old driver", "remark: an engine was not asked"):
         assert words_said in text

@@ -17,7 +17,7 @@ from cudnn_backend_py.diagnose.surveys.matrix import SCHEMA as MATRIX_SCHEMA
 from cudnn_backend_py.diagnose.surveys.matrix import SCHEMA_VERSION as MATRIX_VERSION
 from cudnn_backend_py.diagnose.surveys.matrix import Cell, Matrix
 from cudnn_backend_py.diagnose.verdict import STAGES, Stage
-from tests.support.reporting import small_matrix, two_matmuls, verdict
+from tests.support.reporting import make_matrix, make_verdict, two_matmuls
 
 FOLDER = Path(__file__).parents[3] / "docs" / "schema"
 VERDICT, MATRIX = (
@@ -38,13 +38,13 @@ def test_schema_is_a_schema(schema: Any) -> None:
 @pytest.mark.parametrize("outcome", Outcome)
 @pytest.mark.parametrize("changes", [{}, {"hazards": ("one",)}, BLANK], ids=["whole", "hazard", "blank"])
 def test_verdict_fits_and_reads_back(outcome: Outcome, changes: dict[str, Any]) -> None:
-    value = verdict(two_matmuls(), outcome, **changes)
+    value = make_verdict(two_matmuls(), outcome, **changes)
     Draft202012Validator(VERDICT).validate(plain(value))
     assert Verdict.from_dict(plain(value)) == value
 
 
 def test_matrix_fits_and_reads_back() -> None:
-    value = small_matrix("a", "b")
+    value = make_matrix("a", "b")
     Draft202012Validator(MATRIX).validate(plain(value))
     assert Matrix.from_dict(plain(value)) == value
 
@@ -64,7 +64,7 @@ def test_matrix_fits_and_reads_back() -> None:
     ],
 )
 def test_schema_refuses_a_spoiled_verdict(spoil: Callable[[Any], None]) -> None:
-    data = plain(verdict(two_matmuls()))
+    data = plain(make_verdict(two_matmuls()))
     spoil(data)
     with pytest.raises(ValidationError):
         Draft202012Validator(VERDICT).validate(data)
@@ -81,7 +81,7 @@ def test_schema_refuses_a_spoiled_verdict(spoil: Callable[[Any], None]) -> None:
     ],
 )
 def test_schema_refuses_a_spoiled_matrix(spoil: Callable[[Any], None]) -> None:
-    data = plain(small_matrix("a"))
+    data = plain(make_matrix("a"))
     spoil(data)
     with pytest.raises(ValidationError):
         Draft202012Validator(MATRIX).validate(data)
@@ -106,7 +106,7 @@ def test_schema_has_the_fields_of_the_code_and_needs_them(schema: Any, part: str
 
 
 def test_matrix_schema_has_the_keys_that_are_written() -> None:
-    assert set(MATRIX["$defs"]["matrix"]["properties"]) == set(small_matrix("a").to_dict())
+    assert set(MATRIX["$defs"]["matrix"]["properties"]) == set(make_matrix("a").to_dict())
 
 
 def test_schemas_have_the_names_of_the_code() -> None:

@@ -14,7 +14,7 @@ from cudnn_backend_py.frontend.errors import FrontendRuntimeError, status_as
 from cudnn_backend_py.frontend.ops.attention_node import alibi_slopes
 from cudnn_backend_py.frontend.ops.node import pack_strides
 from cudnn_backend_py.generated.enums import KnobType
-from tests.support.frontend_attention import FLOAT, HALF, INT32, Recorder, Situation
+from tests.support.frontend_attention import FLOAT, HALF, INT32, CheckContext, RecordingGraph
 
 INT64, FP8 = data_type.INT64, data_type.FP8_E4M3
 Options = dict[str, Any]
@@ -50,7 +50,7 @@ def dropout(p: float = 0.1) -> tuple[Any, ...]:
     return (p, one(INT64), one(INT64))
 
 
-def forward(g: Recorder, **options: Any) -> list[tensor | None]:
+def forward(g: RecordingGraph, **options: Any) -> list[tensor | None]:
     s = options.pop("s", 128)
     s_kv, d, d_v, heads = options.pop("s_kv", s), options.pop("d", 64), options.pop("d_v", None), options.pop("h_kv", 4)
     tensors = {"q": make(s=s, d=d), "k": make(h=heads, s=s_kv, d=d), "v": make(h=heads, s=s_kv, d=d_v or d)}
@@ -58,7 +58,7 @@ def forward(g: Recorder, **options: Any) -> list[tensor | None]:
     return g.sdpa(**(tensors | defaults | options))
 
 
-def backward(g: Recorder, **options: Any) -> list[tensor | None]:
+def backward(g: RecordingGraph, **options: Any) -> list[tensor | None]:
     s = options.pop("s", 128)
     s_kv, d = options.pop("s_kv", s), options.pop("d", 64)
     tensors = {"q": make(s=s, d=d), "k": make(s=s_kv, d=d), "v": make(s=s_kv, d=d)}
@@ -68,7 +68,7 @@ def backward(g: Recorder, **options: Any) -> list[tensor | None]:
     return g.sdpa_backward(**(tensors | defaults | options))
 
 
-def forward_fp8(g: Recorder, **options: Any) -> list[tensor | None]:
+def forward_fp8(g: RecordingGraph, **options: Any) -> list[tensor | None]:
     d = options.pop("d", 128)
     scales = ("descale_q", "descale_k", "descale_v", "descale_s", "scale_s", "scale_o")
     defaults: Options = {name: make(d=d, kind=FP8) for name in "qkv"} | {name: one() for name in scales}
@@ -79,7 +79,7 @@ def forward_fp8(g: Recorder, **options: Any) -> list[tensor | None]:
     return outputs
 
 
-def backward_fp8(g: Recorder, **options: Any) -> list[tensor | None]:
+def backward_fp8(g: RecordingGraph, **options: Any) -> list[tensor | None]:
     d = options.pop("d", 128)
     names = [f"descale_{name}" for name in ("q", "k", "v", "o", "dO", "s", "dP")]
     names += [f"scale_{name}" for name in ("s", "dQ", "dK", "dV", "dP")]
@@ -184,7 +184,7 @@ def test_refusals_of_cudnn_frontend_are_refused_alike(
     kind: type[Exception],
     words: str,
 ) -> None:
-    recorder = Recorder(version, sm)
+    recorder = RecordingGraph(version, sm)
     method(recorder, **(options() if callable(options) else options))
     with pytest.raises(kind, match=f"(?i){words}") as caught:
         recorder.validate()
@@ -194,7 +194,7 @@ def test_refusals_of_cudnn_frontend_are_refused_alike(
 def test_statistics_that_are_not_packed_are_written_since_912_and_read_since_926() -> None:
     for version, written, read in (((9, 11, 0), False, False), ((9, 25, 0), True, False), ((9, 26, 0), True, True)):
         for method, works in ((forward, written), (backward, read)):
-            recorder = Recorder(version, 90)
+            recorder = RecordingGraph(version, 90)
             options = {"generate_stats": True} if method is forward else {"stats": per_row(512, 1, 4, 1)}
             outputs = method(recorder, **options)
             if method is forward and (stats := outputs[1]) is not None:
@@ -208,7 +208,7 @@ def test_statistics_that_are_not_packed_are_written_since_912_and_read_since_926
 
 @pytest.mark.parametrize("method", [forward, backward, forward_fp8, backward_fp8])
 def test_the_unchanged_problems_are_accepted(method: Callable[..., Any]) -> None:
-    recorder = Recorder((9, 19, 0), 90)
+    recorder = RecordingGraph((9, 19, 0), 90)
     method(recorder)
     assert recorder.graph().ops
 
@@ -218,21 +218,21 @@ def test_the_unchanged_problems_are_accepted(method: Callable[..., Any]) -> None
     [(256, (9, 26, 0), 100), (272, (9, 19, 0), 100), (512, (9, 28, 0), 103), (256, (9, 19, 0), 90)],
 )
 def test_heads_of_8_bits_are_as_wide_as_cudnn_has_them(width: int, version: tuple[int, int, int], sm: int) -> None:
-    recorder = Recorder(version, sm)
+    recorder = RecordingGraph(version, sm)
     forward_fp8(recorder, d=width)
     recorder.validate()
     assert recorder.graph().ops
 
 
 def test_a_window_of_more_queries_than_keys_is_accepted_in_8_bits() -> None:
-    recorder = Recorder((9, 19, 0), 90)
+    recorder = RecordingGraph((9, 19, 0), 90)
     forward_fp8(recorder, left_bound=9, **{name: make(s=64, d=128, kind=FP8) for name in ("k", "v")})
     recorder.validate()
     assert recorder.graph().ops
 
 
 def test_ragged_heads_of_8_bits_are_left_to_cudnn_on_sm_12x() -> None:
-    recorder = Recorder((9, 28, 0), 120)
+    recorder = RecordingGraph((9, 28, 0), 120)
     forward_fp8(recorder, **lengths(), **{name: ragged(make(d=128, kind=FP8)) for name in "qkv"})
     recorder.validate()
     assert recorder.graph().ops
@@ -242,7 +242,7 @@ def test_ragged_heads_of_8_bits_are_left_to_cudnn_on_sm_12x() -> None:
     ("version", "sm", "d"), [((9, 19, 0), 100, 128), ((9, 28, 0), 90, 128), ((9, 28, 0), 100, 136)]
 )
 def test_scales_of_blocks_are_checked_before_the_device(version: tuple[int, int, int], sm: int, d: int) -> None:
-    recorder = Recorder(version, sm)
+    recorder = RecordingGraph(version, sm)
     tensors = {name: make(d=d, kind=FP8) for name in "qkv"} | {f"descale_{name}": one() for name in "qkv"}
     recorder.sdpa_mxfp8(**tensors, generate_stats=False)
     with pytest.raises(ValueError, match="descale_q to have FP8_E8M0"):
@@ -250,7 +250,7 @@ def test_scales_of_blocks_are_checked_before_the_device(version: tuple[int, int,
 
 
 def test_lengths_and_offsets_keep_the_rank_they_were_given_with() -> None:
-    recorder = Recorder((9, 28, 0))
+    recorder = RecordingGraph((9, 28, 0))
     sizes = {name: tensor([2], [1], INT32, name=name) for name in ("seq_len_q", "seq_len_kv")}
     offsets = tensor([3], [1], INT32, name="offsets")
     forward(recorder, use_padding_mask=True, **sizes, q=make().set_ragged_offset(offsets))
@@ -263,7 +263,7 @@ def test_lengths_and_offsets_keep_the_rank_they_were_given_with() -> None:
 @pytest.mark.parametrize("known", ["dim", "stride", "neither"])
 @pytest.mark.parametrize("method", [forward, backward, forward_fp8, backward_fp8])
 def test_missing_fields_of_an_output_are_inferred(method: Callable[..., Any], known: str) -> None:
-    recorder = Recorder((9, 19, 0), 100)
+    recorder = RecordingGraph((9, 19, 0), 100)
     result = method(recorder)[0]
     wanted = make(d=128 if method in (forward_fp8, backward_fp8) else 64)
     if known == "dim":
@@ -277,7 +277,7 @@ def test_missing_fields_of_an_output_are_inferred(method: Callable[..., Any], kn
 
 def test_an_output_of_three_dims_or_strides_is_refused() -> None:
     for change in (lambda o: o.set_dim([2, 4, 64]), lambda o: o.set_stride([4, 2, 1])):
-        recorder = Recorder()
+        recorder = RecordingGraph()
         change(forward(recorder)[0])
         with pytest.raises(ValueError, match="for o is invalid"):
             recorder.validate()
@@ -317,11 +317,11 @@ def test_impossible_arguments_are_refused_at_the_call(
     method: Callable[..., Any], options: Options, kind: type[Exception], words: str
 ) -> None:
     with pytest.raises(kind, match=words):
-        method(Recorder(), **options)
+        method(RecordingGraph(), **options)
 
 
 def test_a_bound_overrides_the_flags_in_the_backward_pass() -> None:
-    recorder = Recorder()
+    recorder = RecordingGraph()
     backward(
         recorder,
         use_causal_mask=True,
@@ -335,7 +335,7 @@ def test_a_bound_overrides_the_flags_in_the_backward_pass() -> None:
 
 
 def test_outputs_are_named_and_filled_in() -> None:
-    recorder = Recorder()
+    recorder = RecordingGraph()
     o, stats = forward(recorder, generate_stats=True, name="sdpa", d_v=32)
     assert o is not None
     assert stats is not None
@@ -343,9 +343,9 @@ def test_outputs_are_named_and_filled_in() -> None:
     recorder.validate()
     assert (o.dim, o.stride) == ([2, 4, 128, 32], [16384, 4096, 32, 1])
     assert (stats.dim, stats.stride, stats.data_type) == ([2, 4, 128, 1], [512, 128, 1, 1], FLOAT)
-    assert forward(Recorder())[1] is None
-    assert len(forward_fp8(Recorder())) == 4
-    assert [item.name for item in backward_fp8(Recorder(), name="b") if item is not None][3:] == [
+    assert forward(RecordingGraph())[1] is None
+    assert len(forward_fp8(RecordingGraph())) == 4
+    assert [item.name for item in backward_fp8(RecordingGraph(), name="b") if item is not None][3:] == [
         "b::Amax_dQ",
         "b::Amax_dK",
         "b::Amax_dV",
@@ -366,7 +366,7 @@ def test_outputs_are_named_and_filled_in() -> None:
     ],
 )
 def test_auto_chooses_as_cudnn_frontend_does(version: tuple[int, int, int], options: Options, unified: bool) -> None:
-    recorder = Recorder(version)
+    recorder = RecordingGraph(version)
     o, _ = forward(recorder, **options)
     assert o is not None
     o.set_output(True)  # a virtual one would be of the graph's type of virtual tensors, float32
@@ -374,8 +374,8 @@ def test_auto_chooses_as_cudnn_frontend_does(version: tuple[int, int, int], opti
 
 
 def test_dynamic_shapes_and_other_compute_types_are_never_unified() -> None:
-    for situation in (Situation(is_dynamic_shape_enabled=True), Situation(compute=data_type.DOUBLE)):
-        recorder = Recorder(situation=situation)
+    for situation in (CheckContext(is_dynamic_shape_enabled=True), CheckContext(compute=data_type.DOUBLE)):
+        recorder = RecordingGraph(situation=situation)
         forward(recorder)
         assert all("SDPA" not in op.kind.name for op in recorder.graph().ops)
 
@@ -387,7 +387,7 @@ def test_floats_of_32_bits_are_never_unified_and_other_types_are_refused(
     version: tuple[int, int, int], kind: data_type, implementation: attention_implementation
 ) -> None:
     """As one operation, it would run a kernel for 16 bits on them."""
-    recorder = Recorder(version)
+    recorder = RecordingGraph(version)
     tensors = {name: make(kind=kind) for name in "qkv"}
     if kind is FLOAT and implementation is not UNIFIED:
         forward(recorder, implementation=implementation, **tensors)
@@ -399,7 +399,7 @@ def test_floats_of_32_bits_are_never_unified_and_other_types_are_refused(
 
 
 def test_statistics_the_expanded_softmax_cannot_write_are_refused() -> None:
-    recorder = Recorder()
+    recorder = RecordingGraph()
     forward(recorder, generate_stats=True, score_max=tensor([2, 4, 128, 1], [512, 128, 1, 1], FLOAT))
     recorder.validate()
     with pytest.raises(Refused, match="invalid"):
@@ -407,7 +407,7 @@ def test_statistics_the_expanded_softmax_cannot_write_are_refused() -> None:
 
 
 def test_a_given_dropout_mask_has_its_inverse_scale_in_the_backward_pass() -> None:
-    recorder = Recorder()
+    recorder = RecordingGraph()
     mask = tensor([2, 4, 128, 128], [65536, 16384, 128, 1], HALF)
     backward(recorder, dropout=(mask, one(name="scale"), one(name="inverse")))
     graph = recorder.graph()
@@ -418,7 +418,7 @@ def test_a_given_dropout_mask_has_its_inverse_scale_in_the_backward_pass() -> No
 
 
 def test_alibi_slopes_are_constants_of_the_graph() -> None:
-    recorder = Recorder()
+    recorder = RecordingGraph()
     forward(recorder, use_alibi_mask=True, use_causal_mask=True)
     graph = recorder.graph()
     assert recorder.emitter is not None
@@ -429,7 +429,7 @@ def test_alibi_slopes_are_constants_of_the_graph() -> None:
 
 def test_unsupported_bounds_of_total_lengths_are_dropped() -> None:
     def scratch(d: int, sm: int) -> bool:
-        recorder = Recorder((9, 19, 0), sm)
+        recorder = RecordingGraph((9, 19, 0), sm)
         tensors = {name: ragged(make(d=d)) for name in ("q", "k", "v", "o", "dO")}
         gradients = backward(recorder, **tensors, **lengths(), max_total_seq_len_q=128, d=d)
         assert gradients[0] is not None
@@ -443,9 +443,9 @@ def test_unsupported_bounds_of_total_lengths_are_dropped() -> None:
 
 def test_blackwell_has_a_separate_deterministic_engine() -> None:
     def choice(sm: int, method: Callable[..., Any], **options: Any) -> Any:
-        recorder = Recorder((9, 28, 0), sm)
+        recorder = RecordingGraph((9, 28, 0), sm)
         method(recorder, **options)
-        return recorder._nodes[0].engine_choice(recorder.situation or Situation((9, 28, 0), sm))  # type: ignore[attr-defined]
+        return recorder._nodes[0].engine_choice(recorder.situation or CheckContext((9, 28, 0), sm))  # type: ignore[attr-defined]
 
     assert choice(90, backward, use_deterministic_algorithm=True) is None
     assert choice(100, backward) is None
@@ -456,7 +456,7 @@ def test_blackwell_has_a_separate_deterministic_engine() -> None:
 
 
 def test_pages_of_other_sizes_and_one_paged_tensor_are_accepted() -> None:
-    recorder = Recorder()
+    recorder = RecordingGraph()
     options = pages() | lengths()
     del options["paged_attention_v_table"]
     options |= {"v": make(), "implementation": COMPOSITE}
@@ -467,14 +467,14 @@ def test_pages_of_other_sizes_and_one_paged_tensor_are_accepted() -> None:
 
 
 def test_fp8_has_its_own_methods() -> None:
-    recorder = Recorder()
+    recorder = RecordingGraph()
     forward(recorder, **{name: make(kind=FP8) for name in "qkv"})
     with pytest.raises(Refused, match="FP8_E4M3"):
         recorder.graph()
 
 
 def test_the_result_of_a_modifier_is_checked() -> None:
-    recorder = Recorder()
+    recorder = RecordingGraph()
     forward(recorder, score_mod=lambda g, x: None)
     with pytest.raises(TypeError, match="score_mod"):
         recorder.graph()

@@ -14,8 +14,8 @@ from cudnn_backend_py.known_issues import FAULTS, KnownIssue, KnownIssueWarning,
 from cudnn_backend_py.system.version import Window
 from cudnn_backend_py.torch_ops.arguments import OperatorOptions
 from cudnn_backend_py.torch_ops.graphs import attention_graph
-from tests.support.frontend_attention import Recorder, call
-from tests.support.issue_warnings import issue_warnings
+from tests.support.frontend_attention import RecordingGraph, call_attention
+from tests.support.issue_warnings import issue_warning_categories
 
 IN, BEFORE = (9, 19, 0), (9, 18, 1)
 ROW = KnownIssue(
@@ -54,9 +54,9 @@ def test_builder_refuses_it(row: KnownIssue, build: Any, version: tuple[int, int
             build(PROBLEM, version=version, sm=sm)
         assert caught.value.code == "attention-hazard"
     else:
-        seen = issue_warnings(lambda: build(PROBLEM, version=version, sm=sm), "made-up")
+        seen = issue_warning_categories(lambda: build(PROBLEM, version=version, sm=sm), "made-up")
         assert seen == [KnownIssueWarning] * (not row.refused and version >= IN and sm == 90)
-    assert issue_warnings(lambda: build(PROBLEM, version=version, sm=sm, allow_hazards=True), "made-up") == []
+    assert issue_warning_categories(lambda: build(PROBLEM, version=version, sm=sm, allow_hazards=True), "made-up") == []
 
 
 @pytest.mark.parametrize(("version", "sm"), [(None, 90), (IN, None)])
@@ -66,12 +66,17 @@ def test_builder_warns_only_of_known_issues(row: KnownIssue, version: Any, sm: i
         with pytest.raises(GraphError, match="made-up"):
             attention.sdpa_forward(PROBLEM, version=version, sm=sm)
     else:
-        assert issue_warnings(lambda: attention.sdpa_forward(PROBLEM, version=version, sm=sm), "made-up") == []
+        assert (
+            issue_warning_categories(lambda: attention.sdpa_forward(PROBLEM, version=version, sm=sm), "made-up") == []
+        )
 
 
 def test_a_known_issue_is_reported_once(row: KnownIssue) -> None:
     if not row.refused:
-        seen = [issue_warnings(lambda: attention.sdpa_forward(PROBLEM, version=IN, sm=90), "made-up") for _ in range(2)]
+        seen = [
+            issue_warning_categories(lambda: attention.sdpa_forward(PROBLEM, version=IN, sm=90), "made-up")
+            for _ in range(2)
+        ]
         assert seen == [[KnownIssueWarning], []]
 
 
@@ -91,7 +96,7 @@ def test_torch_operators_refuse_it(row: KnownIssue, version: tuple[int, int, int
         with pytest.raises(GraphError, match="made-up"):
             attention_graph(tensors, options, backward=False, version=version, sm=sm)
     else:
-        seen = issue_warnings(
+        seen = issue_warning_categories(
             lambda: attention_graph(tensors, options, backward=False, version=version, sm=sm), "made-up"
         )
         assert seen == [KnownIssueWarning] * (not row.refused and version >= IN and sm == 90)
@@ -100,6 +105,8 @@ def test_torch_operators_refuse_it(row: KnownIssue, version: tuple[int, int, int
 @pytest.mark.parametrize(("version", "sm"), [(IN, 90), (BEFORE, 90), (IN, 100)])
 def test_frontend_warns_of_it(row: KnownIssue, version: tuple[int, int, int], sm: int) -> None:
     """Even if the builder refuses it: the frontend builds the graphs that cudnn-frontend builds."""
-    recorder = Recorder(version, sm)
-    call(recorder, PROBLEM, backward=False, unified=False)
-    assert issue_warnings(recorder.graph, "made-up") == [FrontendKnownIssueWarning] * (version >= IN and sm == 90)
+    recorder = RecordingGraph(version, sm)
+    call_attention(recorder, PROBLEM, backward=False, unified=False)
+    assert issue_warning_categories(recorder.graph, "made-up") == [FrontendKnownIssueWarning] * (
+        version >= IN and sm == 90
+    )

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py.frontend.__main__ import main
-from tests.support.child import ROOT, Finished, run_code, run_python
+from tests.support.child import ROOT, FinishedChild, run_code, run_python
 
 RUNNER = ("-m", "cudnn_backend_py.frontend")
 SHOW = """
@@ -20,7 +20,7 @@ print(json.dumps({"argv": sys.argv, "name": __name__, "path": sys.path[0], "cudn
 """
 
 
-def runner(*arguments: str, **options: Any) -> Finished:
+def runner(*arguments: str, **options: Any) -> FinishedChild:
     return run_python([*RUNNER, *arguments], **options)
 
 

@@ -15,8 +15,8 @@ from cudnn_backend_py.frontend.errors import FrontendUsageError
 from cudnn_backend_py.frontend.notebooks import read_cells
 from cudnn_backend_py.known_issues import find
 from tests.support.child import run_python
-from tests.support.frontend_attention import Recorder
-from tests.support.issue_warnings import issue_warnings
+from tests.support.frontend_attention import RecordingGraph
+from tests.support.issue_warnings import issue_warning_categories
 
 PACKED = r"\(booleans-in-memory\): of 'b', '[^']+' eight elements are in a byte"
 RUNNER = ["-m", "cudnn_backend_py.frontend"]
@@ -147,7 +147,7 @@ def test_the_notebook_of_booleans_is_warned_of_with_every_version(
     Its buffers have a byte for each boolean, so it is wrong with cudnn-frontend and with ours.
     """
     monkeypatch.setattr(find, "_warned", set())
-    g = Recorder(version)
+    g = RecordingGraph(version)
     place: dict[str, Any] = {"dim": [4, 8, 16], "stride": [128, 16, 1]}
     x, threshold = (tensor(data_type=each, name=name, **place) for name, each in (("x", kind), ("t", data_type.FLOAT)))
     mask = tensor(data_type=data_type.BOOLEAN, name="b", **place)
@@ -161,9 +161,9 @@ def test_the_notebook_of_booleans_is_warned_of_with_every_version(
 
 def test_booleans_inside_a_graph_are_not_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(find, "_warned", set())
-    g = Recorder((9, 28, 0))
+    g = RecordingGraph((9, 28, 0))
     place: dict[str, Any] = {"dim": [4, 8, 16], "stride": [128, 16, 1], "data_type": data_type.FLOAT}
     x, y = (tensor(name=name, **place) for name in "xy")
     greater = g.cmp_gt(input=x, comparison=y, compute_data_type=data_type.FLOAT).set_data_type(data_type.BOOLEAN)
     g.binary_select(x, y, greater, compute_data_type=data_type.FLOAT).set_output(True).set_data_type(data_type.FLOAT)
-    assert issue_warnings(g.graph, "booleans-in-memory") == []
+    assert issue_warning_categories(g.graph, "booleans-in-memory") == []

@@ -11,8 +11,8 @@ from cudnn_backend_py.frontend import FrontendKnownIssueWarning
 from cudnn_backend_py.frontend.ops.node import Emitter
 from cudnn_backend_py.known_issues import FAULTS, KnownIssue, KnownIssueWarning, find, find_known_issues
 from tests.known_issues import BASE, EXAMPLES, Reproduction, graph_of
-from tests.support.frontend_attention import Situation
-from tests.support.issue_warnings import issue_warnings
+from tests.support.frontend_attention import CheckContext
+from tests.support.issue_warnings import issue_warning_categories
 
 # Those of shared plans are reported when a graph is finalized, those of some engines only if one of them runs.
 ROWS = [fault for fault in FAULTS if fault.sharing is None and fault.affects_engine(None)]
@@ -39,9 +39,9 @@ def test_every_row_is_reported_by_the_frontend_and_the_builder(
 ) -> None:
     monkeypatch.setattr(find, "_warned", set())
     version, sm, graph = situation(row, made)
-    emitter = Emitter(Situation(version, sm), "any")  # type: ignore[arg-type]
+    emitter = Emitter(CheckContext(version, sm), "any")  # type: ignore[arg-type]
     emitter.g.ops = list(graph.ops)
-    assert issue_warnings(emitter.graph, row.code) == [FrontendKnownIssueWarning]
+    assert issue_warning_categories(emitter.graph, row.code) == [FrontendKnownIssueWarning]
     if not isinstance(made, Reproduction) or row.attention is None:
         return
     build = attention.sdpa_backward if made.backward else attention.sdpa_forward
@@ -55,4 +55,4 @@ def test_every_row_is_reported_by_the_frontend_and_the_builder(
             build_with_builder()
     else:  # an unmeasured issue of values at run time is listed in verdicts only
         is_certain = bool(row.evidence or not row.depends_on)
-        assert issue_warnings(build_with_builder, row.code) == [KnownIssueWarning] * is_certain
+        assert issue_warning_categories(build_with_builder, row.code) == [KnownIssueWarning] * is_certain

@@ -22,8 +22,8 @@ from cudnn_backend_py.importers.frontend_json import graph_from_frontend_json, n
 from cudnn_backend_py.importers.graphs import LoggedConfig, LoggedGraph, read_graphs
 from cudnn_backend_py.importers.records import MAX_LINE, FileRecord, read_log
 from tests.support.child import ROOT, run_code
-from tests.support.logs import LOGS, canonical, log_text
-from tests.support.mutations import mutated_json, mutated_text
+from tests.support.logs import LOGS, graph_as_logged, log_text
+from tests.support.mutations import mutate_json, mutate_text
 
 TORCH = log_text("torch-attention-9.19.0.log.gz")
 FORUM = log_text("forum-9.1.1.log.gz")
@@ -136,7 +136,7 @@ def test_writers_are_distinguished_by_the_prefix() -> None:
 
 
 def canonical_graphs(text: str) -> list[Any]:
-    return [canonical(item.graph) for item in graphs(text) if item.graph is not None]
+    return [graph_as_logged(item.graph) for item in graphs(text) if item.graph is not None]
 
 
 def test_a_record_interrupted_by_another_is_not_whole() -> None:
@@ -157,7 +157,7 @@ def test_threads_may_take_turns() -> None:
     (found,) = graphs(turns)
     assert found.count == 2
     assert found.graph is not None
-    assert canonical(found.graph) == canonical(forum_graph())
+    assert graph_as_logged(found.graph) == graph_as_logged(forum_graph())
 
 
 # graphs
@@ -201,7 +201,7 @@ def test_a_log_of_9_1_gives_the_forum_graph() -> None:
     """Read from the forum program's calls with the forum's cuDNN, whose log has no JSON."""
     (found,) = graphs(FORUM)
     assert found.graph is not None
-    assert canonical(found.graph) == canonical(forum_graph())
+    assert graph_as_logged(found.graph) == graph_as_logged(forum_graph())
     assert (found.version, found.source, found.modes, found.notes) == ("9.1.1", "descriptors", ("A",), ())
 
 
@@ -226,7 +226,7 @@ def test_the_forum_excerpt_alone_reports_missing_parts() -> None:
 def test_the_whole_thread_ends_in_the_forum_graph() -> None:
     """Both in one file, the excerpt as the program's next run."""
     found = graphs(FORUM + EXCERPT)
-    assert [canonical(item.graph) for item in found if item.graph] == [canonical(forum_graph())]
+    assert [graph_as_logged(item.graph) for item in found if item.graph] == [graph_as_logged(forum_graph())]
 
 
 def test_refusals_without_a_graph_are_kept() -> None:
@@ -441,21 +441,21 @@ def test_the_frontends_unified_attention_is_one_operation() -> None:
 
 
 def test_a_truncated_log_gives_no_wrong_graph() -> None:
-    whole = {canonical(item.graph) for item in graphs(TORCH) if item.graph is not None}
-    for text, want in ((TORCH, whole), (FORUM, {canonical(forum_graph())})):
+    whole = {graph_as_logged(item.graph) for item in graphs(TORCH) if item.graph is not None}
+    for text, want in ((TORCH, whole), (FORUM, {graph_as_logged(forum_graph())})):
         for cut in range(0, len(text), len(text) // 60):
             for part in (text[:cut], text[cut:]):
                 for item in graphs(part):
                     assert item.graph is not None or item.fault is not None
                     if item.graph is not None and not item.notes:
-                        assert canonical(item.graph) in want
+                        assert graph_as_logged(item.graph) in want
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_hostile_logs_raise_nothing_but_our_errors(seed: int) -> None:
     rng = random.Random(seed)
     for _ in range(120):
-        text = mutated_text(rng, rng.choice([TORCH, FORUM, EXCERPT, FRONTEND]))
+        text = mutate_text(rng, rng.choice([TORCH, FORUM, EXCERPT, FRONTEND]))
         for item in graphs(text):
             assert (item.graph is None) != (item.fault is None)
             json.dumps(item.to_dict())
@@ -469,7 +469,7 @@ def test_hostile_json_raises_nothing_but_our_errors(seed: int) -> None:
     for _ in range(120):
         read, data = rng.choice(readers)
         try:
-            read(mutated_json(rng, data))
+            read(mutate_json(rng, data))
         except CudnnBackendError:
             refused += 1
     assert refused > 30

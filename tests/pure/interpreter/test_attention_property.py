@@ -10,18 +10,18 @@ import pytest
 from cudnn_backend_py import GraphError, attention
 from cudnn_backend_py.graph.attention import Attention
 from cudnn_backend_py.interpreter import interpret
-from tests.support.attention_cases import Case, draw, expect, make_case, options_hit
+from tests.support.attention_cases import AttentionCase, add_expected_results, draw_problem, make_case, option_values
 
 CASES = 500
 CHUNKS = 10
 
 
-def check(case: Case, implementation: str, version: tuple[int, int, int] | None) -> None:
+def check(case: AttentionCase, implementation: str, version: tuple[int, int, int] | None) -> None:
     graph = case.graph(implementation, version, allow_hazards=True)
-    found = interpret(graph, case.inputs(graph))
+    found = interpret(graph, case.graph_inputs(graph))
     for name, want in case.expected.items():
-        got = case.dense(name, found[name])
-        where = case.compared(name)
+        got = case.unpack_output(name, found[name])
+        where = case.defined_elements(name)
         if name == "dsink" and implementation == "composite":
             got = -got
             if not case.valid_rows.all():
@@ -35,8 +35,8 @@ def check(case: Case, implementation: str, version: tuple[int, int, int] | None)
 def test_interpreted_graph_equals_the_reference(backward: bool, chunk: int) -> None:
     for number in range(chunk, CASES, CHUNKS):
         rng = np.random.default_rng([number, backward])
-        problem = draw(rng, backward=backward, tiny=True)
-        case = expect(make_case(problem, rng, backward=backward))
+        problem = draw_problem(rng, backward=backward, tiny=True)
+        case = add_expected_results(make_case(problem, rng, backward=backward))
         try:
             check(case, "composite", None)
             check(case, "composite", (9, 28, 0))
@@ -57,8 +57,8 @@ def coverage() -> dict[str, Counter[str]]:
     counted: dict[str, Counter[str]] = {}
     for backward in (False, True):
         for number in range(CASES):
-            problem = draw(np.random.default_rng([number, backward]), backward=backward, tiny=True)
-            for option, value in options_hit(problem).items():
+            problem = draw_problem(np.random.default_rng([number, backward]), backward=backward, tiny=True)
+            for option, value in option_values(problem).items():
                 counted.setdefault(option, Counter())[f"{'backward' if backward else 'forward'}: {value}"] += 1
     return counted
 
@@ -117,4 +117,4 @@ def test_block_mask_of_the_unified_operation_is_applied() -> None:
         rng = np.random.default_rng([number, 5])
         sizes = {"batch": 2, "heads": 2, "seq_q": 140, "seq_kv": int(rng.integers(100, 1200)), "head_dim": 4}
         problem = Attention(**sizes, causal=bool(number % 2), block_mask=True, stats=True)
-        check(expect(make_case(problem, rng, backward=False)), "unified", (9, 28, 0))
+        check(add_expected_results(make_case(problem, rng, backward=False)), "unified", (9, 28, 0))

@@ -14,7 +14,7 @@ from cudnn_backend_py.graph.replace import replace_tensors
 from cudnn_backend_py.interpreter.compare import compare
 from cudnn_backend_py.rewrite.changes import Change, changes
 from cudnn_backend_py.rewrite.solution import Solution
-from tests.support.refused_graphs import image_convolution, turned
+from tests.support.refused_graphs import convolution_graph, transpose_and_add
 from tests.support.zoo import ZOO
 
 
@@ -34,12 +34,12 @@ def large_attention() -> Graph:
 
 SAME: dict[str, tuple[Callable[[], Graph], str]] = {
     "channels": (product, "pad_channels"),
-    "groups": (lambda: image_convolution(DataType.HALF, DataType.HALF, 64, 2), "pad_channels"),
-    "groups as one": (lambda: image_convolution(DataType.HALF, DataType.HALF, 64, 2), "usual"),
+    "groups": (lambda: convolution_graph(DataType.HALF, DataType.HALF, 64, 2), "pad_channels"),
+    "groups as one": (lambda: convolution_graph(DataType.HALF, DataType.HALF, 64, 2), "usual"),
     "head dim": (lambda: sdpa_forward(batch=1, heads=2, seq_q=16, head_dim=20), "pad_head_dim"),
     "large": (large_attention, "pad_head_dim"),
     "one operation": (lambda: sdpa_forward(batch=1, heads=2, seq_q=16, head_dim=32), "unified"),
-    "a transpose read in place": (lambda: turned((2, 4, 8, 16), (0, 1, 3, 2)), "view"),
+    "a transpose read in place": (lambda: transpose_and_add((2, 4, 8, 16), (0, 1, 3, 2)), "view"),
     "heads": (lambda: sdpa_forward(batch=1, heads=4, kv_heads=2, seq_q=16, head_dim=32), "heads"),
     "two graphs": (lambda: sdpa_backward(batch=1, heads=2, seq_q=16, head_dim=32), "split"),
 }

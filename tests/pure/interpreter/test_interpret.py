@@ -26,7 +26,7 @@ from cudnn_backend_py.generated.operations import BACKWARD_MODES
 from cudnn_backend_py.graph import Graph, GraphBuilder, Operation, Parameters, Pointwise, Tensor
 from cudnn_backend_py.interpreter import OPERATIONS, interpret
 from tests.support.graphs import FILTER, IMAGE, convolution
-from tests.support.interpreting import Array, lengths, numbers, refused, tensor
+from tests.support.interpreting import Array, assert_graph_error, double_tensor, length_array, random_array
 
 D, M, R, T = DescriptorType, PointwiseMode, ReduceTensorOp, DataType
 INF, NAN = math.inf, math.nan
@@ -157,7 +157,7 @@ def test_backward_mode_is_the_slope_of_its_forward_mode(mode: PointwiseMode, cha
         if changed
         else {}
     )
-    x, dy, step = np.array(X) + 0.11, numbers(len(X)), 1e-5
+    x, dy, step = np.array(X) + 0.11, random_array(len(X)), 1e-5
     ends = [pointwise(forward, x=x + sign * step, **parameters) for sign in (1, -1)]
     expected = dy * (ends[0] - ends[1]) / (2 * step)
     np.testing.assert_allclose(pointwise(mode, x=x, dy=dy, **parameters), expected, rtol=1e-7, atol=1e-9)
@@ -188,7 +188,7 @@ def test_alphas_are_factors_of_x_and_b() -> None:
 
 
 def test_operands_of_one_element_broadcast() -> None:
-    x, b = numbers(2, 3, 4), numbers(1, 3, 1)
+    x, b = random_array(2, 3, 4), random_array(1, 3, 1)
     np.testing.assert_array_equal(pointwise(M.ADD, x=x, b=b), x + b)
 
 
@@ -219,13 +219,13 @@ def matmul(a: Array, b: Array, **options: Any) -> Array:
 
 
 def test_matmul_equals_numpy() -> None:
-    a, b = numbers(2, 3, 4, 5), numbers(2, 3, 5, 6)
+    a, b = random_array(2, 3, 4, 5), random_array(2, 3, 5, 6)
     np.testing.assert_allclose(matmul(a, b), np.einsum("bhmk,bhkn->bhmn", a, b))
 
 
 @pytest.mark.parametrize(("left", "right"), [(6, 2), (6, 1), (1, 6), (3, 6)])
 def test_heads_share_the_heads_of_the_other_operand_in_groups(left: int, right: int) -> None:
-    a, b = numbers(2, left, 4, 5), numbers(2, right, 5, 3)
+    a, b = random_array(2, left, 4, 5), random_array(2, right, 5, 3)
     c = matmul(a, b)
     for head in range(6):
         np.testing.assert_allclose(c[:, head], a[:, head * left // 6] @ b[:, head * right // 6])
@@ -268,7 +268,7 @@ def test_convolution_is_its_loop(
     image: tuple[int, ...], weights: tuple[int, ...], window: dict[str, tuple[int, ...]], mode: ConvolutionMode
 ) -> None:
     g = GraphBuilder()
-    x, w = numbers(*image), numbers(*weights, seed=1)
+    x, w = random_array(*image), random_array(*weights, seed=1)
     options: dict[str, Any] = {"post_padding": (0,) * (len(image) - 2), **window, "mode": mode}
     g.convolution(g.tensor("x", image, T.DOUBLE), g.tensor("w", weights, T.DOUBLE), **options, name="y", virtual=False)
     expected = convolved(x, w, turned=mode is ConvolutionMode.CONVOLUTION, **window)
@@ -276,22 +276,22 @@ def test_convolution_is_its_loop(
 
 
 def test_alpha_is_a_factor_of_a_convolution_and_beta_is_refused() -> None:
-    given = {"image": numbers(*IMAGE.dims), "filter": numbers(*FILTER.dims)}
+    given = {"image": random_array(*IMAGE.dims), "filter": random_array(*FILTER.dims)}
     once, twice = (interpret(Graph((convolution(alpha=alpha),)), given)["result"] for alpha in (1.0, 2.0))
     np.testing.assert_allclose(once, convolved(*given.values()), rtol=1e-12, atol=1e-12)
     np.testing.assert_array_equal(twice, 2 * once)
-    refused("interpret-operation", "beta", lambda: interpret(Graph((convolution(beta=1.0),)), given))
+    assert_graph_error("interpret-operation", "beta", lambda: interpret(Graph((convolution(beta=1.0),)), given))
 
 
 def test_overrides_hide_elements_beyond_them() -> None:
-    a, b = numbers(2, 2, 4, 5), numbers(2, 1, 5, 6)
+    a, b = random_array(2, 2, 4, 5), random_array(2, 1, 5, 6)
     m, n, k = [3, 4], [6, 2], [5, 2]
     expected = np.zeros((2, 2, 4, 6))
     for i in range(2):
         expected[i, :, : m[i], : n[i]] = a[i, :, : m[i], : k[i]] @ b[i, :, : k[i], : n[i]]
         a[i, :, m[i] :], a[i, :, :, k[i] :] = NAN, NAN
         b[i, :, :, n[i] :], b[i, :, k[i] :] = NAN, NAN
-    options = {"m_override": lengths(*m), "n_override": lengths(*n), "k_override": lengths(*k)}
+    options = {"m_override": length_array(*m), "n_override": length_array(*n), "k_override": length_array(*k)}
     np.testing.assert_allclose(matmul(a, b, **options), expected)
     padded = matmul(a, b, **options, padding_value=-3.0)
     np.testing.assert_allclose(padded[0, :, 3:], -3)
@@ -323,7 +323,7 @@ def test_every_reduction_has_a_formula_here() -> None:
 
 @pytest.mark.parametrize("operator", REDUCED, ids=lambda operator: operator.name)
 def test_reduction_is_its_formula(operator: ReduceTensorOp) -> None:
-    x = numbers(2, 6, 3, 4)
+    x = random_array(2, 6, 3, 4)
     x[0, 2, 1, 1] = 0
     rows = reduction(operator, x, (2, 6, 3, 1))
     groups = reduction(operator, x, (1, 2, 3, 4))
@@ -358,35 +358,41 @@ def moved(kind: DescriptorType, x: Tensor, y: Tensor, value: Array, **fields: An
 def test_reshape_reads_the_same_memory(
     x_strides: tuple[int, ...] | None, y_dims: tuple[int, ...], y_strides: tuple[int, ...], transposed: bool
 ) -> None:
-    value = numbers(2, 3, 4, 5)
-    got = moved(D.OPERATION_RESHAPE, tensor("x", value.shape, x_strides), tensor("y", y_dims, y_strides), value)
+    value = random_array(2, 3, 4, 5)
+    got = moved(
+        D.OPERATION_RESHAPE, double_tensor("x", value.shape, x_strides), double_tensor("y", y_dims, y_strides), value
+    )
     np.testing.assert_array_equal(got, value.swapaxes(2, 3) if transposed else value.reshape(y_dims))
 
 
 def test_a_logical_reshape_keeps_the_row_major_order() -> None:
-    value = numbers(2, 3, 4, 5)
-    x, y = tensor("x", (2, 3, 4, 5), (60, 20, 1, 4)), tensor("y", (2, 3, 5, 4))
+    value = random_array(2, 3, 4, 5)
+    x, y = double_tensor("x", (2, 3, 4, 5), (60, 20, 1, 4)), double_tensor("y", (2, 3, 5, 4))
     got = moved(D.OPERATION_RESHAPE, x, y, value, mode=ReshapeMode.LOGICAL)
     np.testing.assert_array_equal(got, value.reshape(2, 3, 5, 4))
 
 
 def test_reshape_to_another_size_is_refused() -> None:
-    x, y = tensor("x", (2, 3)), tensor("y", (2, 4))
-    refused("interpret-shape", "changes the number", lambda: moved(D.OPERATION_RESHAPE, x, y, numbers(2, 3)))
+    x, y = double_tensor("x", (2, 3)), double_tensor("y", (2, 4))
+    assert_graph_error(
+        "interpret-shape", "changes the number", lambda: moved(D.OPERATION_RESHAPE, x, y, random_array(2, 3))
+    )
 
 
 def test_transpose_slice_and_concat_move_elements() -> None:
-    value = numbers(2, 3, 6)
-    x = tensor("x", (2, 3, 6))
-    got = moved(D.OPERATION_TRANSPOSE, x, tensor("y", (6, 2, 3)), value, permutation=(2, 0, 1))
+    value = random_array(2, 3, 6)
+    x = double_tensor("x", (2, 3, 6))
+    got = moved(D.OPERATION_TRANSPOSE, x, double_tensor("y", (6, 2, 3)), value, permutation=(2, 0, 1))
     np.testing.assert_array_equal(got, value.transpose(2, 0, 1))
     limits = {"start_indices": (0, 1, 1), "limit_indices": (2, 3, 6), "strides": (1, 1, 2)}
-    got = moved(D.OPERATION_SLICE, x, tensor("y", (2, 2, 3)), value, **limits)
+    got = moved(D.OPERATION_SLICE, x, double_tensor("y", (2, 2, 3)), value, **limits)
     np.testing.assert_array_equal(got, value[0:2, 1:3, 1:6:2])
-    more = tensor("more", (2, 1, 6))
-    both = Operation(D.OPERATION_CONCAT, "both", {"axis": 1, "input": (x, more), "output": tensor("y", (2, 4, 6))})
-    got = interpret(Graph((both,)), {"x": value, "more": numbers(2, 1, 6)})["y"]
-    np.testing.assert_array_equal(got, np.concatenate([value, numbers(2, 1, 6)], 1))
+    more = double_tensor("more", (2, 1, 6))
+    both = Operation(
+        D.OPERATION_CONCAT, "both", {"axis": 1, "input": (x, more), "output": double_tensor("y", (2, 4, 6))}
+    )
+    got = interpret(Graph((both,)), {"x": value, "more": random_array(2, 1, 6)})["y"]
+    np.testing.assert_array_equal(got, np.concatenate([value, random_array(2, 1, 6)], 1))
 
 
 # ragged tensors
@@ -413,10 +419,10 @@ def ragged_copy(dims: tuple[int, ...], strides: tuple[int, ...]) -> Graph:
 
 @pytest.mark.parametrize("strides", [(0, 2, 6, 1), (0, 2, 18, 1)], ids=["thd", "interleaved"])
 def test_ragged_tensors_are_flat_buffers(strides: tuple[int, ...]) -> None:
-    value, tokens = numbers(2, 3, 4, 2), [4, 1]
+    value, tokens = random_array(2, 3, 4, 2), [4, 1]
     graph = ragged_copy(value.shape, strides)
     starts, packed = ([0, 4 * token, 5 * token] for token in (strides[2], 6))
-    inputs: dict[str | int, Any] = {"x_offset": lengths(*starts), "y_offset": lengths(*packed)}
+    inputs: dict[str | int, Any] = {"x_offset": length_array(*starts), "y_offset": length_array(*packed)}
     out = interpret(graph, {**inputs, "x": flat(value, starts, strides, tokens)}, keep=["plain"])
     np.testing.assert_array_equal(out["y"], -flat(value, packed, (0, 2, 6, 1), tokens))
     value[1, :, 1:] = 0
@@ -426,7 +432,11 @@ def test_ragged_tensors_are_flat_buffers(strides: tuple[int, ...]) -> None:
 def test_a_ragged_buffer_reads_zero_beyond_its_end_and_is_nan_if_unwritten() -> None:
     graph = ragged_copy((2, 1, 4, 2), (0, 2, 2, 1))
     # The first entry has space for three and a half tokens: that is three.
-    inputs: dict[str | int, Any] = {"x_offset": lengths(0, 4, 8), "y_offset": lengths(0, 7, 11), "x": np.ones(5)}
+    inputs: dict[str | int, Any] = {
+        "x_offset": length_array(0, 4, 8),
+        "y_offset": length_array(0, 7, 11),
+        "x": np.ones(5),
+    }
     out = interpret(graph, inputs)["y"]
     np.testing.assert_array_equal(out, [-1, -1, -1, -1, 0, 0, NAN, -1, 0, 0, 0])
 
@@ -440,8 +450,8 @@ def test_scratch_of_more_heads_grows_the_offsets_it_shares() -> None:
     y = g.tensor("y", (2, 2, 3, 2), strides=(12, 2, 4, 1), ragged_offset=offset)
     g.reduction(R.ADD, full, (2, 2, 3, 2), out=y)
     g.pointwise(M.IDENTITY, full, name="again")
-    value, tokens, starts = numbers(2, 4, 3, 2), [2, 3], [0, 8, 20]
-    out = interpret(g.graph(), {"x": value, "offset": lengths(*starts)}, keep=["full", "again"])
+    value, tokens, starts = random_array(2, 4, 3, 2), [2, 3], [0, 8, 20]
+    out = interpret(g.graph(), {"x": value, "offset": length_array(*starts)}, keep=["full", "again"])
     assert set(out) == {"y", "full", "again"}
     np.testing.assert_array_equal(out["full"], flat(value, [0, 16, 40], (24, 2, 8, 1), tokens))
     # A reader of the memory gets 0 beyond the tokens, regardless of the computed values.
@@ -455,12 +465,12 @@ def test_elements_beyond_the_last_offset_are_not_written() -> None:
     offset = g.tensor("offset", (3, 1, 1, 1), T.INT32)
     y = g.tensor("y", (2, 2, 4, 2), strides=(0, 6, 2, 1), ragged_offset=offset)
     g.pointwise(M.NEG, g.tensor("x", (2, 2, 4, 2)), out=y)
-    out = interpret(g.graph(), {"x": np.ones((2, 2, 4, 2)), "offset": lengths(0, 2, 6)})["y"]
+    out = interpret(g.graph(), {"x": np.ones((2, 2, 4, 2)), "offset": length_array(0, 2, 6)})["y"]
     np.testing.assert_array_equal(out, [-1, -1, -1, -1, -1, -1])
-    short = replace(y, ragged_offset=tensor("offset", (2,)))
-    graph = Graph((Pointwise(name="short", mode=M.NEG, x=tensor("x", (2, 2, 4, 2)), y=short),))
+    short = replace(y, ragged_offset=double_tensor("offset", (2,)))
+    graph = Graph((Pointwise(name="short", mode=M.NEG, x=double_tensor("x", (2, 2, 4, 2)), y=short),))
     inputs: dict[str | int, Any] = {"x": np.ones((2, 2, 4, 2)), "offset": [0, 6]}
-    refused("interpret-shape", "2 entries, 3 offsets", lambda: interpret(graph, inputs))
+    assert_graph_error("interpret-shape", "2 entries, 3 offsets", lambda: interpret(graph, inputs))
 
 
 # pages
@@ -477,7 +487,7 @@ def test_elements_beyond_the_last_offset_are_not_written() -> None:
     ids=["plain", "transposed", "square", "square transposed"],
 )
 def test_pages_are_gathered_up_to_the_length(dims: tuple[int, ...], strides: tuple[int, ...] | None) -> None:
-    container, used = numbers(6, 3, 2, 4), [3, 6]
+    container, used = random_array(6, 3, 2, 4), [3, 6]
     transposed = strides is not None
     seq = dims[3] if transposed else dims[2]
     table = np.array([[5, 0, 1, -7], [2, 3, 4, 99]]).reshape(2, 1, 4, 1)  # the last ones are not used
@@ -487,7 +497,7 @@ def test_pages_are_gathered_up_to_the_length(dims: tuple[int, ...], strides: tup
     fields["page_table"] = g.tensor("table", table.shape, T.INT32)
     fields["sequence"] = g.tensor("sequence", (2, 1, 1, 1), T.INT32)
     g.operation(D.OPERATION_PAGED_CACHE_LOAD, y=y, **fields)
-    inputs: dict[str | int, Any] = {"container": container, "table": table, "sequence": lengths(*used)}
+    inputs: dict[str | int, Any] = {"container": container, "table": table, "sequence": length_array(*used)}
     got = interpret(g.graph(), inputs)["y"]
     expected = np.zeros((2, 3, seq, 4))
     for b, s in np.ndindex(2, seq):
@@ -495,7 +505,7 @@ def test_pages_are_gathered_up_to_the_length(dims: tuple[int, ...], strides: tup
             expected[b, :, s] = container[table[b, 0, s // 2, 0], :, s % 2]
     np.testing.assert_array_equal(got, expected.swapaxes(2, 3) if transposed else expected)
     inputs["table"] = np.full_like(table, 6)
-    refused("interpret-input", "page 6, the container has 6", lambda: interpret(g.graph(), inputs))
+    assert_graph_error("interpret-input", "page 6, the container has 6", lambda: interpret(g.graph(), inputs))
 
 
 # block scales
@@ -513,8 +523,8 @@ def test_pages_are_gathered_up_to_the_length(dims: tuple[int, ...], strides: tup
 def test_dequantize_multiplies_each_block_by_its_scale(
     dims: tuple[int, ...], scale_dims: tuple[int, ...], block: tuple[int, ...]
 ) -> None:
-    value, scale = numbers(*dims), np.abs(numbers(*scale_dims, seed=1))
-    x, y, scales = tensor("x", dims), tensor("y", dims), tensor("scales", scale_dims)
+    value, scale = random_array(*dims), np.abs(random_array(*scale_dims, seed=1))
+    x, y, scales = double_tensor("x", dims), double_tensor("y", dims), double_tensor("scales", scale_dims)
     fields = {"x": x, "y": y, "scale": scales, "math_prec": T.FLOAT, "block_size": (1, 32)}
     op = Operation(D.OPERATION_BLOCK_SCALE_DEQUANTIZE, "dequantize", fields)
     got = interpret(Graph((op,)), {"x": value, "scales": scale})["y"]
@@ -523,10 +533,16 @@ def test_dequantize_multiplies_each_block_by_its_scale(
 
 
 def test_scales_that_fit_no_blocks_are_refused() -> None:
-    fields = {"x": tensor("x", (2, 64)), "y": tensor("y", (2, 64)), "scale": tensor("scales", (1, 1))}
+    fields = {
+        "x": double_tensor("x", (2, 64)),
+        "y": double_tensor("y", (2, 64)),
+        "scale": double_tensor("scales", (1, 1)),
+    }
     fields |= {"math_prec": T.FLOAT, "block_size": (1, 32)}  # type: ignore[dict-item]
     graph = Graph((Operation(D.OPERATION_BLOCK_SCALE_DEQUANTIZE, "dequantize", fields),))
-    refused("interpret-shape", "do not fit", lambda: interpret(graph, {"x": numbers(2, 64), "scales": [[1.0]]}))
+    assert_graph_error(
+        "interpret-shape", "do not fit", lambda: interpret(graph, {"x": random_array(2, 64), "scales": [[1.0]]})
+    )
 
 
 def test_quantize_and_dequantize_give_the_value_back() -> None:
@@ -538,7 +554,7 @@ def test_quantize_and_dequantize_give_the_value_back() -> None:
     g.operation(
         D.OPERATION_BLOCK_SCALE_DEQUANTIZE, x=small, y=again, scale=scale, math_prec=T.FLOAT, block_size=(1, 32)
     )
-    value = numbers(1, 4, 64)
+    value = random_array(1, 4, 64)
     value[0, 2] = 0
     exact = interpret(g.graph(), {"x": value})
     np.testing.assert_allclose(exact["again"], value)
@@ -569,7 +585,7 @@ def test_a_random_mask_is_drawn_or_given() -> None:
         asked.append(question)
         return np.arange(24).reshape(1, 2, 3, 4) % 2
 
-    x = numbers(1, 2, 3, 4)
+    x = random_array(1, 2, 3, 4)
     one = np.ones((1, 1, 1, 1), int)
     large = (1 << 62) + 1
     drawn = interpret(random_graph(), {"x": x, "seed": one * large, "offset": one * 3}, rng=rng)["y"]
@@ -593,12 +609,12 @@ def test_other_distributions_are_right_in_distribution_and_given_numbers_come_fi
     normal = drawn(RngDistribution.NORMAL, mean=5.0, standard_deviation=2.0)
     np.testing.assert_allclose((normal.mean(), normal.std()), (5, 2), rtol=0.02)
     assert (normal != drawn(RngDistribution.NORMAL, 2, mean=5.0, standard_deviation=2.0)).all()
-    given = numbers(1, 2, 3, 4)
+    given = random_array(1, 2, 3, 4)
     inputs: dict[str | int, Any] = {"x": np.ones((1, 2, 3, 4)), "mask": given}
     np.testing.assert_array_equal(interpret(random_graph(distribution=RngDistribution.UNIFORM), inputs)["y"], given)
     unsaid = random_graph(distribution=RngDistribution.NORMAL)
-    needed = {"x": numbers(1, 2, 3, 4), "seed": [[[[0]]]], "offset": [[[[0]]]]}
-    refused("interpret-operation", "standard deviation of -1", lambda: interpret(unsaid, needed))
+    needed = {"x": random_array(1, 2, 3, 4), "seed": [[[[0]]]], "offset": [[[[0]]]]}
+    assert_graph_error("interpret-operation", "standard deviation of -1", lambda: interpret(unsaid, needed))
 
 
 # inputs and outputs
@@ -614,7 +630,7 @@ def sum_graph() -> Graph:
 
 
 def test_inputs_are_given_by_name_or_uid_and_values_are_defaults() -> None:
-    x = numbers(2, 3)
+    x = random_array(2, 3)
     np.testing.assert_allclose(interpret(sum_graph(), {10: x})["y"], 3 * x)
     np.testing.assert_allclose(interpret(sum_graph(), {"x": x, "two": 4})["y"], 5 * x)
     out = interpret(sum_graph(), {"x": x.tolist(), "y": "the output buffer, not read"}, keep=["double", "x"])
@@ -624,23 +640,31 @@ def test_inputs_are_given_by_name_or_uid_and_values_are_defaults() -> None:
 
 
 def test_wrong_inputs_are_refused() -> None:
-    x = numbers(2, 3)
-    refused("interpret-input", "'x' is needed and not given", lambda: interpret(sum_graph(), {}))
-    refused("interpret-input", "no tensor 'z'", lambda: interpret(sum_graph(), {"x": x, "z": x}))
-    refused("interpret-input", "operation 'double' writes it", lambda: interpret(sum_graph(), {"x": x, "double": x}))
-    refused("interpret-shape", r"shape \(3, 2\), an array of dims \(2, 3\)", lambda: interpret(sum_graph(), {"x": x.T}))
-    refused("unknown-tensor", "'z'", lambda: interpret(sum_graph(), {"x": x}, keep=["z"]))
+    x = random_array(2, 3)
+    assert_graph_error("interpret-input", "'x' is needed and not given", lambda: interpret(sum_graph(), {}))
+    assert_graph_error("interpret-input", "no tensor 'z'", lambda: interpret(sum_graph(), {"x": x, "z": x}))
+    assert_graph_error(
+        "interpret-input", "operation 'double' writes it", lambda: interpret(sum_graph(), {"x": x, "double": x})
+    )
+    assert_graph_error(
+        "interpret-shape", r"shape \(3, 2\), an array of dims \(2, 3\)", lambda: interpret(sum_graph(), {"x": x.T})
+    )
+    assert_graph_error("unknown-tensor", "'z'", lambda: interpret(sum_graph(), {"x": x}, keep=["z"]))
     ragged = ragged_copy((2, 1, 4, 2), (0, 2, 2, 1))
-    offsets = {"x_offset": lengths(0, 4, 8), "y_offset": lengths(0, 4, 8)}
-    refused("interpret-shape", "flat buffer", lambda: interpret(ragged, {**offsets, "x": np.ones((2, 4))}))
+    offsets = {"x_offset": length_array(0, 4, 8), "y_offset": length_array(0, 4, 8)}
+    assert_graph_error("interpret-shape", "flat buffer", lambda: interpret(ragged, {**offsets, "x": np.ones((2, 4))}))
 
 
 def test_tensors_that_do_not_fit_are_refused() -> None:
-    x, y = tensor("x", (2, 3)), tensor("y", (3, 2))
+    x, y = double_tensor("x", (2, 3)), double_tensor("y", (3, 2))
     wrong = {"permutation": (0, 2)}
-    refused("interpret-shape", "do not fit", lambda: moved(D.OPERATION_TRANSPOSE, x, y, numbers(2, 3), **wrong))
+    assert_graph_error(
+        "interpret-shape", "do not fit", lambda: moved(D.OPERATION_TRANSPOSE, x, y, random_array(2, 3), **wrong)
+    )
     right = {"permutation": (0, 1)}
-    refused("interpret-shape", "'y' has dims", lambda: moved(D.OPERATION_TRANSPOSE, x, y, numbers(2, 3), **right))
+    assert_graph_error(
+        "interpret-shape", "'y' has dims", lambda: moved(D.OPERATION_TRANSPOSE, x, y, random_array(2, 3), **right)
+    )
 
 
 def odd_operation(make: Callable[[GraphBuilder], object], **odd: Any) -> Graph:
@@ -672,7 +696,7 @@ def pool(g: GraphBuilder) -> object:
     [
         (image_and_filter, {"pre_paddings": 1}),
         (image_and_filter, {"filter_strides": (0, 0)}),
-        (image_and_filter, {"w": tensor("w", (2, 3, 3, 3))}),
+        (image_and_filter, {"w": double_tensor("w", (2, 3, 3, 3))}),
         (pool, {"window_dims": (-1, 2)}),
         (pool, {"strides": 0}),
         (lambda g: g.slice(g.tensor("x", (4,)), [slice(2)], virtual=False), {"start_indices": 7, "limit_indices": 9}),
@@ -693,7 +717,7 @@ def pool(g: GraphBuilder) -> object:
                 g.tensor("n", (1, 1, 1, 1), T.INT32),
                 virtual=False,
             ),
-            {"page_table": tensor("t", (1, 1, 2, 1))},
+            {"page_table": double_tensor("t", (1, 1, 2, 1))},
         ),
     ],
 )
@@ -715,9 +739,15 @@ def test_one_number_for_each_of_one_spatial_dim_is_a_tuple() -> None:
 
 def test_an_unknown_operation_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(OPERATIONS, D.OPERATION_SIGNAL)  # every kind is known; future headers will have others
-    x, y = tensor("x", (2, 8)), tensor("y", (2, 8))
-    signal = {"mode": SignalMode.WAIT, "value": 1, "flag": tensor("flag", (1, 1), data_type=T.INT32), "x": x, "y": y}
+    x, y = double_tensor("x", (2, 8)), double_tensor("y", (2, 8))
+    signal = {
+        "mode": SignalMode.WAIT,
+        "value": 1,
+        "flag": double_tensor("flag", (1, 1), data_type=T.INT32),
+        "x": x,
+        "y": y,
+    }
     with pytest.raises(GraphError, match="OPERATION_SIGNAL cannot be interpreted") as error:
-        interpret(Graph((Operation(D.OPERATION_SIGNAL, "signal", signal),)), {"x": numbers(2, 8)})
+        interpret(Graph((Operation(D.OPERATION_SIGNAL, "signal", signal),)), {"x": random_array(2, 8)})
     assert error.value.code == "interpret-operation"
     assert all(kind.name in error.value.render() for kind in OPERATIONS)

@@ -19,8 +19,8 @@ from cudnn_backend_py.generated.enums import (
 from cudnn_backend_py.graph import Graph, GraphBuilder, Operation, Parameters
 from cudnn_backend_py.interpreter import interpret
 from tests.support.graphs import convolution, tensor
-from tests.support.interpreting import Array, numbers, refused
-from tests.support.numpy_operations import convolve, max_pool, pool_gradient, scatter_convolution, sum_pool
+from tests.support.interpreting import Array, assert_graph_error, random_array
+from tests.support.numpy_operations import average_pool, convolution_gradients, convolve, max_pool, pool_gradient
 
 T, R = DataType, ResampleMode
 INF, NAN = np.inf, np.nan
@@ -47,9 +47,9 @@ def test_convolution_and_both_gradients_are_their_loops(seed: int) -> None:
     image, weights, window = drawn(seed)
     mode = ConvolutionMode(seed % 2)
     turned = mode is ConvolutionMode.CONVOLUTION
-    x, w = numbers(*image, seed=seed), numbers(*weights, seed=seed + 1)
+    x, w = random_array(*image, seed=seed), random_array(*weights, seed=seed + 1)
     expected = convolve(x, w, window, turned=turned)
-    dy = numbers(*expected.shape, seed=seed + 2)
+    dy = random_array(*expected.shape, seed=seed + 2)
     g = GraphBuilder("convolution", io_type=T.DOUBLE, compute_type=T.DOUBLE)
     tensors = {name: g.tensor(name, value.shape) for name, value in (("x", x), ("w", w), ("dy", dy))}
     options: dict[str, Any] = {**window, "mode": mode, "virtual": False}
@@ -58,7 +58,7 @@ def test_convolution_and_both_gradients_are_their_loops(seed: int) -> None:
     g.convolution_backward_data(tensors["dy"], tensors["w"], groups=groups, **options, dims=image, name="dx")
     g.convolution_backward_filter(tensors["x"], tensors["dy"], weights[2:], groups=groups, **options, name="dw")
     got = interpret(g.graph(), {"x": x, "w": w, "dy": dy})
-    dx, dw = scatter_convolution(x, w, dy, window, turned=turned)
+    dx, dw = convolution_gradients(x, w, dy, window, turned=turned)
     for name, value in (("y", expected), ("dx", dx), ("dw", dw)):
         np.testing.assert_allclose(got[name], value, rtol=1e-12, atol=1e-12)
 
@@ -89,8 +89,8 @@ def test_a_tap_on_padding_times_infinity_is_nan() -> None:
 
 def test_a_convolution_of_wrong_sizes_is_refused() -> None:
     op = convolution(y=tensor("small", 1, 16, 3, 3))
-    inputs = {"image": numbers(1, 8, 6, 6), "filter": numbers(16, 8, 3, 3)}
-    refused("interpret-shape", "has a response of", lambda: interpret(Graph((op,)), inputs))
+    inputs = {"image": random_array(1, 8, 6, 6), "filter": random_array(16, 8, 3, 3)}
+    assert_graph_error("interpret-shape", "has a response of", lambda: interpret(Graph((op,)), inputs))
 
 
 # pooling
@@ -106,7 +106,7 @@ def pools(seed: int) -> tuple[Array, dict[str, Any], tuple[int, ...], tuple[int,
     before, after = (r.integers(0, window) for _ in range(2))
     sizes = window + r.integers(0, 4, spatial)
     out = (sizes + before + after - window) // stride + 1
-    x = np.round(numbers(2, 3, *map(int, sizes), seed=seed) * 2)  # also equal ones
+    x = np.round(random_array(2, 3, *map(int, sizes), seed=seed) * 2)  # also equal ones
     sides = {name: tuple(map(int, side)) for name, side in (("window", window), ("stride", stride), ("before", before))}
     return x, sides, tuple(map(int, after)), tuple(map(int, out))
 
@@ -135,7 +135,7 @@ def resampled(mode: ResampleMode, x: Array, dy: Array, **options: Any) -> dict[s
 @pytest.mark.parametrize("padding_mode", PADS)
 def test_max_pool_and_its_gradient_are_their_loops(seed: int, padding_mode: PaddingMode) -> None:
     x, sides, after, out = pools(seed)
-    dy = numbers(2, 3, *out, seed=seed)
+    dy = random_array(2, 3, *out, seed=seed)
     options = {"window": sides["window"], "stride": sides["stride"], "padding": sides["before"], "post_padding": after}
     got = resampled(R.MAXPOOL, x, dy, **options, padding_mode=padding_mode)
     y, index = max_pool(x, out, PADS[padding_mode], **sides)
@@ -148,11 +148,11 @@ def test_max_pool_and_its_gradient_are_their_loops(seed: int, padding_mode: Padd
 @pytest.mark.parametrize("mode", [R.AVGPOOL_INCLUDE_PADDING, R.AVGPOOL_EXCLUDE_PADDING])
 def test_average_pool_and_its_gradient_are_their_loops(seed: int, mode: ResampleMode) -> None:
     x, sides, after, out = pools(seed)
-    dy = numbers(2, 3, *out, seed=seed)
+    dy = random_array(2, 3, *out, seed=seed)
     options = {"window": sides["window"], "stride": sides["stride"], "padding": sides["before"], "post_padding": after}
     got = resampled(mode, x, dy, **options)
     exclude = mode is R.AVGPOOL_EXCLUDE_PADDING
-    np.testing.assert_allclose(got["y"], sum_pool(x, out, exclude=exclude, **sides), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(got["y"], average_pool(x, out, exclude=exclude, **sides), rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(got["dx"], pool_gradient(x, dy, None, exclude=exclude, **sides), rtol=1e-12, atol=1e-12)
 
 
@@ -185,15 +185,15 @@ def test_edges_are_repeated_and_upsampling_uses_the_two_neighbours() -> None:
 def test_the_gradient_of_upsampling_is_the_transpose_of_it() -> None:
     half = Fraction(1, 2)
     options: dict[str, Any] = {"window": 2, "stride": half, "padding": half, "post_padding": 1}
-    x, dy = numbers(2, 3, 4, 3), numbers(2, 3, 8, 6, seed=1)
+    x, dy = random_array(2, 3, 4, 3), random_array(2, 3, 8, 6, seed=1)
     got = resampled(R.BILINEAR, x, dy, **options)
     np.testing.assert_allclose((got["y"] * dy).sum(), (got["dx"] * x).sum())
 
 
 def test_unsupported_resampling_is_refused() -> None:
-    refused("interpret-operation", "by NEAREST", lambda: pooled([1.0, 2.0], R.NEAREST, window=2))
+    assert_graph_error("interpret-operation", "by NEAREST", lambda: pooled([1.0, 2.0], R.NEAREST, window=2))
     parts: dict[str, Any] = {"window": Fraction(3, 2), "stride": Fraction(1, 2)}
-    refused("interpret-operation", "window 3/2", lambda: pooled([1.0] * 3, R.MAXPOOL, **parts))
+    assert_graph_error("interpret-operation", "window 3/2", lambda: pooled([1.0] * 3, R.MAXPOOL, **parts))
     g = GraphBuilder(io_type=T.DOUBLE)
     x, y = g.tensor("x", (1, 1, 2)), g.tensor("y", (1, 1, 1))
     facts = {
@@ -206,4 +206,4 @@ def test_unsupported_resampling_is_refused() -> None:
     }
     fields = {"x": x, "y": y, "resample": Parameters(DescriptorType.RESAMPLE, facts), "beta": 1.0}
     op = Operation(DescriptorType.OPERATION_RESAMPLE_FWD, "pool", fields)
-    refused("interpret-operation", "beta", lambda: interpret(Graph((op,)), {"x": [[[1, 2]]]}))
+    assert_graph_error("interpret-operation", "beta", lambda: interpret(Graph((op,)), {"x": [[[1, 2]]]}))

@@ -12,10 +12,10 @@ import pytest
 from cudnn_backend_py import DataType, PointwiseMode
 from cudnn_backend_py.generated.enums import ReduceTensorOp
 from cudnn_backend_py.known_issues import FAULTS
-from tests.support.edges import CASES, REFUSED, inputs_of
+from tests.support.edges import CASES, REFUSED, make_inputs
 from tools.records.edge_runs import RANDOM, make_record, random_names
 
-from ...support.records import COMMANDS, record_paths
+from ...support.records import COMMANDS, record_parameters
 
 _PADDING = re.compile(r"'padding': \[(\d)\], 'post_padding': \[(\d)\]")  # over one dim
 TYPES = (DataType.HALF, DataType.BFLOAT16, DataType.FLOAT, DataType.INT8, DataType.INT32)
@@ -44,7 +44,7 @@ def test_every_typical_case_has_numbers_for_its_inputs(name: str) -> None:
     graph = case.make()
     written = {tensor.uid for op in graph.ops for tensor in op.outputs().values()}
     read = {t.name for t in graph.variant_pack_tensors if t.uid not in written and t.value is None}
-    assert read <= inputs_of(case, graph).keys()
+    assert read <= make_inputs(case, graph).keys()
 
 
 def test_a_record_names_differences_and_their_places() -> None:
@@ -70,7 +70,7 @@ def test_a_record_names_differences_and_their_places() -> None:
     assert made["random"] == {"random/norm/0": {**problem, "shares": {"HALF": 2.35}, "passed over": 2}}
 
 
-@pytest.mark.parametrize("path", record_paths("edges-"))
+@pytest.mark.parametrize("path", record_parameters("edges-"))
 def test_every_case_of_a_record_is_as_listed(path: Path) -> None:
     record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     cases: dict[str, str] = record["cases"]
@@ -81,7 +81,7 @@ def test_every_case_of_a_record_is_as_listed(path: Path) -> None:
     assert record["elements"] > 4e7
 
 
-@pytest.mark.parametrize("path", record_paths("edges-"))
+@pytest.mark.parametrize("path", record_parameters("edges-"))
 def test_random_problems_of_a_record_are_right_except_for_known_issues(path: Path) -> None:
     record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     found = record["random"]

@@ -21,7 +21,7 @@ from cudnn_backend_py.rewrite.changes import CHANGES, KINDS, Change, changes, he
 from cudnn_backend_py.rewrite.dims import dim_classes, resize
 from cudnn_backend_py.rewrite.solution import Solution
 from tests.support.graphs import CONVOLUTION, convolution, tensor
-from tests.support.interpreting import Array, numbers
+from tests.support.interpreting import Array, random_array
 
 F16, F32, BF16, FP8 = DataType.HALF, DataType.FLOAT, DataType.BFLOAT16, DataType.FP8_E4M3
 P = PointwiseMode
@@ -212,7 +212,7 @@ def given(graph: Graph, seed: int = 0) -> dict[str | int, Array]:
         if item.name.startswith("seq_len"):
             found[item.name] = np.full(item.dims, 4)
         else:
-            found[item.name] = numbers(*item.dims, seed=seed + index)
+            found[item.name] = random_array(*item.dims, seed=seed + index)
     return found
 
 
@@ -298,7 +298,7 @@ def convolved(change: Graph, x: Array, w: Array) -> Array:
 @pytest.mark.parametrize("words", ["input channels", "output channels", "channels last"])
 def test_padded_channels_do_not_change_a_convolution(words: str) -> None:
     graph = image_graph()
-    x, w = numbers(1, 5, 6, 6), numbers(3, 5, 3, 3)
+    x, w = random_array(1, 5, 6, 6), random_array(3, 5, 3, 3)
     change = titled(graph, "layout" if "last" in words else "pad_channels", words)
     assert change.effect == "exact"
     y = convolved(change.graph, x, w)

@@ -20,8 +20,8 @@ from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.plans.lower import newer_parts
 from cudnn_backend_py.rewrite.changes import Change, changes
 from tests.support.graphs import CONVOLUTION, convolution, tensor
-from tests.support.interpreting import Array, numbers
-from tests.support.refused_graphs import image_convolution, turned
+from tests.support.interpreting import Array, random_array
+from tests.support.refused_graphs import convolution_graph, transpose_and_add
 
 F16, F32, INT8 = DataType.HALF, DataType.FLOAT, DataType.INT8
 P, R = PointwiseMode, ReduceTensorOp
@@ -87,7 +87,7 @@ def inputs_of(graph: Graph) -> dict[str, Array]:
     written = {item.uid for item in graph.outputs}
     read = [item for item in graph.variant_pack_tensors if item.uid not in written and not item.scratch]
     read = [item for item in read if not item.by_value]
-    return {item.name: numbers(*item.dims, seed=index) for index, item in enumerate(read)}
+    return {item.name: random_array(*item.dims, seed=index) for index, item in enumerate(read)}
 
 
 def run(graph: Graph, given: Mapping[str, Any]) -> dict[str, Array]:
@@ -165,7 +165,7 @@ def test_reductions_become_rows_and_columns(
     change = only(graph, "flatten")
     x = change.graph.tensor("x")
     assert (x.dims, x.strides) == (needed, (needed[1], 1, needed[1], needed[1]))
-    values = numbers(*dims)
+    values = random_array(*dims)
     expected = run(graph, {"x": values})["y"]
     got = run(change.graph, {"x": values.reshape(needed)})["y"]
     np.testing.assert_allclose(got.ravel(), expected.ravel())
@@ -225,7 +225,7 @@ def convolved(graph: Graph, x: Array, w: Array) -> Array:
 def test_image_is_padded_in_memory(before: tuple[int, int], after: tuple[int, int]) -> None:
     graph = padded_convolution(before, after)
     change = only(graph, "explicit_padding")
-    x, w = numbers(1, 3, 6, 6), numbers(2, 3, 3, 3)
+    x, w = random_array(1, 3, 6, 6), random_array(2, 3, 3, 3)
     larger = np.pad(x, [(0, 0), (0, 0), *zip(before, after, strict=True)])
     assert change.graph.tensor("x").dims == larger.shape
     y = convolved(change.graph, larger, w)
@@ -253,7 +253,7 @@ def test_integers_are_computed_in_int32() -> None:
     changed = change.graph.ops[0]
     assert isinstance(changed, Operation)
     assert changed.fields["convolution"].fields["comp_type"] is DataType.INT32
-    x, w = np.round(4 * numbers(1, 3, 6, 6)), np.round(4 * numbers(2, 3, 3, 3))
+    x, w = np.round(4 * random_array(1, 3, 6, 6)), np.round(4 * random_array(2, 3, 3, 3))
     np.testing.assert_array_equal(run(change.graph, {"x": x, "w": w})["y"], convolved(graph, x, w))
 
 
@@ -342,7 +342,7 @@ def test_changes_that_do_not_apply_are_not_offered(kind: str, make: Callable[[],
 
 @pytest.mark.parametrize("axes", [(0, 2, 1), (1, 0, 2), (2, 1, 0), (2, 0, 1)])
 def test_transpose_is_read_with_other_strides(axes: tuple[int, int, int]) -> None:
-    graph = turned((2, 3, 4), axes)
+    graph = transpose_and_add((2, 3, 4), axes)
     change = only(graph, "view")
     assert change.effect == "exact"
     x = np.arange(24.0).reshape(2, 3, 4)
@@ -354,7 +354,7 @@ def test_transpose_is_read_with_other_strides(axes: tuple[int, int, int]) -> Non
 
 @pytest.mark.parametrize("per_group", [1, 2, 3, 5, 6, 7])
 def test_groups_grow_by_channels_of_zeros(per_group: int) -> None:
-    graph = image_convolution(DataType.HALF, DataType.HALF, 4 * per_group, per_group, 8)
+    graph = convolution_graph(DataType.HALF, DataType.HALF, 4 * per_group, per_group, 8)
     found = list(changes(graph, ("pad_channels",)))
     assert {change.effect for change in found} == {"exact"}
     for change in found:

@@ -13,7 +13,7 @@ from cudnn_backend_py.graph import Operation, Parameters, Tensor, attention
 from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.rewrite.override import find_type, override, scale_of
 from tests.support.built import BUILT
-from tests.support.interpreting import refused
+from tests.support.interpreting import assert_graph_error
 
 Dims = dict[str, tuple[int, ...]]
 NCHW: dict[str, Any] = {"dims": (3, 3, 3, 3), "strides": (27, 9, 3, 1), "data_type": DataType.HALF}
@@ -145,7 +145,7 @@ def test_attributes_and_numbers_are_set() -> None:
     ],
 )
 def test_impossible_changes_are_refused(changes: dict[str, Any], match: str) -> None:
-    refused("override", match, lambda: override(BUILT["convolution forward"].make(), **changes))
+    assert_graph_error("override", match, lambda: override(BUILT["convolution forward"].make(), **changes))
 
 
 @pytest.mark.parametrize(
@@ -157,6 +157,6 @@ def test_impossible_changes_are_refused(changes: dict[str, Any], match: str) -> 
     ],
 )
 def test_odd_options_of_attention_are_refused(settings: dict[str, str], match: str) -> None:
-    refused("override", match, lambda: override(attended(), settings=settings))
+    assert_graph_error("override", match, lambda: override(attended(), settings=settings))
     capped = attended(score_modifier=attention.SoftCap(20.0))
-    refused("override", "score modifier", lambda: override(capped, settings={"causal": ""}))
+    assert_graph_error("override", "score modifier", lambda: override(capped, settings={"causal": ""}))

@@ -29,9 +29,9 @@ from cudnn_backend_py.system.child import (
     script_command,
 )
 from tests.support.child import ROOT, run_code
-from tests.support.misbehaving_children import honest
+from tests.support.misbehaving_children import answer_correctly
 
-LIARS = honest.__module__
+LIARS = answer_correctly.__module__
 LONG = "x" * (4 << 20)  # more than a socket accepts at once
 
 
@@ -80,14 +80,14 @@ def alarm(seconds: float, act: Any = None) -> Iterator[None]:
 
 
 def test_requests_are_answered_one_after_the_other() -> None:
-    with start("honest") as child:
+    with start("answer_correctly") as child:
         for word in ("one", LONG, "two"):
             assert run_query(child, word) == [{"first": word}, {"second": word}]
             assert child.usable
 
 
 def test_a_line_of_another_request_is_no_answer() -> None:
-    with start("late") as child:
+    with start("answer_late") as child:
         with pytest.raises(CudnnBackendError, match="answer-damaged: a child process said a line of the answer 0 inst"):
             run_query(child, "one")
         with pytest.raises(UsageError, match="child-not-usable"):
@@ -96,19 +96,22 @@ def test_a_line_of_another_request_is_no_answer() -> None:
 
 @pytest.mark.parametrize("line", ["no JSON", "", "7", "[]", "null", '{"number": "1"}', "[" * 100_000, "\xff", "{}"])
 def test_a_damaged_line_is_not_an_answer(line: str) -> None:
-    with start("damaged") as child, pytest.raises(CudnnBackendError, match="answer-damaged"):
+    with start("answer_with_damaged_json") as child, pytest.raises(CudnnBackendError, match="answer-damaged"):
         run_query(child, line)
     assert not child.usable
 
 
 def test_a_line_without_an_end_is_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cudnn_backend_py.system.child._LONGEST_BYTES", 1 << 20)
-    with start("endless") as child, pytest.raises(CudnnBackendError, match="a line of more than 1048576 bytes"):
+    with (
+        start("answer_without_end") as child,
+        pytest.raises(CudnnBackendError, match="a line of more than 1048576 bytes"),
+    ):
         run_query(child, "one")
 
 
 def test_printed_text_of_a_child_is_no_answer_and_its_end_is_reported() -> None:
-    with start("chatty") as child:
+    with start("print_to_stdout_and_stderr") as child:
         assert run_query(child, "talk") == []
         assert run_query(child, "die") == []
         assert child.ending == describe_ending(-signal.SIGRTMIN - 3)
@@ -117,14 +120,14 @@ def test_printed_text_of_a_child_is_no_answer_and_its_end_is_reported() -> None:
 
 
 def test_an_exception_in_the_child_is_raised_in_the_parent() -> None:
-    with start("raising") as child:
+    with start("raise_error") as child:
         with pytest.raises(CudnnBackendError, match="judging-failed: KeyError: 'one'"):
             run_query(child, "one")
         assert child.usable
 
 
 def test_a_forked_process_leaves_nothing_and_the_child_ends_like_it() -> None:
-    with start("forking") as child:
+    with start("answer_from_fork") as child:
         said = [run_query(child, word) for word in ("here", "there", "there", "here")]
         assert said == [[{"count": 1}], [{"count": 2}], [{"count": 2}], [{"count": 2}]]
         with pytest.raises(CudnnBackendError, match="judging-failed: KeyError: 'in a fork'"):
@@ -133,7 +136,7 @@ def test_a_forked_process_leaves_nothing_and_the_child_ends_like_it() -> None:
         assert child.usable
         run_query(child, "die")
         assert child.ending == describe_ending(-signal.SIGRTMIN - 3)
-    with start("forking") as child:
+    with start("answer_from_fork") as child:
         run_query(child, "exit")
         assert child.ending == "exit code 1"
 
@@ -145,7 +148,7 @@ def test_a_lasting_child_is_started_again_after_an_end_or_interruption() -> None
         starts.append(1)
         return {**os.environ, "PYTHONPATH": str(ROOT)}
 
-    with LastingChild(f"{LIARS}:forking", environment) as child:
+    with LastingChild(f"{LIARS}:answer_from_fork", environment) as child:
         assert not starts
         assert list(child.run_query({"word": "here"}, 60)) == [{"count": 1}]
         assert list(child.run_query({"word": "here"}, 60)) == [{"count": 2}]
@@ -162,7 +165,7 @@ def test_a_lasting_child_is_started_again_after_an_end_or_interruption() -> None
 
 
 def test_a_child_that_does_not_start_reports_the_reason() -> None:
-    for name, words in (("dead", "no child today"), ("nobody", "has no attribute 'nobody'")):
+    for name, words in (("exit_at_start", "no child today"), ("nobody", "has no attribute 'nobody'")):
         with start(name) as child:
             assert run_query(child, "one") == []
             assert child.ending in ("exit code 1", "exit code 70")
@@ -173,12 +176,12 @@ def test_a_child_that_cannot_be_started_raises_our_error(monkeypatch: pytest.Mon
     before = descriptors()
     monkeypatch.setattr("sys.executable", "/nowhere/python")
     with pytest.raises(EnvironmentNotReady, match="child-not-started"):
-        start("honest")
+        start("answer_correctly")
     assert descriptors() == before
 
 
 def test_time_runs_out_while_the_request_is_written() -> None:
-    with start("honest") as child:
+    with start("answer_correctly") as child:
         run_query(child, "one")
         os.kill(child._process.pid, signal.SIGSTOP)
         assert run_query(child, LONG, 0.2) == []
@@ -187,7 +190,7 @@ def test_time_runs_out_while_the_request_is_written() -> None:
 
 @pytest.mark.parametrize("word", ["short", LONG])
 def test_an_interrupted_request_ends_the_child(word: str) -> None:
-    with start("honest") as child:
+    with start("answer_correctly") as child:
         run_query(child, "one")
         os.kill(child._process.pid, signal.SIGSTOP)
         with pytest.raises(Interruption), alarm(0.1):
@@ -199,7 +202,7 @@ def test_an_interrupted_request_ends_the_child(word: str) -> None:
 
 
 def test_a_half_read_answer_ends_the_child() -> None:
-    with start("honest") as child:
+    with start("answer_correctly") as child:
         for _line in child.run_query({"word": "one"}, 60):
             break
         with pytest.raises(UsageError, match="child-not-usable"):
@@ -207,12 +210,12 @@ def test_a_half_read_answer_ends_the_child() -> None:
 
 
 def test_an_interrupted_start_or_end_leaves_nothing() -> None:
-    start("honest").end()
+    start("answer_correctly").end()
     before = descriptors()
     for step in range(40):
         with suppress(Interruption), alarm(0.0001 * (1 + step)):  # it may come before there is anything to start
             try:
-                child = start("honest")
+                child = start("answer_correctly")
                 child.end()
             except Interruption:
                 child = None  # type: ignore[assignment]
@@ -237,10 +240,10 @@ def raising_after(calls: int) -> Iterator[None]:
 
 
 def test_an_interrupted_check_of_a_child_leaves_nothing() -> None:
-    start("honest").end()
+    start("answer_correctly").end()
     before = descriptors(), children()
     for calls in range(60):
-        child = start("honest")
+        child = start("answer_correctly")
         os.kill(child._process.pid, signal.SIGKILL)
         with suppress(Interruption), raising_after(calls):
             assert list(child.run_query({"word": "one"}, 60)) == []
@@ -251,11 +254,11 @@ def test_an_interrupted_check_of_a_child_leaves_nothing() -> None:
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_child_collected_while_a_handler_raises_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    start("honest").end()
+    start("answer_correctly").end()
     before = descriptors(), children()
     monkeypatch.setattr(sys, "unraisablehook", lambda _what: None)  # Python reports it there
     for calls in range(30):
-        child = start("honest")
+        child = start("answer_correctly")
         with suppress(Interruption), raising_after(calls):
             del child
         # Each start of a process waits for those with a finalizer that did not run.
@@ -273,7 +276,7 @@ def children() -> set[int]:
 
 
 def test_a_child_without_references_is_ended() -> None:
-    child = start("honest")
+    child = start("answer_correctly")
     run_query(child, "one")
     process = child._process
     del child
@@ -282,7 +285,7 @@ def test_a_child_without_references_is_ended() -> None:
 
 
 def test_a_forked_process_does_not_end_the_children_of_its_parent() -> None:
-    child = start("honest")
+    child = start("answer_correctly")
     run_query(child, "one")
     before = descriptors()
     if (forked := os.fork()) == 0:
@@ -302,7 +305,7 @@ def test_a_forked_process_does_not_end_the_children_of_its_parent() -> None:
 FORKS = """
 import os, sys
 from tests.pure.system.test_child import run_query, start
-child = start("honest")
+child = start("answer_correctly")
 run_query(child, "one")
 if (forked := os.fork()) == 0:
     sys.exit()  # with what the interpreter does at its end
@@ -318,7 +321,7 @@ def test_the_end_of_a_forked_process_ends_no_other() -> None:
 
 
 def test_a_handler_that_forks_during_a_request_leaves_it_to_the_parent() -> None:
-    child, parent = start("honest"), os.getpid()
+    child, parent = start("answer_correctly"), os.getpid()
     run_query(child, "one")
     forked = []
 
@@ -426,8 +429,8 @@ run_command([sys.executable, "-c", "import os, time; print(os.getpid(), flush=Tr
 @pytest.mark.parametrize("kind", ["command", "child"])
 def test_the_command_of_a_killed_process_is_killed_too(tmp_path: Path, kind: str) -> None:
     begin = {
-        "command": f"child.run_command(child.call_command('{LIARS}:linger'), os.environ)",
-        "child": f"kept = child.Child.start('{LIARS}:linger', os.environ); time.sleep(600)",
+        "command": f"child.run_command(child.call_command('{LIARS}:hang_with_fork'), os.environ)",
+        "child": f"kept = child.Child.start('{LIARS}:hang_with_fork', os.environ); time.sleep(600)",
     }
     said = tmp_path / "numbers"
     code = f"import os, time\nfrom cudnn_backend_py.system import child\n{begin[kind]}\n"

@@ -15,8 +15,8 @@ from cudnn_backend_py.diagnose.surveys.matrix import Cell
 from cudnn_backend_py.graph import graph_from_json, graph_to_json
 from cudnn_backend_py.interpreter import OPERATIONS, interpret
 from tests.support.built import BUILT, ELSEWHERE, FRONTEND, KINDS
-from tests.support.interpreting import inputs_of
-from tests.support.records import needs_records
+from tests.support.interpreting import make_typical_inputs
+from tests.support.records import parameters_or_skip
 from tools.records.operation_support import describe_support, read_support
 from tools.records.operations_page import AGREES, REFUSED, UNMEASURED, operations_page, read_records
 
@@ -83,7 +83,7 @@ def test_json_round_trip_gives_the_graph(name: str) -> None:
 @pytest.mark.parametrize("name", BUILT)
 def test_the_interpreter_runs_it(name: str) -> None:
     graph = BUILT[name].make()
-    inputs = inputs_of(graph)
+    inputs = make_typical_inputs(graph)
     exact, rounded = (interpret(graph, inputs, rounding=rounding) for rounding in (False, True))
     assert set(exact) == {tensor.name for tensor in graph.outputs}
     for tensor in graph.outputs:
@@ -106,7 +106,7 @@ def test_kinds_that_no_gpu_ran_have_engines_for_other_gpus_only() -> None:
     assert not any("h100" in case.supported for case in BUILT.values() if case.kind in refused)
 
 
-@pytest.mark.parametrize("where", needs_records("operations-", read_records()))
+@pytest.mark.parametrize("where", parameters_or_skip("operations-", read_records()))
 @pytest.mark.parametrize("name", [name for name, case in BUILT.items() if case.kind in ELSEWHERE])
 def test_kinds_for_other_gpus_are_refused_as_not_supported_on_hopper(name: str, where: str) -> None:
     found = read_records()[where].get(name)
@@ -116,7 +116,7 @@ def test_kinds_for_other_gpus_are_refused_as_not_supported_on_hopper(name: str, 
     assert "CUDNN_STATUS_NOT_SUPPORTED" in found["words"] or "needs cuDNN 9.22" in found["words"]
 
 
-@pytest.mark.parametrize("where", needs_records("operations-", read_records()))
+@pytest.mark.parametrize("where", parameters_or_skip("operations-", read_records()))
 def test_every_recorded_graph_agrees_where_a_gpu_ran_it(where: str) -> None:
     """tests/gpu/interpreter/test_built.py runs the graphs again."""
     graphs = read_records()[where]

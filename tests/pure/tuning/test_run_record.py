@@ -10,7 +10,7 @@ import pytest
 
 from cudnn_backend_py.interpreter.data import KINDS
 from cudnn_backend_py.tuning.trial import Trial
-from tests.support.records import record_paths
+from tests.support.records import record_parameters
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = [
@@ -37,7 +37,7 @@ def name(trial: Trial) -> str:
     )
 
 
-@pytest.mark.parametrize("path", record_paths("run-"))
+@pytest.mark.parametrize("path", record_parameters("run-"))
 def test_examples_and_graphs_of_others_ran_and_were_right(path: Path) -> None:
     found = trials(path)
     assert {source(trial) for trial in found} == {*EXAMPLES, *OTHERS, LOG}
@@ -53,7 +53,7 @@ def test_examples_and_graphs_of_others_ran_and_were_right(path: Path) -> None:
             assert config.warm is not None
 
 
-@pytest.mark.parametrize("path", record_paths("run-"))
+@pytest.mark.parametrize("path", record_parameters("run-"))
 def test_kinds_of_data_and_lines_that_run_them_again(path: Path) -> None:
     found = trials(path)
     ran = {(name(trial), trial.data) for trial in found}

@@ -19,7 +19,7 @@ from cudnn_backend_py.interpreter.data import make_inputs
 from cudnn_backend_py.tuning.trial.bound import Arithmetic, Expected, expect
 from cudnn_backend_py.tuning.trial.common_factor import common_factor
 from tests.support.built import BUILT
-from tests.support.wrong_scales import CASES, FACTORS, MODES, wrong_mode, wrong_scale
+from tests.support.wrong_scales import CASES, FACTORS, MODES, with_wrong_mode, with_wrong_scale
 
 P, T = PointwiseMode, DataType
 LARGE = {"rope bwd", "rope fwd", "reshape", "bn bwd weights", "rng", "diagonal band mask", "gen stats", "concat"}
@@ -468,7 +468,7 @@ def test_a_wrong_scale_of_every_family_and_type_is_found(family: str, kind: Data
     results = interpret(graph, inputs, rounding=True)
     right = expect(graph, inputs)
     assert all(item.compare(results[name]).right for name, item in right.items())
-    with wrong_scale(operation, factor):
+    with with_wrong_scale(operation, factor):
         wrong = expect(graph, inputs)
     assert not all(item.compare(results[name]).right for name, item in wrong.items())
 
@@ -480,6 +480,6 @@ def test_a_wrong_mode_is_found(name: str) -> None:
     inputs = make_inputs(graph, seed=1)
     results = interpret(graph, inputs, rounding=True)
     assert all(item.compare(results[name]).right for name, item in expect(graph, inputs).items())
-    with wrong_mode(mode, other):
+    with with_wrong_mode(mode, other):
         wrong = expect(graph, inputs)
     assert not all(item.compare(results[name]).right for name, item in wrong.items())

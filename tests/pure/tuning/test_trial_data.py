@@ -17,7 +17,7 @@ from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.interpreter.data import KINDS, from_memory, in_memory, load_arrays, make_inputs, read_tensors
 from cudnn_backend_py.tuning.trial.reproduce import command_line, decode_word, encode_word
 from tests.support.built import BUILT
-from tests.support.interpreting import refused, tensor
+from tests.support.interpreting import assert_graph_error, double_tensor
 
 ATTENTION: dict[str, dict[str, Any]] = {
     "padding": {"padding": True},
@@ -155,7 +155,7 @@ def test_variances_are_positive() -> None:
     ("kind", "bits"), [(DataType.FP4_E2M1, 4), (DataType.INT4, 4), (DataType.BOOLEAN, 1), (DataType.HALF, 16)]
 )
 def test_memory_of_short_types_is_packed(kind: DataType, bits: int) -> None:
-    held = tensor("x", (3, 5), data_type=kind)
+    held = double_tensor("x", (3, 5), data_type=kind)
     values = np.arange(15).reshape(3, 5) % 2
     image = in_memory(held, values)
     assert image.nbytes == -(-15 * bits // 8)
@@ -163,13 +163,13 @@ def test_memory_of_short_types_is_packed(kind: DataType, bits: int) -> None:
 
 
 def test_memory_follows_strides_and_scale_tiles() -> None:
-    strided = tensor("x", (2, 3, 2, 2), channels_last((2, 3, 2, 2)), data_type=DataType.FLOAT)
+    strided = double_tensor("x", (2, 3, 2, 2), channels_last((2, 3, 2, 2)), data_type=DataType.FLOAT)
     values = np.arange(24.0).reshape(2, 3, 2, 2)
     np.testing.assert_array_equal(in_memory(strided, values)[:3], values[0, :, 0, 0])
-    tiled = tensor("s", (1, 128, 4), data_type=DataType.FP8_E8M0, reordering=TensorReordering.F8_128x4)
+    tiled = double_tensor("s", (1, 128, 4), data_type=DataType.FP8_E8M0, reordering=TensorReordering.F8_128x4)
     scales = 2.0 ** (np.arange(512).reshape(1, 128, 4) % 7)
     image = in_memory(tiled, scales)
-    assert image[4] == in_memory(tensor("t", (1,), data_type=DataType.FP8_E8M0), scales[0, 32, :1])[0]
+    assert image[4] == in_memory(double_tensor("t", (1,), data_type=DataType.FP8_E8M0), scales[0, 32, :1])[0]
     np.testing.assert_array_equal(from_memory(tiled, image), scales)
 
 
@@ -264,7 +264,7 @@ def test_a_graph_is_one_word_of_a_command_line() -> None:
     assert line == f"cudnn-backend run {word} --seed=1"
     assert command_line("'a b.json' --dims=q=1", graph) == "cudnn-backend run 'a b.json' --dims=q=1"
     for broken in (word[:-8], word[:20] + "!" + word[21:], "graph:", "graph:AAAA"):
-        refused("graph-json", "graph", lambda broken=broken: decode_word(broken))  # type: ignore[misc]
+        assert_graph_error("graph-json", "graph", lambda broken=broken: decode_word(broken))  # type: ignore[misc]
 
 
 def test_integers_of_unknown_meaning_are_small() -> None:

@@ -29,9 +29,9 @@ from tests.support.wheels import (
     JIT_FILES,
     LIBRARY,
     NVRTC_FILES,
-    make_index,
+    add_to_version_store,
     make_wheel,
-    place,
+    make_wheel_index,
     record_hash,
 )
 
@@ -39,7 +39,7 @@ from tests.support.wheels import (
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the only folder that pip searches."""
-    return make_index(tmp_path / "index", monkeypatch)
+    return make_wheel_index(tmp_path / "index", monkeypatch)
 
 
 @pytest.fixture
@@ -172,7 +172,7 @@ def test_a_missing_wheel_is_named(index: Path, root: Path) -> None:
 
 def test_folders_of_earlier_versions_of_this_package_keep_working(index: Path, root: Path) -> None:
     wheel = make_wheel(index, "nvidia-cudnn-cu12", "9.19.0.56", FULL_FILES)
-    old = place(root, wheel=wheel)
+    old = add_to_version_store(root, wheel=wheel)
     assert (old.flavor, old.path.name) == ("full", "9.19.0.56-cu12")
     assert versions.install("9.19.0", cuda="12", root=root, progress=False, flavor="full") == old
     jit = versions.install("9.19.0", cuda="12", root=root, progress=False, flavor="jit")
@@ -333,7 +333,7 @@ def test_concurrent_installs_agree(index: Path, root: Path) -> None:
 
 
 def test_install_of_an_installed_version_needs_no_pip(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    there = place(root)
+    there = add_to_version_store(root)
     place_nvrtc(root)
     monkeypatch.setitem(sys.modules, "pip", None)
     installed = versions.install("9.19.0", cuda="12", root=root, progress=False)
@@ -355,7 +355,7 @@ def test_install_of_an_installed_version_needs_no_pip(root: Path, monkeypatch: p
 def test_install_replaces_a_damaged_version(
     index: Path, root: Path, no_environment_nvrtc: None, damage: Callable[[Path], object]
 ) -> None:
-    damage(place(root).path)
+    damage(add_to_version_store(root).path)
     place_nvrtc(root).write_bytes(b"NVRTC")
     with pytest.raises(EnvironmentNotReady) as caught:
         versions.child_environment(versions.require_installed("9.19.0", root=root))
@@ -368,7 +368,7 @@ def test_install_replaces_a_damaged_version(
 
 
 def test_a_version_that_cannot_be_replaced_stays_and_is_named(index: Path, root: Path) -> None:
-    installed = place(root)
+    installed = add_to_version_store(root)
     installed.library.write_bytes(b"the Library")
     make_wheel(index, recorded={LIBRARY: record_hash(b"other")})
     with pytest.raises(EnvironmentNotReady, match="damaged or forged"):
@@ -383,7 +383,7 @@ def test_install_uses_the_nvrtc_of_the_environment(root: Path, tmp_path: Path, m
     nvrtc.parent.mkdir(parents=True)
     nvrtc.write_bytes(b"")
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    place(root)
+    add_to_version_store(root)
     installed = versions.install("9.19.0", cuda="12", root=root, progress=False)
     assert installed.nvrtc == nvrtc
     assert not (root / "nvrtc-cu12").exists()
@@ -392,7 +392,7 @@ def test_install_uses_the_nvrtc_of_the_environment(root: Path, tmp_path: Path, m
 def test_install_adds_a_missing_nvrtc(
     index: Path, root: Path, no_environment_nvrtc: None, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert place(root).nvrtc is None
+    assert add_to_version_store(root).nvrtc is None
     installed = versions.install("9.19.0", cuda="12", root=root, progress=False)
     assert installed.nvrtc is not None
     assert installed.nvrtc.read_bytes() == b"nvrtc"
@@ -400,7 +400,7 @@ def test_install_adds_a_missing_nvrtc(
 
 
 def test_leftovers_of_killed_installs_are_removed(index: Path, root: Path) -> None:
-    place(root)
+    add_to_version_store(root)
     (root / ".staging-old/wheel").mkdir(parents=True)
     (root / ".staging-file").write_text("")
     (root / ".staging-link").symlink_to(index)
@@ -410,7 +410,7 @@ def test_leftovers_of_killed_installs_are_removed(index: Path, root: Path) -> No
 
 
 def test_an_install_waits_for_another(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place(root)
+    add_to_version_store(root)
     monkeypatch.setattr(versions, "_INSTALL_WAIT_S", 0.05)
     with versions._locked_store(root):
         (root / ".staging-mine").mkdir()
@@ -499,7 +499,7 @@ def test_bad_wheel_is_refused_and_leaves_nothing(tmp_path: Path, make, cause: st
     wheels.mkdir()
     wheel = make(wheels)
     with pytest.raises(EnvironmentNotReady) as caught:
-        place(tmp_path / "cache", wheel=wheel)
+        add_to_version_store(tmp_path / "cache", wheel=wheel)
     assert caught.value.code == "wheel-damaged"
     assert cause in caught.value.sections["cause"]
     assert visible(tmp_path / "cache") == set()
@@ -511,7 +511,7 @@ def test_bad_wheel_is_refused_and_leaves_nothing(tmp_path: Path, make, cause: st
 
 @pytest.mark.parametrize("mode", [0o777, 0o1777, 0o770])
 def test_root_others_can_write_is_refused(root: Path, mode: int) -> None:
-    place(root)
+    add_to_version_store(root)
     root.chmod(mode)
     for action in (
         lambda: versions.install("9.19.0", root=root, progress=False),
@@ -526,7 +526,7 @@ def test_root_others_can_write_is_refused(root: Path, mode: int) -> None:
 
 
 def test_root_of_another_user_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place(root)
+    add_to_version_store(root)
     me = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: me + 1)
     with pytest.raises(EnvironmentNotReady, match=f"belongs to user id {me}, needed is {me + 1}") as caught:
@@ -540,12 +540,12 @@ def test_default_root_is_read_from_the_environment(tmp_path: Path, monkeypatch: 
     assert versions.default_root().parts[-2:] == ("cudnn-backend-py", "cudnn")
     monkeypatch.setenv("CUDNN_BACKEND_CACHE", str(tmp_path / "cache"))
     assert versions.default_root() == tmp_path / "cache"
-    installed = place(tmp_path / "cache")
+    installed = add_to_version_store(tmp_path / "cache")
     assert versions.list_installed() == [installed]
 
 
 def test_relative_root_gives_absolute_paths(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place(root)
+    add_to_version_store(root)
     monkeypatch.chdir(root.parent)
     [installed] = versions.list_installed(Path(root.name))
     assert installed.library.is_absolute()
@@ -568,8 +568,8 @@ def test_default_cuda_follows_the_nvrtc_of_the_environment(tmp_path: Path, monke
 
 def test_list_is_sorted_by_number_and_skips_foreign_folders(root: Path) -> None:
     for version in ("9.19.0.56", "9.8.0.87", "9.19.0.9"):
-        place(root, version)
-    place(root, "9.8.0.87", "13")
+        add_to_version_store(root, version)
+    add_to_version_store(root, "9.8.0.87", "13")
     (root / "9.1.0.70-cu12").mkdir()
     (root / "9.2.0.82-cu12").mkdir()
     (root / "9.2.0.82-cu12/installed.json").write_text('{"files": []}')
@@ -589,8 +589,8 @@ def test_missing_root_lists_nothing_and_is_not_made(root: Path) -> None:
 
 
 def test_find_returns_the_newest_match(root: Path) -> None:
-    old, new = place(root, "9.19.0.56"), place(root, "9.19.1.2")
-    other = place(root, "9.20.0.48", "13")
+    old, new = add_to_version_store(root, "9.19.0.56"), add_to_version_store(root, "9.19.1.2")
+    other = add_to_version_store(root, "9.20.0.48", "13")
     assert versions.find_installed("9.19", root=root) == new
     assert versions.find_installed("9.19.0", root=root) == old
     assert versions.find_installed("9.1", root=root) is None
@@ -602,13 +602,13 @@ def test_find_returns_the_newest_match(root: Path) -> None:
 
 @pytest.mark.parametrize("cuda", ["12", "13"])
 def test_find_prefers_the_default_cuda(root: Path, monkeypatch: pytest.MonkeyPatch, cuda: str) -> None:
-    both = {name: place(root, cuda=name) for name in ("12", "13")}
+    both = {name: add_to_version_store(root, cuda=name) for name in ("12", "13")}
     monkeypatch.setattr(versions, "default_cuda", lambda: cuda)
     assert versions.find_installed("9.19.0", root=root) == both[cuda]
 
 
 def test_remove_removes_one_version(root: Path) -> None:
-    old, new = place(root, "9.19.0.56"), place(root, "9.19.1.2")
+    old, new = add_to_version_store(root, "9.19.0.56"), add_to_version_store(root, "9.19.1.2")
     with pytest.raises(UsageError, match="matches 2 installed versions") as caught:
         versions.remove("9.19", root=root)
     assert caught.value.code == "cudnn-version-ambiguous"
@@ -621,9 +621,9 @@ def test_remove_removes_one_version(root: Path) -> None:
 
 
 def test_remove_of_the_last_version_removes_its_nvrtc(root: Path, no_environment_nvrtc: None) -> None:
-    place(root, "9.19.0.56")
-    place(root, "9.20.0.48")
-    place(root, "9.20.0.48", "13")
+    add_to_version_store(root, "9.19.0.56")
+    add_to_version_store(root, "9.20.0.48")
+    add_to_version_store(root, "9.20.0.48", "13")
     nvrtc = place_nvrtc(root)
     versions.remove("9.19.0", root=root)
     assert nvrtc.is_file()
@@ -632,7 +632,7 @@ def test_remove_of_the_last_version_removes_its_nvrtc(root: Path, no_environment
 
 
 def test_verify_accepts_an_installed_version(root: Path) -> None:
-    versions.verify(place(root))
+    versions.verify(add_to_version_store(root))
 
 
 @pytest.mark.parametrize(
@@ -647,7 +647,7 @@ def test_verify_accepts_an_installed_version(root: Path) -> None:
     ],
 )
 def test_verify_names_the_difference(root: Path, change, difference: str) -> None:
-    installed = place(root)
+    installed = add_to_version_store(root)
     change(installed.path)
     with pytest.raises(EnvironmentNotReady, match="differs from the installed one in 1 difference") as caught:
         versions.verify(installed)
@@ -656,7 +656,7 @@ def test_verify_names_the_difference(root: Path, change, difference: str) -> Non
 
 
 def test_verify_refuses_a_file_replaced_by_a_link(root: Path, tmp_path: Path) -> None:
-    installed = place(root)
+    installed = add_to_version_store(root)
     installed.library.rename(tmp_path / "elsewhere")
     installed.library.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(EnvironmentNotReady) as caught:
@@ -665,7 +665,7 @@ def test_verify_refuses_a_file_replaced_by_a_link(root: Path, tmp_path: Path) ->
 
 
 def test_verify_checks_the_cached_nvrtc(root: Path, no_environment_nvrtc: None) -> None:
-    place(root)
+    add_to_version_store(root)
     nvrtc = place_nvrtc(root)
     installed = versions.newest(root=root)
     assert installed is not None
@@ -685,7 +685,7 @@ def test_verify_checks_the_cached_nvrtc(root: Path, no_environment_nvrtc: None) 
     ],
 )
 def test_damage_is_named_at_the_next_use(root: Path, change: Callable[[Path], object], difference: str) -> None:
-    installed = place(root)
+    installed = add_to_version_store(root)
     change(installed.library)
     with pytest.raises(EnvironmentNotReady) as caught:
         versions.child_environment(installed)
@@ -696,13 +696,13 @@ def test_damage_is_named_at_the_next_use(root: Path, change: Callable[[Path], ob
 
 
 def test_a_copied_cache_is_read_once_and_is_whole(root: Path) -> None:
-    for path in place(root).path.rglob("*"):
+    for path in add_to_version_store(root).path.rglob("*"):
         os.utime(path, (1, 1))
     versions.child_environment(versions.require_installed("9.19.0", root=root))
 
 
 def test_an_incomplete_version_is_named(root: Path) -> None:
-    (place(root).path / "installed.json").unlink()
+    (add_to_version_store(root).path / "installed.json").unlink()
     with pytest.raises(EnvironmentNotReady, match="differs from the installed one") as caught:
         versions.require_installed("9.19.0", root=root)
     assert caught.value.code == "installed-files-changed"
@@ -714,12 +714,12 @@ ODD = ["[", "[" * 100_000, "null", '{"files": {"../x": {}}}', "1" * 5000, '{"fil
 
 @pytest.mark.parametrize("text", ODD, ids=lambda text: text[:20])
 def test_invalid_records_are_none(root: Path, text: str) -> None:
-    (place(root).path / "installed.json").write_text(text)
+    (add_to_version_store(root).path / "installed.json").write_text(text)
     assert versions.list_installed(root) == []
 
 
 def test_a_pipe_in_place_of_a_record_is_not_waited_for(root: Path) -> None:
-    record = place(root).path / "installed.json"
+    record = add_to_version_store(root).path / "installed.json"
     record.unlink()
     os.mkfifo(record)
     assert versions.list_installed(root) == []
@@ -750,9 +750,9 @@ def run_verify(root: Path, *arguments: str) -> tuple[int, str]:
 
 
 def test_verify_command_reports_whole_damaged_and_unchecked(root: Path) -> None:
-    place(root)
+    add_to_version_store(root)
     assert run_verify(root, "9.19") == (0, f"whole:     9.19.0.56-cu12 {root}/9.19.0.56-cu12\n")
-    damaged = place(root, "9.14.0.64")
+    damaged = add_to_version_store(root, "9.14.0.64")
     damaged.library.write_bytes(b"the Library")
     code, said = run_verify(root, "9.19", "9.14", "--format", "json")
     assert code == 1
@@ -796,7 +796,7 @@ def test_verify_checks_the_wheel_of_an_environment(tmp_path: Path, monkeypatch: 
 def test_child_environment_names_both_libraries(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDNN_BACKEND_NVRTC", "stale")
     monkeypatch.setattr(versions, "_environment_nvrtc", lambda cuda: Path("/n/libnvrtc.so.12"))
-    installed = place(root)
+    installed = add_to_version_store(root)
     child = versions.child_environment(installed)
     expected = {"CUDNN_BACKEND_LIBRARY": str(installed.library), "CUDNN_BACKEND_NVRTC": "/n/libnvrtc.so.12"}
     assert child == {**os.environ, **expected}
@@ -807,7 +807,7 @@ def test_child_environment_without_nvrtc_passes_no_stale_one(
     root: Path, monkeypatch: pytest.MonkeyPatch, no_environment_nvrtc: None
 ) -> None:
     monkeypatch.setenv("CUDNN_BACKEND_NVRTC", "stale")
-    assert "CUDNN_BACKEND_NVRTC" not in versions.child_environment(place(root))
+    assert "CUDNN_BACKEND_NVRTC" not in versions.child_environment(add_to_version_store(root))
 
 
 @pytest.mark.parametrize(

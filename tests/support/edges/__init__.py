@@ -1,4 +1,4 @@
-"""Graphs of one operation with inputs at its edges: the interpreter's results are compared with cuDNN's.
+"""Graphs of one operation with edge-case inputs, to compare the interpreter's results with cuDNN's.
 
 A case is a graph and its inputs. Pointwise operations of one operand get every code of a 16-bit type; those of two
 get every pair of 256 numbers, infinities, NaN, zeros, denormals and the largest numbers among them; in a reduction,
@@ -16,28 +16,28 @@ from cudnn_backend_py.graph import Tensor
 from cudnn_backend_py.graph.formats import is_integer, round_to
 from tests.support import built
 from tests.support.edges import norms, others, pointwise, pools, products, reductions
-from tests.support.edges.case import CASES, REFUSED, Array, Edge
+from tests.support.edges.case import CASES, REFUSED, Array, EdgeCase
 from tests.support.edges.numbers import edge_numbers
 
-__all__ = ["CASES", "FAMILIES", "REFUSED", "Edge", "edge_numbers", "families", "inputs_of"]
+__all__ = ["CASES", "FAMILIES", "REFUSED", "EdgeCase", "edge_numbers", "make_inputs", "operation_families"]
 
 T = DataType
 FAMILIES = (pointwise, reductions, pools, norms, products, others)  # each adds its cases when it is imported
 
 
-def inputs_of(case: Edge, graph: Graph) -> dict[str, Array]:
-    """Return the inputs of a graph, as numbers that its types represent."""
+def make_inputs(case: EdgeCase, graph: Graph) -> dict[str, Array]:
+    """Return the given and random inputs of a graph, rounded to values of their types."""
     given, written = case.given(), {tensor.uid for tensor in graph.outputs}
     made: dict[str, Array] = {}
     for place, tensor in enumerate(graph.variant_pack_tensors):
         if tensor.uid in written or tensor.by_value or tensor.scratch:
             continue
         value = given.get(tensor.name)
-        made[tensor.name] = _random(tensor, place) if value is None else value
+        made[tensor.name] = _random_values(tensor, place) if value is None else value
     return made
 
 
-def _random(tensor: Tensor, seed: int) -> Array:
+def _random_values(tensor: Tensor, seed: int) -> Array:
     random = np.random.default_rng([12, seed])
     if is_integer(tensor.data_type) or tensor.data_type is T.BOOLEAN:
         return random.integers(0, 2 if tensor.data_type is T.BOOLEAN else 4, tensor.dims)
@@ -46,8 +46,8 @@ def _random(tensor: Tensor, seed: int) -> Array:
     return round_to(random.normal(size=tensor.dims), tensor.data_type)
 
 
-def families() -> Iterator[str]:
-    """Yield the distinct first words of the cases' names."""
+def operation_families() -> Iterator[str]:
+    """Yield each operation family, the first word of the cases' names."""
     yield from dict.fromkeys(name.split("/")[0] for name in CASES)
 
 

@@ -1,4 +1,4 @@
-"""`Edge`: a case at the edges of an operation, and the table of all cases."""
+"""`EdgeCase`, an operation with edge-case inputs, and the table of all such cases."""
 
 from __future__ import annotations
 
@@ -11,7 +11,20 @@ from numpy.typing import NDArray
 from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode
 from cudnn_backend_py.interpreter.pointwise import BOUNDS
 
-__all__ = ["CASES", "FLOATS", "IMAGE", "INTEGERS", "LAST", "OUT", "REFUSED", "SIZE", "SQUARE", "Array", "Edge", "add"]
+__all__ = [
+    "CASES",
+    "FLOATS",
+    "IMAGE",
+    "INTEGERS",
+    "LAST",
+    "OUT",
+    "REFUSED",
+    "SIZE",
+    "SQUARE",
+    "Array",
+    "EdgeCase",
+    "add_case",
+]
 
 Array = NDArray[Any]
 T = DataType
@@ -26,8 +39,8 @@ LAST: dict[str, Any] = {"strides": "channels_last"}
 
 
 @dataclass(frozen=True)
-class Edge:
-    """A graph, and inputs by tensor name; the other inputs are random."""
+class EdgeCase:
+    """A graph and its edge-case inputs by tensor name; other inputs are random."""
 
     name: str
     make: Callable[[], Graph]
@@ -35,24 +48,24 @@ class Edge:
 
     @property
     def family(self) -> str:
-        """The first word of the name."""
+        """Return the operation family, the first word of the name."""
         return self.name.split("/")[0]
 
     @property
-    def approximate(self) -> float:
-        """For a mode that cuDNN approximates, the bound of the interpreter."""
+    def approximation_bound(self) -> float:
+        """Return the interpreter's error bound for a pointwise mode that cuDNN approximates, otherwise 0."""
         mode = self.name.split("/")[1].split()[0]
         return BOUNDS.get(PointwiseMode[mode], 0.0) if mode in PointwiseMode.__members__ else 0.0
 
     @property
-    def inexact(self) -> float:
-        """The allowed error of other pointwise modes in units in the last place of float32."""
+    def allowed_ulps(self) -> float:
+        """Return the allowed error of other pointwise modes, in units in the last place of float32."""
         mode = self.name.split("/")[1].split()[0]
         return 1.0 if mode in _INEXACT else 0.0
 
     @property
-    def share(self) -> float:
-        """The allowed error of outputs of other operations, in units of float32 of the largest number.
+    def allowed_share(self) -> float:
+        """Return the allowed error of other operations, in float32 epsilons of the largest element.
 
         Products of float32 use TF32, which keeps 11 bits, and the typical graphs round in between.
         """
@@ -66,15 +79,17 @@ class Edge:
 
 
 _INEXACT = ("ADD_SQUARE", "ATAN2", "ERF", "POW", "RECIPROCAL", "RSQRT", "SQRT", "RELU_FWD", "RELU_BWD", "ADD", "MUL")
-CASES: dict[str, Edge] = {}
-REFUSED: dict[str, Edge] = {}
+CASES: dict[str, EdgeCase] = {}
+REFUSED: dict[str, EdgeCase] = {}
 
 
-def add(name: str, io: DataType, write: Callable[[GraphBuilder], object], **given: Callable[[], Array]) -> None:
-    def make() -> Graph:
+def add_case(name: str, io: DataType, write: Callable[[GraphBuilder], object], **given: Callable[[], Array]) -> None:
+    """Add an edge case to the table: its graph is built by `write`, its inputs by `given`."""
+
+    def make_graph() -> Graph:
         g = GraphBuilder(name, io_type=io)
         write(g)
         return g.graph()
 
     assert name not in CASES, name
-    CASES[name] = Edge(name, make, lambda: {key: value() for key, value in given.items()})
+    CASES[name] = EdgeCase(name, make_graph, lambda: {key: value() for key, value in given.items()})

@@ -1,4 +1,4 @@
-"""Edge cases of norms, their gradients and the parts of batch norm."""
+"""Edge cases of norms, their gradients, and batch norm statistics."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from cudnn_backend_py.generated.enums import (
     NormMode,
 )
 from cudnn_backend_py.graph.formats import round_to
-from tests.support.edges.case import FLOATS, IMAGE, LAST, OUT, Array, add
-from tests.support.edges.numbers import as_sets
+from tests.support.edges.case import FLOATS, IMAGE, LAST, OUT, Array, add_case
+from tests.support.edges.numbers import tensor_with_edge_sets
 
 __all__: list[str] = []
 
 N, T = NormMode, DataType
 
 
-def _norm_sets(kind: DataType, dims: tuple[int, ...], reduced: tuple[int, ...], hostile: bool) -> Array:
-    """Return x with sets that are random, constant, zero, tiny or huge; hostile ones hold NaN and infinities."""
+def _norm_inputs(kind: DataType, dims: tuple[int, ...], reduced: tuple[int, ...], hostile: bool) -> Array:
+    """Return inputs with random, constant, zero, tiny or huge sets; `hostile` ones contain NaN and infinities."""
     if hostile:
-        made = as_sets(kind, dims, reduced)
+        made = tensor_with_edge_sets(kind, dims, reduced)
         return np.where(np.isfinite(made) & (np.abs(made) > 1e4), 3.0, made)
     axes = [axis for axis, (few, size) in enumerate(zip(reduced, dims, strict=True)) if few != size]
     kept = [axis for axis in range(len(dims)) if axis not in axes]
@@ -36,7 +36,7 @@ def _norm_sets(kind: DataType, dims: tuple[int, ...], reduced: tuple[int, ...], 
     return round_to(sets.reshape([dims[axis] for axis in order]).transpose(np.argsort(order)), kind)
 
 
-def _norm(mode: NormMode, kind: DataType, *, training: bool, hostile: bool, epsilon: float = 0.1) -> None:
+def _add_norm_cases(mode: NormMode, kind: DataType, *, training: bool, hostile: bool, epsilon: float = 0.1) -> None:
     by_channel = mode in (N.BATCH_NORM, N.INSTANCE_NORM)
     layout: Any = "channels_last" if by_channel else "packed"
     dims = {N.ADA_LAYER_NORM: (4, 64, 256)}.get(mode, (8, 32, 16, 16) if by_channel else (64, 256, 1, 1))
@@ -45,7 +45,7 @@ def _norm(mode: NormMode, kind: DataType, *, training: bool, hostile: bool, epsi
     reduced = sets.get(mode, (64, 1, 1, 1))
     weights = kind if mode is N.ADA_LAYER_NORM else T.FLOAT
 
-    def write(g: GraphBuilder) -> None:
+    def build_norm(g: GraphBuilder) -> None:
         x = g.tensor("x", dims, strides=layout)
         a, b = (g.tensor(name, scale, weights, strides=layout) for name in ("scale", "bias"))
         more: dict[str, Any] = {}
@@ -66,7 +66,7 @@ def _norm(mode: NormMode, kind: DataType, *, training: bool, hostile: bool, epsi
         )
 
     words = f"{mode.name} {'training' if training else 'inference'}{' hostile' if hostile else ''} {epsilon:g}"
-    add(f"norm/{words}/{kind.name}", kind, write, x=lambda: _norm_sets(kind, dims, reduced, hostile))
+    add_case(f"norm/{words}/{kind.name}", kind, build_norm, x=lambda: _norm_inputs(kind, dims, reduced, hostile))
 
 
 for _norm_mode in (N.LAYER_NORM, N.RMS_NORM, N.ADA_LAYER_NORM, N.INSTANCE_NORM, N.BATCH_NORM):
@@ -74,20 +74,20 @@ for _norm_mode in (N.LAYER_NORM, N.RMS_NORM, N.ADA_LAYER_NORM, N.INSTANCE_NORM, 
         for _training in (True, False):
             if _norm_mode is N.BATCH_NORM and not _training:
                 continue
-            _norm(_norm_mode, _kind, training=_training, hostile=False)
+            _add_norm_cases(_norm_mode, _kind, training=_training, hostile=False)
             if _training:
-                _norm(_norm_mode, _kind, training=True, hostile=True)
-                _norm(_norm_mode, _kind, training=True, hostile=False, epsilon=1e-5)
+                _add_norm_cases(_norm_mode, _kind, training=True, hostile=True)
+                _add_norm_cases(_norm_mode, _kind, training=True, hostile=False, epsilon=1e-5)
 
 
-def _norm_backward(mode: NormMode, kind: DataType) -> None:
+def _add_norm_backward_cases(mode: NormMode, kind: DataType) -> None:
     by_channel = mode in (N.BATCH_NORM, N.INSTANCE_NORM)
     layout: Any = "channels_last" if by_channel else "packed"
     dims = (8, 32, 16, 16) if by_channel else (64, 256, 1, 1)
     scale = (1, 32, 1, 1) if by_channel else (1, 256, 1, 1)
     sets = {N.BATCH_NORM: (1, 32, 1, 1), N.INSTANCE_NORM: (8, 32, 1, 1)}.get(mode, (64, 1, 1, 1))
 
-    def write(g: GraphBuilder) -> None:
+    def build_norm_backward(g: GraphBuilder) -> None:
         x, dy = (g.tensor(name, dims, strides=layout) for name in ("x", "dy"))
         names = ("inv_variance",) if mode is N.RMS_NORM else ("mean", "inv_variance")
         saved = {name: g.tensor(name, sets, T.FLOAT, strides=layout) for name in names}
@@ -95,17 +95,25 @@ def _norm_backward(mode: NormMode, kind: DataType) -> None:
         g.norm_backward(mode, dy, x, weights, **saved, data_type=kind, **OUT)
 
     inverse = partial(np.full, sets, 2.0)
-    hostile = partial(_norm_sets, kind, dims, sets, True)
-    add(f"norm/{mode.name} backward hostile/{kind.name}", kind, write, x=hostile, inv_variance=inverse)
-    add(f"norm/{mode.name} backward hostile gradient/{kind.name}", kind, write, dy=hostile, inv_variance=inverse)
+    hostile = partial(_norm_inputs, kind, dims, sets, True)
+    add_case(
+        f"norm/{mode.name} backward hostile/{kind.name}", kind, build_norm_backward, x=hostile, inv_variance=inverse
+    )
+    add_case(
+        f"norm/{mode.name} backward hostile gradient/{kind.name}",
+        kind,
+        build_norm_backward,
+        dy=hostile,
+        inv_variance=inverse,
+    )
 
 
 for _norm_mode in (N.LAYER_NORM, N.RMS_NORM, N.INSTANCE_NORM, N.BATCH_NORM):
     for _kind in (T.HALF, T.FLOAT):
-        _norm_backward(_norm_mode, _kind)
+        _add_norm_backward_cases(_norm_mode, _kind)
 
 
-def _finalize(g: GraphBuilder) -> None:
+def _build_finalize(g: GraphBuilder) -> None:
     names = ("sum", "sqsum", "scale", "bias", "running_mean", "running_var")
     total, squares, scale, bias, mean, var = (g.tensor(name, (1, 32, 1, 1), T.FLOAT, **LAST) for name in names)
     g.batch_norm_finalize(
@@ -113,16 +121,16 @@ def _finalize(g: GraphBuilder) -> None:
     )
 
 
-def _sqsum() -> Array:
+def _sums_of_squares() -> Array:
     return np.random.default_rng(9).uniform(100, 200, (1, 32, 1, 1))
 
 
-add("norm/BN_FINALIZE/FLOAT", T.FLOAT, _finalize, sqsum=_sqsum)
+add_case("norm/BN_FINALIZE/FLOAT", T.FLOAT, _build_finalize, sqsum=_sums_of_squares)
 
 
-def _gen_stats(g: GraphBuilder) -> None:
+def _build_gen_stats(g: GraphBuilder) -> None:
     x, w = g.tensor("x", IMAGE, **LAST), g.tensor("w", (64, 32, 1, 1), **LAST)
     g.gen_stats(g.convolution(x, w, **OUT))
 
 
-add("norm/GEN_STATS/HALF", T.HALF, _gen_stats)
+add_case("norm/GEN_STATS/HALF", T.HALF, _build_gen_stats)

@@ -1,4 +1,4 @@
-"""Numbers at the edges of types, and sets to reduce and images made of them."""
+"""Edge-case numbers of each data type, and reduction inputs and images made of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ from cudnn_backend_py import DataType
 from cudnn_backend_py.graph.formats import decode, is_integer, largest, round_to, storage_type
 from tests.support.edges.case import IMAGE, SIZE, SQUARE, Array
 
-__all__ = ["all_codes", "as_sets", "columns", "edge_numbers", "make_image", "rows"]
+__all__ = [
+    "edge_numbers",
+    "make_image",
+    "numbers_by_column",
+    "numbers_by_row",
+    "numbers_of_all_codes",
+    "tensor_with_edge_sets",
+]
 
 T = DataType
 
@@ -27,7 +34,7 @@ _PLAIN = (
 
 @cache
 def edge_numbers(kind: DataType) -> Array:
-    """Return the numbers at the edges of a type, each once, with both signs; for floats also NaN and infinities."""
+    """Return edge-case numbers of a type, each once and with both signs; for floats also NaN and infinities."""
     if is_integer(kind):
         bounds = np.iinfo(storage_type(kind))
         near = [0, 1, 2, 3, 5, 7, 10, 100, 127, 128, 255, 256, 2**15, 2**24, 2**24 + 1, 2**25 + 2, 2**31 - 1, 2**31]
@@ -35,21 +42,21 @@ def edge_numbers(kind: DataType) -> Array:
         return np.array(sorted(number for number in numbers if bounds.min <= number <= bounds.max))
     top = largest(kind)
     signed = np.array([*_PLAIN, top, top / 2, np.inf])
-    tiny = _tiny(kind)
+    tiny = _tiny_numbers(kind)
     rounded = round_to(np.concatenate([signed, -signed, tiny, -tiny, [np.nan]]), kind)
     _, first = np.unique(rounded.view(np.int64), return_index=True)
     return rounded[np.sort(first)]
 
 
-def _tiny(kind: DataType) -> Array:
+def _tiny_numbers(kind: DataType) -> Array:
     exponent = {T.HALF: (-24, -14), T.BFLOAT16: (-133, -126), T.FLOAT: (-149, -126), T.DOUBLE: (-1074, -1022)}
     low, normal = exponent.get(kind, (-9, -6))
     return np.ldexp(1.0, np.array([low, low + 1, normal - 1, normal, normal + 1]))
 
 
 @cache
-def all_codes(kind: DataType) -> Array:
-    """Return 65,536 numbers: all of a 16-bit type, and for a longer one its edges and one of each 16-bit prefix."""
+def numbers_of_all_codes(kind: DataType) -> Array:
+    """Return 65,536 numbers: all of a 16-bit type; of a longer type edge cases and one per 16-bit prefix."""
     if kind in (T.HALF, T.BFLOAT16):
         codes = np.arange(1 << 16, dtype=np.uint16)
         numbers = decode(codes, kind) if kind is T.BFLOAT16 else codes.view(np.float16).astype(np.float64)
@@ -64,12 +71,12 @@ def all_codes(kind: DataType) -> Array:
         numbers[1024:9216] = round_to(dense.uniform(-12, 12, 8192), kind)
         numbers[9216:13312] = round_to(dense.normal(size=4096), kind)
     else:
-        numbers = _many(kind, 1 << 16)
+        numbers = _many_numbers(kind, 1 << 16)
     return np.asarray(numbers).reshape(SQUARE)
 
 
-def _many(kind: DataType, count: int, seed: int = 3) -> Array:
-    """Return edges, and random numbers of many magnitudes up to `count`."""
+def _many_numbers(kind: DataType, count: int, seed: int = 3) -> Array:
+    """Return `count` numbers: the edge cases, and random numbers of many magnitudes."""
     random, edges = np.random.default_rng(seed), edge_numbers(kind)
     rest = count - len(edges)
     if is_integer(kind):
@@ -84,18 +91,18 @@ def _many(kind: DataType, count: int, seed: int = 3) -> Array:
     return np.concatenate([edges, round_to(np.where(np.arange(rest) % 3, near, far), kind)])[:count]
 
 
-def rows(kind: DataType) -> Array:
-    return np.repeat(_many(kind, SIZE, 4)[:, None], SIZE, 1).reshape(SQUARE)
+def numbers_by_row(kind: DataType) -> Array:
+    return np.repeat(_many_numbers(kind, SIZE, 4)[:, None], SIZE, 1).reshape(SQUARE)
 
 
-def columns(kind: DataType) -> Array:
-    return np.repeat(_many(kind, SIZE, 5)[None], SIZE, 0).reshape(SQUARE)
+def numbers_by_column(kind: DataType) -> Array:
+    return np.repeat(_many_numbers(kind, SIZE, 5)[None], SIZE, 0).reshape(SQUARE)
 
 
 # sets and images
 
 
-def _sets(kind: DataType, count: int, length: int) -> Array:
+def _sets_to_reduce(kind: DataType, count: int, length: int) -> Array:
     """Return sets to reduce, [count, length]; the first ones are edge cases."""
     random = np.random.default_rng([count, length])
     if is_integer(kind):
@@ -105,22 +112,22 @@ def _sets(kind: DataType, count: int, length: int) -> Array:
     sets = random.normal(size=(count, length))
     sets *= np.exp2(np.arange(count) % 5 - 2)[:, None]
     middle, last = length // 2, length - 1
-    top, tiny = largest(kind), _tiny(kind)
+    top, tiny = largest(kind), _tiny_numbers(kind)
     edges: list[Callable[[Array], None]] = [
-        lambda x: _put(x, {middle: np.nan}),
-        lambda x: _put(x, {0: np.inf}),
-        lambda x: _put(x, {last: -np.inf}),
-        lambda x: _put(x, {0: np.inf, last: -np.inf}),
+        lambda x: _put_values(x, {middle: np.nan}),
+        lambda x: _put_values(x, {0: np.inf}),
+        lambda x: _put_values(x, {last: -np.inf}),
+        lambda x: _put_values(x, {0: np.inf, last: -np.inf}),
         lambda x: x.fill(-np.inf),
         lambda x: x.fill(0.0),
         lambda x: x.fill(-0.0),
-        lambda x: _put(np.copysign(0.0, x), {}, into=x),
+        lambda x: _put_values(np.copysign(0.0, x), {}, into=x),
         lambda x: x.fill(np.nan),
         lambda x: x.fill(tiny[0]),
         lambda x: x.fill(top),
-        lambda x: _put(np.abs(x) * -1, {}, into=x),
-        lambda x: _put(x, {0: np.nan, 1: np.inf}),
-        lambda x: _put(x, {0: np.inf, last: np.nan}),
+        lambda x: _put_values(np.abs(x) * -1, {}, into=x),
+        lambda x: _put_values(x, {0: np.nan, 1: np.inf}),
+        lambda x: _put_values(x, {0: np.inf, last: np.nan}),
         lambda x: x.fill(1.0),
     ]
     for row, edge in zip(sets, edges, strict=False):
@@ -128,25 +135,25 @@ def _sets(kind: DataType, count: int, length: int) -> Array:
     return round_to(sets, kind)
 
 
-def _put(row: Array, places: dict[int, float], into: Array | None = None) -> None:
+def _put_values(row: Array, places: dict[int, float], into: Array | None = None) -> None:
     target = row if into is None else into
     target[:] = row
     for place, value in places.items():
         target[place % len(target)] = value
 
 
-def as_sets(kind: DataType, dims: tuple[int, ...], reduced: tuple[int, ...]) -> Array:
-    """Return a tensor of `dims` with edge cases along the axes that are 1 in `reduced`."""
+def tensor_with_edge_sets(kind: DataType, dims: tuple[int, ...], reduced: tuple[int, ...]) -> Array:
+    """Return a tensor of `dims` with edge-case sets along the reduced axes (1 in `reduced`)."""
     axes = [axis for axis, (few, size) in enumerate(zip(reduced, dims, strict=True)) if few != size]
     kept = [axis for axis in range(len(dims)) if axis not in axes]
     order = [*kept, *axes]
     count = int(np.prod([dims[axis] for axis in kept]))
-    sets = _sets(kind, count, int(np.prod(dims)) // count).reshape([dims[axis] for axis in order])
+    sets = _sets_to_reduce(kind, count, int(np.prod(dims)) // count).reshape([dims[axis] for axis in order])
     return sets.transpose(np.argsort(order))
 
 
 def make_image(kind: DataType, variant: str) -> Array:
-    """Return an image of small integers, many of them equal; with NaN, with -inf regions, or negative."""
+    """Return an image of small integers with many equal ones; a variant is negative or contains NaN or -inf."""
     random = np.random.default_rng(7)
     x = random.integers(-4, 5, IMAGE).astype(np.float64)
     if variant == "negative":

@@ -1,4 +1,4 @@
-"""One typical graph of each remaining kind, and random numbers."""
+"""Edge cases of other operations: typical graphs with typical inputs, and random number generators."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from cudnn_backend_py.generated.enums import (
 )
 from cudnn_backend_py.graph import Operation, Parameters
 from tests.support import built
-from tests.support.edges.case import CASES, OUT, Array, Edge, add
-from tests.support.interpreting import inputs_of
+from tests.support.edges.case import CASES, OUT, Array, EdgeCase, add_case
+from tests.support.interpreting import make_typical_inputs
 
 __all__: list[str] = []
 
 T = DataType
 
 
-def _natural(name: str) -> None:
+def _add_typical_case(name: str) -> None:
     make = built.BUILT[name].make
 
-    def given() -> dict[str, Array]:
-        return {str(key): value for key, value in inputs_of(make()).items()}
+    def typical_inputs() -> dict[str, Array]:
+        return {str(key): value for key, value in make_typical_inputs(make()).items()}
 
-    CASES[f"natural/{name}"] = Edge(f"natural/{name}", make, given)
+    CASES[f"natural/{name}"] = EdgeCase(f"natural/{name}", make, typical_inputs)
 
 
 for _name in built.BUILT:
-    _natural(_name)
+    _add_typical_case(_name)
 
 
 # random numbers
 
 
-def _rng(distribution: RngDistribution, numbers: dict[str, float]) -> None:
-    def write(g: GraphBuilder) -> None:
+def _add_rng_case(distribution: RngDistribution, numbers: dict[str, float]) -> None:
+    def build_rng(g: GraphBuilder) -> None:
         seed, offset = (g.tensor(name, (1, 1, 1, 1), T.INT64) for name in ("seed", "offset"))
         g.rng((2, 4, 128, 128), seed, offset, distribution=distribution, data_type=T.FLOAT, **numbers, **OUT)
 
@@ -47,19 +47,19 @@ def _rng(distribution: RngDistribution, numbers: dict[str, float]) -> None:
         "seed": lambda: np.full((1, 1, 1, 1), 123456),
         "offset": lambda: np.full((1, 1, 1, 1), 1),
     }
-    add(f"rng/{distribution.name}/FLOAT", T.FLOAT, write, **one)
+    add_case(f"rng/{distribution.name}/FLOAT", T.FLOAT, build_rng, **one)
 
 
-_rng(RngDistribution.BERNOULLI, {"probability": 0.75})
-_rng(RngDistribution.UNIFORM, {"minimum": -1.0, "maximum": 3.0})
-_rng(RngDistribution.NORMAL, {"mean": 1.0, "standard_deviation": 2.0})
+_add_rng_case(RngDistribution.BERNOULLI, {"probability": 0.75})
+_add_rng_case(RngDistribution.UNIFORM, {"minimum": -1.0, "maximum": 3.0})
+_add_rng_case(RngDistribution.NORMAL, {"mean": 1.0, "standard_deviation": 2.0})
 
 
-def _attention_rng(distribution: RngDistribution, numbers: dict[str, float]) -> None:
-    """Add attention, where cuDNN supports random numbers: with `rng_dump` it writes them."""
+def _add_attention_rng_case(distribution: RngDistribution, numbers: dict[str, float]) -> None:
+    """Add attention with dropout, where cuDNN supports RNG operations; `rng_dump` outputs the random numbers."""
     name = f"rng/attention {distribution.name}/HALF"
 
-    def make() -> Graph:
+    def make_attention() -> Graph:
         whole = attention.sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, dropout=0.25, rng_dump=True)
         fields = {"distribution": distribution, **numbers}
         ops = [
@@ -71,9 +71,9 @@ def _attention_rng(distribution: RngDistribution, numbers: dict[str, float]) -> 
         return Graph(tuple(ops), name)
 
     seed = partial(np.full, (1, 1, 1, 1), 1234)
-    CASES[name] = Edge(name, make, lambda: {"dropout_seed": seed(), "dropout_offset": seed()})
+    CASES[name] = EdgeCase(name, make_attention, lambda: {"dropout_seed": seed(), "dropout_offset": seed()})
 
 
-_attention_rng(RngDistribution.BERNOULLI, {"bernoulli_dist_probability": 0.75})
-_attention_rng(RngDistribution.UNIFORM, {"uniform_dist_minimum": -1.0, "uniform_dist_maximum": 3.0})
-_attention_rng(RngDistribution.NORMAL, {"normal_dist_mean": 1.0, "normal_dist_standard_deviation": 2.0})
+_add_attention_rng_case(RngDistribution.BERNOULLI, {"bernoulli_dist_probability": 0.75})
+_add_attention_rng_case(RngDistribution.UNIFORM, {"uniform_dist_minimum": -1.0, "uniform_dist_maximum": 3.0})
+_add_attention_rng_case(RngDistribution.NORMAL, {"normal_dist_mean": 1.0, "normal_dist_standard_deviation": 2.0})

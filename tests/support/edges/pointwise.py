@@ -1,4 +1,4 @@
-"""Edge cases of pointwise operations: every mode and type, and conversions."""
+"""Edge cases of pointwise operations: every mode, every type, and conversions between types."""
 
 from __future__ import annotations
 
@@ -9,67 +9,71 @@ import numpy as np
 
 from cudnn_backend_py import DataType, GraphBuilder, PointwiseMode
 from cudnn_backend_py.interpreter.pointwise import BACKWARD, BINARY, UNARY
-from tests.support.edges.case import FLOATS, INTEGERS, OUT, SQUARE, Array, add
-from tests.support.edges.numbers import all_codes, columns, rows
+from tests.support.edges.case import FLOATS, INTEGERS, OUT, SQUARE, Array, add_case
+from tests.support.edges.numbers import numbers_by_column, numbers_by_row, numbers_of_all_codes
 
 __all__: list[str] = []
 
 P, T = PointwiseMode, DataType
 
 
-def _unary(mode: PointwiseMode, kind: DataType, title: str = "", **parameters: float) -> None:
-    def write(g: GraphBuilder) -> None:
+def _add_unary_case(mode: PointwiseMode, kind: DataType, title: str = "", **parameters: float) -> None:
+    def build_unary(g: GraphBuilder) -> None:
         g.pointwise(mode, g.tensor("x", SQUARE), parameters=parameters, compute_type=T.FLOAT, data_type=kind, **OUT)
 
-    add(f"pointwise/{mode.name}{title}/{kind.name}", kind, write, x=partial(all_codes, kind))
+    add_case(f"pointwise/{mode.name}{title}/{kind.name}", kind, build_unary, x=partial(numbers_of_all_codes, kind))
 
 
-def _pairs(mode: PointwiseMode, kind: DataType, title: str = "", **parameters: float) -> None:
+def _add_binary_case(mode: PointwiseMode, kind: DataType, title: str = "", **parameters: float) -> None:
     second = "dy" if mode.name.endswith("_BWD") else "b"
 
-    def write(g: GraphBuilder) -> None:
+    def build_binary(g: GraphBuilder) -> None:
         ports = {second: g.tensor(second, SQUARE)}
         options = {"compute_type": T.FLOAT, "data_type": kind, "parameters": parameters, **OUT}
         g.pointwise(mode, g.tensor("x", SQUARE), **ports, **options)
 
-    given = {"x": partial(columns, kind), second: partial(rows, kind)}
-    add(f"pointwise/{mode.name}{title}/{kind.name}", kind, write, **given)
+    given = {"x": partial(numbers_by_column, kind), second: partial(numbers_by_row, kind)}
+    add_case(f"pointwise/{mode.name}{title}/{kind.name}", kind, build_binary, **given)
 
 
-def _cast(source: DataType, kind: DataType) -> None:
-    def write(g: GraphBuilder) -> None:
+def _add_conversion_case(source: DataType, kind: DataType) -> None:
+    def build_conversion(g: GraphBuilder) -> None:
         g.pointwise(P.IDENTITY, g.tensor("x", SQUARE), compute_type=T.FLOAT, data_type=kind, **OUT)
 
-    add(f"convert/{source.name}/{kind.name}", source, write, x=partial(all_codes, source))
+    add_case(f"convert/{source.name}/{kind.name}", source, build_conversion, x=partial(numbers_of_all_codes, source))
 
 
-def _index(axis: int, kind: DataType, compute: DataType) -> None:
-    def write(g: GraphBuilder) -> None:
+def _add_gen_index_case(axis: int, kind: DataType, compute: DataType) -> None:
+    def build_gen_index(g: GraphBuilder) -> None:
         g.pointwise(P.GEN_INDEX, g.tensor("x", (1, 16, 4096)), axis=axis, compute_type=compute, data_type=kind, **OUT)
 
-    add(f"pointwise/GEN_INDEX {axis} {compute.name}/{kind.name}", T.HALF, write)
+    add_case(f"pointwise/GEN_INDEX {axis} {compute.name}/{kind.name}", T.HALF, build_gen_index)
 
 
-def _select(kind: DataType) -> None:
-    def write(g: GraphBuilder) -> None:
+def _add_select_case(kind: DataType) -> None:
+    def build_select(g: GraphBuilder) -> None:
         x, b, c = (g.tensor(name, SQUARE) for name in "xbc")
         t = g.pointwise(P.CMP_GT, c, g.tensor("zero", (1, 1, 1)), compute_type=T.FLOAT)
         g.pointwise(P.BINARY_SELECT, x, b, t, data_type=kind, **OUT)
 
-    given = {"x": partial(columns, kind), "b": partial(rows, kind), "c": lambda: all_codes(kind)[:, ::-1].copy()}
-    add(f"pointwise/BINARY_SELECT/{kind.name}", kind, write, **given, zero=lambda: np.zeros((1, 1, 1)))
+    given = {
+        "x": partial(numbers_by_column, kind),
+        "b": partial(numbers_by_row, kind),
+        "c": lambda: numbers_of_all_codes(kind)[:, ::-1].copy(),
+    }
+    add_case(f"pointwise/BINARY_SELECT/{kind.name}", kind, build_select, **given, zero=lambda: np.zeros((1, 1, 1)))
 
 
-def _logic(mode: PointwiseMode, kind: DataType) -> None:
-    """Add logic on booleans that are results of comparisons and select between numbers."""
+def _add_logical_case(mode: PointwiseMode, kind: DataType) -> None:
+    """Add a logical mode on results of comparisons, with BINARY_SELECT to make its result a number."""
 
-    def write(g: GraphBuilder) -> None:
+    def build_logical(g: GraphBuilder) -> None:
         x, b, one, zero = (g.tensor(name, SQUARE if name in "xb" else (1, 1, 1)) for name in ("x", "b", "one", "zero"))
         left = g.pointwise(P.CMP_GT, x, zero, compute_type=T.FLOAT)
         right = None if mode is P.LOGICAL_NOT else g.pointwise(P.CMP_LT, b, zero, compute_type=T.FLOAT)
         g.pointwise(P.BINARY_SELECT, one, zero, g.pointwise(mode, left, right), data_type=kind, **OUT)
 
-    given = {"x": partial(columns, kind), "b": partial(rows, kind)}
+    given = {"x": partial(numbers_by_column, kind), "b": partial(numbers_by_row, kind)}
     if mode is P.LOGICAL_NOT:
         given.pop("b")
     ends: dict[str, Callable[[], Array]] = {
@@ -77,88 +81,94 @@ def _logic(mode: PointwiseMode, kind: DataType) -> None:
         "zero": lambda: np.zeros((1, 1, 1)),
     }
 
-    add(f"pointwise/{mode.name} of comparisons/{kind.name}", kind, write, **given, **ends)
+    add_case(f"pointwise/{mode.name} of comparisons/{kind.name}", kind, build_logical, **given, **ends)
 
 
-def _booleans(mode: PointwiseMode) -> None:
+def _add_boolean_case(mode: PointwiseMode) -> None:
     dims = (1, 16, 64)
 
-    def write(g: GraphBuilder) -> None:
+    def build_boolean(g: GraphBuilder) -> None:
         x, b = g.tensor("x", dims), None if mode in UNARY else g.tensor("b", dims)
         g.pointwise(mode, x, b, compute_type=T.BOOLEAN, data_type=T.BOOLEAN, **OUT)
 
     random = np.random.default_rng(6).integers(0, 2, (2, *dims))
-    add(f"pointwise/{mode.name}/BOOLEAN", T.BOOLEAN, write, x=lambda: random[0], b=lambda: random[1])
+    add_case(f"pointwise/{mode.name}/BOOLEAN", T.BOOLEAN, build_boolean, x=lambda: random[0], b=lambda: random[1])
 
 
-def _compare_to_memory() -> None:
+def _add_stored_comparison_case() -> None:
     dims = (1, 16, 64)
 
-    def write(g: GraphBuilder) -> None:
+    def build_comparison(g: GraphBuilder) -> None:
         g.pointwise(P.CMP_GT, g.tensor("x", dims), g.tensor("b", dims), **OUT)
 
-    add("pointwise/CMP_GT into BOOLEAN/FLOAT", T.FLOAT, write)
+    add_case("pointwise/CMP_GT into BOOLEAN/FLOAT", T.FLOAT, build_comparison)
 
 
 for _kind in (*FLOATS, *INTEGERS):
     for _mode in UNARY:
         if _mode is not P.LOGICAL_NOT:
-            _unary(_mode, _kind)
+            _add_unary_case(_mode, _kind)
     for _mode in (*BINARY, *BACKWARD, P.RELU_BWD):
         if _mode not in (P.LOGICAL_AND, P.LOGICAL_OR):
-            _pairs(_mode, _kind)
-    _select(_kind)
+            _add_binary_case(_mode, _kind)
+    _add_select_case(_kind)
 for _mode in (P.ADD, P.MUL, P.MAX, P.ABS, P.NEG):
     for _kind in (T.INT64, T.UINT8, T.DOUBLE, T.FP8_E4M3, T.FP8_E5M2):
-        (_unary if _mode in UNARY else _pairs)(_mode, _kind)
+        (_add_unary_case if _mode in UNARY else _add_binary_case)(_mode, _kind)
 _CLIPS = {"relu_lower_clip": -0.5, "relu_upper_clip": 6.0, "relu_lower_clip_slope": 0.1}
 for _kind in (T.HALF, T.FLOAT):
-    _unary(P.RELU_FWD, _kind, " clipped", **_CLIPS)
-    _unary(P.RELU_FWD, _kind, " leaky", relu_lower_clip_slope=0.1)
-    _unary(P.RELU_FWD, _kind, " up to 6", relu_upper_clip=6.0)
-    _pairs(P.RELU_BWD, _kind, " clipped", **_CLIPS)
-    _pairs(P.RELU_BWD, _kind, " leaky", relu_lower_clip_slope=0.1)
-    _pairs(P.RELU_BWD, _kind, " up to 6", relu_upper_clip=6.0)
-    _unary(P.ELU_FWD, _kind, " 0.3", elu_alpha=0.3)
-    _pairs(P.ELU_BWD, _kind, " 0.3", elu_alpha=0.3)
-    _unary(P.SOFTPLUS_FWD, _kind, " 0.7", softplus_beta=0.7)
-    _unary(P.SOFTPLUS_FWD, _kind, " 10", softplus_beta=10.0)
-    _pairs(P.SOFTPLUS_BWD, _kind, " 0.7", softplus_beta=0.7)
-    _unary(P.SWISH_FWD, _kind, " 0.9", swish_beta=0.9)
-    _pairs(P.SWISH_BWD, _kind, " 0.9", swish_beta=0.9)
-    _pairs(P.ADD, _kind, " weighted", alpha1=2.0, alpha2=0.5)
-    _pairs(P.MUL, _kind, " weighted", alpha1=2.0, alpha2=0.5)
-    _unary(P.EXP, _kind, " weighted", alpha1=2.0)
+    _add_unary_case(P.RELU_FWD, _kind, " clipped", **_CLIPS)
+    _add_unary_case(P.RELU_FWD, _kind, " leaky", relu_lower_clip_slope=0.1)
+    _add_unary_case(P.RELU_FWD, _kind, " up to 6", relu_upper_clip=6.0)
+    _add_binary_case(P.RELU_BWD, _kind, " clipped", **_CLIPS)
+    _add_binary_case(P.RELU_BWD, _kind, " leaky", relu_lower_clip_slope=0.1)
+    _add_binary_case(P.RELU_BWD, _kind, " up to 6", relu_upper_clip=6.0)
+    _add_unary_case(P.ELU_FWD, _kind, " 0.3", elu_alpha=0.3)
+    _add_binary_case(P.ELU_BWD, _kind, " 0.3", elu_alpha=0.3)
+    _add_unary_case(P.SOFTPLUS_FWD, _kind, " 0.7", softplus_beta=0.7)
+    _add_unary_case(P.SOFTPLUS_FWD, _kind, " 10", softplus_beta=10.0)
+    _add_binary_case(P.SOFTPLUS_BWD, _kind, " 0.7", softplus_beta=0.7)
+    _add_unary_case(P.SWISH_FWD, _kind, " 0.9", swish_beta=0.9)
+    _add_binary_case(P.SWISH_BWD, _kind, " 0.9", swish_beta=0.9)
+    _add_binary_case(P.ADD, _kind, " weighted", alpha1=2.0, alpha2=0.5)
+    _add_binary_case(P.MUL, _kind, " weighted", alpha1=2.0, alpha2=0.5)
+    _add_unary_case(P.EXP, _kind, " weighted", alpha1=2.0)
 for _kind in (*FLOATS, *INTEGERS):
     for _mode in (P.LOGICAL_AND, P.LOGICAL_OR, P.LOGICAL_NOT):
-        _logic(_mode, _kind)
+        _add_logical_case(_mode, _kind)
 for _mode in (P.LOGICAL_AND, P.LOGICAL_OR, P.LOGICAL_NOT, P.IDENTITY):
-    _booleans(_mode)
-_compare_to_memory()
+    _add_boolean_case(_mode)
+_add_stored_comparison_case()
 for _axis in (1, 2):
-    _index(_axis, T.INT32, T.INT32)
+    _add_gen_index_case(_axis, T.INT32, T.INT32)
     for _kind in (T.INT32, T.FLOAT, T.HALF, T.INT8):
-        _index(_axis, _kind, T.FLOAT)
+        _add_gen_index_case(_axis, _kind, T.FLOAT)
 _SOURCES = (*FLOATS, T.DOUBLE, T.INT8, T.UINT8, T.INT32, T.INT64, T.FP8_E4M3, T.FP8_E5M2)
 for _source in _SOURCES:
     for _kind in (*_SOURCES, T.FP8_E8M0, T.UINT32, T.BOOLEAN):
         if _kind is not _source:
-            _cast(_source, _kind)
+            _add_conversion_case(_source, _kind)
 
 
 # virtual tensors between two operations
 
 
-def _virtual(kind: DataType, factor: float) -> None:
-    def write(g: GraphBuilder) -> None:
+def _add_virtual_type_case(kind: DataType, factor: float) -> None:
+    def build_virtual_type(g: GraphBuilder) -> None:
         x = g.tensor("x", SQUARE)
         y = g.pointwise(P.MUL, x, g.tensor("factor", (1, 1, 1)), data_type=kind)
         g.pointwise(P.MUL, y, g.tensor("back", (1, 1, 1)), data_type=T.FLOAT, **OUT)
 
-    given = {"x": partial(all_codes, T.FLOAT), "factor": partial(np.full, (1, 1, 1), factor)}
-    add(f"virtual/{kind.name} times {factor:g}/FLOAT", T.FLOAT, write, **given, back=partial(np.full, (1, 1, 1), 0.5))
+    given = {"x": partial(numbers_of_all_codes, T.FLOAT), "factor": partial(np.full, (1, 1, 1), factor)}
+    add_case(
+        f"virtual/{kind.name} times {factor:g}/FLOAT",
+        T.FLOAT,
+        build_virtual_type,
+        **given,
+        back=partial(np.full, (1, 1, 1), 0.5),
+    )
 
 
 for _kind in (T.HALF, T.BFLOAT16, T.FLOAT, T.FP8_E4M3, T.FP8_E5M2, T.INT8, T.INT32, T.BOOLEAN, T.UINT8):
     for _factor in (3.0, 1000.0):
-        _virtual(_kind, _factor)
+        _add_virtual_type_case(_kind, _factor)

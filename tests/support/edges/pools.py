@@ -14,8 +14,8 @@ from cudnn_backend_py.generated.enums import (
     ResampleMode,
 )
 from cudnn_backend_py.interpreter import interpret
-from tests.support.built import bilinear_upsampling
-from tests.support.edges.case import IMAGE, OUT, Array, add
+from tests.support.built import add_bilinear_upsampling
+from tests.support.edges.case import IMAGE, OUT, Array, add_case
 from tests.support.edges.numbers import make_image
 
 __all__: list[str] = []
@@ -23,7 +23,7 @@ __all__: list[str] = []
 S, T = ResampleMode, DataType
 
 
-def _pool(
+def _add_pool_case(
     mode: ResampleMode,
     kind: DataType,
     variant: str,
@@ -37,7 +37,7 @@ def _pool(
     window, stride, before, after = sides
     strides: Any = layout
 
-    def write(g: GraphBuilder) -> None:
+    def build_pool(g: GraphBuilder) -> None:
         g.resample(
             mode,
             g.tensor("x", IMAGE, strides=strides),
@@ -54,7 +54,7 @@ def _pool(
 
     words = [mode.name, variant, "idx" if idx else "", "" if padding is None else padding.name, nan.name, layout]
     shown = " ".join([*(word for word in words if word), "window", *map(str, sides)]).replace("/", ":")
-    add(f"pool/{shown}/{kind.name}", kind, write, x=lambda: make_image(kind, variant))
+    add_case(f"pool/{shown}/{kind.name}", kind, build_pool, x=lambda: make_image(kind, variant))
 
 
 _UNEVEN = ((2, 3), (2, 2), (0, 1), (1, 2))
@@ -62,34 +62,34 @@ for _kind in (T.HALF, T.FLOAT):
     for _nan in NanPropagation:
         for _variant in ("equal", "hostile"):
             for _with in (True, False):
-                _pool(S.MAXPOOL, _kind, _variant, idx=_with, nan=_nan)
+                _add_pool_case(S.MAXPOOL, _kind, _variant, idx=_with, nan=_nan)
     for _padding in (PaddingMode.NEG_INF_PAD, PaddingMode.ZERO_PAD, PaddingMode.EDGE_VAL_PAD):
-        _pool(S.MAXPOOL, _kind, "negative", idx=True, padding=_padding)
-        _pool(S.MAXPOOL, _kind, "negative", idx=False, padding=_padding, sides=_UNEVEN)
-    _pool(S.MAXPOOL, _kind, "equal", idx=True, sides=_UNEVEN)
-    _pool(S.MAXPOOL, _kind, "hostile", layout="packed")
+        _add_pool_case(S.MAXPOOL, _kind, "negative", idx=True, padding=_padding)
+        _add_pool_case(S.MAXPOOL, _kind, "negative", idx=False, padding=_padding, sides=_UNEVEN)
+    _add_pool_case(S.MAXPOOL, _kind, "equal", idx=True, sides=_UNEVEN)
+    _add_pool_case(S.MAXPOOL, _kind, "hostile", layout="packed")
     for _mode2 in (S.AVGPOOL_INCLUDE_PADDING, S.AVGPOOL_EXCLUDE_PADDING):
         for _sides in ((3, 2, 1, 1), _UNEVEN, (2, 2, 0, 0)):
-            _pool(_mode2, _kind, "equal", sides=_sides)
-        _pool(_mode2, _kind, "hostile")
-        _pool(_mode2, _kind, "hostile", nan=NanPropagation.NOT_PROPAGATE_NAN)
-        _pool(_mode2, _kind, "equal", layout="packed")
-_pool(S.MAXPOOL, T.INT8, "equal")
-add("pool/BILINEAR up/FLOAT", T.FLOAT, bilinear_upsampling)
+            _add_pool_case(_mode2, _kind, "equal", sides=_sides)
+        _add_pool_case(_mode2, _kind, "hostile")
+        _add_pool_case(_mode2, _kind, "hostile", nan=NanPropagation.NOT_PROPAGATE_NAN)
+        _add_pool_case(_mode2, _kind, "equal", layout="packed")
+_add_pool_case(S.MAXPOOL, T.INT8, "equal")
+add_case("pool/BILINEAR up/FLOAT", T.FLOAT, add_bilinear_upsampling)
 
 
-def _ramp() -> Array:
+def _increasing_image() -> Array:
     return np.broadcast_to(np.arange(28.0)[:, None] + 32 * np.arange(28.0), (4, 32, 28, 28))
 
 
-add("pool/BILINEAR ramp/FLOAT", T.FLOAT, bilinear_upsampling, x=_ramp)
+add_case("pool/BILINEAR ramp/FLOAT", T.FLOAT, add_bilinear_upsampling, x=_increasing_image)
 
 
-def _pool_backward(mode: ResampleMode, kind: DataType, sides: tuple[Any, Any, Any, Any], layout: str) -> None:
+def _add_pool_backward_case(mode: ResampleMode, kind: DataType, sides: tuple[Any, Any, Any, Any], layout: str) -> None:
     window, stride, before, after = sides
     strides: Any = layout
 
-    def write(g: GraphBuilder) -> None:
+    def build_pool_backward(g: GraphBuilder) -> None:
         f = GraphBuilder("forward", io_type=kind)
         dims = f.resample(mode, f.tensor("x", IMAGE), window, stride=stride, padding=before, post_padding=after).y.dims
         more: dict[str, Any] = {}
@@ -102,7 +102,7 @@ def _pool_backward(mode: ResampleMode, kind: DataType, sides: tuple[Any, Any, An
         more |= {} if "x" in more else {"dims": IMAGE}
         g.resample_backward(mode, dy, window, **more, **OUT)
 
-    def idx() -> Array:
+    def forward_indices() -> Array:
         g = GraphBuilder("forward", io_type=T.FLOAT)
         x = g.tensor("x", IMAGE)
         made = g.resample(mode, x, window, stride=stride, padding=before, post_padding=after, idx=True, **OUT).idx
@@ -111,13 +111,13 @@ def _pool_backward(mode: ResampleMode, kind: DataType, sides: tuple[Any, Any, An
 
     given: dict[str, Callable[[], Array]] = {}
     if mode is S.MAXPOOL and layout != "packed":
-        given["idx"] = idx
+        given["idx"] = forward_indices
     words = " ".join(["backward", mode.name, layout, "window", *map(str, sides)])
-    add(f"pool/{words}/{kind.name}", kind, write, **given)
+    add_case(f"pool/{words}/{kind.name}", kind, build_pool_backward, **given)
 
 
 for _kind in (T.HALF, T.FLOAT):
     for _sides in ((3, 2, 1, 1), _UNEVEN, (2, 2, 0, 0)):
         for _mode2 in (S.MAXPOOL, S.AVGPOOL_INCLUDE_PADDING, S.AVGPOOL_EXCLUDE_PADDING):
             for _layout in ("channels_last", "packed"):
-                _pool_backward(_mode2, _kind, _sides, _layout)
+                _add_pool_backward_case(_mode2, _kind, _sides, _layout)

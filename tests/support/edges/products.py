@@ -1,4 +1,4 @@
-"""Edge cases of convolutions, matmuls and experts."""
+"""Edge cases of convolutions, matmuls and mixture-of-experts matmuls."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cudnn_backend_py.generated.enums import (
     MoeGroupedMatmulMode,
 )
 from cudnn_backend_py.graph.formats import is_integer, round_to
-from tests.support.edges.case import FLOATS, IMAGE, LAST, OUT, Array, add
+from tests.support.edges.case import FLOATS, IMAGE, LAST, OUT, Array, add_case
 from tests.support.edges.numbers import edge_numbers, make_image
 
 __all__: list[str] = []
@@ -25,14 +25,14 @@ C, M, P, T = ConvolutionMode, MoeGroupedMatmulMode, PointwiseMode, DataType
 # convolutions
 
 
-def _convolution(kind: DataType, turned: bool, hostile: bool) -> None:
-    def write(g: GraphBuilder) -> None:
+def _add_convolution_case(kind: DataType, turned: bool, hostile: bool) -> None:
+    def build_convolution(g: GraphBuilder) -> None:
         to = kind
         x, w = g.tensor("x", IMAGE, **LAST), g.tensor("w", (64, 32, 3, 3), **LAST)
         mode = C.CONVOLUTION if turned else C.CROSS_CORRELATION
         g.convolution(x, w, padding=(1, 0), post_padding=(1, 2), mode=mode, data_type=to, **OUT)
 
-    def weights() -> Array:
+    def filter_values() -> Array:
         w = np.random.default_rng(10).integers(-2, 3, (64, 32, 3, 3)).astype(np.float64)
         if hostile:
             w[0, 0, 0, 0], w[1, 3, 2, 2], w[2, 1, 1, 1] = np.inf, np.nan, -np.inf
@@ -40,35 +40,35 @@ def _convolution(kind: DataType, turned: bool, hostile: bool) -> None:
 
     words = f"{'turned' if turned else 'straight'}{' hostile' if hostile else ''}"
     image = partial(make_image, kind, "equal")
-    add(f"convolution/{words}/{kind.name}", kind, write, x=image, w=weights)
+    add_case(f"convolution/{words}/{kind.name}", kind, build_convolution, x=image, w=filter_values)
 
 
 for _kind in FLOATS:
     for _turned in (False, True):
-        _convolution(_kind, _turned, False)
-    _convolution(_kind, False, True)
+        _add_convolution_case(_kind, _turned, False)
+    _add_convolution_case(_kind, False, True)
 
 
-def _integer_convolution(g: GraphBuilder) -> None:
+def _build_integer_convolution(g: GraphBuilder) -> None:
     x, w = g.tensor("x", (2, 32, 12, 12), **LAST), g.tensor("w", (64, 32, 3, 3), **LAST)
     g.convolution(x, w, padding=1, compute_type=T.INT32, data_type=T.INT32, **OUT)
 
 
-add("convolution/integers/INT8", T.INT8, _integer_convolution)
+add_case("convolution/integers/INT8", T.INT8, _build_integer_convolution)
 
 
 # matmuls
 
 
-def _product(kind: DataType, to: DataType, compute: DataType, hostile: bool) -> None:
+def _add_matmul_case(kind: DataType, to: DataType, compute: DataType, hostile: bool) -> None:
     dims = (2, 64, 64)
 
-    def write(g: GraphBuilder) -> None:
+    def build_matmul(g: GraphBuilder) -> None:
         a, b = g.tensor("a", dims), g.tensor("b", dims, strides=(64 * 64, 1, 64))
         c = g.matmul(a, b, compute_type=compute, data_type=compute)
         g.pointwise(P.IDENTITY, c, data_type=to, **OUT)
 
-    def numbers(seed: int) -> Array:
+    def random_matrices(seed: int) -> Array:
         random = np.random.default_rng([13, seed])
         if is_integer(kind):
             return random.integers(-128, 128, dims)
@@ -82,29 +82,29 @@ def _product(kind: DataType, to: DataType, compute: DataType, hostile: bool) -> 
         return round_to(values, kind)
 
     words = f"matmul/{'hostile ' if hostile else ''}{kind.name} to {to.name}/{compute.name}"
-    add(words, kind, write, a=partial(numbers, 0), b=partial(numbers, 1))
+    add_case(words, kind, build_matmul, a=partial(random_matrices, 0), b=partial(random_matrices, 1))
 
 
 for _hostile in (False, True):
     for _kind, _to in ((T.HALF, T.HALF), (T.HALF, T.FLOAT), (T.BFLOAT16, T.BFLOAT16), (T.FLOAT, T.FLOAT)):
         if not (_hostile and _kind is T.FLOAT):  # in TF32 the largest number is infinite
-            _product(_kind, _to, T.FLOAT, _hostile)
+            _add_matmul_case(_kind, _to, T.FLOAT, _hostile)
     for _kind in (T.FP8_E4M3, T.FP8_E5M2):
         if not (_hostile and _kind is T.FP8_E5M2):  # its products exceed the 14 bits that sums keep
-            _product(_kind, T.FLOAT, T.FLOAT, _hostile)
-_product(T.INT8, T.INT32, T.INT32, False)
-_product(T.INT8, T.FLOAT, T.INT32, False)
+            _add_matmul_case(_kind, T.FLOAT, T.FLOAT, _hostile)
+_add_matmul_case(T.INT8, T.INT32, T.INT32, False)
+_add_matmul_case(T.INT8, T.FLOAT, T.INT32, False)
 
 
 # experts
 
 
-def _offsets() -> Array:
+def _first_token_offsets() -> Array:
     return np.array([16, 16, 80, 80, 81, 200, 256, 256]).reshape(8, 1, 1)
 
 
-def _experts(mode: str, kind: DataType) -> None:
-    def write(g: GraphBuilder) -> None:
+def _add_moe_case(mode: str, kind: DataType) -> None:
+    def build_moe(g: GraphBuilder) -> None:
         tokens = 128 if mode == "GATHER" else 256
         more: dict[str, Any] = {} if mode == "NONE" else {"mode": M[mode]}
         if mode != "NONE":
@@ -122,15 +122,15 @@ def _experts(mode: str, kind: DataType) -> None:
         )
 
     random = np.random.default_rng(11)
-    given: dict[str, Callable[[], Array]] = {"offsets": _offsets}
+    given: dict[str, Callable[[], Array]] = {"offsets": _first_token_offsets}
     if mode == "GATHER":
         given["token_index"] = lambda: random.integers(0, 128, (1, 256, 1))
     if mode == "SCATTER":
         order = random.permutation(256).reshape(1, 256, 1)
         given |= {"token_index": lambda: order // 2, "token_ks": lambda: order % 2}
-    add(f"experts/{mode}/{kind.name}", kind, write, **given)
+    add_case(f"experts/{mode}/{kind.name}", kind, build_moe, **given)
 
 
 for _kind in (T.HALF, T.BFLOAT16):
     for _name in ("NONE", "GATHER", "SCATTER"):
-        _experts(_name, _kind)
+        _add_moe_case(_name, _kind)

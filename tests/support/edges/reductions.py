@@ -1,4 +1,4 @@
-"""Reductions at their edges: each reduced set is an edge case."""
+"""Edge cases of reductions: each reduced set is one edge case."""
 
 from __future__ import annotations
 
@@ -8,24 +8,29 @@ from cudnn_backend_py import DataType, GraphBuilder
 from cudnn_backend_py.generated.enums import (
     ReduceTensorOp,
 )
-from tests.support.edges.case import OUT, add
-from tests.support.edges.numbers import as_sets
+from tests.support.edges.case import OUT, add_case
+from tests.support.edges.numbers import tensor_with_edge_sets
 
 __all__: list[str] = []
 
 R, T = ReduceTensorOp, DataType
 
 
-def _reduction(
+def _add_reduction_case(
     mode: ReduceTensorOp, kind: DataType, to: DataType, dims: tuple[int, ...], result: tuple[int, ...], layout: str
 ) -> None:
     options: Any = {"strides": layout}
 
-    def write(g: GraphBuilder) -> None:
+    def build_reduction(g: GraphBuilder) -> None:
         g.reduction(mode, g.tensor("x", dims, **options), result, data_type=to, **options, **OUT)
 
     shape = "x".join(map(str, dims)) + " to " + "x".join(map(str, result)) + (" last" if layout != "packed" else "")
-    add(f"reduction/{mode.name} {shape}/{kind.name} {to.name}", kind, write, x=lambda: as_sets(kind, dims, result))
+    add_case(
+        f"reduction/{mode.name} {shape}/{kind.name} {to.name}",
+        kind,
+        build_reduction,
+        x=lambda: tensor_with_edge_sets(kind, dims, result),
+    )
 
 
 _SHAPES = (
@@ -50,17 +55,21 @@ for _operator in R:
         (T.INT32, T.FLOAT),
     ):
         for _dims, _result, _layout in _SHAPES:
-            _reduction(_operator, _source, _kind, _dims, _result, _layout)
+            _add_reduction_case(_operator, _source, _kind, _dims, _result, _layout)
 
 
-def _after_product(mode: ReduceTensorOp, dims: tuple[int, ...]) -> None:
-    def write(g: GraphBuilder) -> None:
+def _add_reduction_after_matmul_case(mode: ReduceTensorOp, dims: tuple[int, ...]) -> None:
+    def build_matmul_and_reduction(g: GraphBuilder) -> None:
         c = g.matmul(g.tensor("a", (2, 64, 32)), g.tensor("b", (2, 32, 128)))
         g.reduction(mode, c, dims, data_type=T.FLOAT, **OUT)
 
-    add(f"reduction/{mode.name} of a matmul to {'x'.join(map(str, dims))}/HALF FLOAT", T.HALF, write)
+    add_case(
+        f"reduction/{mode.name} of a matmul to {'x'.join(map(str, dims))}/HALF FLOAT",
+        T.HALF,
+        build_matmul_and_reduction,
+    )
 
 
 for _operator in R:
     for _dims in ((2, 64, 1), (2, 1, 128), (1, 1, 1)):
-        _after_product(_operator, _dims)
+        _add_reduction_after_matmul_case(_operator, _dims)
