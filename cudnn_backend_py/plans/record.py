@@ -91,9 +91,9 @@ class PlanRecord:
         EnvironmentNotReady
             ``plan-version-mismatch``, ``plan-architecture-mismatch``.
         """
-        if self.cudnn != target.library.version_text:
+        if self.cudnn != target.library.build_text:
             raise EnvironmentNotReady(
-                f"{source} was saved by cuDNN {self.cudnn}, the loaded library is {target.library.version_text}",
+                f"{source} was saved by cuDNN {self.cudnn}, the loaded library is {target.library.build_text}",
                 code="plan-version-mismatch",
                 fix=f"load cuDNN {self.cudnn}, or build the plan again",
             )
