@@ -498,7 +498,7 @@ BIG = """
 import resource
 from cudnn_backend_py.importers.graphs import read_graphs
 from tests.support.logs import log_text
-from tests.support.mutations import mutated_json, mutated_text
+from tests.support.mutations import mutate_json, mutate_text
 
 torch, forum = log_text("torch-attention-9.19.0.log.gz"), log_text("forum-9.1.1.log.gz")
 foreign = "step 12345: loss 0.125, 17.3 samples per second, everything is fine\\n" * 60000
