@@ -141,8 +141,9 @@ def _primary_context(device: int) -> int:
 def on_device(ordinal: int) -> Iterator[None]:
     """Make a GPU's primary context current in this thread for a block, unless one of that GPU is current.
 
-    The context is retained for the process, so memory and events of the block outlive it. C: ``cuDevicePrimaryCtxRetain``,
-    ``cuCtxPushCurrent``.
+    The context is retained for the process, so memory and events of the block outlive it.
+
+    C: ``cuDevicePrimaryCtxRetain``, ``cuCtxPushCurrent``.
 
     Raises
     ------
