@@ -214,7 +214,7 @@ class _Judgement:
         if len(newer) > 1:
             needed = [f"{name} needs cuDNN {version_text(since)}" for name, since in islice(newer.items(), _NEWER)]
             more = f" and {len(newer) - _NEWER} more are newer" if len(newer) > _NEWER else ""
-            headline = f"{', '.join(needed)}{more}, the loaded library is {library.build_text}"
+            headline = f"{', '.join(needed)}{more}, the loaded library is {library.version_text}"
             newest = version_text(next(iter(newer.values())))
             fix = f"load a cuDNN of at least {newest} (cudnn-backend cudnn install {newest})"
         return Cause(error.code, headline, Basis.RULE, _OURS, fix, "not asked")

@@ -193,7 +193,7 @@ class Library:
         """
         needed, kind = version_text(enumerator.since), type(enumerator)
         return UsageError(
-            f"{enumerator.c_name} needs cuDNN {needed}, the loaded library is {self.build_text}",
+            f"{enumerator.c_name} needs cuDNN {needed}, the loaded library is {self.version_text}",
             code="attribute-newer-than-library"
             if kind is AttributeName
             else "descriptor-newer-than-library"
@@ -243,7 +243,7 @@ class Library:
         except AttributeError:
             since = version_text(FUNCTIONS[name].since or ())
             raise UsageError(
-                f"{name} needs cuDNN {since}, the loaded library is {self.build_text}",
+                f"{name} needs cuDNN {since}, the loaded library is {self.version_text}",
                 code="function-newer-than-library",
                 where=self.path,
                 fix=f"load a cuDNN of at least {since} (cudnn-backend cudnn install {since})",

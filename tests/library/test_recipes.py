@@ -198,7 +198,7 @@ def _reverse(g: GraphBuilder) -> None:
     )
     copy.insert(
         "tests/pure/interpreter/test_interpret.py",
-        "lambda: moved(D.OPERATION_RESHAPE, x, y, numbers(2, 3)))\n",
+        "lambda: moved(D.OPERATION_RESHAPE, x, y, random_array(2, 3))\n    )\n",
         """
 
 def test_reverse() -> None:
