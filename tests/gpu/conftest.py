@@ -23,6 +23,8 @@ def _skipping_refusals() -> Generator[None, object, object]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # of torch, whose autograd thread may have no context at its first call
+    config.addinivalue_line("filterwarnings", "ignore:Attempting to run cuBLAS")
     config.addinivalue_line("markers", "gpu_bytes(needed): the test takes so many bytes of GPU memory")
 
 
