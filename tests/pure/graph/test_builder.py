@@ -36,7 +36,7 @@ def add_int32_tensor(g: GraphBuilder, *dims: int) -> Tensor:
 HEADS = (2, 4, 6, 8)
 
 
-def offsets(g: GraphBuilder, experts: int = 3) -> Tensor:
+def expert_offsets(g: GraphBuilder, experts: int = 3) -> Tensor:
     return add_int32_tensor(g, experts, 1, 1)
 
 
@@ -247,17 +247,21 @@ WRONG: dict[str, tuple[Make, str, str]] = {
         "scale=False is not allowed",
     ),
     "K of experts": (
-        lambda g: g.moe_grouped_matmul(add_tensor(g, 1, 8, 4, name="a"), add_tensor(g, 3, 5, 6, name="w"), offsets(g)),
+        lambda g: g.moe_grouped_matmul(
+            add_tensor(g, 1, 8, 4, name="a"), add_tensor(g, 3, 5, 6, name="w"), expert_offsets(g)
+        ),
         "operation-shape",
         "K is 4 in 'a' and 5 in 'w'",
     ),
     "offsets of other experts": (
-        lambda g: g.moe_grouped_matmul(add_tensor(g, 1, 8, 4), add_tensor(g, 3, 4, 6), offsets(g, 5)),
+        lambda g: g.moe_grouped_matmul(add_tensor(g, 1, 8, 4), add_tensor(g, 3, 4, 6), expert_offsets(g, 5)),
         "operation-shape",
         r"first token offset 't2' has dims \[5, 1, 1\]",
     ),
     "experts without indices": (
-        lambda g: g.moe_grouped_matmul(add_tensor(g, 1, 8, 4), add_tensor(g, 3, 4, 6), offsets(g), mode=M.SCATTER),
+        lambda g: g.moe_grouped_matmul(
+            add_tensor(g, 1, 8, 4), add_tensor(g, 3, 4, 6), expert_offsets(g), mode=M.SCATTER
+        ),
         "missing-field",
         "SCATTER needs token_index, token_ks, top_k",
     ),
@@ -265,7 +269,7 @@ WRONG: dict[str, tuple[Make, str, str]] = {
         lambda g: g.moe_grouped_matmul(
             add_tensor(g, 1, 8, 4),
             add_tensor(g, 3, 4, 6),
-            offsets(g),
+            expert_offsets(g),
             mode=M.SCATTER,
             token_index=add_int32_tensor(g, 1, 7, 1),
             token_ks=add_int32_tensor(g, 1, 8, 1),
@@ -275,7 +279,9 @@ WRONG: dict[str, tuple[Make, str, str]] = {
         r"token index 't3' has dims \[1, 7, 1\], \[1, 8, 1\] is needed",
     ),
     "rows of a gradient": (
-        lambda g: g.moe_grouped_matmul_backward(add_tensor(g, 1, 7, 6, name="d"), add_tensor(g, 1, 8, 4), offsets(g)),
+        lambda g: g.moe_grouped_matmul_backward(
+            add_tensor(g, 1, 7, 6, name="d"), add_tensor(g, 1, 8, 4), expert_offsets(g)
+        ),
         "operation-shape",
         r"doutput 'd' has dims \[1, 7, 6\], \[1, 8, 6\] is needed",
     ),
