@@ -191,7 +191,7 @@ def run_reverse(run: Run, op: Operation) -> None:
         "# block scales\n",
         """
 @_register(D.OPERATION_REVERSE, "reverse", supported=(), refused="invented")
-def _add_reverse(g: GraphBuilder) -> None:
+def _reverse(g: GraphBuilder) -> None:
     g.reverse(g.tensor("x", (2, 3, 4)), 1, **OUT)
 
 """,

@@ -30,7 +30,7 @@ LARGEST = (1 << 63) - 1
 
 
 def dequantize_to_another_rank() -> Graph:
-    """Return a dequantization whose result has another rank than its input."""
+    """Return a dequantization with a result of another rank than its input."""
     g = GraphBuilder("block scaled")
     ports = {
         "x": g.tensor("x", (1, 128, 64), DataType.FP8_E4M3),
@@ -42,7 +42,7 @@ def dequantize_to_another_rank() -> Graph:
 
 
 def graph_of_rank(rank: int) -> Graph:
-    """Return a graph of fused attention and a convolution whose tensors all have this rank."""
+    """Return a graph of fused attention and a convolution, all with tensors of this rank."""
     dims = (2,) * rank
     made = {name: tensor(name, *dims) for name in "qkvoxwy"}
     attention = Operation(DescriptorType.OPERATION_SDPA_FWD, "sdpa", {name: made[name] for name in "qkvo"})
@@ -50,7 +50,7 @@ def graph_of_rank(rank: int) -> Graph:
 
 
 def matmul_with_largest_uids() -> Graph:
-    """Return a matmul whose tensors have the largest possible uids."""
+    """Return a matmul of tensors with the largest possible uids."""
     g = GraphBuilder("largest uids", first_uid=LARGEST - 2)
     g.matmul(g.tensor("a", (1, 8, 8)), g.tensor("b", (1, 8, 8)), name="c", virtual=False)
     return g.graph()

@@ -196,5 +196,5 @@ def test_a_remedy_says_how_far_it_was_judged(asked: Asked, words: str) -> None:
     assert f"{label}{words}\n" in render_text(verdict)
 
 
-def test_a_cause_without_a_remedy_gives_no_advice() -> None:
+def test_the_judging_stage_is_not_shown_without_a_remedy() -> None:
     assert dataclasses.replace(WHY, remedy="", asked="built").advice == ""

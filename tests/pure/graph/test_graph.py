@@ -340,7 +340,7 @@ def test_a_valid_order_of_operations_is_kept() -> None:
 
 
 def test_operations_are_sorted_stably_from_any_order() -> None:
-    """The next operation is always the first one in the given order whose inputs are available."""
+    """The next operation is always the first one in the given order with available inputs."""
     graph = sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True, stats=True)
     chance = random.Random(7)
     for _ in range(30):

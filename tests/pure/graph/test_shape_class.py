@@ -127,7 +127,7 @@ def test_a_class_bias_keeps_size_1_only_where_the_call_broadcasts() -> None:
 
 
 def scratch_offsets(problem: Attention, version: tuple[int, int, int], sm: int) -> set[str]:
-    """Return the names of a backward class's scratch tensors whose size grows with the number of tokens."""
+    """Return the names of the scratch tensors of a backward class that have ragged offsets."""
     graph = class_graph(class_problem(problem, BOUNDS, backward=True), True, version, sm)
     return {x.name for x in graph.tensors if x.scratch and x.ragged_offset is not None}
 

@@ -1,4 +1,4 @@
-"""Graphs whose data exceed the available memory are refused before they are allocated."""
+"""Data larger than the available memory are refused before they are allocated."""
 
 from __future__ import annotations
 

@@ -333,7 +333,7 @@ def test_clear_removes_the_partial_file_of_a_killed_writer(files: EntryFolder, f
 
 
 def test_a_removed_lock_file_is_created_again(files: EntryFolder, folder: Path) -> None:
-    """A writer whose lock file was removed locks the new file, as other writers do."""
+    """After its lock file is removed, a writer locks the new file, as other writers do."""
     files.write(KEY, RECORD)
     private = PrivateFolder(folder, title="test", reason="test", code="cache-not-private")
     with private.open() as opened, opened.lock(), open(folder / ".lock") as old:

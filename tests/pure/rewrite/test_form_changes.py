@@ -115,7 +115,7 @@ def test_leading_axes_of_attention_are_merged(leading: tuple[int, ...]) -> None:
         assert change.graph.tensor(name).strides == strides[len(leading) - 2 :]
 
 
-def test_a_tensor_whose_axes_cannot_be_merged_is_copied() -> None:
+def test_a_tensor_with_unmergeable_axes_is_copied() -> None:
     graph = handwritten_attention(2, 3, 2, strides=(40, 80, 20, 4, 1))
     change = find_exact_change(graph, "flatten")
     assert "(q copied" in change.title

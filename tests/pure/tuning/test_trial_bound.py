@@ -408,7 +408,7 @@ def test_a_product_in_another_order_may_overflow_or_underflow() -> None:
     assert expected.compare([[25.0], [1.0]]).beyond == 1
 
 
-def test_values_whose_square_overflows_have_no_common_factor() -> None:
+def test_values_with_overflowing_squares_have_no_common_factor() -> None:
     values = np.full(100, 1e200)
     assert common_factor(values * 1.01, values, values, values * 2.0**-53, (0.0,), 0.0) is None
 
