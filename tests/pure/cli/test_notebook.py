@@ -129,7 +129,7 @@ def test_remedies_show_the_changes_of_the_graph() -> None:
     before, after = two_matmuls(), two_matmuls(ordered=False)
     remedy = Remedy("plain", "exact", ("plain",), after, "l40s", None, True, None, (after,))
     shown = ParsedPage(Remedies(before, [remedy])._repr_html_() or "")
-    assert len(shown.elements_of_class("drop")) == len(shown.of_class("add")) == 1
+    assert len(shown.elements_of_class("drop")) == len(shown.elements_of_class("add")) == 1
     assert len(shown.elements_of_class("graph")) == 1
     alone = ParsedPage(remedy._repr_html_() or "")
     assert "stays as it is" not in alone.text
