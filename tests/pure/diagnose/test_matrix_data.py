@@ -29,11 +29,11 @@ def bisect_letters(truth: str) -> Since:
     of = dict(zip(versions, truth, strict=True))
     answers: dict[str, Cell] = {}
 
-    def supports(version: str) -> bool | None:
+    def record_answer(version: str) -> bool | None:
         answers[version] = LETTERS[of[version]]
         return ANSWER[of[version]]
 
-    _bisect(list(versions), supports)
+    _bisect(list(versions), record_answer)
     return Since("g", "sm90", versions, {one: answers[one] for one in versions if one in answers})
 
 

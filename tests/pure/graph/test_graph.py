@@ -344,7 +344,7 @@ def test_operations_are_sorted_stably_from_any_order() -> None:
     graph = sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True, stats=True)
     chance = random.Random(7)
     for _ in range(30):
-        given = chance.sample_value(graph.ops, len(graph.ops))
+        given = chance.sample(graph.ops, len(graph.ops))
         waiting, made, expected = list(given), set[int](), list[Op]()
         written = {item.uid for op in given for item in op.outputs().values()}
         while waiting:
@@ -411,7 +411,7 @@ def test_operation_text_equals_the_expected_text(op: Op, text: str) -> None:
 
 
 def test_builder_assigns_uids_and_names_in_order() -> None:
-    def build() -> Graph:
+    def build_two_products() -> Graph:
         g = GraphBuilder("two", io_type=F16)
         q, k = g.tensor("q", (1, 8, 64)), g.tensor("k", (1, 64, 16))
         s = g.pointwise(P.MUL, g.matmul(q, k), g.scalar(0.5, rank=3))
@@ -419,7 +419,7 @@ def test_builder_assigns_uids_and_names_in_order() -> None:
         g.reduction(ReduceTensorOp.MAX, s, (1, 8, 1), virtual=False)
         return g.graph()
 
-    graph = build()
+    graph = build_two_products()
     assert [(item.name, item.uid) for item in graph.tensors] == [
         ("q", 1),
         ("k", 2),
@@ -431,7 +431,7 @@ def test_builder_assigns_uids_and_names_in_order() -> None:
         ("reduce_max", 8),
     ]
     assert [op.name for op in graph.ops] == ["mm", "mul", "mul1", "reduce_max"]
-    assert str(build()) == str(graph)
+    assert str(build_two_products()) == str(graph)
 
 
 def test_builder_keeps_explicit_uids_and_does_not_reuse_them() -> None:

@@ -26,7 +26,7 @@ from examples.attention_known_issues import (
 CODES = [issue.code for issue in attention.HAZARDS]
 
 
-def code_of(name: str) -> str:
+def known_issue_code(name: str) -> str:
     return attention_known_issues.issue_of(name).code
 
 
@@ -42,7 +42,7 @@ def found_issue_codes(name: str, version: attention.Version | None = None, sm: i
 
 def test_every_known_issue_has_a_reproduction() -> None:
     assert len(set(CODES)) == len(CODES)
-    assert list(dict.fromkeys(map(code_of, REPRODUCTIONS))) == CODES
+    assert list(dict.fromkeys(map(known_issue_code, REPRODUCTIONS))) == CODES
 
 
 def test_every_known_issue_has_an_effect_and_evidence() -> None:
@@ -53,7 +53,7 @@ def test_every_known_issue_has_an_effect_and_evidence() -> None:
 
 @pytest.mark.parametrize("name", REPRODUCTIONS)
 def test_a_reproduction_has_one_known_issue_and_is_refused_unless_allowed(name: str) -> None:
-    code = code_of(name)
+    code = known_issue_code(name)
     assert found_issue_codes(name) == [code]
     with pytest.raises(GraphError) as caught:
         graph_of(name, allow_hazards=False)
@@ -145,7 +145,7 @@ def test_wrong_results_are_described() -> None:
 def test_known_issues_are_found_only_for_affected_versions_and_architectures(
     name: str, version: attention.Version | None, sm: int | None, expected: bool
 ) -> None:
-    code = code_of(name)
+    code = known_issue_code(name)
     assert (code in found_issue_codes(name, version, sm)) is expected
     made = REPRODUCTIONS[name]
     build = attention.sdpa_backward if made.backward else attention.sdpa_forward

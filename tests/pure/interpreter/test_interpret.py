@@ -581,18 +581,18 @@ def dropout_graph(**extra: Any) -> Graph:
 def test_a_random_mask_is_generated_or_given() -> None:
     asked = []
 
-    def rng(*question: Any) -> Array:
+    def generate_mask(*question: Any) -> Array:
         asked.append(question)
         return np.arange(24).reshape(1, 2, 3, 4) % 2
 
     x = random_array(1, 2, 3, 4)
     one = np.ones((1, 1, 1, 1), int)
     large = (1 << 62) + 1
-    random_numbers = interpret(dropout_graph(), {"x": x, "seed": one * large, "offset": one * 3}, rng=rng)["y"]
+    drawn = interpret(dropout_graph(), {"x": x, "seed": one * large, "offset": one * 3}, rng=generate_mask)["y"]
     assert asked == [(large, 3, (1, 2, 3, 4), 0.75)]
     given = interpret(dropout_graph(), {"x": x, "mask": np.arange(24).reshape(1, 2, 3, 4) % 2})["y"]
-    np.testing.assert_array_equal(random_numbers, given)
-    np.testing.assert_array_equal(random_numbers, x * (np.arange(24).reshape(1, 2, 3, 4) % 2))
+    np.testing.assert_array_equal(drawn, given)
+    np.testing.assert_array_equal(drawn, x * (np.arange(24).reshape(1, 2, 3, 4) % 2))
 
 
 def test_random_numbers_have_their_distribution_or_are_given() -> None:

@@ -155,7 +155,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def problem_of(option: str) -> Any:
+def attention_problem(option: str) -> Any:
     from cudnn_backend_py.graph.attention import Attention, SoftCap
 
     fields = dict(OPTIONS[option])
@@ -184,7 +184,7 @@ def known_inputs(problem: Any) -> dict[str, Any]:
 def test_the_unified_forward_operation_equals_the_composite_graph(option: str) -> None:
     from cudnn_backend_py.graph.attention import sdpa_forward
 
-    problem = problem_of(option)
+    problem = attention_problem(option)
     known = known_inputs(problem)
     forms = [("composite", None), ("composite", (9, 28, 0)), ("unified", (9, 28, 0))]
     graphs = [
@@ -203,7 +203,7 @@ def test_the_unified_forward_operation_equals_the_composite_graph(option: str) -
 def test_the_unified_backward_operation_equals_the_composite_graph(option: str) -> None:
     from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
 
-    problem = problem_of(option)
+    problem = attention_problem(option)
     known = known_inputs(problem)
     forward = sdpa_forward(problem, implementation="composite", allow_hazards=True)
     known |= {
@@ -223,7 +223,7 @@ def test_the_unified_backward_operation_equals_the_composite_graph(option: str) 
 def test_attention_ignores_values_in_padding() -> None:
     from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
 
-    problem = problem_of("padding")
+    problem = attention_problem("padding")
     known = known_inputs(problem)
     dirty = {name: value.copy() for name, value in known.items()}
     for name, used in (("q", (4, 6)), ("do", (4, 6)), ("k", (8, 5)), ("v", (8, 5))):
@@ -241,7 +241,7 @@ def test_attention_ignores_values_in_padding() -> None:
 def test_a_row_without_unmasked_keys_has_a_zero_gradient() -> None:
     from cudnn_backend_py.graph.attention import sdpa_backward
 
-    problem = replace(problem_of("band"), seq_q=10, right_bound=0)  # the first two rows have no column
+    problem = replace(attention_problem("band"), seq_q=10, right_bound=0)  # the first two rows have no column
     graph = sdpa_backward(problem, implementation="unified", version=(9, 28, 0), allow_hazards=True)
     stats = random_array(2, 4, 10, 1)
     stats[:, :, :2] = -INF
@@ -254,13 +254,13 @@ def test_a_row_without_unmasked_keys_has_a_zero_gradient() -> None:
 def test_the_backward_operation_equals_finite_differences_of_the_forward_one(option: str) -> None:
     from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
 
-    problem = replace(problem_of(option), dsink=option == "sink")
+    problem = replace(attention_problem(option), dsink=option == "sink")
     known = known_inputs(problem)
     forward = sdpa_forward(problem, implementation="unified", version=(9, 28, 0), allow_hazards=True)
     backward = sdpa_backward(problem, implementation="unified", version=(9, 28, 0), allow_hazards=True)
     inputs = make_graph_inputs(forward, known)
 
-    def loss(name: str, index: tuple[int, ...], step: float) -> float:
+    def compute_loss(name: str, index: tuple[int, ...], step: float) -> float:
         changed = dict(inputs)
         changed[name] = inputs[name].copy()
         changed[name][index] += step
@@ -276,7 +276,7 @@ def test_the_backward_operation_equals_finite_differences_of_the_forward_one(opt
             tuple(dim // 2 for dim in gradient.shape),
         ]:
             index = tuple(min(i, dim - 1) for i, dim in zip(index, gradient.shape, strict=True))
-            slope = (loss(name[1:], index, 1e-5) - loss(name[1:], index, -1e-5)) / 2e-5
+            slope = (compute_loss(name[1:], index, 1e-5) - compute_loss(name[1:], index, -1e-5)) / 2e-5
             np.testing.assert_allclose(gradient[index], slope, rtol=1e-6, atol=1e-8, err_msg=f"{name} {index}")
 
 
@@ -398,7 +398,7 @@ def test_results_are_rounded_to_their_data_types() -> None:
 def test_rounded_attention_is_near_the_exact_one(option: str) -> None:
     from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
 
-    problem = problem_of(option)
+    problem = attention_problem(option)
     known = known_inputs(problem)
     for make in (sdpa_forward, sdpa_backward):
         graph = make(problem, implementation="unified", version=(9, 28, 0), allow_hazards=True)
@@ -416,7 +416,7 @@ def test_rounded_attention_is_near_the_exact_one(option: str) -> None:
 def test_the_unified_operation_rounds_like_the_composite_graph(option: str) -> None:
     from cudnn_backend_py.graph.attention import sdpa_forward
 
-    problem = problem_of(option)
+    problem = attention_problem(option)
     forms = [("composite", None), ("unified", (9, 28, 0))]
     graphs = [
         sdpa_forward(problem, implementation=form, version=version, allow_hazards=True) for form, version in forms

@@ -221,7 +221,7 @@ def test_a_band_matrix_is_expanded_and_contracted() -> None:
 
 
 def test_unsupported_options_of_band_matrices_are_refused() -> None:
-    def run(kind: D = D.OPERATION_CONTRACT_BAND_MATRIX, **more: Any) -> Any:
+    def run_band_operation(kind: D = D.OPERATION_CONTRACT_BAND_MATRIX, **more: Any) -> Any:
         fields = {
             "x": double_tensor("x", (1, 3, 3)),
             "y": double_tensor("y", (1, 3, 3)),
@@ -232,45 +232,45 @@ def test_unsupported_options_of_band_matrices_are_refused() -> None:
         given = {item.name: random_array(*item.dims) for item in op.inputs().values()}
         return interpret(Graph((op,)), given)["y"]
 
-    assert run(max_token_value=-1).shape == (1, 3, 3)
-    assert_graph_error("interpret-operation", "max_token_value", lambda: run(max_token_value=2))
-    assert_graph_error("interpret-operation", "along axis 1 of 3", lambda: run(axis=1))
+    assert run_band_operation(max_token_value=-1).shape == (1, 3, 3)
+    assert_graph_error("interpret-operation", "max_token_value", lambda: run_band_operation(max_token_value=2))
+    assert_graph_error("interpret-operation", "along axis 1 of 3", lambda: run_band_operation(axis=1))
     expand, one = D.OPERATION_EXPAND_BAND_MATRIX, double_tensor("one", (1, 1, 1))
-    assert run(expand).shape == (1, 3, 3)
+    assert run_band_operation(expand).shape == (1, 3, 3)
     for name in ("kv_token_offset", "speculative_mask"):
-        assert_graph_error("interpret-operation", name, lambda name=name: run(expand, **{name: one}))
+        assert_graph_error("interpret-operation", name, lambda name=name: run_band_operation(expand, **{name: one}))
 
 
 # signals
 
 
 def test_a_signal_sets_its_flag_and_passes_its_input_on() -> None:
-    def run(mode: SignalMode, flag: int) -> dict[str, Any]:
+    def run_signal(mode: SignalMode, flag: int) -> dict[str, Any]:
         g = GraphBuilder("signal", io_type=T.DOUBLE)
         x = g.tensor("x", (1, 2, 2))
         g.signal(mode, x, g.tensor("flag", (1, 1, 1), T.INT32), 7, name="y", virtual=False)
         return interpret(g.graph(), {"x": np.ones((1, 2, 2)), "flag": [[[flag]]]}, keep=["flag"])
 
-    assert run(SignalMode.SET, 0)["flag"].item() == 7
-    assert run(SignalMode.WAIT, 7)["y"].sum() == 4
-    assert_graph_error("interpret-input", "waits until 'flag' is 7, it is 3", lambda: run(SignalMode.WAIT, 3))
+    assert run_signal(SignalMode.SET, 0)["flag"].item() == 7
+    assert run_signal(SignalMode.WAIT, 7)["y"].sum() == 4
+    assert_graph_error("interpret-input", "waits until 'flag' is 7, it is 3", lambda: run_signal(SignalMode.WAIT, 3))
 
 
 # edges of pointwise operations, as measured
 
 
 def test_pointwise_edge_cases_equal_cudnn() -> None:
-    def run(mode: PointwiseMode, **ports: list[float]) -> str:
+    def run_pointwise(mode: PointwiseMode, **ports: list[float]) -> str:
         g = GraphBuilder("edges", io_type=T.DOUBLE)
         tensors = {name: g.tensor(name, (len(value),)) for name, value in ports.items()}
         g.pointwise(mode, tensors.pop("x"), **tensors, name="out", virtual=False)
         return str(interpret(g.graph(), dict(ports))["out"].tolist())
 
     operands = {"x": [NAN, 1.0, NAN, -0.0], "b": [2.0, NAN, NAN, 0.0]}
-    assert run(P.MAX, **operands)[:16] == run(P.MIN, **operands)[:16] == "[2.0, 1.0, nan, "
-    assert run(P.RELU_BWD, x=[-1.0, 0.0, 1.0, NAN], dy=[INF, NAN, INF, 2.0]) == "[0.0, 0.0, inf, 2.0]"
-    assert run(P.ELU_BWD, x=[NAN, 1.0, -INF], dy=[1.0, INF, 1.0]) == "[nan, inf, 0.0]"
-    assert run(P.ADD, x=[-0.0, INF], b=[-0.0, -INF]) == "[-0.0, nan]"
+    assert run_pointwise(P.MAX, **operands)[:16] == run_pointwise(P.MIN, **operands)[:16] == "[2.0, 1.0, nan, "
+    assert run_pointwise(P.RELU_BWD, x=[-1.0, 0.0, 1.0, NAN], dy=[INF, NAN, INF, 2.0]) == "[0.0, 0.0, inf, 2.0]"
+    assert run_pointwise(P.ELU_BWD, x=[NAN, 1.0, -INF], dy=[1.0, INF, 1.0]) == "[nan, inf, 0.0]"
+    assert run_pointwise(P.ADD, x=[-0.0, INF], b=[-0.0, -INF]) == "[-0.0, nan]"
 
 
 def test_short_types_overflow_as_measured_and_keep_the_sign_of_zero() -> None:

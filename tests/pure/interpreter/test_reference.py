@@ -178,8 +178,8 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-class Case:
-    """Random Q, K, V, dO for a set of options, and the results of the reference and the naive attention."""
+class AttentionCase:
+    """Random Q, K, V and dO for some options, with the results of the reference and of the naive attention."""
 
     def __init__(self, name: str) -> None:
         options = dict(CASES[name])
@@ -205,18 +205,18 @@ class Case:
         return backward(self.q, self.k, self.v, saved.o, self.d_o, saved.stats, tile=tile, **self.options)
 
     def check_gradient(self, name: str, got: Array | None, step: float = 1e-5) -> None:
-        """Compare the gradient of sum(O * dO) with central differences of the naive attention on random lines."""
+        """Compare the gradient of sum(O * dO) with central differences along random directions."""
         at = np.asarray(self.options.get(name, getattr(self, name, None)), np.float64)
         assert got is not None
         assert (got.dtype, got.size) == (np.float64, at.size)
 
-        def loss(change: Array) -> float:
+        def compute_loss(change: Array) -> float:
             return float((self.naive_attention(**{name: at + change}).o * self.d_o).sum())
 
         for _ in range(6):
             line = self.random.standard_normal(at.shape)
             line /= np.linalg.norm(line)
-            expected = (loss(step * line) - loss(-step * line)) / (2 * step)
+            expected = (compute_loss(step * line) - compute_loss(-step * line)) / (2 * step)
             assert np.vdot(got, line) == pytest.approx(expected, rel=1e-8, abs=1e-9), name
 
 
@@ -234,14 +234,14 @@ def assert_close(got: Array, expected: Array) -> None:
 
 @parametrize_cases
 def test_forward_equals_the_naive_attention(name: str) -> None:
-    expected, got = Case(name).naive_attention(), Case(name).forward()
+    expected, got = AttentionCase(name).naive_attention(), AttentionCase(name).forward()
     for field in ("o", "stats", "max", "sum_exp"):
         assert_close(getattr(got, field), getattr(expected, field))
 
 
 @parametrize_cases
 def test_gradients_equal_finite_differences(name: str) -> None:
-    this = Case(name)
+    this = AttentionCase(name)
     got = this.backward()
     for tensor in ("q", "k", "v"):
         gradient = getattr(got, f"d{tensor}")
@@ -259,7 +259,7 @@ def test_gradients_equal_finite_differences(name: str) -> None:
 @parametrize_cases
 @pytest.mark.parametrize("tile", [1, 2, 3, 4, 7])
 def test_the_tile_size_does_not_change_the_results(name: str, tile: int) -> None:
-    this = Case(name)
+    this = AttentionCase(name)
     for whole, tiled in ((this.forward(), this.forward(tile)), (this.backward(), this.backward(tile))):
         for field, expected in vars(whole).items():
             if expected is not None:
@@ -267,7 +267,7 @@ def test_the_tile_size_does_not_change_the_results(name: str, tile: int) -> None
 
 
 def test_some_cases_have_fully_masked_rows() -> None:
-    empty = [name for name in CASES if not Case(name).keep.any(axis=3).all()]
+    empty = [name for name in CASES if not AttentionCase(name).keep.any(axis=3).all()]
     assert {"more rows than columns, left bound", "padding, no columns", "everything"} <= set(empty)
 
 
@@ -310,7 +310,7 @@ def test_a_row_with_only_a_sink_has_its_statistics_and_padding_has_none() -> Non
 
 
 def test_padding_is_never_read() -> None:
-    this = Case("everything")
+    this = AttentionCase("everything")
     clean, clean_gradients = this.forward(), this.backward()
     bias = np.broadcast_to(this.options["bias"], this.keep.shape).copy()
     dirty = {"bias": bias, "dropout_mask": this.options["dropout_mask"].copy()}
@@ -360,7 +360,7 @@ def test_half_and_float_inputs_are_computed_in_float64(kind: type) -> None:
 
 
 def test_inputs_are_not_changed() -> None:
-    this = Case("everything")
+    this = AttentionCase("everything")
     arrays = {"q": this.q, "k": this.k, "v": this.v, "d_o": this.d_o}
     arrays |= {name: value for name, value in this.options.items() if isinstance(value, np.ndarray)}
     before = {name: array.copy() for name, array in arrays.items()}
@@ -462,73 +462,73 @@ def test_unpack_block_mask_reads_the_lowest_bit_first() -> None:
 # ------------------------------------------------------------------------------------------ what is refused
 
 
-def zeros(*dims: int) -> Array:
+def zero_array(*dims: int) -> Array:
     return np.zeros(dims)
 
 
 GOOD: dict[str, Any] = {
-    "q": zeros(2, 4, 5, 3),
-    "k": zeros(2, 2, 7, 3),
-    "v": zeros(2, 1, 7, 6),
-    "o": zeros(2, 4, 5, 6),
-    "d_o": zeros(2, 4, 5, 6),
-    "stats": zeros(2, 4, 5, 1),
+    "q": zero_array(2, 4, 5, 3),
+    "k": zero_array(2, 2, 7, 3),
+    "v": zero_array(2, 1, 7, 6),
+    "o": zero_array(2, 4, 5, 6),
+    "d_o": zero_array(2, 4, 5, 6),
+    "stats": zero_array(2, 4, 5, 1),
 }
 SHAPES: list[tuple[dict[str, Any], str]] = [
-    ({"q": zeros(4, 5, 3)}, "Q must have 4 dims, got 3: (4, 5, 3)"),
-    ({"k": zeros(7)}, "K must have 4 dims, got 1: (7,)"),
-    ({"v": zeros(2, 1, 7, 6, 1)}, "V must have 4 dims, got 5: (2, 1, 7, 6, 1)"),
-    ({"o": zeros(5, 6)}, "O must have 4 dims, got 2: (5, 6)"),
-    ({"d_o": zeros(5, 6)}, "dO must have 4 dims, got 2: (5, 6)"),
-    ({"stats": zeros(2, 4, 5)}, "Stats must have 4 dims, got 3: (2, 4, 5)"),
-    ({"k": zeros(2, 2, 0, 3)}, "K dims (2, 2, 0, 3) hold a 0, 1 or more is needed"),
+    ({"q": zero_array(4, 5, 3)}, "Q must have 4 dims, got 3: (4, 5, 3)"),
+    ({"k": zero_array(7)}, "K must have 4 dims, got 1: (7,)"),
+    ({"v": zero_array(2, 1, 7, 6, 1)}, "V must have 4 dims, got 5: (2, 1, 7, 6, 1)"),
+    ({"o": zero_array(5, 6)}, "O must have 4 dims, got 2: (5, 6)"),
+    ({"d_o": zero_array(5, 6)}, "dO must have 4 dims, got 2: (5, 6)"),
+    ({"stats": zero_array(2, 4, 5)}, "Stats must have 4 dims, got 3: (2, 4, 5)"),
+    ({"k": zero_array(2, 2, 0, 3)}, "K dims (2, 2, 0, 3) hold a 0, 1 or more is needed"),
     (
-        {"k": zeros(3, 2, 7, 3)},
+        {"k": zero_array(3, 2, 7, 3)},
         "Q has batch 2, K has batch 3: dims (2, 4, 5, 3) of Q and (3, 2, 7, 3) of K",
     ),
     (
-        {"v": zeros(1, 1, 7, 6)},
+        {"v": zero_array(1, 1, 7, 6)},
         "Q has batch 2, V has batch 1: dims (2, 4, 5, 3) of Q and (1, 1, 7, 6) of V",
     ),
     (
-        {"k": zeros(2, 3, 7, 3)},
+        {"k": zero_array(2, 3, 7, 3)},
         "Q has 4 heads, no multiple of the 3 heads of K: dims (2, 4, 5, 3) of Q and (2, 3, 7, 3) of K",
     ),
     (
-        {"v": zeros(2, 8, 7, 6)},
+        {"v": zero_array(2, 8, 7, 6)},
         "Q has 4 heads, no multiple of the 8 heads of V: dims (2, 4, 5, 3) of Q and (2, 8, 7, 6) of V",
     ),
     (
-        {"v": zeros(2, 1, 8, 6)},
+        {"v": zero_array(2, 1, 8, 6)},
         "K has sequence 7, V has sequence 8: dims (2, 2, 7, 3) of K and (2, 1, 8, 6) of V",
     ),
     (
-        {"k": zeros(2, 2, 7, 4)},
+        {"k": zero_array(2, 2, 7, 4)},
         "Q has head dim 3, K has head dim 4: dims (2, 4, 5, 3) of Q and (2, 2, 7, 4) of K",
     ),
     (
-        {"o": zeros(2, 4, 5, 3)},
+        {"o": zero_array(2, 4, 5, 3)},
         "O dims (2, 4, 5, 3) differ from (2, 4, 5, 6), "
         "the b, h, s of Q dims (2, 4, 5, 3) and the d of V dims (2, 1, 7, 6)",
     ),
-    ({"d_o": zeros(2, 4, 6, 6)}, "O dims (2, 4, 5, 6) differ from dO dims (2, 4, 6, 6)"),
+    ({"d_o": zero_array(2, 4, 6, 6)}, "O dims (2, 4, 5, 6) differ from dO dims (2, 4, 6, 6)"),
     (
-        {"stats": zeros(2, 4, 5, 6)},
+        {"stats": zero_array(2, 4, 5, 6)},
         "Stats dims (2, 4, 5, 6) differ from (2, 4, 5, 1), one number per row of Q dims (2, 4, 5, 3)",
     ),
     ({"seq_len_q": [5, 5, 5]}, "seq_len_q dims (3,) do not hold 2 values"),
     ({"seq_len_q": [[5, 5]]}, "seq_len_q dims (1, 2) do not hold 2 values"),
     ({"seq_len_q": [5, 6]}, "seq_len_q holds [6], 0 to 5 is needed"),
     ({"seq_len_kv": [-1, 8]}, "seq_len_kv holds [-1, 8], 0 to 7 is needed"),
-    ({"bias": zeros(1, 5, 7)}, "bias must have 4 dims, got 3: (1, 5, 7)"),
+    ({"bias": zero_array(1, 5, 7)}, "bias must have 4 dims, got 3: (1, 5, 7)"),
     (
-        {"bias": zeros(1, 2, 5, 7)},
+        {"bias": zero_array(1, 2, 5, 7)},
         "bias dims (1, 2, 5, 7) do not broadcast to the scores' dims (2, 4, 5, 7)",
     ),
-    ({"alibi_slopes": zeros(2)}, "alibi_slopes dims (2,) differ from (1, 4, 1, 1)"),
-    ({"sink": zeros(4, 1, 1, 1)}, "sink dims (4, 1, 1, 1) differ from (1, 4, 1, 1)"),
+    ({"alibi_slopes": zero_array(2)}, "alibi_slopes dims (2,) differ from (1, 4, 1, 1)"),
+    ({"sink": zero_array(4, 1, 1, 1)}, "sink dims (4, 1, 1, 1) differ from (1, 4, 1, 1)"),
     (
-        {"dropout_mask": zeros(1, 4, 5, 7)},
+        {"dropout_mask": zero_array(1, 4, 5, 7)},
         "dropout_mask dims (1, 4, 5, 7) differ from the scores' dims (2, 4, 5, 7)",
     ),
     (
@@ -589,7 +589,7 @@ def test_a_modifier_that_returns_other_dims_is_refused(direction: str) -> None:
     )
 
 
-PAGES, TABLE = zeros(3, 1, 4, 2), np.zeros((2, 1, 2, 1), np.int32)
+PAGES, TABLE = zero_array(3, 1, 4, 2), np.zeros((2, 1, 2, 1), np.int32)
 LAYOUTS: list[tuple[Callable[..., object], tuple[Any, ...], str, str]] = [
     (
         ragged_pack,
@@ -599,53 +599,53 @@ LAYOUTS: list[tuple[Callable[..., object], tuple[Any, ...], str, str]] = [
     ),
     (
         ragged_pack,
-        (zeros(2, 2), [2], [0, 4], (4, 4, 2, 1), 4),
+        (zero_array(2, 2), [2], [0, 4], (4, 4, 2, 1), 4),
         "reference-shape",
         "dense must have 4 dims, got 2: (2, 2)",
     ),
     (
         ragged_pack,
-        (zeros(1, 1, 2, 2), [3], [0, 4], (4, 4, 2, 1), 4),
+        (zero_array(1, 1, 2, 2), [3], [0, 4], (4, 4, 2, 1), 4),
         "reference-shape",
         "lengths holds [3], 0 to 2 is needed",
     ),
     (
         ragged_pack,
-        (zeros(1, 1, 2, 2), [2], [0], (4, 4, 2, 1), 4),
+        (zero_array(1, 1, 2, 2), [2], [0], (4, 4, 2, 1), 4),
         "reference-shape",
         "offsets dims (1,) do not hold 2 values",
     ),
     (
         ragged_pack,
-        (zeros(1, 1, 2, 2), [2], [0, 4], (2, 1), 4),
+        (zero_array(1, 1, 2, 2), [2], [0, 4], (2, 1), 4),
         "reference-shape",
         "strides (2, 1) hold 2 numbers, 4 are needed",
     ),
     (
         ragged_pack,
-        (zeros(2, 1, 2, 2), [2, 2], [0, 8, 16], (4, 4, 2, 1), 8),
+        (zero_array(2, 1, 2, 2), [2, 2], [0, 8, 16], (4, 4, 2, 1), 8),
         "reference-shape",
         "batch entry 1 of offset 8 and length 2 reaches elements 8 to 11, the buffer has 8",
     ),
     (
         ragged_unpack,
-        (zeros(2, 2), [0, 4], [2], (1, 1, 2, 2), (4, 4, 2, 1)),
+        (zero_array(2, 2), [0, 4], [2], (1, 1, 2, 2), (4, 4, 2, 1)),
         "reference-shape",
         "buffer must have 1 dim, got 2: (2, 2)",
     ),
     (
         ragged_unpack,
-        (zeros(4), [0, 4], [2], (2, 2), (4, 4, 2, 1)),
+        (zero_array(4), [0, 4], [2], (2, 2), (4, 4, 2, 1)),
         "reference-shape",
         "dims (2, 2) hold 2 numbers, 4 are needed",
     ),
     (
         ragged_unpack,
-        (zeros(4), [-2, 4], [2], (1, 1, 2, 2), (4, 4, 2, 1)),
+        (zero_array(4), [-2, 4], [2], (1, 1, 2, 2), (4, 4, 2, 1)),
         "reference-shape",
         "batch entry 0 of offset -2 and length 2 reaches elements -2 to 1, the buffer has 4",
     ),
-    (gather_pages, (zeros(3, 4, 2), TABLE, 8), "reference-shape", "container must have 4 dims, got 3: (3, 4, 2)"),
+    (gather_pages, (zero_array(3, 4, 2), TABLE, 8), "reference-shape", "container must have 4 dims, got 3: (3, 4, 2)"),
     (
         gather_pages,
         (PAGES, TABLE[:, 0], 8),

@@ -161,11 +161,19 @@ def test_operations_are_lowered_in_the_order_of_the_graph() -> None:
 
 
 def test_only_matmuls_with_equal_parameters_share_their_descriptor() -> None:
-    def matmul(name: str, **options: Any) -> Matmul:
+    def make_matmul(name: str, **options: Any) -> Matmul:
         return Matmul(name=name, a=tensor("a", 4, 4), b=tensor("b", 4, 4), c=tensor(name, 4, 4), **options)
 
     values = lower(
-        Graph((matmul("c"), matmul("d"), matmul("e", compute_type=F16), matmul("f", padding_value=0.0)), "g")
+        Graph(
+            (
+                make_matmul("c"),
+                make_matmul("d"),
+                make_matmul("e", compute_type=F16),
+                make_matmul("f", padding_value=0.0),
+            ),
+            "g",
+        )
     )
     parameters = [value.matmul for value in values if isinstance(value, d.OperationMatmul)]
     assert parameters[0] is parameters[1]

@@ -52,7 +52,7 @@ def matmul_relu_graph(m: int = 6, n: int = 7, k: int = 5, **options: Any) -> Gra
     return g.graph()
 
 
-def image_graph(channels: int = 5, **options: Any) -> Graph:
+def convolution_graph(channels: int = 5, **options: Any) -> Graph:
     x, w, y = (
         tensor(name, *dims, data_type=F16, **options)
         for name, dims in (("x", (1, channels, 6, 6)), ("w", (3, channels, 3, 3)), ("y", (1, 3, 4, 4)))
@@ -88,7 +88,7 @@ VALUES: list[tuple[str, Callable[[], Graph], str, str, str, str, Any]] = [
         "strides",
         (35, 7, 1),
     ),
-    ("layout", image_graph, "x, y: strides -> channels last", "exact", "x", "strides", (180, 1, 30, 5)),
+    ("layout", convolution_graph, "x, y: strides -> channels last", "exact", "x", "strides", (180, 1, 30, 5)),
     ("layout", lambda: sdpa_backward_graph(layout="packed"), "without gaps", "exact", "q", "strides", (120, 12, 24, 1)),
     ("pad_head_dim", sdpa_forward_graph, "head dim of q, k, v, o: 12 -> 16", "exact", "k", "dims", (1, 2, 16, 5)),
     ("pad_head_dim", sdpa_backward_graph, "12 -> 32", "exact", "dv", "dims", (1, 2, 5, 32)),
@@ -123,8 +123,8 @@ VALUES: list[tuple[str, Callable[[], Graph], str, str, str, str, Any]] = [
         (1, 2, 8, 12),
     ),
     ("pad_channels", matmul_relu_graph, "K of a, b: 5 -> 8", "exact", "a", "dims", (2, 6, 8)),
-    ("pad_channels", image_graph, "input channels of w, x: 5 -> 8", "exact", "w", "dims", (3, 8, 3, 3)),
-    ("pad_channels", image_graph, "output channels of w, y: 3 -> 4", "exact", "y", "dims", (1, 4, 4, 4)),
+    ("pad_channels", convolution_graph, "input channels of w, x: 5 -> 8", "exact", "w", "dims", (3, 8, 3, 3)),
+    ("pad_channels", convolution_graph, "output channels of w, y: 3 -> 4", "exact", "y", "dims", (1, 4, 4, 4)),
     ("data_type", lambda: sdpa_forward_graph(data_type=F32), "f32 -> f16", "changes numerics", "k", "data_type", F16),
     (
         "data_type",
@@ -238,7 +238,7 @@ NOT_APPLICABLE: list[tuple[str, Callable[[], Graph]]] = [
     ("smaller_head_dim", lambda: sdpa_forward_graph(head_dim=64)),
     ("pad_head_dim", lambda: sdpa_forward_graph(head_dim=128)),
     ("pad_sequence", lambda: sdpa_forward_graph(seq_q=128)),
-    ("pad_sequence", image_graph),
+    ("pad_sequence", convolution_graph),
     ("pad_channels", lambda: matmul_relu_graph(32, 64, 96)),
     ("pad_channels", sdpa_forward_graph),
     ("drop_stats", matmul_relu_graph),
@@ -368,7 +368,7 @@ def padded_convolution_result(change: Graph, x: Array, w: Array) -> Array:
 
 @pytest.mark.parametrize("words", ["input channels", "output channels", "channels last"])
 def test_padded_channels_do_not_change_a_convolution(words: str) -> None:
-    graph = image_graph()
+    graph = convolution_graph()
     x, w = random_array(1, 5, 6, 6), random_array(3, 5, 3, 3)
     change = find_change(graph, "layout" if "last" in words else "pad_channels", words)
     assert change.effect == "exact"

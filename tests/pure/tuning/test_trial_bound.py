@@ -106,7 +106,7 @@ def test_attention_with_a_wrong_score_scale_is_detected() -> None:
 
 @pytest.mark.parametrize("tile", [32, 64, 128])
 def test_attention_is_right_for_any_tile_size(tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels rescale the exponentials to the largest score so far, after every 32, 64 or 128 keys."""
+    """Kernels round exponentials relative to the largest score so far, for 32, 64 or 128 keys at a time."""
     graph = attention.sdpa_forward(batch=1, heads=2, seq_q=128, seq_kv=320, head_dim=64, scale=2.0)
     inputs = make_inputs(graph)
     expected = expect(graph, inputs)["o"]
@@ -423,7 +423,7 @@ def test_results_stored_as_integers_are_rounded_to_nearest() -> None:
 
 
 def test_random_numbers_of_continuous_distributions_are_not_compared() -> None:
-    def graph(distribution: RngDistribution) -> Graph:
+    def random_graph(distribution: RngDistribution) -> Graph:
         g = GraphBuilder("random", io_type=T.FLOAT)
         seed, offset = (g.tensor(name, (1, 1, 1, 1), T.INT64) for name in ("seed", "offset"))
         options: dict[str, Any] = {"minimum": 0.0, "maximum": 1.0}
@@ -434,7 +434,7 @@ def test_random_numbers_of_continuous_distributions_are_not_compared() -> None:
         return g.graph()
 
     for distribution, compared in ((RngDistribution.UNIFORM, set()), (RngDistribution.BERNOULLI, {"y"})):
-        made = graph(distribution)
+        made = random_graph(distribution)
         assert set(expect(made, make_inputs(made))) == compared
 
 
