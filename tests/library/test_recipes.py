@@ -198,13 +198,13 @@ def _reverse(g: GraphBuilder) -> None:
     )
     copy.insert(
         "tests/pure/interpreter/test_interpret.py",
-        "lambda: moved(D.OPERATION_RESHAPE, x, y, random_array(2, 3))\n    )\n",
+        "lambda: run_move(D.OPERATION_RESHAPE, x, y, random_array(2, 3))\n    )\n",
         """
 
 def test_reverse() -> None:
     value = random_array(2, 3)
     x, y = double_tensor("x", (2, 3)), double_tensor("y", (2, 3))
-    np.testing.assert_array_equal(moved(D.OPERATION_REVERSE, x, y, value, axis=1), value[:, ::-1])
+    np.testing.assert_array_equal(run_move(D.OPERATION_REVERSE, x, y, value, axis=1), value[:, ::-1])
 """,
     )
     copy.rewrite("docs/operations.md")
@@ -333,7 +333,7 @@ def full_moon(case: Case, reason: Reason) -> Cause | None:
     codes = "tests/pure/golden/codes.txt"
     copy.write(codes, "\n".join(sorted([*copy.read(codes).split(), "full-moon"])) + "\n")
     copy.test(
-        "every_row or every_rule or rows_name or no_code_changed",
+        "every_phrase or every_rule or phrases_refer or no_code_changed",
         *("tests/pure/diagnose/test_phrases.py", "tests/pure/test_site.py", "tests/pure/test_errors.py"),
     )
 

@@ -17,7 +17,7 @@ from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
 from cudnn_backend_py.graph.ir import Parameters, packed_strides
 from cudnn_backend_py.rewrite.changes import changes
 from tests.library.diagnose.test_rules import backward
-from tests.pure.rewrite.test_form_changes import padded_convolution, reduced, with_lengths
+from tests.pure.rewrite.test_form_changes import padded_convolution_graph, reduction_graph, with_dims_of_lengths
 
 F16 = DataType.HALF
 P, R = PointwiseMode, ReduceTensorOp
@@ -51,7 +51,7 @@ def int8_convolution() -> Graph:
     g = GraphBuilder("int8", io_type=DataType.INT8)
     x, w, y = ((1, 32, 8, 8), (32, 32, 3, 3), (1, 32, 6, 6))
     last = {dims: (dims[1] * dims[2] * dims[3], 1, dims[1] * dims[3], dims[1]) for dims in (x, w, y)}
-    op = padded_convolution((0, 0), (0, 0)).ops[0]
+    op = padded_convolution_graph((0, 0), (0, 0)).ops[0]
     assert isinstance(op, Operation)
     inner = op.fields["convolution"]
     operands = {name: g.tensor(name, dims, strides=last[dims]) for name, dims in (("x", x), ("w", w), ("y", y))}
@@ -65,10 +65,16 @@ REFUSED: dict[str, tuple[Callable[[], Graph], str, str | None, str, str]] = {
     "product of heads": (lambda: product(2, 2), "sm90", None, "flatten", "4 dims -> 3"),
     "product of a batch": (lambda: product(1, 2), "sm100", None, "flatten", "4 dims -> 3"),
     "product of five dims": (lambda: product(2, 1, 2), "sm90", None, "flatten", "5 dims -> 3"),
-    "rows and columns": (lambda: reduced((128, 64, 1, 1), (1, 64, 1, 1)), "sm80", None, "flatten", "[64, 1, 64, 64]"),
+    "rows and columns": (
+        lambda: reduction_graph((128, 64, 1, 1), (1, 64, 1, 1)),
+        "sm80",
+        None,
+        "flatten",
+        "[64, 1, 64, 64]",
+    ),
     "softmax by hand": (lambda: by_hand(2, 4), "sm90", None, "composite", "written by hand"),
     "lengths": (
-        lambda: with_lengths(sdpa_forward(**UNIFIED, padding=True), 2),
+        lambda: with_dims_of_lengths(sdpa_forward(**UNIFIED, padding=True), 2),
         "sm90",
         None,
         "lengths",
@@ -127,7 +133,7 @@ def test_a_form_known_not_to_compile_is_no_remedy(judge: Judge) -> None:
 
 
 def test_padding_of_an_image_keeps_a_convolution_supported(judge: Judge) -> None:
-    graph = padded_convolution((0, 0), (2, 2), data_type=F16)
+    graph = padded_convolution_graph((0, 0), (2, 2), data_type=F16)
     change = next(changes(graph, ("explicit_padding",)))
     answers = [judge.run_query(Query(one, "sm80")).outcome for one in (graph, change.graph)]
     assert answers[0] is answers[1]

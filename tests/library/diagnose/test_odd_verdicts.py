@@ -12,7 +12,13 @@ from cudnn_backend_py.diagnose import Basis, Outcome, Verdict, render_text
 from cudnn_backend_py.diagnose.causes import find as causes_module
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.rewrite.changes import CHANGES
-from tests.pure.diagnose.test_odd_graphs import LARGEST, LINE, at_the_end, block_scaled, failing
+from tests.pure.diagnose.test_odd_graphs import (
+    LARGEST,
+    LINE,
+    dequantize_to_another_rank,
+    matmul_with_largest_uids,
+    raise_key_error,
+)
 from tests.support.child import run_code
 
 OURS = "refused by this package; cuDNN was not called"
@@ -42,7 +48,7 @@ def test_refusals_of_this_package_are_reported_as_its_own(axis: int) -> None:
     assert (verdict.candidates, verdict.reasons) == ((), ())  # cuDNN gave no reason
 
 
-@pytest.mark.parametrize("make", [block_scaled, at_the_end])
+@pytest.mark.parametrize("make", [dequantize_to_another_rank, matmul_with_largest_uids])
 def test_rules_do_not_fail_on_odd_graphs(make: Callable[[], Graph]) -> None:
     graph = make()
     verdict = explain(graph, "sm90")
@@ -76,7 +82,7 @@ def test_a_failing_rule_keeps_cudnns_reason_and_a_line(monkeypatch: pytest.Monke
     monkeypatch.setattr(causes_module, "WORD_RULES", dict.fromkeys(causes_module.WORD_RULES, broken))
     monkeypatch.setattr(causes_module, "RULES", [broken])
     for name in list(CHANGES):
-        monkeypatch.setitem(CHANGES, name, failing)
+        monkeypatch.setitem(CHANGES, name, raise_key_error)
     for step in ("options_refused", "_blame_single_change", "_blame_architecture", "pattern_removed"):
         monkeypatch.setattr(causes_module, step, broken)
     verdict = explain(refused(), "sm90")

@@ -24,7 +24,7 @@ from cudnn_backend_py.plans.record import PlanRecord
 from cudnn_backend_py.plans.refusals import Reason
 from cudnn_backend_py.rewrite.changes import Change
 from cudnn_backend_py.tuning.trial.trial import ConfigTrial, Trial
-from tests.pure.diagnose.test_page import Read
+from tests.pure.diagnose.test_page import ParsedPage
 from tests.support.reporting import make_matrix, make_verdict, two_matmuls
 
 # A possible name: markup, terminal escapes, and long.
@@ -72,7 +72,7 @@ del AS_TEXT["remedies"]  # a list: its members are
 @pytest.mark.parametrize("name", AS_HTML)
 def test_names_are_text_in_html(name: str) -> None:
     shown = AS_HTML[name]._repr_html_()
-    fragment = Read(shown)
+    fragment = ParsedPage(shown)
     assert fragment.elements[0] == ("div", {"class": "cbp fragment"})
     assert {"script", "img", "a"}.isdisjoint(tag for tag, _ in fragment.elements)
     assert [tag for tag, _ in fragment.elements].count("style") == 1
@@ -120,21 +120,21 @@ def test_a_verdict_does_not_show_the_path_of_the_library() -> None:
 
 def test_graphs_inside_operations_are_drawn_with_a_change() -> None:
     graph = attention.sdpa_forward(batch=1, heads=2, seq_q=64, head_dim=64, causal=True, implementation="unified")
-    fragment = Read(Change("align", "t", "exact", (), (graph,))._repr_html_() or "")
+    fragment = ParsedPage(Change("align", "t", "exact", (), (graph,))._repr_html_() or "")
     inside = sum(1 for op in graph.ops for _ in op.subgraphs())
-    assert len(fragment.of_class("graph")) == 1 + inside
+    assert len(fragment.elements_of_class("graph")) == 1 + inside
 
 
 def test_remedies_show_the_changes_of_the_graph() -> None:
     before, after = two_matmuls(), two_matmuls(ordered=False)
     remedy = Remedy("plain", "exact", ("plain",), after, "l40s", None, True, None, (after,))
-    shown = Read(Remedies(before, [remedy])._repr_html_() or "")
-    assert len(shown.of_class("drop")) == len(shown.of_class("add")) == 1
-    assert len(shown.of_class("graph")) == 1
-    alone = Read(remedy._repr_html_() or "")
+    shown = ParsedPage(Remedies(before, [remedy])._repr_html_() or "")
+    assert len(shown.elements_of_class("drop")) == len(shown.elements_of_class("add")) == 1
+    assert len(shown.elements_of_class("graph")) == 1
+    alone = ParsedPage(remedy._repr_html_() or "")
     assert "stays as it is" not in alone.text
-    assert len(alone.of_class("graph")) == 1
+    assert len(alone.elements_of_class("graph")) == 1
     none = Remedies(before, ())
-    assert "No change was found" in Read(none._repr_html_() or "").text
+    assert "No change was found" in ParsedPage(none._repr_html_() or "").text
     assert none == []
     assert pickle.loads(pickle.dumps(Remedies(before, [remedy]))) == [remedy]

@@ -1,4 +1,4 @@
-"""The search for refused options: compared with every set of options, for known refusals. Does not call cuDNN."""
+"""The search for the refused options of a problem, compared with the known refused sets. Does not call cuDNN."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from cudnn_backend_py.diagnose.causes.refused_part import Blame, find_blame
 OPTIONS = ("a", "b", "c", "d", "e")
 
 
-class Refuses:
-    """Refuses every set that contains one of these sets, and records its queries."""
+class RefusalOracle:
+    """A callable that answers False for every set with one of the refused sets, and records its queries."""
 
     def __init__(self, *sets: str) -> None:
         self.sets = [set(one) for one in sets]
@@ -36,38 +36,40 @@ class Refuses:
         (("ab", "cd"), (("c", "d"), ("a", "b")), (), True),
     ],
 )
-def test_refused_options_are_found(
+def test_refused_sets_of_options_are_found(
     refused: tuple[str, ...], sets: tuple[tuple[str, ...], ...], cures: tuple[str, ...], alone: bool | None
 ) -> None:
-    run_query = Refuses(*refused)
+    run_query = RefusalOracle(*refused)
     assert find_blame(OPTIONS, {}, run_query) == Blame(sets, cures, alone)
     assert len(run_query.queries) == len(set(run_query.queries)) <= 4 * len(OPTIONS)
 
 
-def test_a_refused_plain_problem_names_no_option() -> None:
-    run_query = Refuses("")
+def test_no_option_is_blamed_if_the_problem_without_options_is_refused() -> None:
+    run_query = RefusalOracle("")
     assert find_blame(OPTIONS, {}, run_query) == Blame(((),))
     assert run_query.queries == [frozenset()]
 
 
-def test_an_option_that_helps_is_not_named_alone() -> None:
-    """Without "a" it works, and "a" alone works: then "a" alone is never named."""
-    found = find_blame(OPTIONS, {}, Refuses("ae"))
+def test_an_option_that_is_supported_alone_is_not_blamed_alone() -> None:
+    """Leaving out "a" helps, but "a" alone is supported, so only "a" together with "e" is blamed."""
+    found = find_blame(OPTIONS, {}, RefusalOracle("ae"))
     assert found is not None
     assert found.sets == (("a", "e"),)
 
 
 @pytest.mark.parametrize(("refused", "sets"), [("ab", (("b",),)), ("a", (("a",),)), ("bc", (("b", "c"),))])
-def test_option_that_needs_another_implies_it(refused: str, sets: tuple[tuple[str, ...], ...]) -> None:
-    """Option "b" cannot exist without "a": it is judged with it, and named without it."""
-    run_query = Refuses(refused)
+def test_an_option_that_needs_another_is_judged_together_with_it(
+    refused: str, sets: tuple[tuple[str, ...], ...]
+) -> None:
+    """Option "b" cannot exist without "a": it is judged with "a", and blamed without it."""
+    run_query = RefusalOracle(refused)
     found = find_blame("abc", {"b": ("a",)}, run_query)
     assert found is not None
     assert found.sets == sets
     assert all("a" in kept for kept in run_query.queries if "b" in kept)
 
 
-def test_contradictory_answers_name_no_option() -> None:
+def test_contradictory_results_blame_no_option() -> None:
     """Option "a" is refused alone, but leaving out "b" helps."""
 
     def run_query(kept: frozenset[str]) -> bool:
@@ -76,8 +78,8 @@ def test_contradictory_answers_name_no_option() -> None:
     assert find_blame("abc", {}, run_query) is None
 
 
-def test_option_that_is_supported_only_with_another_is_named_with_it() -> None:
-    """Option "a" alone is refused and with "b" supported, as ragged offsets are with ragged statistics."""
+def test_an_option_that_is_supported_only_with_another_is_judged_with_it() -> None:
+    """Option "a" is refused alone and supported with "b", as ragged offsets are with ragged statistics."""
 
     def run_query(kept: frozenset[str]) -> bool:
         return not ("a" in kept and "b" not in kept) and not {"a", "c"} <= kept
@@ -86,24 +88,24 @@ def test_option_that_is_supported_only_with_another_is_named_with_it() -> None:
 
 
 @pytest.mark.parametrize("unknown", [frozenset(), frozenset("ab")])
-def test_unknown_outcomes_name_no_option(unknown: frozenset[str]) -> None:
-    refuses = Refuses("ab")
+def test_unknown_outcomes_blame_no_option(unknown: frozenset[str]) -> None:
+    refuses = RefusalOracle("ab")
     assert find_blame("abc", {}, lambda kept: None if kept == unknown else refuses(kept)) is None
 
 
 def test_an_unknown_outcome_of_one_option_alone_is_not_reported() -> None:
-    refuses = Refuses("ab")
+    refuses = RefusalOracle("ab")
     found = find_blame("abc", {}, lambda kept: None if kept == {"a"} else refuses(kept))
     assert found == Blame((("a", "b"),), ("a", "b"), None)
 
 
-def test_every_set_named_is_refused_and_smallest() -> None:
+def test_every_blamed_set_is_refused_and_minimal() -> None:
     rng = random.Random(1)
     pairs = [set(one) for size in (1, 2, 3) for one in itertools.combinations(OPTIONS, size)]
     for _ in range(300):
         refused = rng.sample(pairs, rng.choice((1, 1, 2, 3)))
         smallest = [one for one in refused if not any(other < one for other in refused)]
-        found = find_blame(OPTIONS, {}, Refuses(*map("".join, refused)))
+        found = find_blame(OPTIONS, {}, RefusalOracle(*map("".join, refused)))
         assert found is not None
         assert all(set(one) in smallest for one in found.sets), (refused, found)
         singles = [one for one in smallest if len(one) == 1]

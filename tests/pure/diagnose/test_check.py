@@ -1,4 +1,4 @@
-"""Baseline files and the changes that they detect; no library is loaded."""
+"""Baseline files of verdicts, and the changes that a check against them finds; no library is loaded."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ CRASHED = Cell(Outcome.NOT_JUDGED, "cudnn-crashed", "cuDNN crashed with SIGSEGV"
 TRIPLE = ("g", "sm90", "9.19.0")
 
 
-def baseline(expected: Expected | None) -> Baseline:
+def make_baseline(expected: Expected | None) -> Baseline:
     rows = {} if expected is None else {TRIPLE: expected}
     return Baseline(Path("b.toml"), {"g": "g.json"}, ("sm90",), ("9.19.0",), False, ("cause",), rows)
 
 
-def checked(expected: Expected | None, cell: Cell) -> Checked:
-    [one] = compare(baseline(expected), Matrix(("g",), ("sm90",), ("9.19.0",), {TRIPLE: cell}))
+def check_cell(expected: Expected | None, cell: Cell) -> Checked:
+    [one] = compare(make_baseline(expected), Matrix(("g",), ("sm90",), ("9.19.0",), {TRIPLE: cell}))
     return one
 
 
@@ -73,22 +73,22 @@ def checked(expected: Expected | None, cell: Cell) -> Checked:
     ],
 )
 def test_changes_are_reported(expected: Expected | None, cell: Cell, code: int, why: str) -> None:
-    one = checked(expected, cell)
+    one = check_cell(expected, cell)
     assert (one.why, one.changed, exit_code([one])) == (why, bool(why), code)
 
 
 def test_exit_code_is_that_of_the_worst_change() -> None:
-    same = checked(Expected(Outcome.SUPPORTED), SUPPORTED)
-    changed = checked(Expected(Outcome.SUPPORTED), REFUSED)
-    unjudged = checked(Expected(Outcome.SUPPORTED), CRASHED)
+    same = check_cell(Expected(Outcome.SUPPORTED), SUPPORTED)
+    changed = check_cell(Expected(Outcome.SUPPORTED), REFUSED)
+    unjudged = check_cell(Expected(Outcome.SUPPORTED), CRASHED)
     assert [exit_code(some) for some in ([], [same], [same, changed], [unjudged, changed])] == [0, 0, 1, 2]
 
 
 def test_reports_contain_the_changes() -> None:
     results = [
-        checked(Expected(Outcome.SUPPORTED), SUPPORTED),
-        checked(Expected(Outcome.SUPPORTED), REFUSED),
-        checked(Expected(Outcome.SUPPORTED), CRASHED),
+        check_cell(Expected(Outcome.SUPPORTED), SUPPORTED),
+        check_cell(Expected(Outcome.SUPPORTED), REFUSED),
+        check_cell(Expected(Outcome.SUPPORTED), CRASHED),
     ]
     text = table_text(render_check(results))
     assert "3 verdicts checked, 2 changed" in text
@@ -99,7 +99,7 @@ def test_reports_contain_the_changes() -> None:
     assert [line.split("::")[1].split(",")[0] for line in lines] == ["error file=graphs/g.json"] * 2
 
 
-def test_file_returns_as_it_was_written(tmp_path: Path) -> None:
+def test_an_updated_baseline_keeps_its_text_and_is_read_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "b.toml"
     name = 'a "graph"\n\\ with é = [x]'
     rows = {
@@ -125,7 +125,7 @@ pin = ["cause", "engines"]
     assert read_baseline(path) == whole
 
 
-def test_comments_stay_when_rows_change(tmp_path: Path) -> None:
+def test_comments_are_kept_when_expectations_change(tmp_path: Path) -> None:
     text = (
         TOML.replace("]\n", ', "sm80", "sm89"]\n', 1)
         + """
@@ -167,7 +167,7 @@ outcome = "supported"
     assert none.startswith(TOML[:20])
 
 
-def test_a_list_in_one_line_becomes_tables(tmp_path: Path) -> None:
+def test_an_inline_list_of_expectations_becomes_tables(tmp_path: Path) -> None:
     row = '{graph = "g", target = "sm90", version = "default", outcome = "supported"}'
     path = tmp_path / "b.toml"
     rows = {("g", "sm90", "default"): Expected(Outcome.NOT_SUPPORTED)}
@@ -176,7 +176,7 @@ def test_a_list_in_one_line_becomes_tables(tmp_path: Path) -> None:
         assert read_baseline(path).expected == rows
 
 
-def test_only_graphs_and_targets_are_needed(tmp_path: Path) -> None:
+def test_a_baseline_needs_only_graphs_and_targets(tmp_path: Path) -> None:
     path = tmp_path / "b.toml"
     path.write_text(TOML)
     found = read_baseline(path)
@@ -231,12 +231,12 @@ def test_an_invalid_baseline_is_refused(text: str, what: str, tmp_path: Path) ->
     assert what in str(caught.value)
 
 
-def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+def test_a_missing_baseline_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="check-file"):
         read_baseline(tmp_path / "none.toml")
 
 
-def test_the_example_of_the_module_is_a_baseline(tmp_path: Path) -> None:
+def test_the_example_in_the_docstring_is_a_valid_baseline(tmp_path: Path) -> None:
     import cudnn_backend_py.diagnose.surveys.baseline as module
 
     example = (module.__doc__ or "").partition("::\n")[2]

@@ -1,4 +1,4 @@
-"""JUnit XML and GitHub annotations: counts, escapes, reproducible. Loads no library."""
+"""JUnit XML and GitHub annotations: counts, escaped text, equal output for equal results. Loads no library."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VERDICTS = [make_verdict(two_matmuls("first"), outcome) for outcome in Outcome] 
 SHOWN = HOSTILE.replace("\x00", "\ufffd").replace("\ud800", "\ufffd")
 
 
-def test_junit_counts_and_names() -> None:
+def test_junit_has_the_counts_and_names_of_verdicts() -> None:
     root = ElementTree.fromstring(junit_xml(VERDICTS).encode())
     counts = {"tests": "4", "failures": "2", "errors": "1", "skipped": "0"}
     assert root.tag == "testsuites"
@@ -36,7 +36,7 @@ def test_junit_contains_cause_and_verdict() -> None:
     assert "no <b>such</b> pattern at: a && b" in failure.text
 
 
-def test_junit_of_a_matrix_has_a_case_for_every_cell() -> None:
+def test_junit_has_a_test_case_for_every_cell_of_a_matrix() -> None:
     matrix = make_matrix("a", HOSTILE)
     root = ElementTree.fromstring(junit_xml(matrix, suite="nightly").encode())
     outcomes = [cell.outcome for cell in matrix.cells.values()]
@@ -54,7 +54,7 @@ def test_a_failing_case_is_reported_unchanged() -> None:
     assert (failure.attrib, failure.text) == ({"message": "was supported", "type": "changed"}, "why")
 
 
-def test_known_issues_are_output_and_warnings() -> None:
+def test_known_issues_are_junit_output_and_github_warnings() -> None:
     item = dataclasses.replace(VERDICTS[0], hazards=("a known issue", "another"))
     [output] = ElementTree.fromstring(junit_xml([item]).encode()).iter("system-out")
     assert output.text == "a known issue\nanother"
@@ -62,7 +62,7 @@ def test_known_issues_are_output_and_warnings() -> None:
     assert github_annotations([item]) == [f"::warning title={title}::{line}" for line in item.hazards]
 
 
-def test_annotations_name_file_graph_and_cause() -> None:
+def test_annotations_contain_file_graph_and_cause() -> None:
     assert github_annotations(VERDICTS[:3], files={"first": "graphs/a,b:c%.json"}) == [
         "::error file=graphs/a%2Cb%3Ac%25.json,title=first on l40s%2C cuDNN 9.28.0"
         "::tensor 's' is in order F16x16, NONE is needed [reordered]",
@@ -72,7 +72,7 @@ def test_annotations_name_file_graph_and_cause() -> None:
 
 
 @pytest.mark.parametrize("given", ["a\nb\r\n::error::c", "100% : , ::", HOSTILE, "\u2028::warning::x"])
-def test_an_annotation_is_one_command(given: str) -> None:
+def test_an_annotation_of_hostile_text_is_one_workflow_command(given: str) -> None:
     case = Case(graph=given, target=given, version=given, state="failed", code=given, message=given)
     [line] = github_annotations([case], files={given: given})
     assert line.isprintable()

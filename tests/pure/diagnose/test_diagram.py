@@ -1,4 +1,4 @@
-"""Tests of graphs as Mermaid and DOT: every operation and tensor in memory is a connected node, names are escaped."""
+"""Graphs as Mermaid and DOT: each operation and each tensor in memory is a connected node; names are escaped."""
 
 from __future__ import annotations
 

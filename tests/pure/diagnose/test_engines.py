@@ -1,4 +1,4 @@
-"""Engines that a library lacks, known by the files next to it, and the graphs that need them; no library is loaded."""
+"""Engine libraries that are not installed, found from the files next to cuDNN, and the graphs that need them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ JIT = ("graph", "engines_runtime_compiled")
         ((), (9, 28, 0), 13, ()),  # they are in another folder
     ],
 )
-def test_absent_engines_are_known_by_the_files(
+def test_absent_engine_libraries_are_found_from_the_installed_files(
     tmp_path: Path, present: tuple[str, ...], version: tuple[int, ...], cuda: int, absent: tuple[str, ...]
 ) -> None:
     for name in present:
@@ -35,7 +35,7 @@ def test_absent_engines_are_known_by_the_files(
     assert absent_engines(str(tmp_path / "libcudnn.so.9"), version, cuda) == absent
 
 
-def test_attention_norms_and_sums_are_served_alone_and_no_product_or_convolution_is() -> None:
+def test_attention_norms_and_reductions_have_only_runtime_compiled_engines() -> None:
     alone = {name for name, make in {**FAMILIES, **ZOO}.items() if _is_served_alone(make())}
     assert alone >= {
         name for name in ZOO if name.startswith(("flash", "unified", "two matmul", "layer norm", "reduce"))
@@ -45,7 +45,7 @@ def test_attention_norms_and_sums_are_served_alone_and_no_product_or_convolution
     assert not [name for name in alone if name.startswith(others)]
 
 
-def test_the_memory_bound_engine_needs_a_device_where_it_serves() -> None:
+def test_the_memory_bound_engine_needs_a_device_on_blackwell() -> None:
     said = "CUDNN_STATUS_INTERNAL_ERROR: engine_iface->getStatus()"
     assert find_device_queries(said, 90) is None
     assert "memory-bound engine" in (find_device_queries(said, 100) or "")

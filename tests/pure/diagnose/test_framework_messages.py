@@ -1,4 +1,4 @@
-"""Error messages of public threads must lead to their entries, and other texts to none."""
+"""Error messages of public threads are found in the table of messages, and other texts are not."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROWS = [row for rows in tomllib.loads(FILE.read_text(encoding="utf-8")).values()
 NON_CONTIGUOUS = "RuntimeError: cuDNN error: CUDNN_STATUS_NOT_SUPPORTED. This error may appear if you passed in a {}"
 
 
-def test_messages_are_of_all_frameworks_and_have_sources() -> None:
+def test_messages_cover_all_frameworks_and_have_sources() -> None:
     assert len({row["text"] for row in ROWS}) >= 100
     programs = Counter(row["program"] for row in ROWS)
     assert set(programs) == set(HOW) - {""}
@@ -24,17 +24,17 @@ def test_messages_are_of_all_frameworks_and_have_sources() -> None:
     assert all(row["source"].startswith("https://") for row in ROWS)
 
 
-def test_messages_lead_to_their_entries() -> None:
+def test_messages_are_explained_by_the_expected_entries() -> None:
     lost = [row["text"] for row in ROWS if next((one.code for one in find_entries(row["text"])), "") != row["entry"]]
     assert len(lost) <= 0.05 * len(ROWS), lost
 
 
-def test_every_entry_has_a_message() -> None:
+def test_every_entry_has_an_example_message() -> None:
     assert {row.code for row in (*MESSAGES, *STATUSES)} <= {row["entry"] for row in ROWS}
 
 
 @pytest.mark.parametrize("text", [row["text"] for row in ROWS])
-def test_lines_are_few_and_short(text: str) -> None:
+def test_an_explanation_has_few_and_short_lines(text: str) -> None:
     for entry in find_entries(text):
         lines = entry.lines()
         assert 4 <= len(lines) <= 8
@@ -43,7 +43,7 @@ def test_lines_are_few_and_short(text: str) -> None:
 
 
 @pytest.mark.parametrize("row", [*MESSAGES, *STATUSES], ids=lambda row: row.code)
-def test_no_text_is_shortened(row: object) -> None:
+def test_no_line_of_an_explanation_is_truncated(row: object) -> None:
     for one in ROWS:
         entry = next((found for found in find_entries(one["text"]) if found.code == row.code), None)  # type: ignore[attr-defined]
         if entry is not None:
@@ -65,16 +65,16 @@ def test_no_text_is_shortened(row: object) -> None:
         "KeyError: 'head_dim'",
     ],
 )
-def test_other_texts_lead_to_no_entry(text: str) -> None:
+def test_unrelated_text_has_no_entry(text: str) -> None:
     assert find_entries(text) == ()
 
 
-def test_non_contiguous_sentence_of_torch_does_not_lead_to_strides() -> None:
+def test_torchs_hint_at_non_contiguous_input_is_not_explained_as_strides() -> None:
     for ending in ("non-contiguous input.", "non-contiguous\ninput"):
         assert [one.code for one in find_entries(NON_CONTIGUOUS.format(ending))] == ["torch-not-supported"]
 
 
-def test_reasons_of_cudnn_lead_to_their_rules() -> None:
+def test_cudnn_reasons_are_explained_by_their_rules() -> None:
     log = (
         "RuntimeError: cuDNN Frontend error: No valid engine configs for Matmul_MUL_Reduction_SUB_EXP_Matmul_\n"
         "Warning: CUDNN_STATUS_NOT_SUPPORTED; Reason: Embedding dim per head for q and k is not a multiple of 8 at: x\n"
@@ -85,13 +85,13 @@ def test_reasons_of_cudnn_lead_to_their_rules() -> None:
     assert entry.code == "rule-none"
 
 
-def test_reason_that_names_a_status_is_not_that_status() -> None:
+def test_a_status_quoted_in_a_reason_is_not_taken_for_the_error() -> None:
     text = "Warning: CUDNN_STATUS_NOT_SUPPORTED; Reason: (CUDNN_STATUS_NOT_INITIALIZED == status) || (x)"
     assert "did-not-initialize" not in {one.code for one in find_entries(text)}
 
 
 @pytest.mark.parametrize(("program", "command"), [("torch", "why"), ("cudnn-frontend", "frontend"), ("JAX", "log")])
-def test_command_depends_on_the_program(program: str, command: str) -> None:
+def test_the_suggested_command_depends_on_the_program(program: str, command: str) -> None:
     row = next(row for row in ROWS if row["program"] == program and row["entry"] == "no-engine-configs")
     text = row["text"] if program == "JAX" else f"{row['text']} cudnn_frontend" * (program == "cudnn-frontend")
     [entry] = find_entries(text or row["text"])
@@ -99,10 +99,10 @@ def test_command_depends_on_the_program(program: str, command: str) -> None:
     assert find_program(text or row["text"]) == program
 
 
-def test_very_long_text_is_read_quickly() -> None:
+def test_very_long_text_is_searched_quickly() -> None:
     assert find_entries("cudnn " * 400_000) == ()
 
 
-def test_patterns_are_the_same_in_the_browser() -> None:
+def test_patterns_are_also_valid_in_javascript() -> None:
     for row in (*MESSAGES, *STATUSES):
         assert not re.search(r"\(\?[a-zA-Z<#P]|\\[AZ]|[*+?]\+", row.pattern), row.code

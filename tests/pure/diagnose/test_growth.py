@@ -1,4 +1,4 @@
-"""Work on a graph grows linearly with its size, not quadratically: calls are counted, for many forms of graphs."""
+"""Work on a graph grows linearly with its size, not quadratically: function calls are counted for many graphs."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from tests.support.growth import SHAPES, count_calls, relative_growth, repeat_gr
 MOST = 1.3  # allows more than linear growth for lists that are sorted and truncated
 
 
-def walk_changes(graph: Graph) -> None:
+def read_all_changes(graph: Graph) -> None:
     for _ in changes(graph):
         pass
 
 
-def run_whole(graph: Graph) -> None:
+def interpret_graph(graph: Graph) -> None:
     written = {tensor.uid for tensor in graph.outputs}
     read = [t for t in graph.tensors if not t.virtual and t.uid not in written and t.value is None]
     interpret(graph, {tensor.name: np.ones(tensor.dims) for tensor in read})
 
 
-def wider(graph: Graph) -> None:
+def override_first_dim(graph: Graph) -> None:
     first = graph.tensors[0]
     override(graph, dims={first.name: (2, *first.dims[1:])})
 
@@ -43,7 +43,7 @@ STEPS: dict[str, Callable[[Graph], object]] = {
     "text": str,
     "known issues": lambda graph: list(find_known_issues(graph, 90, (9, 28, 0))),
     "lint": lint,
-    "changes": walk_changes,
+    "changes": read_all_changes,
     "deviations": deviations,
     "JSON": lambda graph: graph_from_json(graph_to_json(graph)),
     "drawing": draw_graph,
@@ -51,7 +51,7 @@ STEPS: dict[str, Callable[[Graph], object]] = {
     "other types": lambda graph: override(graph, types={"*": "bf16"}),
     "tensors by name": lambda graph: [graph.tensor(tensor.name) for tensor in graph.tensors],
 }
-OF_SHAPES = STEPS | {"interpreting": run_whole, "other dims": wider}
+OF_SHAPES = STEPS | {"interpreting": interpret_graph, "other dims": override_first_dim}
 
 
 OF_KINDS = ("known issues", "lint", "changes", "deviations", "newer parts")
@@ -64,25 +64,25 @@ REPRODUCED = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_work_grows_with_the_graph(shape: str) -> None:
+def test_work_grows_linearly_with_the_size_of_the_graph(shape: str) -> None:
     found = {step: relative_growth(SHAPES[shape], run, 28, 112) for step, run in OF_SHAPES.items()}
     assert {step: more for step, more in found.items() if more >= MOST} == {}
 
 
 @pytest.mark.parametrize("name", BUILT)
-def test_work_on_every_kind_of_operation_grows_with_the_graph(name: str) -> None:
+def test_work_grows_linearly_for_every_kind_of_operation(name: str) -> None:
     graph = BUILT[name].make()
     found = {step: relative_growth(lambda size: repeat_graph(graph, size), STEPS[step], 3, 12) for step in OF_KINDS}
     assert {step: more for step, more in found.items() if more >= MOST} == {}
 
 
 @pytest.mark.parametrize("name", REPRODUCED)
-def test_conditions_of_known_issues_grow_with_the_graph(name: str) -> None:
+def test_conditions_of_known_issues_take_linear_time(name: str) -> None:
     condition, make = REPRODUCED[name]
     assert relative_growth(lambda size: repeat_graph(make(), size), condition, 6, 24) < MOST
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_building_grows_with_the_graph(shape: str) -> None:
+def test_building_a_graph_takes_linear_time(shape: str) -> None:
     few, many = (count_calls(lambda size=size: SHAPES[shape](size)) for size in (56, 280))  # type: ignore[misc]
     assert many / few < MOST * 5

@@ -1,4 +1,4 @@
-"""Hostile values at the entry points for graphs must be refused with our errors before they are copied or printed."""
+"""Huge, endless and mistyped arguments raise errors of this package before they are copied or printed."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ ENDLESS: list[Callable[[], Any]] = [lambda: range(10**12), lambda: itertools.rep
 BEYOND = 10**5000  # Python does not even print it
 
 
-def ones() -> GraphBuilder:
+def new_builder() -> GraphBuilder:
     return GraphBuilder("ones")
 
 
 DOORS: dict[str, Callable[[Any], object]] = {
-    "dims": lambda given: ones().tensor("x", given),
-    "strides": lambda given: ones().tensor("x", (4, 8), strides=given),
-    "reshape": lambda given: (g := ones()).reshape(g.tensor("x", (4, 8)), given),
-    "transpose": lambda given: (g := ones()).transpose(g.tensor("x", (4, 8)), given),
-    "slice": lambda given: (g := ones()).slice(g.tensor("x", (4, 8)), given),
-    "padding": lambda given: (g := ones()).convolution(
+    "dims": lambda given: new_builder().tensor("x", given),
+    "strides": lambda given: new_builder().tensor("x", (4, 8), strides=given),
+    "reshape": lambda given: (g := new_builder()).reshape(g.tensor("x", (4, 8)), given),
+    "transpose": lambda given: (g := new_builder()).transpose(g.tensor("x", (4, 8)), given),
+    "slice": lambda given: (g := new_builder()).slice(g.tensor("x", (4, 8)), given),
+    "padding": lambda given: (g := new_builder()).convolution(
         g.tensor("x", (2, 8, 9, 9)), g.tensor("w", (8, 8, 3, 3)), padding=given
     ),
-    "result": lambda given: (g := ones()).pointwise(PointwiseMode.RELU_FWD, g.tensor("x", (4, 8)), dims=given),
+    "result": lambda given: (g := new_builder()).pointwise(PointwiseMode.RELU_FWD, g.tensor("x", (4, 8)), dims=given),
 }
 
 
@@ -41,14 +41,16 @@ DOORS: dict[str, Callable[[Any], object]] = {
 @pytest.mark.parametrize(
     "given", [*ENDLESS, lambda: "48", lambda: b"48", lambda: {4, 8}, lambda: {4: 8}, lambda: BEYOND]
 )
-def test_sizes_that_are_no_sequence_are_refused_unread(entry_point: str, given: Callable[[], Any]) -> None:
+def test_sizes_that_are_not_sequences_are_refused_without_reading_them(
+    entry_point: str, given: Callable[[], Any]
+) -> None:
     with pytest.raises(GraphError) as error:
         DOORS[entry_point](given())
     assert len(error.value.render()) < 2000
 
 
 @pytest.mark.parametrize("field", ["uid", "alignment", "dims", "strides", "vector_count"])
-def test_numbers_out_of_bounds_are_refused(field: str) -> None:
+def test_tensor_fields_beyond_64_bits_are_refused(field: str) -> None:
     given: dict[str, Any] = {"name": "x", "uid": 1, "dims": (4, 8), "strides": (8, 1), "data_type": DataType.HALF}
     given[field] = (BEYOND, 1) if isinstance(given.get(field), tuple) else BEYOND
     for value in (given[field], [4] * 10**6):
@@ -57,15 +59,15 @@ def test_numbers_out_of_bounds_are_refused(field: str) -> None:
         assert len(error.value.render()) < 2000
 
 
-def forward(**options: Any) -> Graph:
+def sdpa_forward_graph(**options: Any) -> Graph:
     return attention.sdpa_forward(**{"batch": 1, "heads": 2, "seq_q": 64, "head_dim": 64} | options)
 
 
 @pytest.mark.parametrize("option", ["left_bound", "right_bound", "page_size", "pages_k", "max_total_seq_q"])
 @pytest.mark.parametrize("value", ["16", 1.5, float("nan"), True, pytest.param(BEYOND, id="beyond"), (16,), np.ones(3)])
-def test_options_of_attention_that_count_are_integers(option: str, value: Any) -> None:
+def test_integer_options_of_attention_refuse_other_types(option: str, value: Any) -> None:
     with pytest.raises(GraphError, match=f"attention-option: {option} is .*, an int of 64 bits is needed"):
-        forward(padding=True, ragged=True, **{option: value})
+        sdpa_forward_graph(padding=True, ragged=True, **{option: value})
 
 
 @pytest.mark.parametrize(
@@ -88,21 +90,21 @@ def test_options_of_attention_that_count_are_integers(option: str, value: Any) -
         ("seed_type", 3, "a DataType"),
     ],
 )
-def test_options_of_attention_have_their_annotated_types(option: str, value: Any, needed: str) -> None:
+def test_options_of_attention_refuse_values_of_other_types(option: str, value: Any, needed: str) -> None:
     with pytest.raises(GraphError, match=needed) as error:
-        forward(**{option: value})
+        sdpa_forward_graph(**{option: value})
     assert option in str(error.value)
     assert len(str(error.value)) < 2000
 
 
 @pytest.mark.parametrize("option", [{"causal": np.True_}, {"dropout": np.float32(0.1)}, {"bias": [1, 1, 64, 64]}])
-def test_numbers_of_numpy_are_options_too(option: dict[str, Any]) -> None:
-    assert forward(**option).ops
+def test_options_of_attention_accept_numpy_scalars(option: dict[str, Any]) -> None:
+    assert sdpa_forward_graph(**option).ops
 
 
 @pytest.mark.parametrize("window", ["3", ("3", "3"), True, (2, BEYOND)])
-def test_windows_of_pools_are_numbers(window: Any) -> None:
-    g = ones()
+def test_pooling_windows_that_are_not_numbers_are_refused(window: Any) -> None:
+    g = new_builder()
     x = g.tensor("x", (2, 8, 16, 16))
     with pytest.raises(GraphError):
         g.resample(ResampleMode.MAXPOOL, x, window=window)
@@ -120,12 +122,12 @@ def test_windows_of_pools_are_numbers(window: Any) -> None:
     ],
 )
 @pytest.mark.parametrize("given", ["graph.json", None, (1, 2)])
-def test_arguments_that_are_no_graph_are_refused(entry_point: Callable[[Any], object], given: Any) -> None:
+def test_arguments_that_are_not_graphs_are_refused(entry_point: Callable[[Any], object], given: Any) -> None:
     with pytest.raises(GraphError, match=r"not-a-graph: .* is no Graph"):
         entry_point(given)
 
 
 @pytest.mark.parametrize("version", [9.2, 9, None, b"9.19"])
-def test_versions_are_texts(version: Any) -> None:
+def test_versions_that_are_not_text_are_refused(version: Any) -> None:
     with pytest.raises(UsageError, match=r"cudnn-version-malformed: cuDNN version is a .*, a text is needed"):
         find_installed(version)

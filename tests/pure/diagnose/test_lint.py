@@ -1,4 +1,4 @@
-"""Layouts that are legal but probably unintended: one graph for each finding, and no findings for good graphs."""
+"""lint: legal but slow, dangerous or probably unintended graphs; each finding has an example, good graphs have none."""
 
 from __future__ import annotations
 
@@ -16,60 +16,62 @@ from tests.support.zoo import ZOO
 HALF, FLOAT = DataType.HALF, DataType.FLOAT
 
 
-def matmul(**of_a: Any) -> Graph:
+def matmul_graph(**of_a: Any) -> Graph:
     g = GraphBuilder("matmul", io_type=HALF)
     a, b = g.tensor("a", (1, 64, 64), **of_a), g.tensor("b", (1, 64, 64))
     g.matmul(a, b, name="c", virtual=False)
     return g.graph()
 
 
-def sdpa(**options: Any) -> Graph:
+def attention_graph(**options: Any) -> Graph:
     sizes: dict[str, Any] = {"batch": 1, "heads": 2, "seq_q": 64, "seq_kv": 128, "head_dim": 64}
     return attention.sdpa_forward(attention.Attention(**sizes | options), allow_hazards=True)
 
 
-def found(graph: Graph) -> list[tuple[str, str, str]]:
+def found_codes(graph: Graph) -> list[tuple[str, str, str]]:
     return [(finding.code, finding.tensor, finding.severity) for finding in lint(graph)]
 
 
-def output(strides: tuple[int, ...], dims: tuple[int, ...] = (1, 64, 64)) -> Graph:
+def graph_with_output_strides(strides: tuple[int, ...], dims: tuple[int, ...] = (1, 64, 64)) -> Graph:
     g = GraphBuilder("output", io_type=HALF)
     x = g.tensor("x", dims)
     g.pointwise(PointwiseMode.RELU_FWD, x, name="y", virtual=False, strides=strides)
     return g.graph()
 
 
-def test_stride_of_a_matmul_is_slow() -> None:
-    assert found(matmul(strides=(64 * 68, 68, 1))) == [("stride-not-16-bytes", "a", "slow")]
-    assert found(matmul(strides=(64 * 72, 72, 1))) == []
+def test_a_misaligned_stride_of_a_matmul_is_reported_as_slow() -> None:
+    assert found_codes(matmul_graph(strides=(64 * 68, 68, 1))) == [("stride-not-16-bytes", "a", "slow")]
+    assert found_codes(matmul_graph(strides=(64 * 72, 72, 1))) == []
 
 
-def test_stride_of_attention_is_dangerous() -> None:
-    assert found(sdpa(layout={"q": (64 * 136, 68, 136, 1)})) == [("stride-not-16-bytes", "q", "dangerous")]
-    finding = lint(sdpa(layout={"q": (64 * 136, 68, 136, 1)}))[0]
+def test_a_misaligned_stride_of_attention_is_reported_as_dangerous() -> None:
+    assert found_codes(attention_graph(layout={"q": (64 * 136, 68, 136, 1)})) == [
+        ("stride-not-16-bytes", "q", "dangerous")
+    ]
+    finding = lint(attention_graph(layout={"q": (64 * 136, 68, 136, 1)}))[0]
     assert "68 elements (136 bytes)" in finding.headline
     assert "multiples of 8 elements" in finding.fix
 
 
-def test_stride_of_attention_that_cudnn_refuses_is_not() -> None:
-    assert {severity for _, _, severity in found(sdpa(head_dim=20))} == {"slow"}
+def test_a_misaligned_stride_of_refused_attention_is_reported_as_slow() -> None:
+    assert {severity for _, _, severity in found_codes(attention_graph(head_dim=20))} == {"slow"}
 
 
-def test_no_dense_dim_is_slow() -> None:
-    assert found(matmul(strides=(64 * 128, 128, 2))) == [("no-dense-dim", "a", "slow")]
+def test_a_tensor_without_a_contiguous_dim_is_reported() -> None:
+    assert found_codes(matmul_graph(strides=(64 * 128, 128, 2))) == [("no-dense-dim", "a", "slow")]
     spread = {"q": (64 * 256, 128, 256, 2)}
-    assert found(sdpa(layout=spread)) == [("no-dense-dim", "q", "dangerous")]
-    assert found(matmul(strides=(4096, 1, 64))) == [], "a transposed matrix is dense"
+    assert found_codes(attention_graph(layout=spread)) == [("no-dense-dim", "q", "dangerous")]
+    assert found_codes(matmul_graph(strides=(4096, 1, 64))) == [], "a transposed matrix is dense"
 
 
-def test_alignment_is_checked() -> None:
-    assert found(matmul(alignment=8)) == [("alignment-below-16", "a", "slow")]
-    assert found(matmul(alignment=32)) == []
+def test_an_alignment_below_16_bytes_is_reported() -> None:
+    assert found_codes(matmul_graph(alignment=8)) == [("alignment-below-16", "a", "slow")]
+    assert found_codes(matmul_graph(alignment=32)) == []
 
 
 @pytest.mark.parametrize("strides", [(4096, 0, 1), (4096, 32, 1), (4096, 1, 1)])
-def test_overlapping_output_is_dangerous(strides: tuple[int, ...]) -> None:
-    assert found(output(strides)) == [("overlapping-strides", "y", "dangerous")]
+def test_an_overlapping_output_is_reported_as_dangerous(strides: tuple[int, ...]) -> None:
+    assert found_codes(graph_with_output_strides(strides)) == [("overlapping-strides", "y", "dangerous")]
 
 
 @pytest.mark.parametrize(
@@ -77,10 +79,10 @@ def test_overlapping_output_is_dangerous(strides: tuple[int, ...]) -> None:
     [((4096, 64, 1), (1, 64, 64)), ((4096, 1, 64), (1, 64, 64)), ((0, 64, 1), (1, 64, 64)), ((9, 2, 3), (1, 3, 2))],
 )
 def test_output_that_does_not_overlap_has_no_finding(strides: tuple[int, ...], dims: tuple[int, ...]) -> None:
-    assert found(output(strides, dims)) == []
+    assert found_codes(graph_with_output_strides(strides, dims)) == []
 
 
-def attention_by_hand(*, keys: tuple[int, ...], scores: DataType) -> Graph:
+def handwritten_attention(*, keys: tuple[int, ...], scores: DataType) -> Graph:
     g = GraphBuilder("by_hand", io_type=HALF)
     q, k, v = g.tensor("q", (1, 1, 64, 64)), g.tensor("k", (1, 1, 64, 64), strides=keys), g.tensor("v", (1, 1, 64, 64))
     s = g.matmul(q, k, name="s", data_type=scores)
@@ -94,20 +96,22 @@ def attention_by_hand(*, keys: tuple[int, ...], scores: DataType) -> Graph:
 TRANSPOSED, PLAIN = (4096, 4096, 1, 64), (4096, 4096, 64, 1)
 
 
-def test_keys_that_match_by_coincidence_are_found() -> None:
-    assert found(attention_by_hand(keys=PLAIN, scores=FLOAT)) == [("keys-not-transposed", "k", "suspicious")]
-    assert found(attention_by_hand(keys=TRANSPOSED, scores=FLOAT)) == []
-    assert found(sdpa(seq_kv=64)) == [], "K^T as it should be"
+def test_untransposed_keys_of_square_attention_are_reported() -> None:
+    assert found_codes(handwritten_attention(keys=PLAIN, scores=FLOAT)) == [("keys-not-transposed", "k", "suspicious")]
+    assert found_codes(handwritten_attention(keys=TRANSPOSED, scores=FLOAT)) == []
+    assert found_codes(attention_graph(seq_kv=64)) == [], "K^T as it should be"
 
 
-def test_softmax_of_narrow_scores_is_found() -> None:
-    assert found(attention_by_hand(keys=TRANSPOSED, scores=HALF)) == [("softmax-in-16-bits", "s", "suspicious")]
+def test_a_softmax_of_16_bit_scores_is_reported() -> None:
+    assert found_codes(handwritten_attention(keys=TRANSPOSED, scores=HALF)) == [
+        ("softmax-in-16-bits", "s", "suspicious")
+    ]
 
 
-def test_the_worst_comes_first() -> None:
-    graph = sdpa(layout={"q": (64 * 136, 68, 136, 1)}, seq_kv=64)
+def test_findings_are_sorted_by_severity() -> None:
+    graph = attention_graph(layout={"q": (64 * 136, 68, 136, 1)}, seq_kv=64)
     assert [finding.severity for finding in lint(graph)] == ["dangerous"]
-    both = attention_by_hand(keys=PLAIN, scores=HALF)
+    both = handwritten_attention(keys=PLAIN, scores=HALF)
     assert [finding.severity for finding in lint(both)] == ["suspicious", "suspicious"]
 
 
@@ -116,7 +120,7 @@ def test_text_of_a_finding_names_the_tensor() -> None:
     assert str(finding) == "slow: a is odd (code); make it even"
 
 
-def test_sound_graphs_have_no_findings() -> None:
+def test_good_graphs_have_no_findings() -> None:
     noisy = {"matmul f16 odd k", "flash f16 d 20"}
     assert {name for name, make in ZOO.items() if lint(make())} == noisy
     for number in range(40):
@@ -127,16 +131,16 @@ def test_sound_graphs_have_no_findings() -> None:
 
 
 @pytest.mark.parametrize(("between", "findings"), [(DataType.BFLOAT16, 1), (FLOAT, 0)])
-def test_value_rounded_between_operations_in_float32(between: DataType, findings: int) -> None:
+def test_rounding_between_float32_operations_is_reported(between: DataType, findings: int) -> None:
     g = GraphBuilder("rounded", io_type=DataType.BFLOAT16)
     x = g.tensor("x", (8, 32, 4, 4))
     moved = g.pointwise(PointwiseMode.ADD, x, g.scalar(1.0, data_type=FLOAT), name="moved", data_type=between)
     g.pointwise(PointwiseMode.RELU_FWD, moved, name="y", virtual=False)
-    assert found(g.graph()) == [("rounded-between-operations", "moved", "suspicious")] * findings
+    assert found_codes(g.graph()) == [("rounded-between-operations", "moved", "suspicious")] * findings
 
 
-def test_conversion_is_meant() -> None:
+def test_an_explicit_conversion_is_not_reported() -> None:
     g = GraphBuilder("converted", io_type=FLOAT)
     narrow = g.pointwise(PointwiseMode.IDENTITY, g.tensor("x", (8, 32)), name="narrow", data_type=HALF)
     g.pointwise(PointwiseMode.RELU_FWD, narrow, name="y", virtual=False)
-    assert found(g.graph()) == []
+    assert found_codes(g.graph()) == []

@@ -1,4 +1,4 @@
-"""Tests of bisection over versions, and of the matrix as data; loads no library."""
+"""Bisection over cuDNN versions, and matrices as plain data; loads no library."""
 
 from __future__ import annotations
 
@@ -23,45 +23,45 @@ LETTERS = {
 ANSWER = {"S": True, "-": False, "?": None}
 
 
-def span(truth: str) -> Since:
-    """Bisect versions with answers given as letters, oldest first."""
+def bisect_letters(truth: str) -> Since:
+    """Bisect versions, oldest first; each letter is the result for one version."""
     versions = tuple(f"9.{number}.0" for number in range(len(truth)))
     of = dict(zip(versions, truth, strict=True))
     answers: dict[str, Cell] = {}
 
-    def supports(version: str) -> bool | None:
+    def record_answer(version: str) -> bool | None:
         answers[version] = LETTERS[of[version]]
         return ANSWER[of[version]]
 
-    _bisect(list(versions), supports)
+    _bisect(list(versions), record_answer)
     return Since("g", "sm90", versions, {one: answers[one] for one in versions if one in answers})
 
 
 @pytest.mark.parametrize(("begin", "end"), [(begin, end) for end in range(1, 13) for begin in range(end)])
-def test_one_span_is_found_wherever_it_is(begin: int, end: int) -> None:
-    found = span("-" * begin + "S" * (end - begin) + "-" * (12 - end))
+def test_any_range_of_supporting_versions_is_found(begin: int, end: int) -> None:
+    found = bisect_letters("-" * begin + "S" * (end - begin) + "-" * (12 - end))
     assert (found.first, found.last) == (f"9.{begin}.0", f"9.{end - 1}.0")
     assert found.first_after == (f"9.{end}.0" if end < 12 else None)
     assert found.monotone
 
 
-def test_versions_that_cannot_judge_are_passed_over() -> None:
+def test_bisection_skips_versions_that_cannot_judge() -> None:
     for truth in map("".join, product("S-?", repeat=6)):
         known = truth.replace("?", "")
         if known.count("-S") + known.startswith("S") != 1:  # not one span
             continue
-        found = span(truth)
+        found = bisect_letters(truth)
         assert found.first == f"9.{truth.index('S')}.0", truth
         assert found.last == f"9.{truth.rindex('S')}.0", truth
 
 
-def test_an_edge_needs_few_queries() -> None:
-    assert len(span("-" * 700 + "S" * 324).asked) <= 12
-    assert len(span("S" * 64).asked) == 2
-    assert len(span("-" * 64).asked) == 64
+def test_bisection_needs_few_queries() -> None:
+    assert len(bisect_letters("-" * 700 + "S" * 324).asked) <= 12
+    assert len(bisect_letters("S" * 64).asked) == 2
+    assert len(bisect_letters("-" * 64).asked) == 64
 
 
-def test_a_contradictory_answer_is_reported() -> None:
+def test_support_that_is_not_monotone_is_reported() -> None:
     versions = ("9.0.0", "9.1.0", "9.2.0", "9.3.0")
     found = Since("g", "sm90", versions, dict(zip(versions, map(LETTERS.get, "S-S-"), strict=True)))  # type: ignore[arg-type]
     assert (found.first, found.last, found.first_after) == ("9.0.0", "9.2.0", "9.3.0")
@@ -70,8 +70,8 @@ def test_a_contradictory_answer_is_reported() -> None:
 
 
 @pytest.mark.parametrize(("truth", "code"), [("--", 1), ("??", 2), ("-?", 2), ("?S", 0), ("-S", 0)])
-def test_exit_code_of_a_span(truth: str, code: int) -> None:
-    assert span(truth).exit_code == code
+def test_exit_code_of_a_bisection(truth: str, code: int) -> None:
+    assert bisect_letters(truth).exit_code == code
 
 
 @pytest.mark.parametrize(
@@ -95,36 +95,36 @@ def test_unjudged_cells_are_not_counted_as_refusals(
     assert (found.to_dict()["open_before"], found.to_dict()["open_after"]) == (list(before), list(after))
 
 
-def test_cells_that_were_not_judged_are_named() -> None:
-    text = table_text(render_since(span("SSSSS")))
+def test_versions_that_were_not_judged_are_listed() -> None:
+    text = table_text(render_since(bisect_letters("SSSSS")))
     assert "not judged: 9.1.0, 9.2.0, 9.3.0" in text
     assert "support may be older" in text
 
 
-def grid(letters: str) -> Matrix:
+def matrix_from_letters(letters: str) -> Matrix:
     versions = tuple(f"9.{number}.0" for number in range(len(letters)))
     cells = {("g", "sm90", version): LETTERS[one] for version, one in zip(versions, letters, strict=True)}
     return Matrix(("g",), ("sm90",), versions, cells)
 
 
-def test_matrix_returns_from_json() -> None:
-    whole = grid("S-?!")
+def test_a_matrix_is_read_from_its_json_unchanged() -> None:
+    whole = matrix_from_letters("S-?!")
     assert Matrix.from_dict(json.loads(json.dumps(whole.to_dict()))) == whole
 
 
 @pytest.mark.parametrize(("key", "value"), [("schema", "other"), ("version", 2), ("cells", [{"graph": "g"}])])
 def test_an_invalid_matrix_is_refused(key: str, value: object) -> None:
     with pytest.raises(UsageError, match="matrix-schema"):
-        Matrix.from_dict(grid("S").to_dict() | {key: value})
+        Matrix.from_dict(matrix_from_letters("S").to_dict() | {key: value})
 
 
 @pytest.mark.parametrize(("letters", "code"), [("S", 0), ("S-", 1), ("S-?", 2), ("!", 2)])
 def test_exit_code_of_a_matrix(letters: str, code: int) -> None:
-    assert grid(letters).exit_code == code
+    assert matrix_from_letters(letters).exit_code == code
 
 
-def test_table_has_a_letter_for_each_version_and_each_cause_once() -> None:
-    lines = table_text(render_matrix(grid("S--?!"))).splitlines()
+def test_the_table_has_a_letter_per_version_and_lists_each_cause_once() -> None:
+    lines = table_text(render_matrix(matrix_from_letters("S--?!"))).splitlines()
     assert next(line.split() for line in lines if line.strip().startswith("sm90")) == [
         "sm90",
         "S",
@@ -138,7 +138,7 @@ def test_table_has_a_letter_for_each_version_and_each_cause_once() -> None:
 
 
 def test_a_narrow_table_still_shows_its_versions_and_targets() -> None:
-    whole = grid("S" * 14)
+    whole = matrix_from_letters("S" * 14)
     lines = table_text(render_matrix(whole), width=80).splitlines()
     heads = [number for number, line in enumerate(lines) if line.startswith("target")]
     assert [name for head in heads for name in lines[head].split()[1:]] == [*whole.versions]
@@ -159,7 +159,7 @@ GRAPH = sdpa_forward(batch=1, heads=1, seq_q=64, head_dim=64)
         ([GRAPH], ["sm90", "sm91"], [None], "unknown-target"),
     ],
 )
-def test_wrong_questions_are_refused(graphs: list, targets: list, versions: list, code: str) -> None:  # type: ignore[type-arg]
+def test_invalid_matrix_arguments_are_refused(graphs: list, targets: list, versions: list, code: str) -> None:  # type: ignore[type-arg]
     with pytest.raises(UsageError, match=code):
         matrix(graphs, targets, versions)
 
@@ -169,15 +169,15 @@ def test_since_needs_a_version() -> None:
         since(GRAPH, "sm90", [])
 
 
-def later_refuses(issues: tuple[str, ...]) -> Since:
-    """Return the answer where 9.24.0 supports a graph that has these known issues and one more, and 9.25.0 refuses."""
+def regression_with_issues(issues: tuple[str, ...]) -> Since:
+    """Return a result: 9.24.0 supports a graph that has these known issues and one more, and 9.25.0 refuses it."""
     supported = Cell(Outcome.SUPPORTED, "", "", (), "", (*issues, "both"))
     refused = Cell(Outcome.NOT_SUPPORTED, "", "", (), "", ("both",))
     return Since("g", "sm100", ("9.24.0", "9.25.0"), {"9.24.0": supported, "9.25.0": refused})
 
 
-def test_refusal_that_repairs_a_known_issue_is_no_regression() -> None:
-    found = later_refuses(("a matmul: it crashes (its-code)",))
+def test_a_refusal_that_removes_a_known_issue_is_not_a_regression() -> None:
+    found = regression_with_issues(("a matmul: it crashes (its-code)",))
     assert (found.repaired, found.sound, found.exit_code) == (("a matmul: it crashes (its-code)",), None, 1)
     text = table_text(render_since(found))
     assert "accepted from 9.24.0 to 9.24.0, with a known issue; 9.25.0 refuses it" in text
@@ -185,8 +185,8 @@ def test_refusal_that_repairs_a_known_issue_is_no_regression() -> None:
     assert "supported since" not in text
 
 
-def test_refusal_without_a_known_issue_is_a_regression() -> None:
-    found = later_refuses(())
+def test_a_refusal_without_a_known_issue_is_a_regression() -> None:
+    found = regression_with_issues(())
     assert (found.repaired, found.sound, found.exit_code) == ((), "9.24.0", 0)
     text = table_text(render_since(found))
     assert "supported since 9.24.0, last by 9.24.0; 9.25.0 is the first after it that refuses" in text

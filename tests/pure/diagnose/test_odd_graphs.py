@@ -1,4 +1,4 @@
-"""Checks without cuDNN of unusual graphs."""
+"""lint, known issues and changes of unusual graphs; no cuDNN is needed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.support.operations import OPERATIONS
 LARGEST = (1 << 63) - 1
 
 
-def block_scaled() -> Graph:
+def dequantize_to_another_rank() -> Graph:
     """Return a dequantization with a result of another rank than its input."""
     g = GraphBuilder("block scaled")
     ports = {
@@ -41,23 +41,23 @@ def block_scaled() -> Graph:
     return g.graph()
 
 
-def of_rank(rank: int) -> Graph:
-    """Return fused attention and a convolution with tensors of the same number of dims."""
+def graph_of_rank(rank: int) -> Graph:
+    """Return a graph of fused attention and a convolution, all with tensors of this rank."""
     dims = (2,) * rank
     made = {name: tensor(name, *dims) for name in "qkvoxwy"}
     attention = Operation(DescriptorType.OPERATION_SDPA_FWD, "sdpa", {name: made[name] for name in "qkvo"})
     return Graph((attention, convolution(**{name: made[name] for name in "xwy"})), f"rank {rank}")
 
 
-def at_the_end() -> Graph:
-    """Return a matmul with tensors of the largest uids."""
+def matmul_with_largest_uids() -> Graph:
+    """Return a matmul of tensors with the largest possible uids."""
     g = GraphBuilder("largest uids", first_uid=LARGEST - 2)
     g.matmul(g.tensor("a", (1, 8, 8)), g.tensor("b", (1, 8, 8)), name="c", virtual=False)
     return g.graph()
 
 
 def run_checks(graph: Graph) -> list[Change]:
-    """Run all checks that need no cuDNN, and return the changes; none may fail."""
+    """Run all checks that need no cuDNN, assert that none fails, and return the changes."""
     with collecting() as failed:
         assert not any(finding.code == "lint-failed" for finding in lint(graph))
         find_known_issues(graph, 90, (9, 19, 0))
@@ -67,13 +67,17 @@ def run_checks(graph: Graph) -> list[Change]:
     return found
 
 
-@pytest.mark.parametrize("graph", [block_scaled(), at_the_end(), *map(of_rank, range(1, 9))], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "graph",
+    [dequantize_to_another_rank(), matmul_with_largest_uids(), *map(graph_of_rank, range(1, 9))],
+    ids=lambda one: one.name,
+)
 def test_checks_of_odd_graphs_do_not_fail(graph: Graph) -> None:
     run_checks(graph)
 
 
-def test_no_change_names_a_tensor_or_uid_outside_the_graph() -> None:
-    graph = at_the_end()
+def test_changes_name_only_tensors_of_the_graph() -> None:
+    graph = matmul_with_largest_uids()
     names, uids = {one.name for one in graph.tensors}, {one.uid for one in graph.tensors}
     found = run_checks(graph)
     added = [one for change in found for graph in change.graphs for one in graph.tensors if one.uid not in uids]
@@ -96,18 +100,18 @@ def test_checks_of_random_graphs_do_not_fail(seed: int) -> None:
             assert all(set(change.tensors) <= names for change in run_checks(graph))
 
 
-def test_axes_that_a_tensor_does_not_have_belong_to_no_class() -> None:
-    graph = block_scaled()
+def test_missing_axes_of_a_tensor_belong_to_no_dim_class() -> None:
+    graph = dequantize_to_another_rank()
     classes = dim_classes(graph)
     x, y = graph.tensor("x"), graph.tensor("y")
     assert set(classes) >= {(x.uid, 0), (x.uid, 2), (y.uid, 1)}
     assert (y.uid, 2) not in classes
     assert classes[x.uid, 2].fixed  # its partner is missing, so its class of axes is unknown
-    assert head_dims(of_rank(2)).d is None
-    assert as_composite(Graph((of_rank(3).ops[0],))) is None
+    assert head_dims(graph_of_rank(2)).d is None
+    assert as_composite(Graph((graph_of_rank(3).ops[0],))) is None
 
 
-def test_responses_of_odd_convolutions_are_not_known() -> None:
+def test_response_dims_of_invalid_convolutions_are_none() -> None:
     parameters = dict(CONVOLUTION)
     for name, value in (("dilations", (1,)), ("filter_strides", (0, 1)), ("pre_paddings", ())):
         odd = Graph((convolution(),)).ops[0].fields["convolution"]  # type: ignore[attr-defined]
@@ -117,7 +121,7 @@ def test_responses_of_odd_convolutions_are_not_known() -> None:
 
 
 def test_operations_with_one_name_are_distinguished() -> None:
-    """For two operations with the same name, the change removes only the one it names."""
+    """The change removes only the one of two equally named operations that its title names."""
     x, y, z, bias = (tensor(name, 4, 8, virtual=name == "y") for name in ("x", "y", "z", "bias"))
     first = relu(x, y, "same")
     second = Pointwise(name="same", mode=PointwiseMode.ADD, x=y, b=bias, y=z)
@@ -126,8 +130,8 @@ def test_operations_with_one_name_are_distinguished() -> None:
     assert [op.verb() for op in found[0].graph.ops] == ["relu_fwd"]
 
 
-def test_bounds_that_are_no_numbers_of_columns_are_unknown() -> None:
-    """A graph may have an infinite bound by value; it is read as an unknown one."""
+def test_an_infinite_attention_bound_is_read_as_unknown() -> None:
+    """A graph may have an infinite bound by value."""
     graph = sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, right_bound=3, left_bound=5, causal=False)
     bound = next(one for one in graph.tensors if one.by_value and one.value == 3)
     endless = {bound.uid: dataclasses.replace(bound, value=float("inf"))}
@@ -139,7 +143,7 @@ def test_bounds_that_are_no_numbers_of_columns_are_unknown() -> None:
 # failures inside the checks
 
 
-def failing(*_: object) -> Iterator[object]:
+def raise_key_error(*_: object) -> Iterator[object]:
     raise KeyError((3, 2))
     yield
 
@@ -147,34 +151,34 @@ def failing(*_: object) -> Iterator[object]:
 LINE = "of this package failed with KeyError ((3, 2)): please report it"
 
 
-def test_a_failure_is_reported_once_and_the_rest_continues() -> None:
+def test_an_internal_failure_is_reported_once_and_other_checks_continue() -> None:
     with collecting() as lines:
-        assert run_guarded("the rule x", 7, failing) != 7  # a generator fails when it is read
-        assert list(iterate_guarded("the change y", failing)) == []
-        assert list(iterate_guarded("the change y", failing)) == []
+        assert run_guarded("the rule x", 7, raise_key_error) != 7  # a generator fails when it is read
+        assert list(iterate_guarded("the change y", raise_key_error)) == []
+        assert list(iterate_guarded("the change y", raise_key_error)) == []
         assert run_guarded("the rule z", 7, lambda: {}["no"]) == 7
     assert lines == [f"the change y {LINE}", "the rule z of this package failed with KeyError ('no'): please report it"]
 
 
-def test_uncollected_failures_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_failures_outside_a_collecting_block_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         notify("one line")
     assert caplog.messages == ["one line"]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, TimeoutError, BlockingIOError])
-def test_interruptions_and_limits_propagate(error: type[BaseException]) -> None:
-    def interrupted() -> None:
+def test_interruptions_and_timeouts_propagate(error: type[BaseException]) -> None:
+    def raise_error() -> None:
         raise error
 
     with pytest.raises(error):
-        run_guarded("the rule x", None, interrupted)
+        run_guarded("the rule x", None, raise_error)
 
 
 def test_a_failing_change_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = OPERATIONS["padded matmul"]()
     before = [change.title for change in changes(graph) if change.kind != "scale"]
-    monkeypatch.setitem(CHANGES, "scale", failing)
+    monkeypatch.setitem(CHANGES, "scale", raise_key_error)
     with collecting() as lines:
         assert [change.title for change in changes(graph)] == before
     assert lines == [f"the change scale {LINE}"]
@@ -193,22 +197,22 @@ def test_a_failing_condition_does_not_stop_the_other_known_issues(monkeypatch: p
     assert lines == [f"the condition {code} {LINE}"]
 
 
-def test_a_failing_check_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_lint_check_is_reported_as_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     module = sys.modules["cudnn_backend_py.diagnose.linting"]  # the package's attribute is the function
-    monkeypatch.setattr(module, "_LOOKS", (failing, *module._LOOKS))
+    monkeypatch.setattr(module, "_LOOKS", (raise_key_error, *module._LOOKS))
     found = lint(Graph((Matmul(name="c", a=tensor("a", 8, 8, alignment=4), b=tensor("b", 8, 8), c=tensor("c", 8, 8)),)))
-    assert {(one.code, one.headline) for one in found} >= {("lint-failed", f"the look failing {LINE}")}
+    assert {(one.code, one.headline) for one in found} >= {("lint-failed", f"the look raise_key_error {LINE}")}
     assert "alignment-below-16" in {one.code for one in found}
 
 
-def test_attention_that_cannot_be_read_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_to_read_attention_is_reported_and_gives_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention_graph, "_read", lambda _: {}[3, 2])
     with collecting() as lines:
         assert attention_graph.read_attention(Graph((sdpa(),))) is None
     assert lines == [f"the reading of attention {LINE}"]
 
 
-def test_a_softmax_is_written_out_with_uids_that_are_free() -> None:
+def test_an_expanded_softmax_uses_free_uids() -> None:
     g = GraphBuilder("softmax", io_type=DataType.FLOAT, first_uid=LARGEST - 1)
     x, y = g.tensor("x", (2, 4, 8, 8)), g.tensor("y", (2, 4, 8, 8))
     g.operation(DescriptorType.OPERATION_SOFTMAX, x=x, y=y)
@@ -217,7 +221,7 @@ def test_a_softmax_is_written_out_with_uids_that_are_free() -> None:
     assert sorted(one.uid for one in made.tensors)[:6] == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_graph_that_only_makes_a_bias_is_empty_without_it() -> None:
+def test_no_change_drops_the_only_output_of_a_graph() -> None:
     g = GraphBuilder("bias alone", io_type=DataType.HALF)
     s = g.matmul(g.tensor("a", (1, 8, 8)), g.tensor("b", (1, 8, 8)))
     g.pointwise(PointwiseMode.RELU_FWD, s, name="dbias", virtual=False)

@@ -1,4 +1,4 @@
-"""The HTML page and the fragments: one file, escaped, drawn, reproducible. Loads no library."""
+"""The HTML report and its fragments: one file, escaped text, drawings, equal output every time. Loads no library."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ VOID = {"meta", "link", "input"}
 OUTSIDE = ("src", "srcset", "action", "formaction", "data", "poster", "background", "ping", "style")
 
 
-class Read(HTMLParser):
-    """Parser of a page; fails on unmatched tags, and collects elements and text."""
+class ParsedPage(HTMLParser):
+    """An HTML parser that collects elements and text, and fails on unmatched tags."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, page_text: str) -> None:
         super().__init__()
         self.open: list[str] = []
         self.elements: list[tuple[str, dict[str, str]]] = []
         self.text = ""
-        self.feed(text)
+        self.feed(page_text)
         self.close()
         assert not self.open
 
@@ -50,130 +50,134 @@ class Read(HTMLParser):
         if self.open and self.open[-1] not in ("style", "script"):
             self.text += data
 
-    def of_class(self, name: str) -> list[dict[str, str]]:
+    def elements_of_class(self, name: str) -> list[dict[str, str]]:
         return [given for _, given in self.elements if name in given.get("class", "").split()]
 
 
 @pytest.fixture(scope="module")
-def text() -> str:
+def page_text() -> str:
     return render_page(**page_arguments())
 
 
 @pytest.fixture(scope="module")
-def read(text: str) -> Read:
-    return Read(text)
+def parsed_page(page_text: str) -> ParsedPage:
+    return ParsedPage(page_text)
 
 
 def rectangles(svg: str) -> Iterator[tuple[float, float, float, float]]:
-    """Yield the boxes of a drawing; a tensor attached to its operation is joined with it."""
+    """Yield (left, top, right, bottom) of each rectangle in a drawing."""
     for item in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}rect"):
         x, y, width, height = (float(item.attrib[name]) for name in ("x", "y", "width", "height"))
         yield x, y, x + width, y + height
 
 
-def test_page_is_the_same_every_time(text: str) -> None:
-    assert render_page(**page_arguments()) == text
+def test_equal_arguments_give_an_equal_page(page_text: str) -> None:
+    assert render_page(**page_arguments()) == page_text
 
 
-def test_page_requests_no_other_file(read: Read) -> None:
-    for tag, given in read.elements:
+def test_page_refers_to_no_other_file(parsed_page: ParsedPage) -> None:
+    for tag, given in parsed_page.elements:
         assert not any(name in given or name.startswith("on") for name in OUTSIDE for name in (name,) if name in given)
         assert not [name for name in given if name.startswith("on")], (tag, given)
         if "href" in given:
             assert given["href"].startswith("#") or given["href"] == "data:,"
-    [policy] = [given["content"] for _, given in read.elements if given.get("http-equiv") == "Content-Security-Policy"]
+    [policy] = [
+        given["content"] for _, given in parsed_page.elements if given.get("http-equiv") == "Content-Security-Policy"
+    ]
     assert policy.startswith("default-src 'none';")
     assert "unsafe" not in policy
 
 
-def test_style_and_script_load_nothing() -> None:
+def test_style_and_script_load_no_other_file() -> None:
     for name in ("css", "js"):
         source = str(page._make_environment().globals[name])
         assert not re.search(r"url\(|@import|fetch\(|XMLHttp|innerHTML|eval\(|</", source)
 
 
-def test_hostile_names_are_text(text: str, read: Read) -> None:
-    assert [tag for tag, _ in read.elements].count("script") == 1
-    assert "img" not in {tag for tag, _ in read.elements}
+def test_hostile_names_are_escaped(page_text: str, parsed_page: ParsedPage) -> None:
+    assert [tag for tag, _ in parsed_page.elements].count("script") == 1
+    assert "img" not in {tag for tag, _ in parsed_page.elements}
     shown = HOSTILE.replace("\x00", "\ufffd").replace("\ud800", "\ufffd")
-    assert shown in read.text
-    assert html.escape(HOSTILE[:20]) in text
-    text.encode("utf-8")
+    assert shown in parsed_page.text
+    assert html.escape(HOSTILE[:20]) in page_text
+    page_text.encode("utf-8")
 
 
 @pytest.mark.parametrize("outcome", Outcome)
-def test_fragments_are_whole(outcome: Outcome) -> None:
+def test_a_fragment_is_complete_html_without_scripts(outcome: Outcome) -> None:
     for name in ("plain", HOSTILE):
-        fragment = Read(verdict_html(make_verdict(two_matmuls(name), outcome, target_title=name)))
+        fragment = ParsedPage(verdict_html(make_verdict(two_matmuls(name), outcome, target_title=name)))
         assert fragment.elements[0] == ("div", {"class": "cbp fragment"})
         assert {"script", "img", "a"}.isdisjoint(tag for tag, _ in fragment.elements)
         assert outcome.value.upper() in fragment.text
 
 
-def test_fragment_of_a_matrix_has_a_letter_for_every_answer() -> None:
+def test_a_matrix_fragment_has_a_letter_for_every_result() -> None:
     matrix = make_matrix("a", HOSTILE)
-    fragment = Read(matrix_html(matrix))
+    fragment = ParsedPage(matrix_html(matrix))
     legend = 5
-    letters = [given for given in fragment.of_class("cell") if "title" in given]
+    letters = [given for given in fragment.elements_of_class("cell") if "title" in given]
     assert len(letters) == 2 * 3 * 5
-    assert len(fragment.of_class("cell")) == len(letters) + legend
+    assert len(fragment.elements_of_class("cell")) == len(letters) + legend
     assert [given["title"] for given in letters].count("not asked") == 1
     assert any("a multiple of 8 is needed" in given["title"] for given in letters)
 
 
-def test_page_shows_cause_reasons_stages_and_known_issue(read: Read) -> None:
-    assert "tensor 's' is in order F16x16, NONE is needed" in read.text
-    assert "no <b>such</b> pattern at: a && b" in read.text
-    assert "Known issue:" in read.text
-    assert "SIGSEGV in eng7_k24=3" in read.text
-    assert len(read.of_class("stages")) == 4
-    assert "2 not supported" in " ".join(read.text.split())
+def test_page_shows_the_cause_reasons_stages_and_known_issue(parsed_page: ParsedPage) -> None:
+    assert "tensor 's' is in order F16x16, NONE is needed" in parsed_page.text
+    assert "no <b>such</b> pattern at: a && b" in parsed_page.text
+    assert "Known issue:" in parsed_page.text
+    assert "SIGSEGV in eng7_k24=3" in parsed_page.text
+    assert len(parsed_page.elements_of_class("stages")) == 4
+    assert "2 not supported" in " ".join(parsed_page.text.split())
 
 
-def test_verdicts_of_one_graph_are_grouped(read: Read) -> None:
-    assert [given["id"] for tag, given in read.elements if tag == "article"] == ["v1", "v3", "v2", "v4"]
-    links = [given["href"] for tag, given in read.elements if tag == "a" and given["href"].startswith("#v")]
+def test_verdicts_of_one_graph_are_grouped(parsed_page: ParsedPage) -> None:
+    assert [given["id"] for tag, given in parsed_page.elements if tag == "article"] == ["v1", "v3", "v2", "v4"]
+    links = [given["href"] for tag, given in parsed_page.elements if tag == "a" and given["href"].startswith("#v")]
     assert links[1:] == ["#v1", "#v3", "#v2", "#v4"]
 
 
-def test_remedy_shows_what_changes_also_in_a_virtual_tensor(read: Read) -> None:
-    lines = read.text.splitlines()
+def test_a_remedy_shows_changes_of_virtual_tensors_too(parsed_page: ParsedPage) -> None:
+    lines = parsed_page.text.splitlines()
     [before] = [line for line in lines if line.startswith("-  s :")]
     [after] = [line for line in lines if line.startswith("+  s :")]
     assert "F16x16" in before
     assert "F16x16" not in after
-    assert "The graph stays as it is." in read.text
+    assert "The graph stays as it is." in parsed_page.text
 
 
-def test_remedy_without_the_graph_compares_texts() -> None:
-    shown = Read(render_page(**{**page_arguments(), "graphs": None}))
-    assert not shown.of_class("graph")
+def test_a_remedy_without_the_graph_is_shown_as_a_text_diff() -> None:
+    shown = ParsedPage(render_page(**{**page_arguments(), "graphs": None}))
+    assert not shown.elements_of_class("graph")
     assert "-graph two_matmuls" not in shown.text
     assert "-graph " + HOSTILE[:9] in shown.text
 
 
-def test_remedy_of_two_graphs_shows_both() -> None:
+def test_a_remedy_with_two_graphs_shows_both() -> None:
     first, second = two_matmuls("first"), two_matmuls("second")
     remedy = Remedy("split", "exact", (), first, "l40s", None, False, None, (first, second))
-    shown = Read(render_page([make_verdict(first)], remedies=[[remedy]], graphs=[first])).text
+    shown = ParsedPage(render_page([make_verdict(first)], remedies=[[remedy]], graphs=[first])).text
     assert "+graph second" in shown
     assert "-graph first" not in shown
 
 
-def test_remedies_must_be_as_many_as_verdicts() -> None:
+def test_other_numbers_of_remedies_and_verdicts_are_refused() -> None:
     with pytest.raises(UsageError, match="report-lengths: 1 remedies for 4 verdicts"):
         render_page(page_arguments()["verdicts"], remedies=[[]])
 
 
-def test_page_is_written_for_nothing_and_for_a_matrix_alone() -> None:
-    assert "nothing was queried" in Read(render_page([])).text
-    alone = Read(render_page([], matrix=make_matrix("a")))
+def test_a_page_may_have_no_verdicts_or_only_a_matrix() -> None:
+    assert "nothing was queried" in ParsedPage(render_page([])).text
+    alone = ParsedPage(render_page([], matrix=make_matrix("a")))
     assert "What cuDNN says, and why: 1 graph, 5 cuDNN versions" in alone.text
     assert len([tag for tag, given in alone.elements if tag == "button" and "cell" in given.get("class", "")]) == 14
 
 
-def test_cells_show_their_answer_and_leave_focus_to_the_script(read: Read) -> None:
-    cells = [given for tag, given in read.elements if tag == "button" and "cell" in given.get("class", "").split()]
+def test_matrix_cells_have_an_outcome_label_and_no_tab_stop(parsed_page: ParsedPage) -> None:
+    cells = [
+        given for tag, given in parsed_page.elements if tag == "button" and "cell" in given.get("class", "").split()
+    ]
     assert {given["tabindex"] for given in cells} == {"-1"}
     assert {given["aria-label"] for given in cells} == {outcome.value for outcome in Outcome}
 
@@ -193,14 +197,14 @@ def test_boxes_of_a_drawing_do_not_overlap(name: str) -> None:
                 assert apart, (name, boxes[index], other)
 
 
-def test_drawing_is_laid_out_from_top_to_bottom_and_shows_unusual_fields() -> None:
+def test_a_drawing_runs_from_top_to_bottom_and_shows_unusual_fields() -> None:
     marks = ElementTree.fromstring(draw_graph(two_matmuls())).iter("{http://www.w3.org/2000/svg}text")
     height = {item.text: float(item.attrib["y"]) for item in marks}
     assert {"q", "k", "v", "s", "o", "f16[1,10,64]", "order F16x16", "align 2"} <= set(height)
     assert height["q"] == height["k"] < height["v"] < height["s"] < height["o"]
 
 
-def test_drawing_marks_the_named_tensor_alone() -> None:
+def test_a_drawing_marks_only_the_named_tensor() -> None:
     svg = ElementTree.fromstring(draw_graph(two_matmuls(), {"s"}))
     marked = [item for item in svg.iter() if "named" in item.attrib.get("class", "").split()]
     assert sorted(item.attrib["class"] for item in marked) == ["edge named", "tensor virtual named"]
@@ -216,11 +220,11 @@ def test_drawing_marks_the_named_tensor_alone() -> None:
         ("the s and q of others", set()),
     ],
 )
-def test_named_tensors_are_found_in_a_text(said: str, names: set[str]) -> None:
+def test_tensor_names_are_found_in_a_message(said: str, names: set[str]) -> None:
     assert named_tensors([said], two_matmuls()) == names
 
 
-def many_operations(count: int) -> Graph:
+def chain_graph(count: int) -> Graph:
     g = GraphBuilder("chain")
     x = g.tensor("x", (1, 8, 8))
     for index in range(count):
@@ -228,12 +232,12 @@ def many_operations(count: int) -> Graph:
     return g.graph()
 
 
-def test_drawing_of_a_large_graph_is_left_out() -> None:
-    assert draw_graph(many_operations(MAX_OPERATIONS))
-    assert draw_graph(many_operations(MAX_OPERATIONS + 1)) == ""
+def test_large_graphs_are_not_drawn() -> None:
+    assert draw_graph(chain_graph(MAX_OPERATIONS))
+    assert draw_graph(chain_graph(MAX_OPERATIONS + 1)) == ""
 
 
-def test_drawing_of_hostile_names_is_xml() -> None:
+def test_a_drawing_of_hostile_names_is_valid_xml() -> None:
     g = GraphBuilder("<g>&'\"")
     g.pointwise(PointwiseMode.RELU_FWD, g.tensor("<x>" * 40, (1, 8, 8)), name="</svg>", virtual=False)
     texts = [item.text for item in ElementTree.fromstring(draw_graph(g.graph())).iter()]
@@ -241,7 +245,7 @@ def test_drawing_of_hostile_names_is_xml() -> None:
     assert "<x>" * 11 + "…" in texts
 
 
-def test_drawing_as_a_file_is_complete_with_any_names() -> None:
+def test_a_drawing_file_of_hostile_names_is_valid_xml() -> None:
     g = GraphBuilder("a\x00\x1b[31m\u202e")
     g.pointwise(PointwiseMode.RELU_FWD, g.tensor("<x>\x07", (1, 8, 8)), name="\ufffe</style>", virtual=False)
     file = ElementTree.fromstring(draw_file(g.graph()))
@@ -249,7 +253,7 @@ def test_drawing_as_a_file_is_complete_with_any_names() -> None:
     assert {"<x>\\x07", "\\ufffe</style>"} <= set(texts)
     assert file[0].tag.endswith("style")
     assert "\\x00" in file.attrib["aria-label"]
-    assert draw_file(many_operations(MAX_OPERATIONS + 1)) == ""
+    assert draw_file(chain_graph(MAX_OPERATIONS + 1)) == ""
 
 
 def test_sub_graphs_are_drawn_too() -> None:

@@ -1,4 +1,4 @@
-"""The table of cuDNN's phrases: every row has an effect, and the meaning of rows for real reasons."""
+"""The table of phrases in cuDNN's messages: every row has one effect, and real reasons select the right rows."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from cudnn_backend_py.rewrite.changes import KINDS
 S = "CUDNN_STATUS_NOT_SUPPORTED"
 
 
-def test_rows_name_existing_rules_and_kinds_of_change() -> None:
+def test_phrases_refer_to_existing_rules_and_kinds_of_change() -> None:
     assert options_refused  # its module registers rules too
     assert {phrase.rule for phrase in PHRASES if phrase.rule} == set(WORD_RULES)
     assert {kind for phrase in PHRASES for kind in phrase.kinds} <= set(KINDS)
 
 
-def test_every_row_has_an_effect_and_is_unique() -> None:
+def test_every_phrase_is_unique_and_has_one_effect() -> None:
     for phrase in PHRASES:
         re.compile(phrase.pattern)
         known = bool(phrase.rule or phrase.kinds), phrase.vague, bool(phrase.needs)
@@ -37,7 +37,7 @@ def test_every_row_has_an_effect_and_is_unique() -> None:
     assert len({phrase.pattern for phrase in PHRASES}) == len(PHRASES)
 
 
-def test_device_queries_are_recognized_without_patterns() -> None:
+def test_device_query_phrases_are_plain_text() -> None:
     assert all(re.escape(words).replace("\\ ", " ") == words for words in NEEDS_DEVICE)
 
 
@@ -69,7 +69,7 @@ def test_a_reason_selects_its_rules_and_changes(reason: str, rules: tuple[str, .
     assert kinds_for(reason) == kinds
 
 
-def test_texts_without_information_about_the_graph_are_recognized() -> None:
+def test_vague_messages_are_recognized() -> None:
     assert is_vague("the chosen engine does not support sm_80")
     assert is_vague("Engine config with global index -1 was given")
     assert not is_vague("Embedding dim per head for K is not a multiple of 8")
@@ -93,11 +93,11 @@ def test_texts_without_information_about_the_graph_are_recognized() -> None:
         ("Embedding dim per head is not a multiple of 8 at: target == SM80", 90, False),
     ],
 )
-def test_kernels_of_other_architectures_are_recognized(text: str, sm: int, other: bool) -> None:
+def test_messages_about_other_architectures_are_recognized(text: str, sm: int, other: bool) -> None:
     assert is_about_other_architecture(text, sm) is other
 
 
-def test_numbers_of_types_are_named() -> None:
+def test_data_type_numbers_in_messages_are_explained() -> None:
     assert explain_numbers("Unsupported convolution compute type 3. Supported: FLOAT") == "compute type 3 is INT8"
     assert explain_numbers("data type 2 and data type 2, math type 77") == "data type 2 is HALF"
     assert explain_numbers("head dim 3") == ""

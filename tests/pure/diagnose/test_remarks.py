@@ -1,4 +1,4 @@
-"""Known issues and remarks of supported graphs are reported with the answer: in tables, JSON, JUnit and pages."""
+"""Tables, JSON, JUnit and pages report known issues and remarks about supported graphs."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ FAULTY = dataclasses.replace(PLAIN, hazards=("wrong sums",), remarks=("an old dr
 TARGETS, VERSIONS = ("sm80", "sm90"), ("9.19.0", "9.28.0")
 
 
-def answers(*cells: Cell) -> Matrix:
+def make_two_by_two_matrix(*cells: Cell) -> Matrix:
     keys = [("g", *place) for place in product(TARGETS, VERSIONS)]
     return Matrix(("g",), TARGETS, VERSIONS, dict(zip(keys, cells, strict=True)))
 
 
-def words(text: str) -> str:
+def join_words(text: str) -> str:
     return " ".join(text.split())
 
 
@@ -41,28 +41,30 @@ def words(text: str) -> str:
         ((FAULTY, PLAIN, PLAIN, FAULTY), " (sm80, cuDNN 9.19.0; sm90, cuDNN 9.28.0)"),
     ],
 )
-def test_matrix_shows_the_cells_of_a_known_issue_and_a_remark(cells: tuple[Cell, ...], where: str) -> None:
-    text = words(table_text(render_matrix(answers(*cells))))
+def test_the_matrix_table_lists_the_cells_of_a_known_issue_and_a_remark(cells: tuple[Cell, ...], where: str) -> None:
+    text = join_words(table_text(render_matrix(make_two_by_two_matrix(*cells))))
     assert f"known issue{where}: wrong sums" in text
     assert f"remark{where}: an old driver" in text
 
 
-def test_an_issue_of_all_cells_is_reported_once_without_a_place() -> None:
-    one = answers(FAULTY, FAULTY, FAULTY, FAULTY)
+def test_a_known_issue_of_all_cells_is_reported_once_per_graph() -> None:
+    one = make_two_by_two_matrix(FAULTY, FAULTY, FAULTY, FAULTY)
     two = {("h", *place): cell for (_, *place), cell in one.cells.items()}
-    text = words(table_text(render_matrix(Matrix(("g", "h"), TARGETS, VERSIONS, {**one.cells, **two}))))
+    text = join_words(table_text(render_matrix(Matrix(("g", "h"), TARGETS, VERSIONS, {**one.cells, **two}))))
     assert text.count("known issue: wrong sums") == 2  # of each graph
     assert text.count("remark: an old driver") == 1
 
 
-def test_cells_keep_them_in_json_and_verdicts_contain_them() -> None:
-    matrix = answers(FAULTY, PLAIN, PLAIN, PLAIN)
+def test_cells_and_verdicts_keep_known_issues_and_remarks_in_json() -> None:
+    matrix = make_two_by_two_matrix(FAULTY, PLAIN, PLAIN, PLAIN)
     data = json.loads(json.dumps(matrix.to_dict()))
     assert (data["cells"][0]["hazards"], data["cells"][0]["remarks"]) == (["wrong sums"], ["an old driver"])
     assert Matrix.from_dict(data) == matrix
     for cell in data["cells"]:
         del cell["hazards"], cell["remarks"]
-    assert Matrix.from_dict(data) == answers(PLAIN, PLAIN, PLAIN, PLAIN)  # in the form of earlier versions
+    assert Matrix.from_dict(data) == make_two_by_two_matrix(
+        PLAIN, PLAIN, PLAIN, PLAIN
+    )  # in the form of earlier versions
     graph = sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64)
     given = make_verdict(
         graph, hazards=("wrong sums",), environment=("an old driver", DRIVER_STUB), limits=(DEVICELESS_LIMIT,)
@@ -72,8 +74,8 @@ def test_cells_keep_them_in_json_and_verdicts_contain_them() -> None:
     assert (cell.hazards, cell.remarks) == (("wrong sums",), ("an old driver",))
 
 
-def test_junit_annotations_and_page_of_a_matrix_have_them() -> None:
-    matrix = answers(FAULTY, PLAIN, PLAIN, PLAIN)
+def test_junit_annotations_and_page_contain_known_issues_and_remarks() -> None:
+    matrix = make_two_by_two_matrix(FAULTY, PLAIN, PLAIN, PLAIN)
     outputs = list(ElementTree.fromstring(junit_xml(matrix).encode()).iter("system-out"))
     assert [output.text for output in outputs] == ["wrong sums\nan old driver"]
     title = "known issue%3A g on sm80%2C cuDNN 9.19.0"
@@ -81,13 +83,13 @@ def test_junit_annotations_and_page_of_a_matrix_have_them() -> None:
     assert "engine 1; known issue: wrong sums; an old driver" in render_page((), matrix=matrix)
 
 
-def test_since_and_whatif_report_them() -> None:
+def test_since_and_whatif_report_known_issues_and_remarks() -> None:
     span = Since("g", "sm80", VERSIONS, dict(zip(VERSIONS, (PLAIN, FAULTY), strict=True)))
-    assert "known issue (sm80; cuDNN 9.28.0): wrong sums" in words(table_text(render_since(span)))
+    assert "known issue (sm80; cuDNN 9.28.0): wrong sums" in join_words(table_text(render_since(span)))
     graph = sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64)
     said = {"environment": ("an old driver",), "limits": ("an engine was not asked",)}
     given = make_verdict(graph, Outcome.SUPPORTED, hazards=("wrong sums",), **said)
-    text = words(table_text(render_remedies(given, graph, [])))
+    text = join_words(table_text(render_remedies(given, graph, [])))
     for words_said in ("known issue: wrong sums", "remark: an old driver", "remark: an engine was not asked"):
         assert words_said in text
     page = render_page([given], graphs=[graph])

@@ -1,4 +1,4 @@
-"""Verdicts as text, plain data and exit code, from verdicts built by hand. Loads no library."""
+"""Verdicts as text, plain data and exit code; the verdicts are built by the test. Loads no library."""
 
 from __future__ import annotations
 
@@ -98,14 +98,14 @@ VERDICTS = {
 
 
 @pytest.mark.parametrize("name", VERDICTS)
-def test_text_of_a_verdict_is_complete(name: str) -> None:
+def test_verdict_text_equals_the_golden_file(name: str) -> None:
     assert render_text(VERDICTS[name][0]) == (GOLDEN / f"verdict_{name}.txt").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
     "variables", [{"FORCE_COLOR": "1"}, {"TERM": "xterm-256color", "COLORTERM": "truecolor"}, {"COLUMNS": "20"}]
 )
-def test_text_is_plain_in_any_terminal(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
+def test_verdict_text_has_no_colors_in_any_terminal(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
     plain = render_text(NOT_SUPPORTED)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
@@ -113,19 +113,19 @@ def test_text_is_plain_in_any_terminal(monkeypatch: pytest.MonkeyPatch, variable
     assert "\x1b" not in plain
 
 
-def test_long_lines_are_not_broken() -> None:
+def test_long_reasons_are_not_wrapped() -> None:
     long = "x" * 400
     verdict = dataclasses.replace(NOT_SUPPORTED, reasons=(Reason("", long),))
     assert f"    {long}\n" in render_text(verdict, width=80)
 
 
-def test_a_missing_reason_is_claimed_only_without_reasons() -> None:
+def test_an_existing_reason_is_not_reported_as_missing() -> None:
     text = render_text(dataclasses.replace(SILENT, reasons=(Reason("", "one word"),)))
     assert "\ncuDNN offered no engine config\n\ncuDNN's message that name no engine config\n    one word\n" in text
 
 
 @pytest.mark.parametrize("name", VERDICTS)
-def test_exit_code_and_supported(name: str) -> None:
+def test_exit_code_and_supported_agree(name: str) -> None:
     verdict, code = VERDICTS[name]
     assert verdict.exit_code == code
     assert verdict.supported is (code == 0)
@@ -137,7 +137,7 @@ def test_every_outcome_has_an_exit_code() -> None:
 
 
 @pytest.mark.parametrize("name", VERDICTS)
-def test_data_is_strict_json_and_whole(name: str) -> None:
+def test_verdict_data_is_strict_json_with_all_fields(name: str) -> None:
     verdict = VERDICTS[name][0]
     data = json.loads(json.dumps(verdict.to_dict(), allow_nan=False))
     assert data.pop("schema") == "cudnn-backend-py/verdict"
@@ -146,7 +146,7 @@ def test_data_is_strict_json_and_whole(name: str) -> None:
     assert data["outcome"] == verdict.outcome.value
 
 
-def test_data_contain_the_nested_values() -> None:
+def test_verdict_data_contains_the_nested_values() -> None:
     data = json.loads(json.dumps(NOT_SUPPORTED.to_dict()))
     assert data["candidates"][0] == {
         "mode": "A",
@@ -190,11 +190,11 @@ def test_first_line_reports_that_only_fallback_supports_the_graph() -> None:
         ("built", "x -> NHWC (exact) [a plan of it was built]"),
     ],
 )
-def test_remedy_reports_how_far_it_was_judged(asked: Asked, words: str) -> None:
+def test_a_remedy_says_how_far_it_was_judged(asked: Asked, words: str) -> None:
     verdict = dataclasses.replace(NOT_SUPPORTED, cause=dataclasses.replace(WHY, asked=asked))
     label = "suggestion:  " if asked == "not asked" else "remedy:      "
     assert f"{label}{words}\n" in render_text(verdict)
 
 
-def test_no_stage_is_reported_without_a_remedy() -> None:
+def test_the_judging_stage_is_not_shown_without_a_remedy() -> None:
     assert dataclasses.replace(WHY, remedy="", asked="built").advice == ""

@@ -1,4 +1,4 @@
-"""docs/schema compared with the verdicts and matrices that the code writes."""
+"""The JSON schemas in docs/schema compared with the verdicts and matrices that the package writes."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ VERDICT, MATRIX = (
 BLANK = {"control": None, "cause": None, "candidates": (), "stages": (), "sm": 0}
 
 
-def plain(value: Verdict | Matrix) -> Any:
+def to_plain_json(value: Verdict | Matrix) -> Any:
     return json.loads(json.dumps(value.to_dict(), allow_nan=False))
 
 
 @pytest.mark.parametrize("schema", [VERDICT, MATRIX], ids=["verdict", "matrix"])
-def test_schema_is_a_schema(schema: Any) -> None:
+def test_schema_file_is_a_valid_json_schema(schema: Any) -> None:
     Draft202012Validator.check_schema(schema)
 
 
 @pytest.mark.parametrize("outcome", Outcome)
 @pytest.mark.parametrize("changes", [{}, {"hazards": ("one",)}, BLANK], ids=["whole", "hazard", "blank"])
-def test_verdict_fits_and_reads_back(outcome: Outcome, changes: dict[str, Any]) -> None:
+def test_a_verdict_is_valid_and_read_unchanged(outcome: Outcome, changes: dict[str, Any]) -> None:
     value = make_verdict(two_matmuls(), outcome, **changes)
-    Draft202012Validator(VERDICT).validate(plain(value))
-    assert Verdict.from_dict(plain(value)) == value
+    Draft202012Validator(VERDICT).validate(to_plain_json(value))
+    assert Verdict.from_dict(to_plain_json(value)) == value
 
 
-def test_matrix_fits_and_reads_back() -> None:
+def test_a_matrix_is_valid_and_read_unchanged() -> None:
     value = make_matrix("a", "b")
-    Draft202012Validator(MATRIX).validate(plain(value))
-    assert Matrix.from_dict(plain(value)) == value
+    Draft202012Validator(MATRIX).validate(to_plain_json(value))
+    assert Matrix.from_dict(to_plain_json(value)) == value
 
 
 @pytest.mark.parametrize(
@@ -63,8 +63,8 @@ def test_matrix_fits_and_reads_back() -> None:
         lambda data: data["cause"].update(basis="hope"),
     ],
 )
-def test_schema_refuses_a_spoiled_verdict(spoil: Callable[[Any], None]) -> None:
-    data = plain(make_verdict(two_matmuls()))
+def test_schema_refuses_an_invalid_verdict(spoil: Callable[[Any], None]) -> None:
+    data = to_plain_json(make_verdict(two_matmuls()))
     spoil(data)
     with pytest.raises(ValidationError):
         Draft202012Validator(VERDICT).validate(data)
@@ -80,8 +80,8 @@ def test_schema_refuses_a_spoiled_verdict(spoil: Callable[[Any], None]) -> None:
         lambda data: data["cells"][0].update(engines=["8"]),
     ],
 )
-def test_schema_refuses_a_spoiled_matrix(spoil: Callable[[Any], None]) -> None:
-    data = plain(make_matrix("a"))
+def test_schema_refuses_an_invalid_matrix(spoil: Callable[[Any], None]) -> None:
+    data = to_plain_json(make_matrix("a"))
     spoil(data)
     with pytest.raises(ValidationError):
         Draft202012Validator(MATRIX).validate(data)
@@ -99,17 +99,17 @@ def test_schema_refuses_a_spoiled_matrix(spoil: Callable[[Any], None]) -> None:
         (MATRIX, "cell", Cell, {"graph", "target", "version"}),
     ],
 )
-def test_schema_has_the_fields_of_the_code_and_needs_them(schema: Any, part: str, kind: type, more: set[str]) -> None:
+def test_schema_requires_all_fields_of_the_classes(schema: Any, part: str, kind: type, more: set[str]) -> None:
     wanted = {item.name for item in fields(kind)} | more
     assert set(schema["$defs"][part]["properties"]) == wanted
     assert set(schema["$defs"][part]["required"]) == wanted
 
 
-def test_matrix_schema_has_the_keys_that_are_written() -> None:
+def test_matrix_schema_has_the_written_keys() -> None:
     assert set(MATRIX["$defs"]["matrix"]["properties"]) == set(make_matrix("a").to_dict())
 
 
-def test_schemas_have_the_names_of_the_code() -> None:
+def test_schemas_have_the_versions_and_enum_values_of_the_code() -> None:
     parts = VERDICT["$defs"]
     assert parts["verdict"]["properties"]["schema"]["const"] == verdicts.SCHEMA
     assert parts["verdict"]["properties"]["version"]["const"] == verdicts.SCHEMA_VERSION

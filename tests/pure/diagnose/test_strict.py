@@ -1,4 +1,4 @@
-"""The strict reader of files: refusals, their codes, and their cost."""
+"""The strict JSON reader of graph, plan and device files: what it refuses, with which error code, and how fast."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ NOT_STRICT: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize("name", NOT_STRICT)
-def test_invalid_json_is_refused_everywhere(name: str, tmp_path: Path) -> None:
+def test_every_reader_refuses_invalid_json(name: str, tmp_path: Path) -> None:
     text, what = NOT_STRICT[name]
     path = tmp_path / "file.json"
     path.write_text(text, encoding="utf-8")
@@ -74,7 +74,7 @@ def test_valid_json_is_read() -> None:
 
 
 @pytest.mark.parametrize("kind", ["missing", "folder", "no UTF-8", "too large", "null character"])
-def test_an_unreadable_file_raises_our_error(kind: str, tmp_path: Path) -> None:
+def test_an_unreadable_file_raises_a_graph_error(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "file.json"
     if kind == "folder":
         path.mkdir()
@@ -92,7 +92,7 @@ def test_an_unreadable_file_raises_our_error(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", [True, 1.0, "1", None, [1]])
-def test_a_version_is_an_integer(version: object, tmp_path: Path) -> None:
+def test_a_schema_version_that_is_not_an_integer_is_refused(version: object, tmp_path: Path) -> None:
     with pytest.raises(GraphError, match=r"^graph-json: graph JSON of version "):
         graph_from_json({**json.loads(GRAPH), "version": version})
     record = {"schema": "cudnn-backend-py/plan", "version": version}
@@ -104,7 +104,7 @@ def test_a_version_is_an_integer(version: object, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", ["cudnn", "target", "sm", "tag", "graph", "plan"])
 @pytest.mark.parametrize("value", [None, [], 1.5, True])
-def test_a_plan_file_under_a_right_hash_is_still_checked(key: str, value: object, tmp_path: Path) -> None:
+def test_fields_of_a_plan_file_with_a_valid_hash_are_checked(key: str, value: object, tmp_path: Path) -> None:
     record: dict[str, Any] = {
         "schema": "cudnn-backend-py/plan",
         "version": 1,
@@ -117,20 +117,20 @@ def test_a_plan_file_under_a_right_hash_is_still_checked(key: str, value: object
     }
     path = tmp_path / "plan.json"
 
-    def written(changed: dict[str, Any]) -> Path:
+    def write_plan_file(changed: dict[str, Any]) -> Path:
         path.write_text(json.dumps(seal(changed)), encoding="utf-8")
         return path
 
-    assert load_record(written(record)).sm == 90
+    assert load_record(write_plan_file(record)).sm == 90
     with pytest.raises(GraphError, match=f"^plan-file: .* is not a plan file: '{key}' is of type "):
-        load_plan(written({**record, key: value}))
+        load_plan(write_plan_file({**record, key: value}))
     with pytest.raises(GraphError, match=f"^plan-file: .* is not a plan file: '{key}' is of type NoneType"):
-        load_plan(written({name: item for name, item in record.items() if name != key}))
+        load_plan(write_plan_file({name: item for name, item in record.items() if name != key}))
     with pytest.raises(GraphError, match=r"^plan-file: .* it also has more"):
-        load_plan(written({**record, "more": 1}))
+        load_plan(write_plan_file({**record, "more": 1}))
 
 
-def test_a_chain_of_ragged_offsets_is_refused_after_a_few() -> None:
+def test_a_long_chain_of_ragged_offsets_is_refused() -> None:
     data = json.loads(GRAPH)
     first = data["tensors"][0]
     chain = [{**first, "name": f"t{index}", "uid": 100 + index} for index in range(2000)]
@@ -140,7 +140,7 @@ def test_a_chain_of_ragged_offsets_is_refused_after_a_few() -> None:
         graph_from_json({**data, "tensors": [*data["tensors"], *chain]})
 
 
-def test_deeply_nested_values_are_refused_in_python_too() -> None:
+def test_deeply_nested_python_values_are_refused() -> None:
     data = json.loads(GRAPH)
     value: Any = 1
     for _ in range(5000):
@@ -158,7 +158,7 @@ def test_deeply_nested_values_are_refused_in_python_too() -> None:
         ({"enum": "DataType", "value": "HALF", "x": 1}, "has 'x' next to 'enum'"),
     ],
 )
-def test_a_value_has_one_form(value: object, what: str) -> None:
+def test_a_value_with_keys_of_two_forms_is_refused(value: object, what: str) -> None:
     data = json.loads(GRAPH)
     data["operations"][0]["a"] = value
     with pytest.raises(GraphError, match=r"^graph-json: ") as caught:
@@ -169,13 +169,13 @@ def test_a_value_has_one_form(value: object, what: str) -> None:
 
 
 @pytest.mark.parametrize("text", ['{"engineId":' + "[" * 5000, '{"engineId": 1e999}', '{"engineId": NaN}'])
-def test_an_invalid_engine_config_of_a_log_is_a_reason(text: str) -> None:
+def test_an_invalid_engine_config_in_a_log_is_kept_as_a_reason(text: str) -> None:
     (refusal,) = read_refusals(text)
     assert refusal.engine is None
     assert refusal.reasons
 
 
-def test_random_texts_are_read_as_json_reads_them_or_refused() -> None:
+def test_random_text_is_refused_or_read_as_by_the_json_module() -> None:
     chance = random.Random(3)
     for _ in range(2000):
         text = "".join(chance.choices('{}[]":,.0123456789eE-+ntfaulrse \\u' + string.hexdigits, k=chance.randrange(30)))

@@ -1,4 +1,4 @@
-"""Differences between two verdicts on one graph, and their reports; verdicts built by hand."""
+"""Differences between two verdicts on one graph, and their reports; the verdicts are built by the test."""
 
 from __future__ import annotations
 
@@ -22,41 +22,41 @@ KERNEL = Kernel("k", "a" * 64, 1024, 168)
 PLAN = Candidate("A", 2, {"CUDNN_KNOB_TYPE_TILE_M": 4}, "built", (), 0, kernels=(KERNEL,), build_s=0.3)
 
 
-def answer(outcome: Outcome = Outcome.SUPPORTED, *candidates: Candidate, **changes: Any) -> Verdict:
+def make_answer(outcome: Outcome = Outcome.SUPPORTED, *candidates: Candidate, **changes: Any) -> Verdict:
     changes = {"hazards": (), "modes": ("A", "B", "FALLBACK"), **changes}
     return make_verdict(two_matmuls(), outcome, candidates=candidates or (PLAN,), **changes)
 
 
-GOOD = answer()
+GOOD = make_answer()
 OTHER = {
-    "verdict": answer(Outcome.NOT_SUPPORTED),
-    "configs": answer(Outcome.SUPPORTED, PLAN, replace(PLAN, engine=3, state="supported")),
-    "first plan": answer(Outcome.SUPPORTED, replace(PLAN, engine=3)),
-    "workspace": answer(Outcome.SUPPORTED, replace(PLAN, workspace_bytes=4096)),
-    "code": answer(Outcome.SUPPORTED, replace(PLAN, kernels=(replace(KERNEL, sha256="b" * 64),))),
-    "faults": answer(hazards=("wrong there: numbers are wrong",)),
+    "verdict": make_answer(Outcome.NOT_SUPPORTED),
+    "configs": make_answer(Outcome.SUPPORTED, PLAN, replace(PLAN, engine=3, state="supported")),
+    "first plan": make_answer(Outcome.SUPPORTED, replace(PLAN, engine=3)),
+    "workspace": make_answer(Outcome.SUPPORTED, replace(PLAN, workspace_bytes=4096)),
+    "code": make_answer(Outcome.SUPPORTED, replace(PLAN, kernels=(replace(KERNEL, sha256="b" * 64),))),
+    "faults": make_answer(hazards=("wrong there: numbers are wrong",)),
 }
 
 
 @pytest.mark.parametrize("what", OTHER)
-def test_each_difference_is_named_in_both_directions(what: str) -> None:
+def test_each_difference_is_reported_in_both_directions(what: str) -> None:
     for pair in ((GOOD, OTHER[what]), (OTHER[what], GOOD)):
         change = Change("g", "h100", *pair)
         assert change.effect is Effect.CHANGED
         assert what in {item.what for item in change.differences}
 
 
-def test_lists_are_compared_mode_by_mode_and_reported_once() -> None:
+def test_engine_configs_are_compared_per_mode_and_reported_once() -> None:
     again = replace(PLAN, mode="B", state="supported")
     other, last = replace(again, engine=5), replace(again, engine=5, mode="FALLBACK")
     for pair, expected in (
-        ((answer(Outcome.SUPPORTED, PLAN, again), answer(Outcome.SUPPORTED, PLAN)), ("B eng2_k40=4", "")),
+        ((make_answer(Outcome.SUPPORTED, PLAN, again), make_answer(Outcome.SUPPORTED, PLAN)), ("B eng2_k40=4", "")),
         (
-            (answer(Outcome.SUPPORTED, PLAN, again, other), answer(Outcome.SUPPORTED, PLAN, other, again)),
+            (make_answer(Outcome.SUPPORTED, PLAN, again, other), make_answer(Outcome.SUPPORTED, PLAN, other, again)),
             ("B eng2_k40=4, B eng5_k40=4", "B eng5_k40=4, B eng2_k40=4"),
         ),
         (
-            (answer(Outcome.SUPPORTED, PLAN, other, last), answer(Outcome.SUPPORTED, PLAN)),
+            (make_answer(Outcome.SUPPORTED, PLAN, other, last), make_answer(Outcome.SUPPORTED, PLAN)),
             ("B/FALLBACK eng5_k40=4", ""),
         ),
     ):
@@ -65,10 +65,10 @@ def test_lists_are_compared_mode_by_mode_and_reported_once() -> None:
     assert change.to_dict()["old"]["configs"] == {"A": ["eng2_k40=4"], "B": ["eng5_k40=4"], "FALLBACK": ["eng5_k40=4"]}
 
 
-def test_lists_without_a_buildable_plan_are_compared() -> None:
+def test_engine_configs_are_compared_without_a_buildable_plan() -> None:
     failed = replace(PLAN, state="build failed", kernels=None)
-    old = answer(Outcome.NOT_SUPPORTED, failed)
-    new = answer(Outcome.NOT_SUPPORTED, failed, replace(failed, engine=7))
+    old = make_answer(Outcome.NOT_SUPPORTED, failed)
+    new = make_answer(Outcome.NOT_SUPPORTED, failed, replace(failed, engine=7))
     assert [item.what for item in Change("g", "h100", old, new).differences] == ["configs"]
 
 
@@ -84,32 +84,32 @@ def test_lists_without_a_buildable_plan_are_compared() -> None:
         ({"kernels": None}, None, False),
     ],
 )
-def test_the_same_code_with_other_knobs_or_workspace_is_not_the_same_plan(
+def test_equal_code_with_other_knobs_or_workspace_is_another_plan(
     changes: dict[str, Any], same_code: bool | None, same_plan: bool
 ) -> None:
-    change = Change("g", "h100", GOOD, answer(Outcome.SUPPORTED, replace(PLAN, **changes)))
+    change = Change("g", "h100", GOOD, make_answer(Outcome.SUPPORTED, replace(PLAN, **changes)))
     assert (change.same_code, change.same_plan) == (same_code, same_plan)
 
 
-def test_time_to_build_is_reported_and_is_no_difference() -> None:
-    change = Change("g", "h100", GOOD, answer(Outcome.SUPPORTED, replace(PLAN, build_s=9.0)))
+def test_the_build_time_is_reported_but_is_not_a_difference() -> None:
+    change = Change("g", "h100", GOOD, make_answer(Outcome.SUPPORTED, replace(PLAN, build_s=9.0)))
     assert (change.effect, change.to_dict()["new"]["build_s"]) == (Effect.UNCHANGED, 9.0)
 
 
-def test_code_in_libraries_is_not_called_unchanged() -> None:
-    hidden = answer(Outcome.SUPPORTED, replace(PLAN, kernels=None))
+def test_unknown_kernel_code_is_not_reported_as_unchanged() -> None:
+    hidden = make_answer(Outcome.SUPPORTED, replace(PLAN, kernels=None))
     change = Change("g", "h100", hidden, hidden)
     assert (change.effect, change.same_code, change.differences) == (Effect.CODE_NOT_TOLD, None, ())
 
 
-def test_an_unjudged_graph_is_no_change() -> None:
-    lost = answer(Outcome.NOT_JUDGED)
+def test_an_unjudged_graph_is_not_a_change() -> None:
+    lost = make_answer(Outcome.NOT_JUDGED)
     assert Change("g", "h100", GOOD, lost).effect is Effect.NOT_JUDGED
     assert Upgrade("1", "2", (None, None), (Change("g", "h100", GOOD, lost),)).exit_code == 2
 
 
 def test_another_reason_for_a_refusal_is_a_change() -> None:
-    one, other = answer(Outcome.NOT_SUPPORTED), answer(Outcome.NOT_SUPPORTED)
+    one, other = make_answer(Outcome.NOT_SUPPORTED), make_answer(Outcome.NOT_SUPPORTED)
     assert Change("g", "h100", one, other).effect is Effect.UNCHANGED
     assert other.cause is not None
     other = replace(other, cause=replace(other.cause, headline="another"))
@@ -126,7 +126,9 @@ def test_another_reason_for_a_refusal_is_a_change() -> None:
         (Times(None, 100.0, "wrong", "right"), ["numbers"], False),
     ],
 )
-def test_five_percent_and_wrong_numbers_are_flagged(times: Times, named: list[str], worse: bool) -> None:
+def test_time_differences_above_five_percent_and_wrong_results_are_reported(
+    times: Times, named: list[str], worse: bool
+) -> None:
     change = Change("g", "gpu", GOOD, GOOD, times)
     assert [item.what for item in change.differences] == named
     assert change.worse is worse
@@ -138,7 +140,7 @@ def test_new_known_issues_are_worse_and_removed_ones_are_not() -> None:
     assert (entered.worse, left.worse) == (True, False)
 
 
-def test_graphs_beyond_the_time_limit_are_reported_and_do_not_pass() -> None:
+def test_graphs_left_out_by_the_time_limit_are_reported_with_exit_code_2() -> None:
     same = Change("same", "gpu", GOOD, GOOD)
     found = Upgrade("1", "2", (None, None), (same,), not_asked=("a", "b"), not_timed=("same",))
     assert found.left_out == [
@@ -172,16 +174,16 @@ def test_text_json_and_junit_have_the_same_content() -> None:
     assert found.exit_code == 1
 
 
-def test_a_version_with_fewer_engines_is_named() -> None:
-    """A JIT wheel compared with a full one: their lists differ, but not because of the version."""
+def test_the_report_names_a_version_without_some_engines() -> None:
+    """Lists of a JIT wheel and a full wheel differ, but not because of the version."""
     fewer = replace(OTHER["configs"], limits=("no device", "this library lacks engines"), cudnn="9.27.0")
-    one, lost = Change("a", "h100", fewer, replace(GOOD, limits=("no device",))), answer(Outcome.NOT_JUDGED)
+    one, lost = Change("a", "h100", fewer, replace(GOOD, limits=("no device",))), make_answer(Outcome.NOT_JUDGED)
     found = Upgrade("9.27.0", "default", (None, None), (one, one, Change("b", "h100", fewer, lost)))
     assert found.limits == [SPEED_LIMIT, "cuDNN 9.27.0 alone, for 2 of the graphs: this library lacks engines"]
     assert Upgrade("1", "2", (None, None), (Change("a", "h100", fewer, fewer),)).limits == [SPEED_LIMIT]
 
 
-def test_text_shows_the_versions_of_names_and_rounds_times() -> None:
+def test_the_report_shows_exact_versions_and_rounded_times() -> None:
     times = Times(14.08000010997057, None, "right", "right")
     found = Upgrade("9.19", "default", (None, None), (Change("g", "gpu", GOOD, OTHER["workspace"], times),))
     text = table_text(render_upgrade(found))
@@ -189,7 +191,7 @@ def test_text_shows_the_versions_of_names_and_rounds_times() -> None:
     assert "run by both: right, 14.1 us -> no time" in text
 
 
-def test_the_record_of_a_gpu_flags_changed_times_and_skips_the_same_code() -> None:
+def test_the_recorded_upgrade_times_only_changed_code_and_reports_changed_times() -> None:
     data = read_record("upgrade-h200-cudnn-9.28.0.json")
     assert len(data["changes"]) == sum(data["counts"].values()) == 56
     timed = {name: one for name, one in data["changes"].items() if one["times"] is not None}

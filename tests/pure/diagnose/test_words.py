@@ -1,4 +1,4 @@
-"""The parser of cuDNN's messages: texts in golden/words/ are from cuDNN 9.19.0 and 9.28.0 with described targets.
+"""The parser of cuDNN's messages; golden/words/ has messages of cuDNN 9.19.0 and 9.28.0 without a GPU.
 
 The file name has graph, version, architecture and heuristics mode; ``log-`` is the log block instead of the
 last-error text. ``forum`` is examples/forum_two_matmul.py, ``flash20`` is sdpa_forward with a head dimension of 20.
@@ -19,14 +19,14 @@ SHARED_MEMORY = "Kernel request for shared memory is exceeding the shared memory
 CONFIG = '{"engineId":3,"smVersion":900,"knobChoices":{"CUDNN_KNOB_TYPE_KERNEL_CFG":7}}'
 
 
-def arch(what: str, expression: str) -> tuple[str, str, str]:
+def architecture_reason(what: str, expression: str) -> tuple[str, str, str]:
     return ("NOT_SUPPORTED_ARCH_MISMATCH", f"only {what} is supported for this engine", expression)
 
 
-HOPPER = arch("Hopper", "!(900 <= deviceVer && deviceVer < 1000)")
-BLACKWELL = arch("Blackwell", "!(1000 <= deviceVer && deviceVer < 1200)")
-SM12X = arch("sm12x", "!(900 <= deviceVer)")
-RUBIN = arch("Rubin", "!(1070 <= deviceVer && deviceVer < 1100)")
+HOPPER = architecture_reason("Hopper", "!(900 <= deviceVer && deviceVer < 1000)")
+BLACKWELL = architecture_reason("Blackwell", "!(1000 <= deviceVer && deviceVer < 1200)")
+SM12X = architecture_reason("sm12x", "!(900 <= deviceVer)")
+RUBIN = architecture_reason("Rubin", "!(1070 <= deviceVer && deviceVer < 1100)")
 TOO_MUCH = (
     "NOT_SUPPORTED_SHARED_MEMORY_INSUFFICIENT",
     SHARED_MEMORY,
@@ -99,7 +99,7 @@ READ: dict[str, tuple[int, list[Row]]] = {
 
 
 @pytest.mark.parametrize("name", READ)
-def test_last_error_texts_are_parsed(name: str) -> None:
+def test_last_error_messages_are_parsed(name: str) -> None:
     sm, rows = READ[name]
     refusals = read_refusals(TEXTS[name])
     found = []
@@ -113,11 +113,11 @@ def test_last_error_texts_are_parsed(name: str) -> None:
     assert found == rows
 
 
-def test_every_golden_text_has_a_test() -> None:
+def test_every_golden_message_has_a_test() -> None:
     assert {name for name in TEXTS if not name.startswith("log-")} == set(READ)
 
 
-def test_one_refusal_is_parsed_completely() -> None:
+def test_all_fields_of_a_refusal_are_parsed() -> None:
     (refusal,) = read_refusals(TEXTS["forum-9.19.0-sm89-A"])
     assert refusal == Refusal(
         engine=0,
@@ -137,7 +137,7 @@ def test_one_refusal_is_parsed_completely() -> None:
 
 
 def test_log_block_with_prefixes_is_parsed() -> None:
-    """The log indents, starts with a header, counts the stacks and writes ``engineConfig: type=json; val=``."""
+    """Log lines are indented, have a header and stack counts, and write ``engineConfig: type=json; val=``."""
     head, refusal = read_refusals(TEXTS["log-forum-9.19.0-sm89-A"])
     assert (head.engine, head.sm, head.knobs) == (None, None, {})
     assert head.reasons[0].text.splitlines() == [
@@ -159,8 +159,8 @@ def test_log_block_without_config_is_parsed() -> None:
     assert [reason.status for reason in refusal.reasons] == ["", *[f"{S}NOT_SUPPORTED_GRAPH_PATTERN"] * 2]
 
 
-def found_again(line: str, refusals: list[Refusal]) -> bool:
-    """Return whether the parsed result contains a line of the text."""
+def is_in_refusals(line: str, refusals: list[Refusal]) -> bool:
+    """Return whether the parsed refusals contain a line of the message."""
     words = line.strip()
     for refusal in refusals:
         for reason in refusal.reasons:
@@ -175,21 +175,21 @@ def found_again(line: str, refusals: list[Refusal]) -> bool:
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_no_line_is_lost(name: str) -> None:
+def test_every_line_of_a_message_is_kept(name: str) -> None:
     refusals = read_refusals(TEXTS[name])
-    lost = [line for line in TEXTS[name].splitlines() if line.strip() and not found_again(line, refusals)]
+    lost = [line for line in TEXTS[name].splitlines() if line.strip() and not is_in_refusals(line, refusals)]
     assert [line for line in lost if "=== error stack (" not in line] == []
 
 
 @pytest.mark.parametrize("name", READ)
-def test_no_line_is_lost_wherever_the_text_is_cut(name: str) -> None:
-    """cuDNN's buffer has a limit: the whole lines before it are read as before, and the rest is kept."""
+def test_every_line_of_a_truncated_message_is_kept(name: str) -> None:
+    """cuDNN's buffer is limited: complete lines are parsed as usual, and the truncated rest is kept as text."""
     text = TEXTS[name][:1400]
     for end in range(len(text) + 1):
         cut = text[:end]
         refusals = read_refusals(cut)
         lines = [line for line in cut.splitlines() if line.strip()]
-        assert all(found_again(line, refusals) for line in lines), end
+        assert all(is_in_refusals(line, refusals) for line in lines), end
         whole = read_refusals(TEXTS[name])
         assert [item.engine for item in refusals if item.engine is not None] == [
             item.engine for item in whole[: sum(line.startswith("{") and line.endswith("}}") for line in lines)]
@@ -197,7 +197,7 @@ def test_no_line_is_lost_wherever_the_text_is_cut(name: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "\n", "  \n\n \t\n"])
-def test_texts_without_a_reason_have_none(text: str) -> None:
+def test_blank_messages_have_no_refusals(text: str) -> None:
     assert read_refusals(text) == []
 
 
@@ -258,13 +258,13 @@ def test_statement_and_expression_are_separated(text: str, statement: str, expre
     assert (reason.statement, reason.expression) == (statement, expression)
 
 
-def test_text_of_a_reason_is_complete() -> None:
+def test_reason_text_contains_the_status() -> None:
     assert str(Reason("STATUS", "why")) == "STATUS: why"
     assert str(Reason("", "why")) == "why"
     assert Refusal(None, None).innermost is None
 
 
-def test_addresses_are_masked_and_other_numbers_stay() -> None:
+def test_addresses_in_messages_are_masked_and_other_numbers_kept() -> None:
     said = "tensor 0x7f3a5c0012d0 of 0x55d0c3a4b2a0 at 0x1c3e2a8 has mask 0x1F, 139637976727552 elements"
     reason = Reason("", said)
     assert reason.text == "tensor 0x… of 0x… at 0x… has mask 0x1F, 139637976727552 elements"

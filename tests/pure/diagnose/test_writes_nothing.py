@@ -1,4 +1,4 @@
-"""A graph without outputs in memory, and operations with unused results: refused, and reported by lint."""
+"""Graphs without outputs in memory, and operations with unused results: refused, or reported by lint."""
 
 from __future__ import annotations
 
@@ -11,27 +11,29 @@ from cudnn_backend_py.graph.ir import check_writes
 from tests.support.built import BUILT
 
 
-def product(virtual: bool) -> Graph:
+def matmul_relu_graph(virtual: bool) -> Graph:
     g = GraphBuilder("product")
     c = g.matmul(g.tensor("a", (1, 64, 64)), g.tensor("b", (1, 64, 64)), name="c")
     g.pointwise(PointwiseMode.RELU_FWD, c, name="y", virtual=virtual)
     return g.graph()
 
 
-def test_a_graph_without_a_result_in_memory_is_refused() -> None:
-    check_writes(product(virtual=False))
+def test_a_graph_without_an_output_in_memory_is_refused() -> None:
+    check_writes(matmul_relu_graph(virtual=False))
     with pytest.raises(GraphError, match="graph-writes-nothing: graph 'product' writes nothing") as caught:
-        check_writes(product(virtual=True))
+        check_writes(matmul_relu_graph(virtual=True))
     assert "nobody reads y" in caught.value.sections["where"]
     assert "virtual=False" in caught.value.sections["fix"]
 
 
-def test_lint_reports_a_graph_that_writes_nothing() -> None:
-    assert [(one.code, one.severity) for one in lint(product(virtual=True))] == [("graph-writes-nothing", "dangerous")]
-    assert lint(product(virtual=False)) == []
+def test_lint_reports_a_graph_without_outputs() -> None:
+    assert [(one.code, one.severity) for one in lint(matmul_relu_graph(virtual=True))] == [
+        ("graph-writes-nothing", "dangerous")
+    ]
+    assert lint(matmul_relu_graph(virtual=False)) == []
 
 
-def test_lint_reports_results_that_reach_no_memory() -> None:
+def test_lint_reports_operations_with_unused_results() -> None:
     g = GraphBuilder("part")
     x = g.tensor("x", (1, 64, 64))
     lost = g.pointwise(PointwiseMode.EXP, x, name="lost")
@@ -45,7 +47,7 @@ def test_lint_reports_results_that_reach_no_memory() -> None:
 
 
 @pytest.mark.parametrize("name", BUILT)
-def test_typical_graphs_write_all_they_compute(name: str) -> None:
+def test_typical_graphs_have_no_unused_results(name: str) -> None:
     graph = BUILT[name].make()
     check_writes(graph)
     assert [one for one in lint(graph) if one.code == "result-unused"] == []
@@ -53,8 +55,8 @@ def test_typical_graphs_write_all_they_compute(name: str) -> None:
 
 @pytest.mark.parametrize("form", ["composite", "unified"])
 @pytest.mark.parametrize("stats", [False, True])
-def test_attention_writes_all_it_computes(form: str, stats: bool) -> None:
-    """Kernels read the statistics of rows even if no operation reads them."""
+def test_attention_has_no_unused_results(form: str, stats: bool) -> None:
+    """Kernels use the row statistics, even if no operation reads them."""
     options = {"batch": 1, "heads": 2, "seq_q": 128, "head_dim": 64, "implementation": form, "version": (9, 28, 0)}
     for graph in (sdpa_forward(**options, stats=stats), sdpa_backward(**options)):  # type: ignore[arg-type]
         assert [str(one) for one in lint(graph) if one.code in ("result-unused", "graph-writes-nothing")] == []

@@ -1,4 +1,4 @@
-"""One row in the known issue table is enough: every function that builds or judges a graph checks that table."""
+"""Each function that builds or judges a graph checks the known issue table, so one new row there is enough."""
 
 from __future__ import annotations
 
@@ -34,35 +34,39 @@ PROBLEM = attention.Attention(batch=2, heads=2, seq_q=96, head_dim=64)
 
 
 @pytest.fixture(params=[True, False], ids=["refused", "reported"], autouse=True)
-def row(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> KnownIssue:
-    """Add a row to the table."""
+def known_issue(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> KnownIssue:
+    """Add a made-up known issue to the table: one that the builder refuses, or one that it only reports."""
     made = dataclasses.replace(ROW, refused=request.param)
     monkeypatch.setattr(find, "FAULTS", (*FAULTS, made))
     monkeypatch.setattr(find, "_warned", set())
     return made
 
 
-def refuses(row: KnownIssue, version: tuple[int, int, int], sm: int) -> bool:
-    return row.refused and version >= IN and sm == 90
+def is_refused(known_issue: KnownIssue, version: tuple[int, int, int], sm: int) -> bool:
+    return known_issue.refused and version >= IN and sm == 90
 
 
 @pytest.mark.parametrize(("version", "sm"), [(IN, 90), (BEFORE, 90), (IN, 100)])
 @pytest.mark.parametrize("build", [attention.sdpa_forward, attention.sdpa_backward])
-def test_builder_refuses_it(row: KnownIssue, build: Any, version: tuple[int, int, int], sm: int) -> None:
-    if refuses(row, version, sm):
+def test_builder_refuses_or_reports_the_known_issue(
+    known_issue: KnownIssue, build: Any, version: tuple[int, int, int], sm: int
+) -> None:
+    if is_refused(known_issue, version, sm):
         with pytest.raises(GraphError, match="made-up") as caught:
             build(PROBLEM, version=version, sm=sm)
         assert caught.value.code == "attention-hazard"
     else:
         seen = issue_warning_categories(lambda: build(PROBLEM, version=version, sm=sm), "made-up")
-        assert seen == [KnownIssueWarning] * (not row.refused and version >= IN and sm == 90)
+        assert seen == [KnownIssueWarning] * (not known_issue.refused and version >= IN and sm == 90)
     assert issue_warning_categories(lambda: build(PROBLEM, version=version, sm=sm, allow_hazards=True), "made-up") == []
 
 
 @pytest.mark.parametrize(("version", "sm"), [(None, 90), (IN, None)])
-def test_builder_warns_only_of_known_issues(row: KnownIssue, version: Any, sm: int | None) -> None:
-    """Measured known issues are refused; those listed by NVIDIA give a warning, for version and architecture."""
-    if row.refused:
+def test_builder_without_version_or_architecture_refuses_or_does_not_warn(
+    known_issue: KnownIssue, version: Any, sm: int | None
+) -> None:
+    """A refused issue is refused for unknown versions and architectures too; a reported one gives no warning then."""
+    if known_issue.refused:
         with pytest.raises(GraphError, match="made-up"):
             attention.sdpa_forward(PROBLEM, version=version, sm=sm)
     else:
@@ -71,8 +75,8 @@ def test_builder_warns_only_of_known_issues(row: KnownIssue, version: Any, sm: i
         )
 
 
-def test_a_known_issue_is_reported_once(row: KnownIssue) -> None:
-    if not row.refused:
+def test_a_known_issue_is_reported_once(known_issue: KnownIssue) -> None:
+    if not known_issue.refused:
         seen = [
             issue_warning_categories(lambda: attention.sdpa_forward(PROBLEM, version=IN, sm=90), "made-up")
             for _ in range(2)
@@ -80,31 +84,33 @@ def test_a_known_issue_is_reported_once(row: KnownIssue) -> None:
         assert seen == [[KnownIssueWarning], []]
 
 
-def test_explain_names_it(row: KnownIssue) -> None:
+def test_find_known_issues_returns_the_known_issue(known_issue: KnownIssue) -> None:
     graph = attention.sdpa_forward(PROBLEM, allow_hazards=True)
-    assert row in find_known_issues(graph, 90, IN)
-    assert row not in find_known_issues(graph, 90, BEFORE)
-    assert row not in find_known_issues(graph, 100, IN)
+    assert known_issue in find_known_issues(graph, 90, IN)
+    assert known_issue not in find_known_issues(graph, 90, BEFORE)
+    assert known_issue not in find_known_issues(graph, 100, IN)
 
 
 @pytest.mark.parametrize(("version", "sm"), [(IN, 90), (BEFORE, 90), (IN, 100)])
-def test_torch_operators_refuse_it(row: KnownIssue, version: tuple[int, int, int], sm: int) -> None:
+def test_torch_operators_refuse_or_report_the_known_issue(
+    known_issue: KnownIssue, version: tuple[int, int, int], sm: int
+) -> None:
     whole = TensorLayout((2, 2, 96, 64), (2 * 96 * 64, 64, 2 * 64, 1), DataType.HALF)
     tensors = dict.fromkeys(("q", "k", "v", "o"), whole)
     options = OperatorOptions(0.125, 0.0, None, None, False, None, False)
-    if refuses(row, version, sm):
+    if is_refused(known_issue, version, sm):
         with pytest.raises(GraphError, match="made-up"):
             attention_graph(tensors, options, backward=False, version=version, sm=sm)
     else:
         seen = issue_warning_categories(
             lambda: attention_graph(tensors, options, backward=False, version=version, sm=sm), "made-up"
         )
-        assert seen == [KnownIssueWarning] * (not row.refused and version >= IN and sm == 90)
+        assert seen == [KnownIssueWarning] * (not known_issue.refused and version >= IN and sm == 90)
 
 
 @pytest.mark.parametrize(("version", "sm"), [(IN, 90), (BEFORE, 90), (IN, 100)])
-def test_frontend_warns_of_it(row: KnownIssue, version: tuple[int, int, int], sm: int) -> None:
-    """Even if the builder refuses it: the frontend builds the graphs that cudnn-frontend builds."""
+def test_frontend_reports_the_known_issue(known_issue: KnownIssue, version: tuple[int, int, int], sm: int) -> None:
+    """The frontend builds every graph that cudnn-frontend builds, so it only warns, even if the builder refuses it."""
     recorder = RecordingGraph(version, sm)
     call_attention(recorder, PROBLEM, backward=False, unified=False)
     assert issue_warning_categories(recorder.graph, "made-up") == [FrontendKnownIssueWarning] * (

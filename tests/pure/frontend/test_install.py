@@ -1,4 +1,4 @@
-"""``import cudnn`` imports the frontend after one explicit step, and never before it."""
+"""``import cudnn`` imports this package's frontend only after an explicit step."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ print(json.dumps({"argv": sys.argv, "name": __name__, "path": sys.path[0], "cudn
 """
 
 
-def runner(*arguments: str, **options: Any) -> FinishedChild:
+def run_frontend(*arguments: str, **options: Any) -> FinishedChild:
     return run_python([*RUNNER, *arguments], **options)
 
 
@@ -52,7 +52,7 @@ assert set(frontend.__all__) <= set(dir(cudnn))
 """)
 
 
-def test_uninstall_removes_everything() -> None:
+def test_uninstall_restores_modules_and_target() -> None:
     run_code("""
 import sys
 import cudnn_backend_py.frontend.wrapper
@@ -69,7 +69,7 @@ assert default_target() is None
 """)
 
 
-def test_another_cudnn_is_never_replaced(tmp_path: Path) -> None:
+def test_another_cudnn_module_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "cudnn.py").write_text("real = True")
     done = run_python(
         ["-c", "import cudnn, cudnn_backend_py.frontend as f; f.uninstall(); assert cudnn.real; f.install()"],
@@ -96,7 +96,7 @@ assert "cudnn" not in sys.modules
 """)
 
 
-def test_missing_submodules_are_reported() -> None:
+def test_missing_submodules_raise_a_clear_error() -> None:
     """``cudnn.tensor`` is a class; a second copy of our module must not replace it."""
     run_code("""
 import pickle
@@ -116,7 +116,7 @@ assert cudnn.tensor is frontend.tensor
 """)
 
 
-def test_existing_submodules_are_ours_under_both_names() -> None:
+def test_submodules_of_cudnn_are_those_of_the_frontend() -> None:
     run_code("""
 from importlib import import_module
 from cudnn_backend_py import frontend
@@ -136,7 +136,7 @@ else:
 """)
 
 
-def test_the_report_of_the_environment_is_text_or_json() -> None:
+def test_collect_env_prints_text_or_json() -> None:
     runs = [
         run_python(["-m", "cudnn_backend_py.frontend", "-m", "cudnn.collect_env", *more]) for more in ([], ["--json"])
     ]
@@ -148,45 +148,56 @@ def test_the_report_of_the_environment_is_text_or_json() -> None:
 # The module that runs programs
 
 
-def test_a_script_runs_as_with_python(script: Path) -> None:
-    done = runner(str(script), "--target", "of the script", "-x", check=True)
+def test_a_script_runs_as_if_started_by_python(script: Path) -> None:
+    done = run_frontend(str(script), "--target", "of the script", "-x", check=True)
     shown = json.loads(done.stdout)
     assert shown["argv"] == [str(script), "--target", "of the script", "-x"]
     assert (shown["name"], shown["path"]) == ("__main__", str(script.parent))
     assert shown["cudnn"].endswith("cudnn_backend_py/frontend/__init__.py")
 
 
-def test_a_module_runs_as_with_python(script: Path) -> None:
-    done = runner("--target", "h100", "-m", "show", "--help", cwd=script.parent, environment=with_package(), check=True)
+def test_a_module_runs_as_if_started_by_python(script: Path) -> None:
+    done = run_frontend(
+        "--target",
+        "h100",
+        "-m",
+        "show",
+        "--help",
+        cwd=script.parent,
+        environment=environment_with_package(),
+        check=True,
+    )
     shown = json.loads(done.stdout)
     assert shown["argv"] == [str(script), "--help"]
     assert (shown["name"], shown["path"]) == ("__main__", str(script.parent))
 
 
-def with_package() -> dict[str, str]:
+def environment_with_package() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
-def test_a_script_ends_as_with_python(tmp_path: Path) -> None:
+def test_a_script_has_the_same_exit_status_and_traceback_as_with_python(tmp_path: Path) -> None:
     path = tmp_path / "ends.py"
     path.write_text("import sys; sys.exit(7)")
-    assert runner(str(path)).code == 7
+    assert run_frontend(str(path)).code == 7
     path.write_text("1 / 0")
-    done = runner(str(path))
+    done = run_frontend(str(path))
     assert done.code == 1
     assert done.stderr.endswith("ZeroDivisionError: division by zero\n")
 
 
-def test_children_import_the_frontend_only_on_request(tmp_path: Path, script: Path) -> None:
+def test_child_processes_import_the_frontend_only_on_request(tmp_path: Path, script: Path) -> None:
     parent = tmp_path / "parent.py"
     parent.write_text(f"import subprocess, sys; sys.exit(subprocess.run([sys.executable, {str(script)!r}]).returncode)")
-    done = runner("--children", "--target", "h100", str(parent), cwd=tmp_path, environment=with_package(), check=True)
+    done = run_frontend(
+        "--children", "--target", "h100", str(parent), cwd=tmp_path, environment=environment_with_package(), check=True
+    )
     assert json.loads(done.stdout)["cudnn"].endswith("cudnn_backend_py/frontend/__init__.py")
-    done = runner(str(parent), cwd=tmp_path, environment=with_package())
+    done = run_frontend(str(parent), cwd=tmp_path, environment=environment_with_package())
     assert "cudnn_backend_py/frontend" not in done.stdout
 
 
-def test_children_of_multiprocessing_import_the_frontend(tmp_path: Path) -> None:
+def test_multiprocessing_workers_import_the_frontend(tmp_path: Path) -> None:
     parent = tmp_path / "parent.py"
     parent.write_text(
         "import multiprocessing\n"
@@ -194,7 +205,7 @@ def test_children_of_multiprocessing_import_the_frontend(tmp_path: Path) -> None
         "if __name__ == '__main__':\n    with multiprocessing.get_context('spawn').Pool(1) as pool:\n"
         "        print(pool.map(name, [0]))\n"
     )
-    done = runner("--children", str(parent), cwd=tmp_path, environment=with_package(), check=True)
+    done = run_frontend("--children", str(parent), cwd=tmp_path, environment=environment_with_package(), check=True)
     assert done.stdout == "['HALF']\n"
 
 
@@ -218,12 +229,12 @@ def test_a_wrong_command_line_is_refused(
 
 
 def test_an_unknown_target_is_refused(script: Path) -> None:
-    done = runner("--target", "h1000", str(script))
+    done = run_frontend("--target", "h1000", str(script))
     assert done.code == 2
     assert done.stderr.startswith("unknown-target: ")
 
 
-def test_help_shows_both_forms(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_shows_scripts_and_modules(capsys: pytest.CaptureFixture[str]) -> None:
     main(["--help"])
     text = capsys.readouterr().out
     assert "SCRIPT|NOTEBOOK|-m MODULE" in text

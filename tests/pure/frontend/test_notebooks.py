@@ -1,4 +1,4 @@
-"""Notebooks as programs: which cells run, and how failures are reported."""
+"""Notebooks run as programs: which cells run, and how errors are reported."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ PACKED = r"\(booleans-in-memory\): of 'b', '[^']+' eight elements are in a byte"
 RUNNER = ["-m", "cudnn_backend_py.frontend"]
 
 
-def notebook(folder: Path, *cells: str | list[str], kind: str = "code") -> Path:
+def write_notebook(folder: Path, *cells: str | list[str], kind: str = "code") -> Path:
     path = folder / "sample.ipynb"
     path.write_text(json.dumps({"cells": [{"cell_type": kind, "source": cell} for cell in cells]}))
     return path
 
 
-def test_lines_that_are_not_python_become_comments(tmp_path: Path) -> None:
-    path = notebook(
+def test_magics_and_shell_commands_become_comments(tmp_path: Path) -> None:
+    path = write_notebook(
         tmp_path,
         "%pip install x\nimport json",
         ["if True:\n", "    !nvidia-smi\n", "a = 7 % 4"],
@@ -44,7 +44,7 @@ def test_lines_that_are_not_python_become_comments(tmp_path: Path) -> None:
 
 
 def test_only_lines_that_start_a_statement_are_shell_commands(tmp_path: Path) -> None:
-    path = notebook(
+    path = write_notebook(
         tmp_path,
         'a = ("%s"\n     % 3)\nb = """\n!not this\n%d\n"""\n%matplotlib inline',
         "!pip install x \\\n  y\nfound = !ls\na, b = %who\nc?\n?c",
@@ -63,7 +63,7 @@ def test_only_lines_that_start_a_statement_are_shell_commands(tmp_path: Path) ->
     assert cells[4] == "print(1"
 
 
-def test_a_notebook_of_format_3_is_read(tmp_path: Path) -> None:
+def test_a_notebook_of_nbformat_3_is_read(tmp_path: Path) -> None:
     path = tmp_path / "old.ipynb"
     cells = [{"cell_type": "heading", "source": "a"}, {"cell_type": "code", "input": ["a = 1\n", "b = 2"]}]
     path.write_text("\ufeff" + json.dumps({"nbformat": 3, "worksheets": [{"cells": cells}]}), encoding="utf-8")
@@ -73,7 +73,7 @@ def test_a_notebook_of_format_3_is_read(tmp_path: Path) -> None:
 def test_a_notebook_runs_in_its_folder_as_in_jupyter(tmp_path: Path) -> None:
     (tmp_path / "beside.py").write_text("value = 3")
     (tmp_path / "data.txt").write_text("data")
-    path = notebook(
+    path = write_notebook(
         tmp_path,
         "%%writefile made.py\nvalue = '''\n%d'''",
         "import beside, made\nassert made.value == '\\n%d'\ndisplay(beside.value, open('data.txt').read())",
@@ -84,8 +84,8 @@ def test_a_notebook_runs_in_its_folder_as_in_jupyter(tmp_path: Path) -> None:
     assert done.stdout.split("\n")[:3] == ["3 data", "4", "True"]
 
 
-def test_cells_share_a_namespace_and_are_the_main_program(tmp_path: Path) -> None:
-    path = notebook(
+def test_cells_share_the_namespace_of_the_main_module(tmp_path: Path) -> None:
+    path = write_notebook(
         tmp_path,
         "import cudnn, sys\nvalue = cudnn.data_type.HALF",
         "def read():\n    return value.name",
@@ -95,8 +95,8 @@ def test_cells_share_a_namespace_and_are_the_main_program(tmp_path: Path) -> Non
     assert done.stdout.split("\n")[0] == "HALF __main__ ['--epochs', '3'] True"
 
 
-def test_a_failing_cell_is_shown(tmp_path: Path) -> None:
-    path = notebook(tmp_path, "a = 1", "b = 2\nraise ValueError(a + b)")
+def test_the_traceback_shows_the_failing_cell(tmp_path: Path) -> None:
+    path = write_notebook(tmp_path, "a = 1", "b = 2\nraise ValueError(a + b)")
     done = run_python([*RUNNER, str(path)])
     assert done.code == 1
     assert f'File "{path}, cell 2", line 2' in done.stderr
@@ -105,7 +105,7 @@ def test_a_failing_cell_is_shown(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["[]", "{}", "no json", '{"cells": [1]}', '{"cells": [{"cell_type": "code"}]}'])
-def test_a_file_that_is_no_notebook_is_reported(tmp_path: Path, content: str) -> None:
+def test_a_file_that_is_not_a_notebook_is_reported(tmp_path: Path, content: str) -> None:
     path = tmp_path / "sample.ipynb"
     path.write_text(content)
     with pytest.raises((UsageError, Exception)) as caught:
@@ -119,13 +119,13 @@ def test_a_file_that_is_no_notebook_is_reported(tmp_path: Path, content: str) ->
     assert done.stderr.startswith("notebook: ")
 
 
-def test_text_is_not_run(tmp_path: Path) -> None:
-    assert read_cells(notebook(tmp_path, "# a heading", kind="markdown")) == []
+def test_markdown_cells_are_not_run(tmp_path: Path) -> None:
+    assert read_cells(write_notebook(tmp_path, "# a heading", kind="markdown")) == []
 
 
-def test_only_a_launch_on_a_described_gpu_ends_a_program_with_0(tmp_path: Path) -> None:
-    """Other exceptions under ``--target`` propagate unchanged."""
-    path = notebook(
+def test_only_reaching_execute_under_target_exits_with_status_0(tmp_path: Path) -> None:
+    """Other exceptions under ``--target`` exit with their usual status."""
+    path = write_notebook(
         tmp_path,
         "from cudnn_backend_py.frontend.errors import FrontendRuntimeError",
         "raise FrontendRuntimeError('here', code=CODE)",
@@ -139,10 +139,10 @@ def test_only_a_launch_on_a_described_gpu_ends_a_program_with_0(tmp_path: Path) 
 
 @pytest.mark.parametrize("version", [(9, 19, 0), (9, 22, 0), (9, 28, 0)])
 @pytest.mark.parametrize("kind", [data_type.HALF, data_type.BFLOAT16, data_type.FLOAT])
-def test_the_notebook_of_booleans_is_warned_of_with_every_version(
+def test_booleans_in_memory_give_a_warning_with_every_version(
     version: tuple[int, int, int], kind: data_type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The graph of that notebook: a comparison in the graph, a mask in memory, their conjunction in memory.
+    """The graph of the notebook: a virtual comparison, a mask in memory, and their conjunction in memory.
 
     Its buffers have a byte for each boolean, so it is wrong with cudnn-frontend and with ours.
     """
@@ -159,7 +159,7 @@ def test_the_notebook_of_booleans_is_warned_of_with_every_version(
         g.graph()
 
 
-def test_booleans_inside_a_graph_are_not_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_virtual_booleans_give_no_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(find, "_warned", set())
     g = RecordingGraph((9, 28, 0))
     place: dict[str, Any] = {"dim": [4, 8, 16], "stride": [128, 16, 1], "data_type": data_type.FLOAT}

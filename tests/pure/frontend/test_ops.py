@@ -1,4 +1,4 @@
-"""cudnn-frontend's operations as nodes: signatures, inference, refusals, and the resulting operations."""
+"""cudnn-frontend's operations: signatures, inferred shapes, errors, and the operations that the graph gets."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ TRAINING, INFERENCE = norm_forward_phase.TRAINING, norm_forward_phase.INFERENCE
 
 
 @recorded
-class Ops(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, ShapeOps, BlockScaleOps):
-    """All operations, with the required parts of a graph's life and no library."""
+class OperationRecorder(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, ShapeOps, BlockScaleOps):
+    """A graph that records all operations but attention, and needs no library."""
 
     def __init__(self, version: tuple[int, ...] = (9, 28, 0)) -> None:
         self._nodes: list[Node] = []
@@ -61,13 +61,13 @@ class Ops(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, Shape
         return self.emitter().g.graph()
 
 
-def t(*dims: int, last: bool = False, **options: Any) -> tensor:
-    """Return a row-major or channels-last tensor."""
+def make_tensor(*dims: int, last: bool = False, **options: Any) -> tensor:
+    """Return a tensor with row-major or channels-last strides."""
     return tensor(dims, channels_last(dims) if last else pack_strides(dims), **options)
 
 
-def one(kind: data_type = FLOAT) -> tensor:
-    return t(1, 1, 1, 1, data_type=kind, is_pass_by_value=True)
+def scalar_tensor(kind: data_type = FLOAT) -> tensor:
+    return make_tensor(1, 1, 1, 1, data_type=kind, is_pass_by_value=True)
 
 
 def nhwc(*dims: int) -> tuple[list[int], list[int]]:
@@ -87,15 +87,15 @@ UNARY = (
 GRADIENTS = "elu gelu_approx_tanh gelu sigmoid softplus tanh"
 
 
-def _each(names: str, signature: str) -> dict[str, str]:
+def same_signatures(names: str, signature: str) -> dict[str, str]:
     return dict.fromkeys(names.split(), signature + STANDARD)
 
 
 SIGNATURES = {
-    **_each(UNARY, "input"),
-    **_each("add add_square div logical_and logical_or mul sub", "a b"),
-    **_each("max min mod pow", "input0 input1"),
-    **_each("cmp_eq cmp_ge cmp_gt cmp_le cmp_lt cmp_neq", "input comparison"),
+    **same_signatures(UNARY, "input"),
+    **same_signatures("add add_square div logical_and logical_or mul sub", "a b"),
+    **same_signatures("max min mod pow", "input0 input1"),
+    **same_signatures("cmp_eq cmp_ge cmp_gt cmp_le cmp_lt cmp_neq", "input comparison"),
     **{f"{name}_backward": "loss input" + STANDARD for name in GRADIENTS.split()},
     "bias": "input bias" + STANDARD,
     "scale": "input scale" + STANDARD,
@@ -135,8 +135,8 @@ SIGNATURES = {
 
 
 @pytest.mark.parametrize("name", SIGNATURES)
-def test_keywords_are_those_of_cudnn_frontend(name: str) -> None:
-    method = getattr(Ops, name)
+def test_parameter_names_equal_those_of_cudnn_frontend(name: str) -> None:
+    method = getattr(OperationRecorder, name)
     parameters = list(inspect.signature(method).parameters.values())[1:]
     assert " ".join(item.name + "=" * (item.default is not item.empty) for item in parameters) == SIGNATURES[name]
     assert method.__name__ == name
@@ -158,7 +158,7 @@ def test_keywords_are_those_of_cudnn_frontend(name: str) -> None:
         (ordered_strides([2, 3, 4], [1, 2, 0]), [12, 1, 3]),
     ],
 )
-def test_strides_are_inferred(strides: Sequence[int], wanted: Sequence[int]) -> None:
+def test_stride_helpers_return_the_expected_strides(strides: Sequence[int], wanted: Sequence[int]) -> None:
     assert list(strides) == wanted
 
 
@@ -166,163 +166,199 @@ Made = tuple[list[int], list[int]]
 IMAGE, ROWS = (8, 32, 4, 6), (64, 32, 1, 1)
 
 
-def _norm(kind: str, scale: tensor, last: bool = True) -> Callable[[Ops], list[tensor | None]]:
-    def make(g: Ops) -> list[tensor | None]:
-        bias = t(*scale.dim)
-        return getattr(g, kind)(TRAINING, t(*IMAGE, last=last), scale, bias, one())  # type: ignore[no-any-return]
+def norm_case(kind: str, scale: tensor, last: bool = True) -> Callable[[OperationRecorder], list[tensor | None]]:
+    def add_norm(g: OperationRecorder) -> list[tensor | None]:
+        bias = make_tensor(*scale.dim)
+        return getattr(g, kind)(TRAINING, make_tensor(*IMAGE, last=last), scale, bias, scalar_tensor())  # type: ignore[no-any-return]
 
-    return make
+    return add_norm
 
 
-def _backward(kind: str, scale: tensor, **options: Any) -> Callable[[Ops], list[tensor | None]]:
-    def make(g: Ops) -> list[tensor | None]:
-        statistics = {"inv_variance": t(8, 1, 1, 1)} | ({} if "rms" in kind else {"mean": t(8, 1, 1, 1)})
-        made = getattr(g, kind)(grad=t(*IMAGE), input=t(*IMAGE), scale=scale, **statistics, **options)
+def norm_backward_case(kind: str, scale: tensor, **options: Any) -> Callable[[OperationRecorder], list[tensor | None]]:
+    def add_norm_backward(g: OperationRecorder) -> list[tensor | None]:
+        statistics = {"inv_variance": make_tensor(8, 1, 1, 1)} | (
+            {} if "rms" in kind else {"mean": make_tensor(8, 1, 1, 1)}
+        )
+        made = getattr(g, kind)(
+            grad=make_tensor(*IMAGE), input=make_tensor(*IMAGE), scale=scale, **statistics, **options
+        )
         if made[2] is not None:
             made[2].set_output(True)
         return made  # type: ignore[no-any-return]
 
-    return make
+    return add_norm_backward
 
 
-def _sized(made: tensor, *dims: int) -> tensor:
+def set_dims(made: tensor, *dims: int) -> tensor:
     return made.set_dim(dims)
 
 
 SQUARE = {"padding": [1, 1], "stride": [1, 1], "dilation": [1, 1]}
-INFERRED: dict[str, tuple[Callable[[Ops], Any], list[Made | None]]] = {
+INFERRED: dict[str, tuple[Callable[[OperationRecorder], Any], list[Made | None]]] = {
     "add takes the layout of the operand it has the dims of": (
-        lambda g: g.add(t(1, 32, 1, 1), t(*IMAGE, last=True)),
+        lambda g: g.add(make_tensor(1, 32, 1, 1), make_tensor(*IMAGE, last=True)),
         [nhwc(*IMAGE)],
     ),
     "add of two layouts takes that of the last operand": (
-        lambda g: g.add(t(*IMAGE), t(*IMAGE, last=True)),
+        lambda g: g.add(make_tensor(*IMAGE), make_tensor(*IMAGE, last=True)),
         [nhwc(*IMAGE)],
     ),
     "add of what both broadcast": (
-        lambda g: g.add(t(2, 8, 1, last=True), t(1, 8, 5)),
+        lambda g: g.add(make_tensor(2, 8, 1, last=True), make_tensor(1, 8, 5)),
         [([2, 8, 5], [8, 1, 16])],
     ),
-    "add aligns dims at the last": (lambda g: g.add(t(2, 8, 4), t(4)), [row_major(2, 8, 4)]),
-    "matmul broadcasts the batch": (lambda g: g.matmul(t(1, 6, 8, 4), t(2, 1, 4, 5)), [row_major(2, 6, 8, 5)]),
+    "add aligns dims at the last": (lambda g: g.add(make_tensor(2, 8, 4), make_tensor(4)), [row_major(2, 8, 4)]),
+    "matmul broadcasts the batch": (
+        lambda g: g.matmul(make_tensor(1, 6, 8, 4), make_tensor(2, 1, 4, 5)),
+        [row_major(2, 6, 8, 5)],
+    ),
     "reduction with dims": (
-        lambda g: _sized(g.reduction(t(2, 3, 4, 5), reduction_mode.ADD), 1, 3, 1, 1),
+        lambda g: set_dims(g.reduction(make_tensor(2, 3, 4, 5), reduction_mode.ADD), 1, 3, 1, 1),
         [([1, 3, 1, 1], [3, 1, 3, 3])],
     ),
     "convolution": (
-        lambda g: g.conv_fprop(t(4, 3, 16, 10), t(7, 3, 3, 3), padding=[1, 0], stride=[2, 1], dilation=[1, 2]),
+        lambda g: g.conv_fprop(
+            make_tensor(4, 3, 16, 10), make_tensor(7, 3, 3, 3), padding=[1, 0], stride=[2, 1], dilation=[1, 2]
+        ),
         [nhwc(4, 7, 8, 6)],
     ),
     "convolution with two paddings": (
-        lambda g: g.conv_fprop(t(4, 3, 16, 10), t(7, 3, 3, 3), [1, 0], [0, 1], [1, 1], [1, 1]),
+        lambda g: g.conv_fprop(make_tensor(4, 3, 16, 10), make_tensor(7, 3, 3, 3), [1, 0], [0, 1], [1, 1], [1, 1]),
         [nhwc(4, 7, 15, 9)],
     ),
     "gradient of the image": (
-        lambda g: _sized(g.conv_dgrad(t(4, 7, 8, 8), t(7, 3, 3, 3), **SQUARE), 4, 3, 8, 8),
+        lambda g: set_dims(g.conv_dgrad(make_tensor(4, 7, 8, 8), make_tensor(7, 3, 3, 3), **SQUARE), 4, 3, 8, 8),
         [nhwc(4, 3, 8, 8)],
     ),
     "gradient of the image by its stride": (
         lambda g: g.conv_dgrad(
-            t(4, 7, 5, 8), t(7, 3, 3, 2), pre_padding=[1, 0], post_padding=[0, 1], stride=[2, 1], dilation=[1, 2]
+            make_tensor(4, 7, 5, 8),
+            make_tensor(7, 3, 3, 2),
+            pre_padding=[1, 0],
+            post_padding=[0, 1],
+            stride=[2, 1],
+            dilation=[1, 2],
         ),
         [nhwc(4, 3, 10, 9)],
     ),
     "gradient of the filter": (
-        lambda g: _sized(g.conv_wgrad(t(4, 3, 8, 8), t(4, 7, 8, 8), **SQUARE), 7, 3, 3, 3),
+        lambda g: set_dims(g.conv_wgrad(make_tensor(4, 3, 8, 8), make_tensor(4, 7, 8, 8), **SQUARE), 7, 3, 3, 3),
         [nhwc(7, 3, 3, 3)],
     ),
     "grouped matmul": (
-        lambda g: g.moe_grouped_matmul(t(1, 256, 64), t(4, 64, 96), t(4, 1, 1)),
+        lambda g: g.moe_grouped_matmul(make_tensor(1, 256, 64), make_tensor(4, 64, 96), make_tensor(4, 1, 1)),
         [row_major(1, 256, 96)],
     ),
     "grouped matmul that gathers": (
         lambda g: g.moe_grouped_matmul(
-            t(1, 256, 64), t(4, 64, 96), t(4, 1, 1), t(1, 512, 1), mode=moe_grouped_matmul_mode.GATHER
+            make_tensor(1, 256, 64),
+            make_tensor(4, 64, 96),
+            make_tensor(4, 1, 1),
+            make_tensor(1, 512, 1),
+            mode=moe_grouped_matmul_mode.GATHER,
         ),
         [row_major(1, 512, 96)],
     ),
     "gradient of a grouped matmul": (
-        lambda g: g.moe_grouped_matmul_bwd(t(1, 256, 96), t(1, 256, 64), t(4, 1, 1)),
+        lambda g: g.moe_grouped_matmul_bwd(make_tensor(1, 256, 96), make_tensor(1, 256, 64), make_tensor(4, 1, 1)),
         [([4, 64, 96], [6144, 1, 64])],
     ),
     "layernorm": (
-        _norm("layernorm", t(1, 32, 4, 6)),
+        norm_case("layernorm", make_tensor(1, 32, 4, 6)),
         [nhwc(*IMAGE), ([8, 1, 1, 1], [1, 1, 1, 1]), ([8, 1, 1, 1], [1, 1, 1, 1])],
     ),
     "layernorm over c": (
-        _norm("layernorm", t(1, 32, 1, 1), last=False),
+        norm_case("layernorm", make_tensor(1, 32, 1, 1), last=False),
         [row_major(*IMAGE), row_major(8, 1, 4, 6), row_major(8, 1, 4, 6)],
     ),
     "adalayernorm": (
-        _norm("adalayernorm", t(8, 1, 4, 6), last=False),
+        norm_case("adalayernorm", make_tensor(8, 1, 4, 6), last=False),
         [row_major(*IMAGE), row_major(8, 32, 1, 1), row_major(8, 32, 1, 1)],
     ),
-    "rmsnorm": (_norm("rmsnorm", t(1, 32, 4, 6)), [nhwc(*IMAGE), ([8, 1, 1, 1], [1, 1, 1, 1])]),
+    "rmsnorm": (norm_case("rmsnorm", make_tensor(1, 32, 4, 6)), [nhwc(*IMAGE), ([8, 1, 1, 1], [1, 1, 1, 1])]),
     "instancenorm": (
-        _norm("instancenorm", t(1, 32, 1, 1), last=False),
+        norm_case("instancenorm", make_tensor(1, 32, 1, 1), last=False),
         [row_major(*IMAGE), nhwc(8, 32, 1, 1), nhwc(8, 32, 1, 1)],
     ),
     "batchnorm": (
-        lambda g: g.batchnorm(t(*IMAGE), *[t(1, 32, 1, 1) for _ in range(4)], one(), one()),
+        lambda g: g.batchnorm(
+            make_tensor(*IMAGE), *[make_tensor(1, 32, 1, 1) for _ in range(4)], scalar_tensor(), scalar_tensor()
+        ),
         [row_major(*IMAGE), *[nhwc(1, 32, 1, 1)] * 4],
     ),
     "batchnorm without running statistics": (
-        lambda g: g.batchnorm(t(*IMAGE), t(1, 32, 1, 1), t(1, 32, 1, 1), None, None, one(), None),
+        lambda g: g.batchnorm(
+            make_tensor(*IMAGE), make_tensor(1, 32, 1, 1), make_tensor(1, 32, 1, 1), None, None, scalar_tensor(), None
+        ),
         [row_major(*IMAGE), *[nhwc(1, 32, 1, 1)] * 2, None, None],
     ),
     "layernorm in inference": (
-        lambda g: g.layernorm(INFERENCE, t(*IMAGE), t(1, 32, 4, 6), t(1, 32, 4, 6), one()),
+        lambda g: g.layernorm(
+            INFERENCE, make_tensor(*IMAGE), make_tensor(1, 32, 4, 6), make_tensor(1, 32, 4, 6), scalar_tensor()
+        ),
         [row_major(*IMAGE), None, None],
     ),
     "rmsnorm in inference": (
-        lambda g: g.rmsnorm(INFERENCE, t(*ROWS), t(1, 32, 1, 1), epsilon=one()),
+        lambda g: g.rmsnorm(INFERENCE, make_tensor(*ROWS), make_tensor(1, 32, 1, 1), epsilon=scalar_tensor()),
         [row_major(*ROWS), None],
     ),
     "gradients of layernorm": (
-        _backward("layernorm_backward", t(1, 32, 4, 6)),
+        norm_backward_case("layernorm_backward", make_tensor(1, 32, 4, 6)),
         [row_major(*IMAGE), *[row_major(1, 32, 4, 6)] * 2],
     ),
     "gradients of rmsnorm": (
-        _backward("rmsnorm_backward", t(1, 32, 4, 6), has_dbias=False),
+        norm_backward_case("rmsnorm_backward", make_tensor(1, 32, 4, 6), has_dbias=False),
         [row_major(*IMAGE), row_major(1, 32, 4, 6), None],
     ),
     "gradients of instancenorm": (
-        _backward("instancenorm_backward", t(1, 32, 1, 1)),
+        norm_backward_case("instancenorm_backward", make_tensor(1, 32, 1, 1)),
         [nhwc(*IMAGE), *[nhwc(1, 32, 1, 1)] * 2],
     ),
     "gradients of batchnorm": (
-        _backward("batchnorm_backward", t(1, 32, 1, 1)),
+        norm_backward_case("batchnorm_backward", make_tensor(1, 32, 1, 1)),
         [nhwc(*IMAGE), *[nhwc(1, 32, 1, 1)] * 2],
     ),
     "gradients of adalayernorm": (
-        _backward("adalayernorm_backward", t(8, 1, 4, 6)),
+        norm_backward_case("adalayernorm_backward", make_tensor(8, 1, 4, 6)),
         [row_major(*IMAGE), *[row_major(8, 1, 4, 6)] * 2],
     ),
-    "genstats": (lambda g: g.genstats(t(*IMAGE)), [nhwc(1, 32, 1, 1)] * 2),
-    "reshape": (lambda g: _sized(g.reshape(t(2, 8, 16)), 2, 16, 8), [nhwc(2, 16, 8)]),
-    "transpose": (lambda g: g.transpose(t(2, 8, 16, data_type=FLOAT), [2, 0, 1]), [([16, 2, 8], [1, 128, 16])]),
+    "genstats": (lambda g: g.genstats(make_tensor(*IMAGE)), [nhwc(1, 32, 1, 1)] * 2),
+    "reshape": (lambda g: set_dims(g.reshape(make_tensor(2, 8, 16)), 2, 16, 8), [nhwc(2, 16, 8)]),
+    "transpose": (
+        lambda g: g.transpose(make_tensor(2, 8, 16, data_type=FLOAT), [2, 0, 1]),
+        [([16, 2, 8], [1, 128, 16])],
+    ),
     "slice": (
-        lambda g: g.slice(t(16, 32, 64, data_type=FLOAT), [slice(8, None), slice(1, -1, 3), slice(None)]),
+        lambda g: g.slice(make_tensor(16, 32, 64, data_type=FLOAT), [slice(8, None), slice(1, -1, 3), slice(None)]),
         [([8, 10, 64], [2048, 192, 1])],
     ),
-    "concatenate": (lambda g: g.concatenate([t(2, 8, 3, last=True), t(2, 4, 3)], 1), [nhwc(2, 12, 3)]),
+    "concatenate": (
+        lambda g: g.concatenate([make_tensor(2, 8, 3, last=True), make_tensor(2, 4, 3)], 1),
+        [nhwc(2, 12, 3)],
+    ),
     "quantize and transpose along an axis from after": (
-        lambda g: g.block_scale_quantize(t(2, 64, 96), 32, axis=-2, transpose=True),
+        lambda g: g.block_scale_quantize(make_tensor(2, 64, 96), 32, axis=-2, transpose=True),
         [([2, 64, 96], [64, 1, 128]), ([2, 2, 96], [2, 1, 4])],
     ),
-    "quantize": (lambda g: g.block_scale_quantize(t(2, 64, 96), 32), [row_major(2, 64, 96), row_major(2, 64, 3)]),
+    "quantize": (
+        lambda g: g.block_scale_quantize(make_tensor(2, 64, 96), 32),
+        [row_major(2, 64, 96), row_major(2, 64, 3)],
+    ),
     "quantize and transpose": (
-        lambda g: g.block_scale_quantize(t(2, 64, 96), 32, axis=1, transpose=True),
+        lambda g: g.block_scale_quantize(make_tensor(2, 64, 96), 32, axis=1, transpose=True),
         [([2, 64, 96], [64, 1, 128]), ([2, 2, 96], [2, 1, 4])],
     ),
-    "dequantize": (lambda g: g.block_scale_dequantize(t(2, 64, 96), t(2, 64, 3), [1, 32]), [row_major(2, 64, 96)]),
+    "dequantize": (
+        lambda g: g.block_scale_dequantize(make_tensor(2, 64, 96), make_tensor(2, 64, 3), [1, 32]),
+        [row_major(2, 64, 96)],
+    ),
     "resample": (
-        lambda g: g.resample(t(*IMAGE), [3, 3], [1, 1], [1, 1], [1, 0], generate_index=True),
+        lambda g: g.resample(make_tensor(*IMAGE), [3, 3], [1, 1], [1, 1], [1, 0], generate_index=True),
         [nhwc(8, 32, 4, 5)] * 2,
     ),
     "resample without index": (
         lambda g: g.resample(
-            t(*IMAGE),
+            make_tensor(*IMAGE),
             [2, 2],
             [2, 2],
             [0, 0],
@@ -339,7 +375,7 @@ INFERRED: dict[str, tuple[Callable[[Ops], Any], list[Made | None]]] = {
 @pytest.mark.parametrize("case", INFERRED)
 def test_dims_and_strides_are_inferred(case: str) -> None:
     make, wanted = INFERRED[case]
-    g = Ops()
+    g = OperationRecorder()
     made = make(g)
     g.validate()
     results = made if isinstance(made, list) else [made]
@@ -347,19 +383,19 @@ def test_dims_and_strides_are_inferred(case: str) -> None:
 
 
 def test_fields_set_by_the_user_are_kept() -> None:
-    g = Ops()
-    y = g.relu(t(2, 8, 16)).set_stride([1, 2, 16]).set_data_type(HALF)
+    g = OperationRecorder()
+    y = g.relu(make_tensor(2, 8, 16)).set_stride([1, 2, 16]).set_data_type(HALF)
     g.validate()
     assert (y.dim, y.stride, y.data_type) == ([2, 8, 16], [1, 2, 16], HALF)
 
 
-def test_names_are_those_of_cudnn_frontend() -> None:
-    g = Ops()
-    a, b = t(2, 8, 16), t(2, 16, 4, name="weights")
+def test_default_tensor_names_equal_those_of_cudnn_frontend() -> None:
+    g = OperationRecorder()
+    a, b = make_tensor(2, 8, 16), make_tensor(2, 16, 4, name="weights")
     c = g.matmul(a, b)
     d = g.relu(c, name="act")
     sums = g.genstats(d, name="gs")
-    y, inverse = g.rmsnorm(TRAINING, d, d, epsilon=one())
+    y, inverse = g.rmsnorm(TRAINING, d, d, epsilon=scalar_tensor())
     assert [item.name for item in (a, b, c, d, *sums)] == [
         "matmul.0::A",
         "weights",
@@ -373,69 +409,77 @@ def test_names_are_those_of_cudnn_frontend() -> None:
     assert (y.name, inverse.name) == ("rmsnorm.0::Y", "rmsnorm.0::INV_VARIANCE")
 
 
-def test_scalars_with_a_value_get_the_rank_of_the_others() -> None:
-    g = Ops()
+def test_a_scalar_gets_the_rank_of_the_other_operand() -> None:
+    g = OperationRecorder()
     two = tensor([1], [1], FLOAT, is_pass_by_value=True)
     two.value = 2.0
-    g.mul(t(2, 8, 16), two)
+    g.mul(make_tensor(2, 8, 16), two)
     g.validate()
     assert (two.dim, two.stride) == ([1, 1, 1], [1, 1, 1])
 
 
 def test_layernorm_infers_scale_bias_and_epsilon() -> None:
-    g = Ops()
+    g = OperationRecorder()
     scale, bias, epsilon = tensor(), tensor(), tensor(is_pass_by_value=True)
-    g.layernorm(TRAINING, t(*IMAGE, last=True), scale, bias, epsilon)
+    g.layernorm(TRAINING, make_tensor(*IMAGE, last=True), scale, bias, epsilon)
     g.validate()
     assert (scale.dim, scale.stride) == nhwc(1, 32, 4, 6)
     assert (bias.dim, epsilon.dim, epsilon.stride) == (scale.dim, [1] * 4, [1] * 4)
 
 
-X = t(2, 8, 16, data_type=FLOAT, name="x")
-REFUSED: dict[str, tuple[type[Exception], str, Callable[[Ops], Any]]] = {
-    "operands that do not broadcast": (ValueError, "do not broadcast", lambda g: g.add(t(2, 3, 4), t(2, 5, 4))),
+X = make_tensor(2, 8, 16, data_type=FLOAT, name="x")
+REFUSED: dict[str, tuple[type[Exception], str, Callable[[OperationRecorder], Any]]] = {
+    "operands that do not broadcast": (
+        ValueError,
+        "do not broadcast",
+        lambda g: g.add(make_tensor(2, 3, 4), make_tensor(2, 5, 4)),
+    ),
     "an output without strides": (
         ValueError,
         "strides of output",
-        lambda g: g.add(t(2, 1, 4), t(1, 5, 4)).set_output(True),
+        lambda g: g.add(make_tensor(2, 1, 4), make_tensor(1, 5, 4)).set_output(True),
     ),
-    "matmul of two ranks": (RuntimeError, "mismatch", lambda g: g.matmul(t(2, 8, 16), t(16, 8))),
-    "matmul of two ranks that do not fit": (ValueError, "mismatch", lambda g: g.matmul(t(2, 8, 16), t(8, 8))),
-    "matmul of two batches": (ValueError, "mismatch", lambda g: g.matmul(t(2, 8, 16), t(3, 16, 8))),
+    "matmul of two ranks": (RuntimeError, "mismatch", lambda g: g.matmul(make_tensor(2, 8, 16), make_tensor(16, 8))),
+    "matmul of two ranks that do not fit": (
+        ValueError,
+        "mismatch",
+        lambda g: g.matmul(make_tensor(2, 8, 16), make_tensor(8, 8)),
+    ),
+    "matmul of two batches": (ValueError, "mismatch", lambda g: g.matmul(make_tensor(2, 8, 16), make_tensor(3, 16, 8))),
     "convolution without padding": (
         ValueError,
         "pre padding of conv_fprop 'conv_fprop.0' is not set",
-        lambda g: g.conv_fprop(t(4, 3, 8, 8), t(7, 3, 3, 3), stride=[1, 1], dilation=[1, 1]),
+        lambda g: g.conv_fprop(make_tensor(4, 3, 8, 8), make_tensor(7, 3, 3, 3), stride=[1, 1], dilation=[1, 1]),
     ),
     "convolution with one stride": (
         RuntimeError,
         "mismatch of lengths",
-        lambda g: g.conv_fprop(t(4, 3, 8, 8), t(7, 3, 3, 3), [1, 1], [1], [1, 1]),
+        lambda g: g.conv_fprop(make_tensor(4, 3, 8, 8), make_tensor(7, 3, 3, 3), [1, 1], [1], [1, 1]),
     ),
     "convolution of two ranks": (
         RuntimeError,
         r"X is \[4, 3, 8\], 4 dims are needed",
-        lambda g: g.conv_fprop(t(4, 3, 8), t(7, 3, 3, 3), **SQUARE),
+        lambda g: g.conv_fprop(make_tensor(4, 3, 8), make_tensor(7, 3, 3, 3), **SQUARE),
     ),
     "convolution that never moves": (
         ValueError,
         r"stride of conv_fprop 'conv_fprop.0' is \[1, 0\]",
-        lambda g: g.conv_fprop(t(4, 3, 8, 8), t(7, 3, 3, 3), [1, 1], [1, 0], [1, 1]),
+        lambda g: g.conv_fprop(make_tensor(4, 3, 8, 8), make_tensor(7, 3, 3, 3), [1, 1], [1, 0], [1, 1]),
     ),
     "convolution of nothing": (
         ValueError,
         r"X is \[0, 3, 8, 8\]",
-        lambda g: g.conv_fprop(t(0, 3, 8, 8), t(7, 3, 3, 3), **SQUARE),
+        lambda g: g.conv_fprop(make_tensor(0, 3, 8, 8), make_tensor(7, 3, 3, 3), **SQUARE),
     ),
     "image gradient of two ranks": (
         RuntimeError,
         r"W is \[7, 3, 3\], 4 dims are needed",
-        lambda g: g.conv_dgrad(t(4, 7, 8, 8), t(7, 3, 3), **SQUARE),
+        lambda g: g.conv_dgrad(make_tensor(4, 7, 8, 8), make_tensor(7, 3, 3), **SQUARE),
     ),
     "weight gradient without dims": (
         ValueError,
         "not set",
-        lambda g: g.conv_wgrad(t(4, 3, 8, 8), t(4, 7, 8, 8), **SQUARE),
+        lambda g: g.conv_wgrad(make_tensor(4, 3, 8, 8), make_tensor(4, 7, 8, 8), **SQUARE),
     ),
     "reduction without dims": (ValueError, "not set", lambda g: g.reduction(X, reduction_mode.ADD)),
     "blocks along a dim that is not there": (
@@ -448,33 +492,41 @@ REFUSED: dict[str, tuple[type[Exception], str, Callable[[Ops], Any]]] = {
     "no phase": (
         ValueError,
         "forward phase",
-        lambda g: g.layernorm(norm_forward_phase.NOT_SET, t(*IMAGE), t(1, 32, 4, 6), t(1, 32, 4, 6), one()),
+        lambda g: g.layernorm(
+            norm_forward_phase.NOT_SET,
+            make_tensor(*IMAGE),
+            make_tensor(1, 32, 4, 6),
+            make_tensor(1, 32, 4, 6),
+            scalar_tensor(),
+        ),
     ),
     "half of the running statistics": (
         ValueError,
         "MOMENTUM",
-        lambda g: g.batchnorm(t(*IMAGE), *[t(1, 32, 1, 1) for _ in range(4)], one(), None),
+        lambda g: g.batchnorm(
+            make_tensor(*IMAGE), *[make_tensor(1, 32, 1, 1) for _ in range(4)], scalar_tensor(), None
+        ),
     ),
     "no statistics": (
         ValueError,
         "MEAN, INV_VARIANCE",
-        lambda g: g.instancenorm_backward(t(*IMAGE), t(*IMAGE), t(1, 32, 1, 1)),
+        lambda g: g.instancenorm_backward(make_tensor(*IMAGE), make_tensor(*IMAGE), make_tensor(1, 32, 1, 1)),
     ),
     "reshape without dims": (ValueError, "not set", lambda g: g.reshape(X)),
     "logical reshape to another type": (
         RuntimeError,
         "mismatch",
-        lambda g: _sized(g.reshape(t(2, 8, 16), reshape_mode=reshape_mode.LOGICAL), 2, 16, 8),
+        lambda g: set_dims(g.reshape(make_tensor(2, 8, 16), reshape_mode=reshape_mode.LOGICAL), 2, 16, 8),
     ),
     "no permutation": (ValueError, "permutation", lambda g: g.transpose(X, [])),
     "a wrong permutation": (RuntimeError, "invalid", lambda g: g.transpose(X, [0, 2, 2])),
-    "transpose to another type": (RuntimeError, "mismatch", lambda g: g.transpose(t(2, 8, 16), [0, 2, 1])),
+    "transpose to another type": (RuntimeError, "mismatch", lambda g: g.transpose(make_tensor(2, 8, 16), [0, 2, 1])),
     "slices of some dims": (ValueError, "1 slices for 3 dims", lambda g: g.slice(X, [slice(1)])),
     "a slice backwards": (RuntimeError, "invalid step", lambda g: g.slice(X, [slice(None, None, -1)] * 3)),
     "a slice to another type": (
         RuntimeError,
         "mismatch",
-        lambda g: g.slice(t(2, 8, 16), [slice(1)] * 3).set_data_type(FLOAT),
+        lambda g: g.slice(make_tensor(2, 8, 16), [slice(1)] * 3).set_data_type(FLOAT),
     ),
     "nothing to concatenate": (RuntimeError, "no inputs", lambda g: g.concatenate([], 1)),
     "a wrong axis": (RuntimeError, "invalid axis", lambda g: g.concatenate([X, X], 3)),
@@ -493,12 +545,12 @@ REFUSED: dict[str, tuple[type[Exception], str, Callable[[Ops], Any]]] = {
     "resample in no mode": (
         ValueError,
         "invalid mode",
-        lambda g: g.resample(t(*IMAGE), [2, 2], [2, 2], [0, 0], [0, 0], resample_mode.NOT_SET),
+        lambda g: g.resample(make_tensor(*IMAGE), [2, 2], [2, 2], [0, 0], [0, 0], resample_mode.NOT_SET),
     ),
     "resample with one stride": (
         RuntimeError,
         "mismatch",
-        lambda g: g.resample(t(*IMAGE), [2, 2], [2], [0, 0], [0, 0]),
+        lambda g: g.resample(make_tensor(*IMAGE), [2, 2], [2], [0, 0], [0, 0]),
     ),
 }
 
@@ -506,13 +558,13 @@ REFUSED: dict[str, tuple[type[Exception], str, Callable[[Ops], Any]]] = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_validation_refuses_invalid_nodes(case: str) -> None:
     kind, words, make = REFUSED[case]
-    g = Ops()
+    g = OperationRecorder()
     make(g)
     with pytest.raises(kind, match=words):
         g.validate()
 
 
-WRONG: dict[str, Callable[[Ops], Any]] = {
+WRONG: dict[str, Callable[[OperationRecorder], Any]] = {
     "a number for a tensor": lambda g: g.relu(3),  # type: ignore[arg-type]
     "a number for a type": lambda g: g.relu(X, compute_data_type=3),  # type: ignore[arg-type]
     "a number for a mode": lambda g: g.reduction(X, 1),  # type: ignore[arg-type]
@@ -531,17 +583,17 @@ WRONG: dict[str, Callable[[Ops], Any]] = {
 
 @pytest.mark.parametrize("case", WRONG)
 def test_wrong_arguments_are_type_errors(case: str) -> None:
-    g = Ops()
+    g = OperationRecorder()
     with pytest.raises(TypeError):
         WRONG[case](g)
     assert g._nodes == []
 
 
-def test_rotations_have_the_form_of_their_input_and_name_the_needed_version() -> None:
-    q, angles = t(2, 4, 16, 8, name="q"), t(16, 1, 1, 4, data_type=FLOAT)
-    g = Ops((9, 24, 0))
+def test_rope_infers_its_output_and_needs_cudnn_9_24() -> None:
+    q, angles = make_tensor(2, 4, 16, 8, name="q"), make_tensor(16, 1, 1, 4, data_type=FLOAT)
+    g = OperationRecorder((9, 24, 0))
     y = g.rope(q, angles, output_scale=0.5, rope_dim=4, name="turn")
-    dx = g.rope_backward(y, t(16, 1, 1, 8, data_type=FLOAT), name="back")
+    dx = g.rope_backward(y, make_tensor(16, 1, 1, 8, data_type=FLOAT), name="back")
     forward, backward = g.graph().ops
     assert [(item.virtual, item.name, item.dim) for item in (y, dx)] == [
         (True, "turn::OUT_0", [2, 4, 16, 8]),
@@ -551,7 +603,7 @@ def test_rotations_have_the_form_of_their_input_and_name_the_needed_version() ->
     assert (forward.parameters(), backward.parameters()) == ({"output_scale": 0.5, "rope_dim": 4}, {})
     assert {port: item.name for port, item in backward.inputs().items() if port == "dy"} == {"dy": "turn::OUT_0"}
     for make in (g.rope, g.rope_backward):
-        older = Ops((9, 23, 0))
+        older = OperationRecorder((9, 23, 0))
         getattr(older, make.__name__)(q, angles)
         with pytest.raises(cudnnGraphNotSupportedError, match=r"not supported by cuDNN 9\.23"):
             older.graph()
@@ -560,7 +612,7 @@ def test_rotations_have_the_form_of_their_input_and_name_the_needed_version() ->
 # The resulting operations
 
 
-def _only(graph: Graph) -> Any:
+def only_op(graph: Graph) -> Any:
     assert len(graph.ops) == 1
     return graph.ops[0]
 
@@ -575,64 +627,66 @@ def _only(graph: Graph) -> Any:
         (lambda g: g.relu_backward(X, X, upper_clip=6.0), (None, 6.0, None)),
     ],
 )
-def test_relu_has_its_numbers(make: Callable[[Ops], tensor], numbers: tuple[float | None, float, float | None]) -> None:
-    g = Ops()
+def test_relu_operations_have_the_given_clips_and_slope(
+    make: Callable[[OperationRecorder], tensor], numbers: tuple[float | None, float, float | None]
+) -> None:
+    g = OperationRecorder()
     make(g).set_output(True)
-    op = _only(g.graph())
+    op = only_op(g.graph())
     assert (op.relu_lower_clip, op.relu_upper_clip, op.relu_lower_clip_slope) == numbers
 
 
-def test_other_activations_get_the_given_numbers() -> None:
-    g = Ops()
+def test_other_activations_have_the_given_parameters() -> None:
+    g = OperationRecorder()
     g.softplus(g.elu(g.swish(X, 0.5))).set_output(True)
     numbers = [(op.swish_beta, op.elu_alpha, op.softplus_beta) for op in g.graph().ops if isinstance(op, Pointwise)]
     assert numbers == [(0.5, None, None), (None, None, None), (None, None, None)]  # cuDNN assumes 1.0 by default
 
 
-def test_ports_of_selection_and_of_backward_activations_are_right() -> None:
-    g = Ops()
-    a, b, mask, loss = (t(2, 8, 16, name=name) for name in ("a", "b", "mask", "loss"))
+def test_binary_select_and_gelu_backward_have_the_right_inputs() -> None:
+    g = OperationRecorder()
+    a, b, mask, loss = (make_tensor(2, 8, 16, name=name) for name in ("a", "b", "mask", "loss"))
     g.gelu_backward(loss, g.binary_select(a, b, mask)).set_output(True)
     select, backward = (op.inputs() for op in g.graph().ops)
     assert {port: item.name for port, item in select.items()} == {"x": "a", "b": "b", "t": "mask"}
     assert {port: item.name for port, item in backward.items()} == {"x": "binary_select.0::OUT_0", "dy": "loss"}
 
 
-def test_comparisons_have_the_types_of_the_graph() -> None:
-    g = Ops()
-    g.cmp_gt(t(2, 8), t(2, 8)).set_output(True)
-    op = _only(g.graph())
+def test_comparisons_use_the_data_types_of_the_graph() -> None:
+    g = OperationRecorder()
+    g.cmp_gt(make_tensor(2, 8), make_tensor(2, 8)).set_output(True)
+    op = only_op(g.graph())
     assert (op.compute_type, op.y.data_type) == (DataType.FLOAT, DataType.HALF)
 
 
-def test_matmul_padding_is_written_unless_zero() -> None:
+def test_matmul_padding_is_set_unless_zero() -> None:
     for padding, wanted in ((0.0, None), (-1.5, -1.5)):
-        g = Ops()
-        g.matmul(t(2, 8, 16), t(2, 16, 4), padding=padding).set_output(True)
-        op = _only(g.graph())
+        g = OperationRecorder()
+        g.matmul(make_tensor(2, 8, 16), make_tensor(2, 16, 4), padding=padding).set_output(True)
+        op = only_op(g.graph())
         assert isinstance(op, Matmul)
         assert op.padding_value == wanted
 
 
 @pytest.mark.parametrize(("version", "wanted"), [((9, 10, 0), None), ((9, 11, 0), False)])
-def test_reductions_have_a_deterministic_flag_since_911(version: tuple[int, ...], wanted: bool | None) -> None:
-    g = Ops(version)
-    g.reduction(t(2, 3, 4), reduction_mode.MAX).set_dim([2, 3, 1]).set_output(True)
-    assert _only(g.graph()).deterministic is wanted
+def test_reductions_set_the_deterministic_flag_from_cudnn_9_11(version: tuple[int, ...], wanted: bool | None) -> None:
+    g = OperationRecorder(version)
+    g.reduction(make_tensor(2, 3, 4), reduction_mode.MAX).set_dim([2, 3, 1]).set_output(True)
+    assert only_op(g.graph()).deterministic is wanted
 
 
-def test_convolution_parameters_are_right() -> None:
-    g = Ops()
+def test_a_convolution_has_the_given_parameters() -> None:
+    g = OperationRecorder()
     g.conv_fprop(
-        t(4, 3, 16, 10),
-        t(7, 3, 3, 3),
+        make_tensor(4, 3, 16, 10),
+        make_tensor(7, 3, 3, 3),
         pre_padding=[1, 0],
         post_padding=[0, 2],
         stride=[2, 1],
         dilation=[1, 3],
         convolution_mode=convolution_mode.CONVOLUTION,
     ).set_output(True)
-    op = _only(g.graph())
+    op = only_op(g.graph())
     assert op.kind is DescriptorType.OPERATION_CONVOLUTION_FORWARD
     assert (op.fields["alpha"], op.fields["beta"]) == (1.0, 0.0)
     parameters = op.fields["convolution"]
@@ -649,17 +703,25 @@ def test_convolution_parameters_are_right() -> None:
     }
 
 
-def _output(results: list[tensor | None]) -> None:
+def mark_as_outputs(results: list[tensor | None]) -> None:
     for item in results:
         if item is not None:
             item.set_output(True)
 
 
-def test_norm_fields_and_peers_are_right() -> None:
-    g = Ops()
-    peers = [t(2, 128, 1, 1, name=f"peer{number}") for number in range(2)]
-    _output(g.batchnorm(t(*IMAGE), *[t(1, 32, 1, 1) for _ in range(4)], one(), one(), peer_stats=peers))
-    op = _only(g.graph())
+def test_batchnorm_has_its_mode_phase_and_peer_statistics() -> None:
+    g = OperationRecorder()
+    peers = [make_tensor(2, 128, 1, 1, name=f"peer{number}") for number in range(2)]
+    mark_as_outputs(
+        g.batchnorm(
+            make_tensor(*IMAGE),
+            *[make_tensor(1, 32, 1, 1) for _ in range(4)],
+            scalar_tensor(),
+            scalar_tensor(),
+            peer_stats=peers,
+        )
+    )
+    op = only_op(g.graph())
     assert isinstance(op, Operation)
     assert (op.fields["mode"].name, op.fields["phase"].name) == ("BATCH_NORM", "TRAINING")
     assert [item.name for item in op.fields["peer_stat"]] == ["peer0", "peer1"]
@@ -668,15 +730,21 @@ def test_norm_fields_and_peers_are_right() -> None:
 
 def test_an_unrequested_bias_gradient_is_not_computed() -> None:
     for requested in (False, True):
-        g = Ops()
-        made = g.adalayernorm_backward(t(*IMAGE), t(*IMAGE), t(8, 1, 4, 6), t(8, 32, 1, 1), t(8, 32, 1, 1))
-        _output(made if requested else made[:2])
-        assert ("dbias" in _only(g.graph()).fields) is requested
+        g = OperationRecorder()
+        made = g.adalayernorm_backward(
+            make_tensor(*IMAGE),
+            make_tensor(*IMAGE),
+            make_tensor(8, 1, 4, 6),
+            make_tensor(8, 32, 1, 1),
+            make_tensor(8, 32, 1, 1),
+        )
+        mark_as_outputs(made if requested else made[:2])
+        assert ("dbias" in only_op(g.graph()).fields) is requested
 
 
-def test_slices_of_memory_are_offsets_and_add_up() -> None:
-    g = Ops()
-    whole = t(16, 32, 64, name="whole", data_type=FLOAT)
+def test_slices_of_tensors_in_memory_become_added_offsets() -> None:
+    g = OperationRecorder()
+    whole = make_tensor(16, 32, 64, name="whole", data_type=FLOAT)
     first = g.slice(whole, [slice(8, None), slice(None), slice(None)])
     second = g.slice(first, [slice(None), slice(3, 5), slice(2, None)])
     g.relu(second).set_output(True)
@@ -690,22 +758,22 @@ def test_slices_of_memory_are_offsets_and_add_up() -> None:
     assert not any(item.virtual for item in emitter.g.graph().ops[0].inputs().values())
 
 
-def test_a_slice_has_the_type_of_its_input_and_as_output_is_an_operation() -> None:
-    g = Ops()
-    made = g.slice(t(2, 8, 16), [slice(1), slice(2, 4), slice(None)])  # half, in a graph of float
+def test_a_slice_that_is_an_output_is_an_operation_with_its_input_type() -> None:
+    g = OperationRecorder()
+    made = g.slice(make_tensor(2, 8, 16), [slice(1), slice(2, 4), slice(None)])  # half, in a graph of float
     g.relu(made).set_output(True)
     made.set_output(True)
     assert [op.kind for op in g.graph().ops] == [DescriptorType.OPERATION_SLICE, DescriptorType.OPERATION_POINTWISE]
     assert made.data_type == HALF
 
 
-def _virtual_slice(g: Ops) -> tensor:
+def add_virtual_slice(g: OperationRecorder) -> tensor:
     return g.slice(g.relu(X), [slice(1), slice(2, None, 2), slice(None)])
 
 
 def test_a_slice_of_a_virtual_tensor_is_an_operation() -> None:
-    g = Ops()
-    g.relu(_virtual_slice(g)).set_output(True)
+    g = OperationRecorder()
+    g.relu(add_virtual_slice(g)).set_output(True)
     op = g.graph().ops[1]
     assert op.kind is DescriptorType.OPERATION_SLICE
     assert op.parameters() == {"start_indices": (0, 2, 0), "limit_indices": (1, 8, 16), "strides": (1, 2, 1)}
@@ -714,46 +782,54 @@ def test_a_slice_of_a_virtual_tensor_is_an_operation() -> None:
 @pytest.mark.parametrize(
     ("version", "make"),
     [
-        ((9, 21, 0), _virtual_slice),
+        ((9, 21, 0), add_virtual_slice),
         ((9, 21, 0), lambda g: g.transpose(X, [0, 2, 1])),
-        ((9, 21, 0), lambda g: _sized(g.reshape(X, reshape_mode=reshape_mode.LOGICAL), 2, 16, 8)),
-        ((9, 14, 0), lambda g: g.moe_grouped_matmul(t(1, 256, 64), t(4, 64, 96), t(4, 1, 1))),
-        ((9, 21, 0), lambda g: g.moe_grouped_matmul_bwd(t(1, 256, 96), t(1, 256, 64), t(4, 1, 1))),
+        ((9, 21, 0), lambda g: set_dims(g.reshape(X, reshape_mode=reshape_mode.LOGICAL), 2, 16, 8)),
+        (
+            (9, 14, 0),
+            lambda g: g.moe_grouped_matmul(make_tensor(1, 256, 64), make_tensor(4, 64, 96), make_tensor(4, 1, 1)),
+        ),
+        (
+            (9, 21, 0),
+            lambda g: g.moe_grouped_matmul_bwd(make_tensor(1, 256, 96), make_tensor(1, 256, 64), make_tensor(4, 1, 1)),
+        ),
     ],
 )
-def test_features_of_newer_libraries_are_refused(version: tuple[int, ...], make: Callable[[Ops], tensor]) -> None:
-    g = Ops(version)
+def test_features_of_newer_libraries_are_refused(
+    version: tuple[int, ...], make: Callable[[OperationRecorder], tensor]
+) -> None:
+    g = OperationRecorder(version)
     make(g).set_output(True).set_data_type(FLOAT)
     with pytest.raises(cudnnGraphNotSupportedError, match="not supported by cuDNN 9"):
         g.graph()
-    newer = Ops((9, 22, 0))
+    newer = OperationRecorder((9, 22, 0))
     make(newer).set_output(True).set_data_type(FLOAT)
     assert newer.graph().ops
 
 
-def test_negative_scales_are_written_since_914() -> None:
+def test_is_negative_scale_is_set_from_cudnn_9_14() -> None:
     for version, wanted in (((9, 13, 0), None), ((9, 14, 0), True)):
-        g = Ops(version)
-        g.identity(g.block_scale_dequantize(t(2, 64, 96), t(2, 64, 3), [1, 32], is_negative_scale=True)).set_output(
-            True
-        )
+        g = OperationRecorder(version)
+        g.identity(
+            g.block_scale_dequantize(make_tensor(2, 64, 96), make_tensor(2, 64, 3), [1, 32], is_negative_scale=True)
+        ).set_output(True)
         assert g.graph().ops[0].parameters().get("neg_scale") is wanted
 
 
 def test_rng_supports_bernoulli_only() -> None:
     for distribution, fits in ((rng_distribution.BERNOULLI, True), (rng_distribution.UNIFORM, False)):
-        g = Ops()
-        seed, offset = (t(1, 1, 1, 1, data_type=data_type.INT64) for _ in range(2))
+        g = OperationRecorder()
+        seed, offset = (make_tensor(1, 1, 1, 1, data_type=data_type.INT64) for _ in range(2))
         g.rng(seed, offset, distribution, 0.25).set_dim([1, 2, 8, 8]).set_output(True)
         if fits:
-            assert _only(g.graph()).fields["rng"].fields["bernoulli_dist_probability"] == 0.25
+            assert only_op(g.graph()).fields["rng"].fields["bernoulli_dist_probability"] == 0.25
         else:
             with pytest.raises(ValueError, match="BERNOULLI"):
                 g.graph()
 
 
-def test_nodes_are_written_as_plain_data() -> None:
-    g = Ops()
+def test_nodes_are_serialized_to_plain_data() -> None:
+    g = OperationRecorder()
     g.gen_index(X, axis=1, name="rows")
     g.slice(X, [slice(1), slice(2, None, 2), slice(None)], name="part")
     g.validate()

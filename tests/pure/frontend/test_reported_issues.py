@@ -1,4 +1,4 @@
-"""Every row of the known issue table is reported by the frontend, and refused or reported by the attention builder."""
+"""The frontend reports each known issue of the table; the attention builder refuses or reports it."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ CASES = [
 ]
 
 
-def situation(row: KnownIssue, made: Any) -> tuple[tuple[int, int, int], int, Graph]:
-    """Return a version and an architecture with the known issue, and the graph built for them."""
+def find_affected_version(row: KnownIssue, made: Any) -> tuple[tuple[int, int, int], int, Graph]:
+    """Return a cuDNN version, an architecture and a graph with the known issue."""
     sm = row.sm[0] if row.sm else 86  # few other rows are for it
     for version in [(9, minor, patch) for minor in range(28, -1, -1) for patch in (0, 1)]:
         graph = graph_of(made, version)
@@ -34,11 +34,11 @@ def situation(row: KnownIssue, made: Any) -> tuple[tuple[int, int, int], int, Gr
 
 
 @pytest.mark.parametrize(("row", "made"), CASES)
-def test_every_row_is_reported_by_the_frontend_and_the_builder(
+def test_every_known_issue_is_reported_by_the_frontend_and_the_builder(
     row: KnownIssue, made: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(find, "_warned", set())
-    version, sm, graph = situation(row, made)
+    version, sm, graph = find_affected_version(row, made)
     emitter = Emitter(CheckContext(version, sm), "any")  # type: ignore[arg-type]
     emitter.g.ops = list(graph.ops)
     assert issue_warning_categories(emitter.graph, row.code) == [FrontendKnownIssueWarning]
@@ -47,12 +47,12 @@ def test_every_row_is_reported_by_the_frontend_and_the_builder(
     build = attention.sdpa_backward if made.backward else attention.sdpa_forward
     problem = attention.Attention(**{**BASE, **made.options})
 
-    def build_with_builder() -> None:
+    def build_attention() -> None:
         build(problem, implementation=made.implementation, version=version, sm=sm)
 
     if row.refused:
         with pytest.raises(GraphError, match=row.code):
-            build_with_builder()
+            build_attention()
     else:  # an unmeasured issue of values at run time is listed in verdicts only
         is_certain = bool(row.evidence or not row.depends_on)
-        assert issue_warning_categories(build_with_builder, row.code) == [KnownIssueWarning] * is_certain
+        assert issue_warning_categories(build_attention, row.code) == [KnownIssueWarning] * is_certain

@@ -1,4 +1,4 @@
-"""cudnn-frontend 1.32's public surface, stored as facts: each difference of ours has its reason in the docs."""
+"""The public names of cudnn-frontend 1.32, recorded in a file: the docs give a reason for each difference."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tests.compat.surface import _written_signature, differences, read_facts
 FACTS = read_facts()
 
 
-def test_every_difference_has_its_reason() -> None:
+def test_every_difference_from_cudnn_frontend_has_a_reason() -> None:
     assert [one for one in differences(FACTS, ours) if not one.reason] == []
 
 
-def test_differences_are_found() -> None:
-    """An empty module lacks everything; one different value, default or parameter is reported."""
+def test_missing_and_changed_names_are_found() -> None:
+    """An empty module lacks every name; another value, default or parameter is reported too."""
     nothing = ModuleType("nothing")
     found = {(one.area, one.name): one.what for one in differences(FACTS, nothing)}
     assert found["module", "pygraph"] == "missing"
@@ -38,13 +38,13 @@ def test_differences_are_found() -> None:
     assert (parameter.name, parameter.what) == ("matmul(other)", "missing")
 
 
-def test_every_operation_of_1_32_has_a_program() -> None:
+def test_every_operation_of_cudnn_frontend_has_a_test_program() -> None:
     in_python = {name for name in RECORDED if f"pygraph.{name}" in FACTS["signatures"]}
     block_scaled_attention = {"sdpa_mxfp8", "sdpa_mxfp8_backward"}  # their scales need a Blackwell GPU
     assert in_python - {name.partition(",")[0] for name in PROGRAMS} == block_scaled_attention
 
 
-def test_kernels_are_refused_by_name() -> None:
+def test_kernels_of_cudnn_frontend_raise_not_implemented_error() -> None:
     assert set(FACTS["kernels"]) <= KERNELS | {"engines"}  # has its numbers here, see its own test
     for name in KERNELS - {"ops"}:  # a folder of ours; the module called cudnn refuses it, too
         with pytest.raises(NotImplementedError, match=f"cudnn.{name} is a kernel of cudnn-frontend's own"):
@@ -52,18 +52,18 @@ def test_kernels_are_refused_by_name() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(OPERATIONS))
-def test_operations_of_kernels_are_refused_as_not_supported(name: str) -> None:
+def test_operations_of_kernels_raise_graph_not_supported_error(name: str) -> None:
     graph = object.__new__(ours.pygraph)
     with pytest.raises(cudnnGraphNotSupportedError, match=rf"pygraph\.{name} belongs to a kernel"):
         getattr(graph, name)(1, 2)
 
 
-def test_signatures_are_read_from_help_texts() -> None:
+def test_signatures_are_parsed_from_help_text() -> None:
     text = "make(self, dim: list[int], kind: m.data_type = <cudnn.m.data_type.HALF: 3>, name: str = '') -> a[b, c]"
     assert _written_signature(text, "make") == [["dim", None], ["kind", "data_type.HALF"], ["name", "''"]]
 
 
-def test_the_modules_listed_as_present_exist() -> None:
+def test_every_listed_submodule_can_be_imported() -> None:
     from cudnn_backend_py.frontend.as_cudnn import SUBMODULES
 
     for name, module in SUBMODULES.items():
@@ -72,7 +72,7 @@ def test_the_modules_listed_as_present_exist() -> None:
         assert import_module(module).__doc__
 
 
-def test_engines_and_knobs_have_their_numbers_and_names() -> None:
+def test_engine_ids_and_knob_names_equal_those_of_cudnn_frontend() -> None:
     from cudnn_backend_py.frontend import engines
 
     bases = (engines.BACKEND_ENGINE_ID_BASE, engines.CPP_OSS_ENGINE_ID_BASE, engines.PYTHON_ENGINE_ID_BASE)
@@ -89,7 +89,7 @@ def test_engines_and_knobs_have_their_numbers_and_names() -> None:
     assert engines.PlanConfig(4).knobs is None
 
 
-def test_a_tensor_is_made_with_every_field_that_theirs_has() -> None:
+def test_a_tensor_has_every_field_of_cudnn_frontends_tensor() -> None:
     constant = ours.scalar_type.COMPILE_TIME_CONST
     made = ours.Tensor(
         name="t",
@@ -111,14 +111,14 @@ def test_a_tensor_is_made_with_every_field_that_theirs_has() -> None:
     assert (plain.scalar_type, plain.pass_by_value) == (ours.scalar_type.RUNTIME_PARAM, None)
 
 
-def test_a_gpu_is_named_by_its_ordinal() -> None:
+def test_device_info_equals_its_ordinal() -> None:
     assert ours.DeviceInfo(ordinal=3) == 3
     assert ours.DeviceInfo(3).ordinal == 3
 
 
 @pytest.mark.parametrize("name", sorted(set(FACTS["enums"]) - {"NodeType"}))
-def test_members_of_enums_are_no_numbers(name: str) -> None:
-    """As in 1.32: a member of value 0 is true (``policy or another``), none equals numbers or another enum's member."""
+def test_enum_members_are_not_integers(name: str) -> None:
+    """As in 1.32, every member is true, even with value 0, and equals neither a number nor a member of another enum."""
     for member in getattr(ours, name):
         assert member
         assert not isinstance(member, int)

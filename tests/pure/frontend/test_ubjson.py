@@ -1,4 +1,4 @@
-"""UBJSON of cudnn-frontend's serialized graphs."""
+"""Reading and writing UBJSON, the format of cudnn-frontend's serialized graphs."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ VALUE: dict[str, Any] = {
 }
 
 
-def test_written_values_are_read_back() -> None:
+def test_written_values_are_read_unchanged() -> None:
     assert read_ubjson(write_ubjson(VALUE)) == VALUE
 
 
-def test_the_bytes_follow_the_specification() -> None:
+def test_written_bytes_follow_the_ubjson_specification() -> None:
     assert write_ubjson({"uid": [1, 200, None, True, "x"]}) == b"{i\x03uid[i\x01U\xc8ZTSi\x01x]}"
     assert read_ubjson(b"[d\x3f\x80\x00\x00I\xff\xfe]") == [1.0, -2]
 
 
-def test_truncated_or_changed_bytes_are_refused_or_another_value() -> None:
+def test_damaged_bytes_raise_only_graph_errors() -> None:
     data = write_ubjson(VALUE)
     for end in range(len(data)):
         with pytest.raises(GraphError, match="not a serialized graph"):
@@ -59,6 +59,6 @@ def test_invalid_bytes_are_refused_with_a_message(data: bytes, message: str) -> 
         read_ubjson(data)
 
 
-def test_numbers_of_more_than_64_bits_are_refused() -> None:
+def test_integers_of_more_than_64_bits_are_refused() -> None:
     with pytest.raises(GraphError, match="more than 64 bits"):
         write_ubjson([2**63])

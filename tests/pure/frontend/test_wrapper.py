@@ -15,22 +15,22 @@ from cudnn_backend_py.frontend.tensors import tensor
 
 
 @pytest.mark.parametrize("argument", ["inputs", "outputs", "heuristics"])
-def test_orders_and_heuristics_are_lists(argument: str) -> None:
+def test_a_text_instead_of_a_list_is_refused(argument: str) -> None:
     with pytest.raises(ValueError, match=f"{argument} is a str, a list or tuple is needed"):
         cudnn.Graph(**{argument: "conv::image"})
 
 
-def test_a_single_mode_with_value_0_is_no_list() -> None:
+def test_a_single_heuristic_mode_instead_of_a_list_is_refused() -> None:
     with pytest.raises(ValueError, match="heuristics is a heur_mode, a list or tuple is needed"):
         cudnn.Graph(heuristics=cudnn.heur_mode.A)
 
 
-def test_types_are_those_of_cudnn_or_torch() -> None:
+def test_a_data_type_given_as_text_is_refused() -> None:
     with pytest.raises(TypeError, match=r"is neither a cudnn\.data_type nor a torch dtype"):
         cudnn.Graph(io_data_type="half")
 
 
-def test_outside_of_its_block_a_graph_has_no_operations() -> None:
+def test_a_graph_has_no_operations_outside_its_with_block() -> None:
     graph = cudnn.Graph()
     assert not hasattr(graph, "matmul")
     with pytest.raises(RuntimeError, match="not built yet: call it after its with block"):
@@ -38,7 +38,7 @@ def test_outside_of_its_block_a_graph_has_no_operations() -> None:
     assert repr(graph) == str(graph) == "<cudnn.Graph empty: inputs [], outputs []>"
 
 
-def test_sources_are_distinguished_by_identity_and_not_kept() -> None:
+def test_source_arrays_are_compared_by_identity_and_not_kept_alive() -> None:
     sources = wrapper._Sources()
     first, second = np.zeros(2), np.zeros(2)
     made = sources.add(first, tensor(name="first"))
@@ -50,7 +50,7 @@ def test_sources_are_distinguished_by_identity_and_not_kept() -> None:
     assert [alive() for alive, _ in sources._known.values()] == [None, None]
 
 
-def test_a_source_without_weak_references_is_kept() -> None:
+def test_a_source_without_weak_references_is_found_again() -> None:
     sources = wrapper._Sources()
     number = 10**9
     made = sources.add(number, tensor())
@@ -58,12 +58,12 @@ def test_a_source_without_weak_references_is_kept() -> None:
 
 
 @pytest.mark.parametrize(("kind", "name"), TORCH_NAMES.items())
-def test_types_of_torch_are_converted_in_both_directions(kind: cudnn.data_type, name: str) -> None:
+def test_names_of_torch_dtypes_are_converted_to_cudnn_types(kind: cudnn.data_type, name: str) -> None:
     assert to_data_type(f"torch.{name}") is kind
 
 
 @pytest.mark.parametrize("use", [wrapper.get_default_handle, lambda: wrapper._allocate(tensor([1], [1]))])
-def test_without_torch_the_error_names_the_need(monkeypatch: pytest.MonkeyPatch, use: Any) -> None:
+def test_functions_that_need_torch_raise_an_error_without_it(monkeypatch: pytest.MonkeyPatch, use: Any) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(RuntimeError, match="torch cannot be imported, and") as caught:
         use()
@@ -73,39 +73,39 @@ def test_without_torch_the_error_names_the_need(monkeypatch: pytest.MonkeyPatch,
 # jit
 
 
-def test_graph_cache_keeps_results_by_key_and_drops_the_oldest() -> None:
+def test_graph_cache_keeps_results_by_key_and_drops_the_oldest_one() -> None:
     made: list[int] = []
 
     @cudnn.graph_cache(key_fn=lambda handle, size: size, maxsize=2)
-    def make(handle: Any, size: int) -> list[int]:
-        """Makes."""
+    def build_graph(handle: Any, size: int) -> list[int]:
+        """Build a graph."""
         made.append(size)
         return [size]
 
-    assert make("one", 1) is make("two", size=1)
-    make("one", 2)
-    make("one", 1)
+    assert build_graph("one", 1) is build_graph("two", size=1)
+    build_graph("one", 2)
+    build_graph("one", 1)
     assert made == [1, 2]
-    make("one", 3)  # 1 was the oldest
-    make("one", 2)
+    build_graph("one", 3)  # 1 was the oldest
+    build_graph("one", 2)
     assert made == [1, 2, 3]
-    make("one", 1)
+    build_graph("one", 1)
     assert made == [1, 2, 3, 1]
-    assert (make.__name__, make.__doc__) == ("make", "Makes.")
+    assert (build_graph.__name__, build_graph.__doc__) == ("build_graph", "Build a graph.")
 
 
-def test_a_result_is_returned_though_another_call_drops_it_meanwhile() -> None:
-    class Key(int):
+def test_graph_cache_returns_a_result_that_another_call_drops_meanwhile() -> None:
+    class ReentrantKey(int):
         seen = 0
 
         def __hash__(self) -> int:
             self.seen += 1
             if self.seen == 3:  # as another thread may run between any two lookups in the cache
-                make(2)
+                build_graph(2)
             return int(self)
 
     @cudnn.graph_cache(key_fn=lambda size: size, maxsize=1)
-    def make(size: int) -> list[int]:
+    def build_graph(size: int) -> list[int]:
         return [size]
 
-    assert make(Key(1)) == [1]
+    assert build_graph(ReentrantKey(1)) == [1]

@@ -1,4 +1,4 @@
-"""Angles of rotary embeddings for longer contexts, compared with the formula of the paper, pair by pair."""
+"""YaRN frequencies and angles of rotary embeddings, compared with the formula of the paper."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from cudnn_backend_py.frontend.yarn import compute_yarn_freqs, compute_yarn_inv_
 torch = pytest.importorskip("torch")
 
 
-def frequency(pair: int, head_dim: int, factor: float, length: int, fast: float, slow: float) -> float:
+def expected_frequency(pair: int, head_dim: int, factor: float, length: int, fast: float, slow: float) -> float:
     plain = 10000.0 ** (-2 * pair / head_dim)
     if factor <= 1:
         return plain
 
-    def where(turns: float) -> float:
+    def pair_of_turns(turns: float) -> float:
         return head_dim * math.log(length / (turns * 2 * math.pi)) / (2 * math.log(10000.0))
 
-    first, last = max(math.floor(where(fast)), 0), min(math.ceil(where(slow)), head_dim - 1)
+    first, last = max(math.floor(pair_of_turns(fast)), 0), min(math.ceil(pair_of_turns(slow)), head_dim - 1)
     share = min(max((pair - first) / (last - first), 0.0), 1.0)
     return plain / factor * share + plain * (1 - share)
 
 
 @pytest.mark.parametrize("factor", [0.5, 1.0, 4.0, 40.0])
 @pytest.mark.parametrize("head_dim", [64, 128])
-def test_frequencies_equal_those_of_the_paper(head_dim: int, factor: float) -> None:
+def test_frequencies_equal_the_formula_of_the_paper(head_dim: int, factor: float) -> None:
     found = compute_yarn_inv_freq(head_dim, scaling_factor=factor, device="cpu")
-    want = [frequency(pair, head_dim, factor, 4096, 32, 1) for pair in range(head_dim // 2)]
+    want = [expected_frequency(pair, head_dim, factor, 4096, 32, 1) for pair in range(head_dim // 2)]
     assert found.tolist() == pytest.approx(want, rel=1e-6)
 
 
-def test_angles_are_laid_out_for_rope() -> None:
+def test_angles_have_the_layout_that_rope_needs() -> None:
     angles, scale = compute_yarn_freqs(300, 64, scaling_factor=40.0, device="cpu")
     per_position = compute_yarn_inv_freq(64, scaling_factor=40.0, device="cpu")
     assert (tuple(angles.shape), angles.dtype) == ((300, 1, 1, 64), torch.float32)

@@ -1,4 +1,4 @@
-"""Booleans in memory are packed: reported for graphs with some in memory, and for no others."""
+"""The warning about packed booleans: it lists the graph's boolean tensors in memory, and is empty without them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cudnn_backend_py.graph.booleans import describe_booleans
 
 
 @pytest.mark.parametrize(("mask", "result"), [(True, False), (False, True), (True, True), (False, False)])
-def test_tensors_in_memory_are_named(mask: bool, result: bool) -> None:
+def test_the_warning_lists_boolean_tensors_in_memory(mask: bool, result: bool) -> None:
     g = GraphBuilder("conjunction", io_type=DataType.FLOAT)
     a, b = g.tensor("a", (8, 64, 64)), g.tensor("b", (8, 64, 64))
     greater = g.pointwise(PointwiseMode.CMP_GT, a, b, compute_type=DataType.FLOAT)

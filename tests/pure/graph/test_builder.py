@@ -1,4 +1,4 @@
-"""The builder's methods: inferred shapes and strides, requested results, refusals of wrong shapes."""
+"""The builder's methods: inferred shapes and strides, requested results, errors for wrong shapes."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ G, M, N, P, R, T = GraphBuilder, MoeGroupedMatmulMode, NormMode, PointwiseMode, 
 Make = Callable[[GraphBuilder], object]
 
 
-def of(g: GraphBuilder, *dims: int, name: str = "t", kind: DataType | None = None, **options: Any) -> Tensor:
+def add_tensor(g: GraphBuilder, *dims: int, name: str = "t", kind: DataType | None = None, **options: Any) -> Tensor:
     return g.tensor(g.free_name(name), dims, kind, **options)
 
 
-def i32(g: GraphBuilder, *dims: int) -> Tensor:
-    return of(g, *dims, kind=T.INT32)
+def add_int32_tensor(g: GraphBuilder, *dims: int) -> Tensor:
+    return add_tensor(g, *dims, kind=T.INT32)
 
 
 HEADS = (2, 4, 6, 8)
 
 
-def offsets(g: GraphBuilder, experts: int = 3) -> Tensor:
-    return i32(g, experts, 1, 1)
+def expert_offsets(g: GraphBuilder, experts: int = 3) -> Tensor:
+    return add_int32_tensor(g, experts, 1, 1)
 
 
 # Names of tensors in the cases; a result would have another one.
@@ -46,296 +46,332 @@ GIVEN = {"dy", "sink", *"abdfikqvwx", "s"}
 # the error -> its text, with names and sizes
 WRONG: dict[str, tuple[Make, str, str]] = {
     "channels of a convolution": (
-        lambda g: g.convolution(of(g, 1, 6, 5, 5, name="x"), of(g, 4, 4, 3, 3, name="w")),
+        lambda g: g.convolution(add_tensor(g, 1, 6, 5, 5, name="x"), add_tensor(g, 4, 4, 3, 3, name="w")),
         "operation-shape",
         "6 channels in groups of the 4 of 'w' do not divide its 4",
     ),
     "filters in groups": (
-        lambda g: g.convolution(of(g, 1, 6, 5, 5), of(g, 4, 2, 3, 3, name="w")),
+        lambda g: g.convolution(add_tensor(g, 1, 6, 5, 5), add_tensor(g, 4, 2, 3, 3, name="w")),
         "operation-shape",
         "6 channels in groups of the 2 of 'w'",
     ),
     "size of a gradient": (
-        lambda g: g.convolution_backward_data(of(g, 1, 4, 5, 5, name="dy"), of(g, 4, 4, 3, 3), dims=(1, 4, 9, 9)),
+        lambda g: g.convolution_backward_data(
+            add_tensor(g, 1, 4, 5, 5, name="dy"), add_tensor(g, 4, 4, 3, 3), dims=(1, 4, 9, 9)
+        ),
         "operation-shape",
         r"dy 'dy' has dims \[1, 4, 5, 5\], \[1, 4, 7, 7\] is needed",
     ),
     "rank of a gradient": (
-        lambda g: g.convolution_backward_data(of(g, 1, 4, 5, 5), of(g, 4, 4, 3, 3), dims=(1, 4, 9)),
+        lambda g: g.convolution_backward_data(add_tensor(g, 1, 4, 5, 5), add_tensor(g, 4, 4, 3, 3), dims=(1, 4, 9)),
         "operation-shape",
         "has 3 dims, dy has 4",
     ),
     "groups that do not divide": (
-        lambda g: g.convolution_backward_filter(of(g, 1, 6, 5), of(g, 1, 4, 5), (1,), groups=3),
+        lambda g: g.convolution_backward_filter(add_tensor(g, 1, 6, 5), add_tensor(g, 1, 4, 5), (1,), groups=3),
         "operation-shape",
         "3 groups do not divide",
     ),
     "taps": (
-        lambda g: g.convolution_backward_filter(of(g, 1, 6, 5), of(g, 1, 4, 5, name="dy"), (3,)),
+        lambda g: g.convolution_backward_filter(add_tensor(g, 1, 6, 5), add_tensor(g, 1, 4, 5, name="dy"), (3,)),
         "operation-shape",
         r"dy 'dy' has dims \[1, 4, 5\], \[1, 4, 3\] is needed",
     ),
     "scale of a norm": (
-        lambda g: g.norm_forward(N.BATCH_NORM, of(g, 2, 8, 4), of(g, 1, 4, 1, name="s"), training=True),
+        lambda g: g.norm_forward(N.BATCH_NORM, add_tensor(g, 2, 8, 4), add_tensor(g, 1, 4, 1, name="s"), training=True),
         "operation-shape",
         r"scale 's' has dims \[1, 4, 1\], \[1, 8, 1\] is needed",
     ),
     "bias of a layer norm": (
-        lambda g: g.norm_forward(N.LAYER_NORM, of(g, 2, 8, 4, name="x"), of(g, 1, 8, 4), of(g, 1, 3, 4, name="b")),
+        lambda g: g.norm_forward(
+            N.LAYER_NORM, add_tensor(g, 2, 8, 4, name="x"), add_tensor(g, 1, 8, 4), add_tensor(g, 1, 3, 4, name="b")
+        ),
         "operation-shape",
         "bias 'b' does not broadcast to 'x'",
     ),
     "rank of a scale": (
-        lambda g: g.norm_forward(N.LAYER_NORM, of(g, 2, 8, 4, name="x"), of(g, 8, 4, name="s")),
+        lambda g: g.norm_forward(N.LAYER_NORM, add_tensor(g, 2, 8, 4, name="x"), add_tensor(g, 8, 4, name="s")),
         "operation-shape",
         "scale 's' has 2 dims, 'x' has 3",
     ),
     "groups of a group norm": (
-        lambda g: g.norm_forward(N.GROUP_NORM, of(g, 2, 8, 4, name="x"), of(g, 1, 8, 1), groups=3),
+        lambda g: g.norm_forward(N.GROUP_NORM, add_tensor(g, 2, 8, 4, name="x"), add_tensor(g, 1, 8, 1), groups=3),
         "operation-shape",
         "GROUP_NORM of 'x' needs groups=",
     ),
     "statistics to infer with": (
-        lambda g: g.norm_forward(N.BATCH_NORM, of(g, 2, 8, 4), of(g, 1, 8, 1)),
+        lambda g: g.norm_forward(N.BATCH_NORM, add_tensor(g, 2, 8, 4), add_tensor(g, 1, 8, 1)),
         "missing-field",
         "BATCH_NORM infers with mean=",
     ),
     "statistics of a gradient": (
         lambda g: g.norm_backward(
-            N.LAYER_NORM, of(g, 2, 8), of(g, 2, 8), of(g, 1, 8), inv_variance=of(g, 2, 8, name="v")
+            N.LAYER_NORM,
+            add_tensor(g, 2, 8),
+            add_tensor(g, 2, 8),
+            add_tensor(g, 1, 8),
+            inv_variance=add_tensor(g, 2, 8, name="v"),
         ),
         "operation-shape",
         r"inverse variance 'v' has dims \[2, 8\], \[2, 1\] is needed",
     ),
     "neither statistics nor epsilon": (
-        lambda g: g.norm_backward(N.LAYER_NORM, of(g, 2, 8), of(g, 2, 8), of(g, 1, 8)),
+        lambda g: g.norm_backward(N.LAYER_NORM, add_tensor(g, 2, 8), add_tensor(g, 2, 8), add_tensor(g, 1, 8)),
         "missing-field",
         "needs inv_variance=, or epsilon=",
     ),
     "gradient of another shape": (
-        lambda g: g.norm_backward(N.RMS_NORM, of(g, 2, 9, name="dy"), of(g, 2, 8), of(g, 1, 8), epsilon=1e-5),
+        lambda g: g.norm_backward(
+            N.RMS_NORM, add_tensor(g, 2, 9, name="dy"), add_tensor(g, 2, 8), add_tensor(g, 1, 8), epsilon=1e-5
+        ),
         "operation-shape",
         r"dy 'dy' has dims \[2, 9\], \[2, 8\] is needed",
     ),
     "a gradient that is always written": (
-        lambda g: g.norm_backward(N.RMS_NORM, of(g, 2, 8), of(g, 2, 8), of(g, 1, 8), epsilon=1e-5, dscale=False),
+        lambda g: g.norm_backward(
+            N.RMS_NORM, add_tensor(g, 2, 8), add_tensor(g, 2, 8), add_tensor(g, 1, 8), epsilon=1e-5, dscale=False
+        ),
         "missing-field",
         "dscale=False is not allowed",
     ),
     "sums of other channels": (
-        lambda g: g.batch_norm_finalize(*(of(g, 1, c, 1) for c in (8, 8, 8, 4)), accum_count=9),
+        lambda g: g.batch_norm_finalize(*(add_tensor(g, 1, c, 1) for c in (8, 8, 8, 4)), accum_count=9),
         "operation-shape",
         r"bias 't3' has dims \[1, 4, 1\], \[1, 8, 1\] is needed",
     ),
     "a result that there is not": (
-        lambda g: g.batch_norm_finalize(*(of(g, 1, 8, 1) for _ in range(4)), accum_count=9, scale_of=True),
+        lambda g: g.batch_norm_finalize(*(add_tensor(g, 1, 8, 1) for _ in range(4)), accum_count=9, scale_of=True),
         "unknown-field",
         "there is no result scale_of",
     ),
     "statistics that are always written": (
-        lambda g: g.gen_stats(of(g, 1, 8, 1), sum=False),
+        lambda g: g.gen_stats(add_tensor(g, 1, 8, 1), sum=False),
         "missing-field",
         "gen_stats writes all",
     ),
     "weights of other channels": (
-        lambda g: g.batch_norm_backward_weights(*(of(g, *d) for d in ((2, 8, 4), (2, 8, 4), *[(1, 4, 1)] * 3))),
+        lambda g: g.batch_norm_backward_weights(*(add_tensor(g, *d) for d in ((2, 8, 4), (2, 8, 4), *[(1, 4, 1)] * 3))),
         "operation-shape",
         r"mean 't2' has dims \[1, 4, 1\], \[1, 8, 1\] is needed",
     ),
     "a window that does not fit": (
-        lambda g: g.resample(R.MAXPOOL, of(g, 1, 2, 3, 3), 4),
+        lambda g: g.resample(R.MAXPOOL, add_tensor(g, 1, 2, 3, 3), 4),
         "operation-shape",
         r"no window fits into \[1, 2, 3, 3\]",
     ),
     "a window of other dims": (
-        lambda g: g.resample(R.MAXPOOL, of(g, 1, 2, 3, 3), (2, 2, 2)),
+        lambda g: g.resample(R.MAXPOOL, add_tensor(g, 1, 2, 3, 3), (2, 2, 2)),
         "wrong-argument",
         r"'t' \[1, 2, 3, 3\] has 2 spatial dims",
     ),
     "an index of another shape": (
-        lambda g: g.resample_backward(R.MAXPOOL, of(g, 1, 2, 3), 2, idx=of(g, 1, 2, 4, name="i")),
+        lambda g: g.resample_backward(R.MAXPOOL, add_tensor(g, 1, 2, 3), 2, idx=add_tensor(g, 1, 2, 4, name="i")),
         "operation-shape",
         r"idx 'i' has dims \[1, 2, 4\], \[1, 2, 3\] is needed",
     ),
-    "no index": (lambda g: g.resample_backward(R.MAXPOOL, of(g, 1, 2, 3), 2), "missing-field", "needs idx=, or x="),
+    "no index": (
+        lambda g: g.resample_backward(R.MAXPOOL, add_tensor(g, 1, 2, 3), 2),
+        "missing-field",
+        "needs idx=, or x=",
+    ),
     "an image of another size": (
-        lambda g: g.resample_backward(R.AVGPOOL_INCLUDE_PADDING, of(g, 1, 2, 3, name="dy"), 2, dims=(1, 2, 9)),
+        lambda g: g.resample_backward(R.AVGPOOL_INCLUDE_PADDING, add_tensor(g, 1, 2, 3, name="dy"), 2, dims=(1, 2, 9)),
         "operation-shape",
         r"dy 'dy' has dims \[1, 2, 3\], \[1, 2, 4\] is needed",
     ),
     "elements of a reshape": (
-        lambda g: g.reshape(of(g, 2, 3, name="x"), (2, 4), name="y"),
+        lambda g: g.reshape(add_tensor(g, 2, 3, name="x"), (2, 4), name="y"),
         "operation-shape",
         "'x' has 6 elements, 'y' 8",
     ),
     "a permutation": (
-        lambda g: g.transpose(of(g, 2, 3, name="x"), (1, 1)),
+        lambda g: g.transpose(add_tensor(g, 2, 3, name="x"), (1, 1)),
         "wrong-argument",
         r"permutation \(1, 1\) of 'x' \[2, 3\]",
     ),
     "an empty slice": (
-        lambda g: g.slice(of(g, 2, 3, name="x"), [slice(1), slice(3, 3)]),
+        lambda g: g.slice(add_tensor(g, 2, 3, name="x"), [slice(1), slice(3, 3)]),
         "operation-shape",
         r"nothing of 'x' is left: its slice has dims \[1, 0\]",
     ),
-    "a slice too few": (lambda g: g.slice(of(g, 2, 3), [slice(1)]), "wrong-argument", "1 slices"),
+    "a slice too few": (lambda g: g.slice(add_tensor(g, 2, 3), [slice(1)]), "wrong-argument", "1 slices"),
     "inputs of a concatenation": (
-        lambda g: g.concatenate([of(g, 2, 3), of(g, 3, 3, name="b")], 1),
+        lambda g: g.concatenate([add_tensor(g, 2, 3), add_tensor(g, 3, 3, name="b")], 1),
         "operation-shape",
         r"input\[1\] 'b' has dims \[3, 3\], \[2, 3\] is needed",
     ),
-    "an axis that there is not": (lambda g: g.concatenate([of(g, 2, 3)], 2), "wrong-argument", "axis 2"),
+    "an axis that there is not": (lambda g: g.concatenate([add_tensor(g, 2, 3)], 2), "wrong-argument", "axis 2"),
     "a page table": (
-        lambda g: g.paged_cache_load(of(g, 9, 2, 4, 8), i32(g, 2, 1, 3, 1), i32(g, 2, 1, 1, 1), length=16),
+        lambda g: g.paged_cache_load(
+            add_tensor(g, 9, 2, 4, 8), add_int32_tensor(g, 2, 1, 3, 1), add_int32_tensor(g, 2, 1, 1, 1), length=16
+        ),
         "operation-shape",
         r"page table 't1' has dims \[2, 1, 3, 1\], \[2, 1, 4, 1\] is needed",
     ),
     "pages of 3 dims": (
-        lambda g: g.paged_cache_load(of(g, 9, 4, 8), i32(g, 2, 1, 3, 1), i32(g, 2, 1, 1, 1)),
+        lambda g: g.paged_cache_load(
+            add_tensor(g, 9, 4, 8), add_int32_tensor(g, 2, 1, 3, 1), add_int32_tensor(g, 2, 1, 1, 1)
+        ),
         "operation-shape",
         "pages have 4 dims",
     ),
     "a flag of several": (
-        lambda g: g.signal(SignalMode.SET, of(g, 2, 3), i32(g, 2, 1), 1),
+        lambda g: g.signal(SignalMode.SET, add_tensor(g, 2, 3), add_int32_tensor(g, 2, 1), 1),
         "operation-shape",
         r"flag 't1' has dims \[2, 1\], \[1, 1\] is needed",
     ),
     "a seed of several": (
-        lambda g: g.rng((2, 3), i32(g, 2, 1), i32(g, 1, 1), probability=0.5),
+        lambda g: g.rng((2, 3), add_int32_tensor(g, 2, 1), add_int32_tensor(g, 1, 1), probability=0.5),
         "operation-shape",
         r"seed 't' has dims \[2, 1\]",
     ),
     "a probability of another distribution": (
-        lambda g: g.rng((2, 3), 1, i32(g, 1, 1), distribution=RngDistribution.UNIFORM, probability=0.5),
+        lambda g: g.rng((2, 3), 1, add_int32_tensor(g, 1, 1), distribution=RngDistribution.UNIFORM, probability=0.5),
         "wrong-argument",
         "UNIFORM has no bernoulli_dist_probability",
     ),
-    "no probability": (lambda g: g.rng((2, 3), 1, i32(g, 1, 1)), "wrong-argument", "BERNOULLI needs"),
+    "no probability": (lambda g: g.rng((2, 3), 1, add_int32_tensor(g, 1, 1)), "wrong-argument", "BERNOULLI needs"),
     "scales of other blocks": (
-        lambda g: g.block_scale_dequantize(of(g, 2, 64, name="x"), of(g, 2, 1, name="s"), 32),
+        lambda g: g.block_scale_dequantize(add_tensor(g, 2, 64, name="x"), add_tensor(g, 2, 1, name="s"), 32),
         "operation-shape",
         r"scale 's' has dims \[2, 1\], which fit no blocks of \[32\] in 'x'",
     ),
-    "an axis of no block": (lambda g: g.block_scale_quantize(of(g, 2, 64), 32, axis=2), "wrong-argument", "axis 2"),
+    "an axis of no block": (
+        lambda g: g.block_scale_quantize(add_tensor(g, 2, 64), 32, axis=2),
+        "wrong-argument",
+        "axis 2",
+    ),
     "scales that are always written": (
-        lambda g: g.block_scale_quantize(of(g, 2, 64), 32, scale=False),
+        lambda g: g.block_scale_quantize(add_tensor(g, 2, 64), 32, scale=False),
         "missing-field",
         "scale=False is not allowed",
     ),
     "K of experts": (
-        lambda g: g.moe_grouped_matmul(of(g, 1, 8, 4, name="a"), of(g, 3, 5, 6, name="w"), offsets(g)),
+        lambda g: g.moe_grouped_matmul(
+            add_tensor(g, 1, 8, 4, name="a"), add_tensor(g, 3, 5, 6, name="w"), expert_offsets(g)
+        ),
         "operation-shape",
         "K is 4 in 'a' and 5 in 'w'",
     ),
     "offsets of other experts": (
-        lambda g: g.moe_grouped_matmul(of(g, 1, 8, 4), of(g, 3, 4, 6), offsets(g, 5)),
+        lambda g: g.moe_grouped_matmul(add_tensor(g, 1, 8, 4), add_tensor(g, 3, 4, 6), expert_offsets(g, 5)),
         "operation-shape",
         r"first token offset 't2' has dims \[5, 1, 1\]",
     ),
     "experts without indices": (
-        lambda g: g.moe_grouped_matmul(of(g, 1, 8, 4), of(g, 3, 4, 6), offsets(g), mode=M.SCATTER),
+        lambda g: g.moe_grouped_matmul(
+            add_tensor(g, 1, 8, 4), add_tensor(g, 3, 4, 6), expert_offsets(g), mode=M.SCATTER
+        ),
         "missing-field",
         "SCATTER needs token_index, token_ks, top_k",
     ),
     "indices of other rows": (
         lambda g: g.moe_grouped_matmul(
-            of(g, 1, 8, 4),
-            of(g, 3, 4, 6),
-            offsets(g),
+            add_tensor(g, 1, 8, 4),
+            add_tensor(g, 3, 4, 6),
+            expert_offsets(g),
             mode=M.SCATTER,
-            token_index=i32(g, 1, 7, 1),
-            token_ks=i32(g, 1, 8, 1),
+            token_index=add_int32_tensor(g, 1, 7, 1),
+            token_ks=add_int32_tensor(g, 1, 8, 1),
             top_k=2,
         ),
         "operation-shape",
         r"token index 't3' has dims \[1, 7, 1\], \[1, 8, 1\] is needed",
     ),
     "rows of a gradient": (
-        lambda g: g.moe_grouped_matmul_backward(of(g, 1, 7, 6, name="d"), of(g, 1, 8, 4), offsets(g)),
+        lambda g: g.moe_grouped_matmul_backward(
+            add_tensor(g, 1, 7, 6, name="d"), add_tensor(g, 1, 8, 4), expert_offsets(g)
+        ),
         "operation-shape",
         r"doutput 'd' has dims \[1, 7, 6\], \[1, 8, 6\] is needed",
     ),
     "a sink": (
-        lambda g: g.softmax(of(g, *HEADS), sink=of(g, 1, 3, 1, 1, name="sink")),
+        lambda g: g.softmax(add_tensor(g, *HEADS), sink=add_tensor(g, 1, 3, 1, 1, name="sink")),
         "operation-shape",
         r"sink 'sink' has dims \[1, 3, 1, 1\], which do not broadcast to \[2, 4, 6, 1\]",
     ),
     "a comparison": (
-        lambda g: g.diagonal_band_mask(of(g, *HEADS), P.CMP_EQ),
+        lambda g: g.diagonal_band_mask(add_tensor(g, *HEADS), P.CMP_EQ),
         "wrong-argument",
         "CMP_GE or CMP_GT",
     ),
     "a bound": (
-        lambda g: g.diagonal_band_mask(of(g, *HEADS), P.CMP_GE, shift_right_bound=i32(g, 3, 1, 1, 1)),
+        lambda g: g.diagonal_band_mask(
+            add_tensor(g, *HEADS), P.CMP_GE, shift_right_bound=add_int32_tensor(g, 3, 1, 1, 1)
+        ),
         "operation-shape",
         r"shift_right_bound 't1' has dims \[3, 1, 1, 1\]",
     ),
     "a band": (
-        lambda g: g.expand_band_matrix(of(g, 1, 5, 4, name="x"), 5, lower_bandwidth=1, upper_bandwidth=1),
+        lambda g: g.expand_band_matrix(add_tensor(g, 1, 5, 4, name="x"), 5, lower_bandwidth=1, upper_bandwidth=1),
         "operation-shape",
         r"x 'x' has dims \[1, 5, 4\], \[1, 5, 3\] is needed",
     ),
     "rows of a band": (
-        lambda g: g.contract_band_matrix(of(g, 5, 4), lower_bandwidth=1, upper_bandwidth=1, axis=0),
+        lambda g: g.contract_band_matrix(add_tensor(g, 5, 4), lower_bandwidth=1, upper_bandwidth=1, axis=0),
         "wrong-argument",
         "axis is 0",
     ),
     "angles": (
-        lambda g: g.rope_forward(of(g, *HEADS), of(g, 6, 1, 1, 4, name="f")),
+        lambda g: g.rope_forward(add_tensor(g, *HEADS), add_tensor(g, 6, 1, 1, 4, name="f")),
         "operation-shape",
         r"freqs 'f' has dims \[6, 1, 1, 4\], \[6, 1, 1, 8\] is needed",
     ),
     "positions without angles": (
-        lambda g: g.rope_forward(of(g, *HEADS), of(g, 5, 1, 1, 8, name="f")),
+        lambda g: g.rope_forward(add_tensor(g, *HEADS), add_tensor(g, 5, 1, 1, 8, name="f")),
         "operation-shape",
         r"freqs 'f' has dims \[5, 1, 1, 8\], \[6, 1, 1, 8\] is needed",
     ),
     "pairs": (
-        lambda g: g.rope_backward(of(g, *HEADS), of(g, 6, 1, 1, 3), rope_dim=3),
+        lambda g: g.rope_backward(add_tensor(g, *HEADS), add_tensor(g, 6, 1, 1, 3), rope_dim=3),
         "operation-shape",
         "3 of the 8 elements of a head cannot be rotated, as pairs are needed",
     ),
     "head dims": (
-        lambda g: g.sdpa_forward(of(g, *HEADS, name="q"), of(g, 2, 4, 6, 4, name="k"), of(g, *HEADS)),
+        lambda g: g.sdpa_forward(
+            add_tensor(g, *HEADS, name="q"), add_tensor(g, 2, 4, 6, 4, name="k"), add_tensor(g, *HEADS)
+        ),
         "operation-shape",
         "head dim is 8 in 'q' and 4 in 'k'",
     ),
     "heads in groups": (
-        lambda g: g.sdpa_forward(of(g, *HEADS, name="q"), of(g, 2, 3, 6, 8), of(g, *HEADS)),
+        lambda g: g.sdpa_forward(add_tensor(g, *HEADS, name="q"), add_tensor(g, 2, 3, 6, 8), add_tensor(g, *HEADS)),
         "operation-shape",
         "4 heads of 'q' are no multiple of the 3 and 4",
     ),
     "lengths of keys and values": (
-        lambda g: g.sdpa_forward(of(g, *HEADS), of(g, 2, 4, 5, 8, name="k"), of(g, *HEADS, name="v")),
+        lambda g: g.sdpa_forward(
+            add_tensor(g, *HEADS), add_tensor(g, 2, 4, 5, 8, name="k"), add_tensor(g, *HEADS, name="v")
+        ),
         "operation-shape",
         "'k' has 5 positions, 'v' 6",
     ),
     "statistics of attention": (
-        lambda g: g.sdpa_backward(*(of(g, *HEADS) for _ in range(5)), of(g, 2, 4, 6, 2, name="s")),
+        lambda g: g.sdpa_backward(*(add_tensor(g, *HEADS) for _ in range(5)), add_tensor(g, 2, 4, 6, 2, name="s")),
         "operation-shape",
         r"stats 's' has dims \[2, 4, 6, 2\], \[2, 4, 6, 1\] is needed",
     ),
     "a field that there is not": (
-        lambda g: g.sdpa_forward(*(of(g, *HEADS) for _ in range(3)), fields={"mask": 1}),
+        lambda g: g.sdpa_forward(*(add_tensor(g, *HEADS) for _ in range(3)), fields={"mask": 1}),
         "unknown-field",
         "has no field mask",
     ),
     "a result of other dims": (
-        lambda g: g.softmax(of(g, 2, 3), dims=(2, 4), strides=(4, 1), name="y"),
+        lambda g: g.softmax(add_tensor(g, 2, 3), dims=(2, 4), strides=(4, 1), name="y"),
         "operation-shape",
         r"y 'y' has dims \[2, 4\], \[2, 3\] is needed",
     ),
     "a second result of other dims": (
-        lambda g: g.softmax(of(g, 2, 3), stats={"dims": (2, 3), "name": "rows"}),
+        lambda g: g.softmax(add_tensor(g, 2, 3), stats={"dims": (2, 3), "name": "rows"}),
         "operation-shape",
         r"stats 'rows' has dims \[2, 3\], \[2, 1\] is needed",
     ),
-    "what is no tensor": (lambda g: g.rope_forward(3, of(g, 1)), "wrong-field-type", "x= is 3"),  # type: ignore[arg-type]
+    "what is no tensor": (lambda g: g.rope_forward(3, add_tensor(g, 1)), "wrong-field-type", "x= is 3"),  # type: ignore[arg-type]
 }
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_wrong_shapes_are_refused_by_name_and_leave_the_graph_unchanged(what: str) -> None:
+def test_errors_for_wrong_shapes_leave_the_graph_unchanged(what: str) -> None:
     make, code, words = WRONG[what]
     g = GraphBuilder()
     with pytest.raises(GraphError, match=words) as caught:
@@ -346,7 +382,7 @@ def test_wrong_shapes_are_refused_by_name_and_leave_the_graph_unchanged(what: st
     assert g.tensor("next", (1,)).uid == len(g._names)
 
 
-def test_every_method_has_a_refusal() -> None:
+def test_every_builder_method_has_an_error_case() -> None:
     own = {name for kind in GraphBuilder.__mro__ for name in vars(kind) if not name.startswith("_")}
     plain = {"tensor", "scalar", "free_name", "operation", "graph", "matmul", "pointwise", "reduction", "convolution"}
     tried = {name for make, _, _ in WRONG.values() for name in make.__code__.co_names}
@@ -372,7 +408,7 @@ def test_results_have_the_layout_of_their_inputs() -> None:
     assert (turned.dims, turned.strides, turned.data_type) == ((2, 4, 3), (12, 3, 1), T.HALF)
 
 
-def test_upsampling_has_fractions() -> None:
+def test_upsampling_accepts_fractional_strides_and_paddings() -> None:
     g = GraphBuilder()
     half = Fraction(1, 2)
     y, _ = g.resample(R.BILINEAR, g.tensor("x", (1, 2, 5, 7)), 2, stride=half, padding=half, post_padding=1)
@@ -387,7 +423,7 @@ def test_upsampling_has_fractions() -> None:
     )
 
 
-def test_scales_are_in_tiles_or_one_for_each_block() -> None:
+def test_block_scales_are_tiled_or_plain() -> None:
     g = GraphBuilder()
     x = g.tensor("x", (2, 70, 96))
     y, tiled = g.block_scale_quantize(x, 32)
@@ -402,7 +438,7 @@ def test_scales_are_in_tiles_or_one_for_each_block() -> None:
     assert g.block_scale_quantize(x, 32, scale_order="plain", scale=mine).scale is mine
 
 
-def test_second_results_are_named_after_the_first_or_given() -> None:
+def test_optional_outputs_have_default_or_requested_names() -> None:
     g = GraphBuilder()
     x = g.tensor("x", (1, 2, 8, 8), T.FLOAT)
     top = g.tensor("top", (1, 2, 8, 1), T.FLOAT)
@@ -414,7 +450,7 @@ def test_second_results_are_named_after_the_first_or_given() -> None:
     assert again == (made.y, None, None, None)
 
 
-def test_numbers_become_scalars_of_the_rank_and_tensors_stay() -> None:
+def test_epsilon_is_given_as_a_number_or_a_tensor() -> None:
     g = GraphBuilder()
     x, scale = g.tensor("x", (2, 8, 4)), g.tensor("s", (1, 8, 1), T.FLOAT)
     epsilon = g.scalar(None, rank=3, name="mine", data_type=T.FLOAT)
@@ -426,7 +462,7 @@ def test_numbers_become_scalars_of_the_rank_and_tensors_stay() -> None:
     assert values[1:] == [epsilon, None]
 
 
-def test_modes_and_numbers_are_in_the_header_fields() -> None:
+def test_modes_and_numbers_are_stored_in_operation_fields() -> None:
     g = GraphBuilder()
     x = g.tensor("x", (2, 3, 4))
     g.reshape(x, (6, 4), mode=ReshapeMode.LOGICAL)
@@ -450,7 +486,7 @@ def test_modes_and_numbers_are_in_the_header_fields() -> None:
     }
 
 
-def test_statistics_that_inference_reads_are_inputs() -> None:
+def test_batch_norm_inference_reads_its_statistics() -> None:
     g = GraphBuilder()
     one = (1, 3, 1)
     x, scale, mean, inverse = (

@@ -1,4 +1,4 @@
-"""Element formats compared with NumPy's own types, an independent formula, and known numbers."""
+"""Element formats compared with NumPy's own types, an independent formula, and known values."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ UNKNOWN = (T.INT8x4, T.UINT8x4, T.INT8x32, T.COMPLEX_FP32, T.COMPLEX_FP64, T.FP8
 NAN, INF = math.nan, math.inf
 
 
-def codes(data_type: DataType) -> np.ndarray[Any, Any]:
+def all_codes(data_type: DataType) -> np.ndarray[Any, Any]:
     kind = storage_type(data_type)
     unsigned = np.arange(SMALL[data_type], dtype=np.uint16 if kind.itemsize == 2 else np.uint8)
     return unsigned.view(kind)
 
 
-def formula(code: int, exponent_bits: int, mantissa_bits: int, bias: int) -> float:
-    """Return a code's value from its fields, without infinity and NaN."""
+def value_from_bit_fields(code: int, exponent_bits: int, mantissa_bits: int, bias: int) -> float:
+    """Return the value of a code from its sign, exponent and mantissa, ignoring infinity and NaN."""
     mantissa = code & ((1 << mantissa_bits) - 1)
     exponent = (code >> mantissa_bits) & ((1 << exponent_bits) - 1)
     sign = -1.0 if code >> (exponent_bits + mantissa_bits) else 1.0
@@ -37,10 +37,10 @@ def formula(code: int, exponent_bits: int, mantissa_bits: int, bias: int) -> flo
 @pytest.mark.parametrize(
     ("data_type", "fields"), [(T.FP8_E4M3, (4, 3, 7)), (T.FP8_E5M2, (5, 2, 15)), (T.FP4_E2M1, (2, 1, 1))]
 )
-def test_every_finite_code_has_the_value_of_its_fields(data_type: DataType, fields: tuple[int, int, int]) -> None:
-    values = decode(codes(data_type), data_type)
+def test_every_finite_code_has_the_value_of_its_bit_fields(data_type: DataType, fields: tuple[int, int, int]) -> None:
+    values = decode(all_codes(data_type), data_type)
     finite = np.isfinite(values)
-    expected = [formula(code, *fields) for code in range(SMALL[data_type])]
+    expected = [value_from_bit_fields(code, *fields) for code in range(SMALL[data_type])]
     np.testing.assert_array_equal(values[finite], np.array(expected)[finite])
     np.testing.assert_array_equal(np.signbit(values[finite]), np.signbit(np.array(expected)[finite]))
     not_finite = {T.FP8_E4M3: [0x7F, 0xFF], T.FP8_E5M2: [*range(0x7C, 0x80), *range(0xFC, 0x100)], T.FP4_E2M1: []}
@@ -48,15 +48,15 @@ def test_every_finite_code_has_the_value_of_its_fields(data_type: DataType, fiel
 
 
 def test_every_bfloat16_code_is_the_upper_half_of_a_float32() -> None:
-    bits = codes(T.BFLOAT16)
+    bits = all_codes(T.BFLOAT16)
     with np.errstate(invalid="ignore"):  # some of the NaNs are signalling ones
         expected = (bits.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
     np.testing.assert_array_equal(decode(bits, T.BFLOAT16), expected)
 
 
 @pytest.mark.parametrize("data_type", SMALL)
-def test_a_number_of_the_type_keeps_its_code(data_type: DataType) -> None:
-    bits = codes(data_type)
+def test_every_code_is_decoded_and_encoded_unchanged(data_type: DataType) -> None:
+    bits = all_codes(data_type)
     values = decode(bits, data_type)
     number = ~np.isnan(values)
     np.testing.assert_array_equal(encode(values, data_type)[number], bits[number])
@@ -64,9 +64,9 @@ def test_a_number_of_the_type_keeps_its_code(data_type: DataType) -> None:
 
 
 @pytest.mark.parametrize("data_type", SMALL)
-def test_halfway_rounds_to_even_and_other_numbers_to_the_nearest(data_type: DataType) -> None:
+def test_values_are_rounded_to_nearest_even(data_type: DataType) -> None:
     top = int(encode(largest(data_type), data_type).view(f"u{storage_type(data_type).itemsize}"))
-    values = decode(codes(data_type)[: top + 1], data_type)
+    values = decode(all_codes(data_type)[: top + 1], data_type)
     middle = (values[:-1] + values[1:]) / 2
     even = np.where(np.arange(top) % 2 == 0, values[:-1], values[1:])
     for sign in (1, -1):
@@ -135,16 +135,16 @@ def test_rounding_is_monotone(data_type: DataType) -> None:
         (T.BYTE_BOOLEAN, 7, 1.0),
     ],
 )
-def test_known_numbers_are_encoded(data_type: DataType, value: float, rounded: float) -> None:
+def test_known_values_are_rounded_as_expected(data_type: DataType, value: float, rounded: float) -> None:
     np.testing.assert_array_equal(round_to(value, data_type), rounded)
 
 
-def test_nan_has_one_code_in_the_fp8_types() -> None:
+def test_fp8_types_encode_nan_as_0x7f() -> None:
     assert encode([NAN, -NAN], T.FP8_E4M3).tolist() == [0x7F, 0x7F]
     assert encode([NAN, -NAN], T.FP8_E5M2).tolist() == [0x7F, 0x7F]
 
 
-def test_bfloat16_rounds_once_not_through_float32() -> None:
+def test_bfloat16_is_rounded_directly_from_float64() -> None:
     just_above_half = 1 + 2.0**-8 + 2.0**-40  # float32 would make it the exact half, and that goes down
     assert round_to(just_above_half, T.BFLOAT16) == 1 + 2.0**-7
 
@@ -157,14 +157,14 @@ def test_every_e8m0_code_is_a_power_of_two() -> None:
     np.testing.assert_array_equal(encode(values, T.FP8_E8M0), bits)
 
 
-def test_whole_numbers_stay_exact_as_elements() -> None:
+def test_large_integers_are_encoded_exactly() -> None:
     seed = (1 << 62) + 1
     assert encode([seed, -seed], T.INT64).tolist() == [seed, -seed]
     assert encode(np.array([1 << 40, -5]), T.INT32).tolist() == [(1 << 31) - 1, -5]
     assert encode(np.array([1 << 63], np.uint64), T.INT64).tolist() == [(1 << 63) - 1]
 
 
-def test_shape_and_storage_type_are_kept() -> None:
+def test_encoding_keeps_the_shape_and_uses_the_storage_type() -> None:
     for data_type in DataType:
         if data_type in UNKNOWN:
             continue
@@ -176,21 +176,21 @@ def test_shape_and_storage_type_are_kept() -> None:
         assert round_to(largest(data_type), data_type) == largest(data_type)
 
 
-def test_integers_are_distinguished_from_floats_and_booleans() -> None:
+def test_is_integer_is_true_only_for_integer_types() -> None:
     assert {kind for kind in DataType if is_integer(kind)} == {
         *(T.INT4, T.UINT4, T.INT8, T.UINT8, T.INT32, T.UINT32, T.INT64)
     }
 
 
 @pytest.mark.parametrize("data_type", UNKNOWN)
-def test_a_type_with_no_known_format_is_refused(data_type: DataType) -> None:
+def test_types_of_unknown_format_are_refused(data_type: DataType) -> None:
     for call in (storage_type, largest):
         with pytest.raises(GraphError, match=data_type.name) as error:
             call(data_type)
         assert error.value.code == "format-unknown"
 
 
-def test_numbers_given_as_codes_are_refused() -> None:
+def test_codes_of_another_storage_type_are_refused() -> None:
     with pytest.raises(GraphError, match="float64, uint8 is needed") as error:
         decode(np.array([1.0]), T.FP8_E4M3)
     assert error.value.code == "format-storage"

@@ -50,13 +50,13 @@ A, B, C = tensor("a", 2, 4, 8), tensor("b", 2, 8, 16), tensor("c", 2, 4, 16)
 # ------------------------------------------------------------------------------------- tensors, ports
 
 
-def test_every_data_type_has_bits_and_a_short_name() -> None:
+def test_every_data_type_has_a_size_and_a_short_name() -> None:
     assert set(ELEMENT_BITS) == set(SHORT_TYPES) == set(DataType)
     assert len(set(SHORT_TYPES.values())) == len(SHORT_TYPES)
 
 
-def test_facts_of_data_types_are_in_one_table() -> None:
-    """A new data type is one row: no other hand-written file has a table by data type."""
+def test_only_one_module_has_tables_of_data_types() -> None:
+    """A new data type is one row: no other hand-written file has a dict with data types as keys."""
     types = {f"{word}.{name}" for word in ("DataType", "data_type", "_T") for name in DataType.__members__}
     found = []
     for path in sorted(path for path in PACKAGE.rglob("*.py") if path.parent.name != "generated"):
@@ -79,7 +79,7 @@ def test_facts_of_data_types_are_in_one_table() -> None:
         (tensor("t", 2, 3, data_type=DataType.INT8x32), 6, 192),
     ],
 )
-def test_span_is_the_last_element(made: Tensor, elements: int, size_bytes: int) -> None:
+def test_span_ends_after_the_last_element(made: Tensor, elements: int, size_bytes: int) -> None:
     assert (made.span_elements, made.span_bytes) == (elements, size_bytes)
 
 
@@ -110,7 +110,7 @@ def test_text_of_a_tensor_shows_only_unusual_fields() -> None:
     )
 
 
-def test_lists_become_tuples() -> None:
+def test_lists_given_as_fields_become_tuples() -> None:
     made = tensor("t", dims=[2, 3], strides=[3, 1])
     assert (made.dims, made.strides) == ((2, 3), (3, 1))
     assert made == tensor("t", 2, 3)
@@ -174,8 +174,8 @@ def test_backward_activation_writes_dx_and_does_not_read_y() -> None:
 # ------------------------------------------------------------------------------------- any operation
 
 
-def sample(types: tuple[AttributeType, ...], element: tuple[DescriptorType, ...], name: str) -> Any:
-    """Return a value that fits an attribute of these facts."""
+def sample_value(types: tuple[AttributeType, ...], element: tuple[DescriptorType, ...], name: str) -> Any:
+    """Return a valid value for an attribute with these types."""
     kind = types[0]
     if kind is AttributeType.BACKEND_DESCRIPTOR:
         if element == (D.TENSOR,):
@@ -183,9 +183,9 @@ def sample(types: tuple[AttributeType, ...], element: tuple[DescriptorType, ...]
         if element == (D.OPERATIONGRAPH,):
             return Graph((relu(X, Y),), is_subgraph=True)
         return (
-            Operation(element[0], name, fill(element[0]))
+            Operation(element[0], name, required_fields(element[0]))
             if element[0] in OPERATIONS
-            else Parameters(element[0], fill(element[0]))
+            else Parameters(element[0], required_fields(element[0]))
         )
     plain: dict[AttributeType, Any] = {
         AttributeType.BOOLEAN: True,
@@ -196,24 +196,24 @@ def sample(types: tuple[AttributeType, ...], element: tuple[DescriptorType, ...]
     return next(iter(ENUM_OF_TYPE[kind])) if kind in ENUM_OF_TYPE else plain.get(kind, 1)
 
 
-def fill(kind: DescriptorType) -> dict[str, Any]:
+def required_fields(kind: DescriptorType) -> dict[str, Any]:
     made = {}
     for facts in ATTRIBUTES[kind]:
         if facts.required and facts.role != "output":
-            value = sample(facts.types, facts.element, f"{facts.field}_of_{kind.name}")
+            value = sample_value(facts.types, facts.element, f"{facts.field}_of_{kind.name}")
             made[facts.field] = value if facts.max_count == 1 else (value,)
     return made
 
 
 @pytest.mark.parametrize("kind", OPERATIONS, ids=lambda kind: kind.name)
-def test_every_operation_can_be_made_from_its_facts(kind: DescriptorType) -> None:
-    made = Operation(kind, "op", fill(kind))
+def test_every_operation_can_be_created_from_its_required_attributes(kind: DescriptorType) -> None:
+    made = Operation(kind, "op", required_fields(kind))
     assert list(made.fields) == [item.field for item in ATTRIBUTES[kind] if item.field in made.fields]
     assert pickle.loads(pickle.dumps(made)) == made
     assert hash(pickle.loads(pickle.dumps(made))) == hash(made)
 
 
-def test_fields_are_frozen_in_truth() -> None:
+def test_operation_fields_do_not_change_with_the_given_dict() -> None:
     paddings = [0, 0]
     given = CONVOLUTION | {"pre_paddings": paddings}
     made = Parameters(D.CONVOLUTION, given)
@@ -230,7 +230,7 @@ def test_fields_are_frozen_in_truth() -> None:
     assert op.fields["y"] is Y
 
 
-def test_fields_have_one_order_and_no_none() -> None:
+def test_operation_fields_are_ordered_and_omit_none() -> None:
     forward = Operation(D.OPERATION_RESHAPE, "r", {"x": X, "y": Y, "mode": None})
     backward = Operation(D.OPERATION_RESHAPE, "r", {"y": Y, "x": X})
     assert forward == backward
@@ -247,14 +247,14 @@ def test_fields_have_one_order_and_no_none() -> None:
         {"convolution": Parameters(D.CONVOLUTION, CONVOLUTION | {"spatial_dims": 3})},
     ],
 )
-def test_a_changed_field_makes_another_value(changed: dict[str, Any]) -> None:
+def test_operations_with_a_changed_field_are_not_equal(changed: dict[str, Any]) -> None:
     assert convolution(**changed) != convolution()
     assert hash(convolution(**changed)) != hash(convolution())
     replaced = dataclasses.replace(convolution(), fields={**convolution().fields, **changed})
     assert replaced == convolution(**changed)
 
 
-def test_a_set_of_values_keeps_one_of_each() -> None:
+def test_a_set_keeps_one_of_equal_tensors_operations_and_graphs() -> None:
     assert len({convolution(), convolution(), convolution(alpha=2.0)}) == 2
     assert len({relu(X, Y), relu(X, Y), relu(X, Z)}) == 2
     assert len({X, tensor("x", 4, 8), Y}) == 2
@@ -262,7 +262,7 @@ def test_a_set_of_values_keeps_one_of_each() -> None:
 
 
 @pytest.mark.parametrize("name", ZOO)
-def test_graphs_copy_pickle_and_hash(name: str) -> None:
+def test_copied_and_pickled_graphs_are_equal_and_have_equal_hashes(name: str) -> None:
     graph = ZOO[name]()
     for twin in (ZOO[name](), copy.deepcopy(graph), pickle.loads(pickle.dumps(graph)), dataclasses.replace(graph)):
         assert twin == graph
@@ -271,7 +271,7 @@ def test_graphs_copy_pickle_and_hash(name: str) -> None:
     assert dataclasses.replace(graph, name="renamed") != graph
 
 
-def test_each_field_of_a_tensor_makes_another_value() -> None:
+def test_tensors_are_immutable_and_compared_by_value() -> None:
     wider = dataclasses.replace(X, dims=(4, 16), strides=(16, 1))
     assert (wider.dims, wider.uid, wider == X) == ((4, 16), X.uid, False)
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -288,7 +288,7 @@ def test_ports_of_a_nested_operation_are_listed() -> None:
     assert [graph.name for graph in op.subgraphs()] == ["score_mod"]
 
 
-def test_tensors_of_everything_inside_belong_to_the_graph() -> None:
+def test_a_graph_lists_tensors_of_nested_operations_and_sub_graphs() -> None:
     graph = Graph((sdpa(),), "flash")
     assert [item.name for item in graph.tensors] == (
         ["q", "k", "v", "o", "in", "out", "stats", "score", "cap", "half", "squash"]
@@ -297,7 +297,7 @@ def test_tensors_of_everything_inside_belong_to_the_graph() -> None:
     assert [item.name for item in graph.variant_pack_tensors] == ["q", "k", "v", "o", "stats", "cap"]
 
 
-def test_text_of_an_operation_contains_its_sub_graph() -> None:
+def test_operation_text_contains_its_sub_graph() -> None:
     assert str(Graph((sdpa(),)).ops[0]) == (
         f"o = sdpa_fwd(q=q, k=k, v=v, subgraph={{half = div(score, cap) : f32[1,2,128,128]; "
         f"squash = tanh_fwd(half) : f32[1,2,128,128]}}, subgraph_input_uid={tensor('score', 1).uid}, "
@@ -306,7 +306,7 @@ def test_text_of_an_operation_contains_its_sub_graph() -> None:
     )
 
 
-def test_text_of_an_operation_contains_its_parameters() -> None:
+def test_operation_text_contains_its_parameters() -> None:
     assert str(convolution()) == (
         "result = convolution_forward(w=filter, image, alpha=1.0, beta=0.0, convolution=convolution(comp_type=FLOAT, "
         "conv_mode=CROSS_CORRELATION, dilations=[1, 1], filter_strides=[1, 1], post_paddings=[0, 0], "
@@ -314,8 +314,8 @@ def test_text_of_an_operation_contains_its_parameters() -> None:
     )
 
 
-def test_sub_graph_may_share_a_tensor_and_comes_after_its_producer() -> None:
-    """A sub-graph may read tensors of its parent graph; then it comes after them, and they are the same tensor."""
+def test_an_operation_is_sorted_after_the_producer_of_a_sub_graph_input() -> None:
+    """A sub-graph may read a tensor of its parent graph, which lists that tensor once."""
     bias = tensor("bias", 1, 2, 128, 128, virtual=True)
     score, shifted = (tensor(name, 1, 2, 128, 128, virtual=True) for name in ("score", "shifted"))
     inner = Graph((Pointwise(name="add", mode=P.ADD, x=score, b=bias, y=shifted),), is_subgraph=True)
@@ -333,14 +333,14 @@ def test_only_a_sub_graph_may_read_unwritten_tensors() -> None:
 # ------------------------------------------------------------------------------------- order
 
 
-def test_the_given_order_is_kept_if_possible() -> None:
+def test_a_valid_order_of_operations_is_kept() -> None:
     three = (relu(X, Y), relu(X, Z), relu(X, tensor("q", 4, 8)))
     assert Graph(three).ops == three
     assert Graph(three[::-1]).ops == three[::-1]
 
 
-def test_sorted_stably_whatever_the_order() -> None:
-    """The next operation is the first one in the given order with available inputs."""
+def test_operations_are_sorted_stably_from_any_order() -> None:
+    """The next operation is always the first one in the given order with available inputs."""
     graph = sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True, stats=True)
     chance = random.Random(7)
     for _ in range(30):
@@ -357,7 +357,7 @@ def test_sorted_stably_whatever_the_order() -> None:
         assert Graph(tuple(given), graph.name).ops == tuple(expected)
 
 
-def test_a_long_chain_backwards_sorts_fast() -> None:
+def test_a_long_reversed_chain_is_sorted_fast() -> None:
     tensors = [tensor(f"t{index}", 4, uid=index, virtual=0 < index < 2000) for index in range(2001)]
     ops = [relu(x, y) for x, y in pairwise(tensors)]
     began = time.process_time()
@@ -380,7 +380,7 @@ def test_tensors_and_outputs_of_a_graph_are_listed() -> None:
 # ------------------------------------------------------------------------------------- text
 
 
-def test_text_of_the_causal_flash_forward_graph_is_right() -> None:
+def test_text_of_causal_attention_equals_the_golden_file() -> None:
     graph = sdpa_forward(batch=2, heads=4, kv_heads=2, seq_q=128, seq_kv=256, head_dim=64, causal=True, stats=True)
     assert f"{graph}\n" == (GOLDEN / "sdpa_forward_causal.txt").read_text(encoding="utf-8")
 
@@ -403,15 +403,15 @@ def test_text_of_the_causal_flash_forward_graph_is_right() -> None:
         ),
     ],
 )
-def test_text_of_operations_is_right(op: Op, text: str) -> None:
+def test_operation_text_equals_the_expected_text(op: Op, text: str) -> None:
     assert str(op) == text
 
 
 # ------------------------------------------------------------------------------------- builder
 
 
-def test_builder_numbers_and_names_in_order() -> None:
-    def build() -> Graph:
+def test_builder_assigns_uids_and_names_in_order() -> None:
+    def build_two_products() -> Graph:
         g = GraphBuilder("two", io_type=F16)
         q, k = g.tensor("q", (1, 8, 64)), g.tensor("k", (1, 64, 16))
         s = g.pointwise(P.MUL, g.matmul(q, k), g.scalar(0.5, rank=3))
@@ -419,7 +419,7 @@ def test_builder_numbers_and_names_in_order() -> None:
         g.reduction(ReduceTensorOp.MAX, s, (1, 8, 1), virtual=False)
         return g.graph()
 
-    graph = build()
+    graph = build_two_products()
     assert [(item.name, item.uid) for item in graph.tensors] == [
         ("q", 1),
         ("k", 2),
@@ -431,10 +431,10 @@ def test_builder_numbers_and_names_in_order() -> None:
         ("reduce_max", 8),
     ]
     assert [op.name for op in graph.ops] == ["mm", "mul", "mul1", "reduce_max"]
-    assert str(build()) == str(graph)
+    assert str(build_two_products()) == str(graph)
 
 
-def test_builder_keeps_explicit_uids_and_never_reuses_them() -> None:
+def test_builder_keeps_explicit_uids_and_does_not_reuse_them() -> None:
     g = GraphBuilder(first_uid=10)
     given = [g.tensor("a", (4,)), g.tensor("b", (4,), uid=11), g.tensor("c", (4,)), g.tensor("d", (4,), uid=3)]
     assert [item.uid for item in given] == [10, 11, 12, 3]
@@ -443,7 +443,7 @@ def test_builder_keeps_explicit_uids_and_never_reuses_them() -> None:
     assert g.tensor("e", (4,)).uid == 13
 
 
-def test_builder_refuses_a_name_twice() -> None:
+def test_builder_refuses_a_duplicate_tensor_name() -> None:
     g = GraphBuilder("g")
     x = g.tensor("x", (4,))
     calls: list[Callable[[], object]] = [
@@ -466,7 +466,7 @@ def test_builder_refuses_options_in_addition_to_out() -> None:
     assert g.ops[0].name == "out"
 
 
-def test_builder_forgets_the_result_of_a_refused_operation() -> None:
+def test_builder_removes_the_result_of_a_refused_operation() -> None:
     g = GraphBuilder()
     a, b = g.tensor("a", (1, 8, 64)), g.tensor("b", (1, 32, 16))
     with pytest.raises(GraphError, match="matmul-inner-dim-mismatch"):
@@ -518,7 +518,7 @@ def test_builder_sets_data_types() -> None:
     assert types == [double, double, double, BOOL, F32, F32, F32]
 
 
-def test_builder_matmul_of_ranks_that_do_not_fit_names_the_ranks() -> None:
+def test_builder_refuses_a_matmul_of_tensors_with_other_ranks() -> None:
     g = GraphBuilder()
     with pytest.raises(GraphError, match="matmul-rank-mismatch"):
         g.matmul(g.tensor("a", (4,)), g.tensor("b", (4, 4)))
@@ -543,7 +543,7 @@ def test_builder_convolution_keeps_the_layout_of_its_image() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"padding": (1,)}, {"stride": 0}, {"dilation": (1, 1, 1)}], ids=str)
-def test_builder_refuses_a_window_of_other_dims(wrong: dict[str, Any]) -> None:
+def test_builder_refuses_convolution_options_with_wrong_lengths(wrong: dict[str, Any]) -> None:
     g = GraphBuilder()
     x, w = g.tensor("x", (2, 8, 9, 10)), g.tensor("w", (16, 8, 3, 3))
     with pytest.raises(GraphError, match="2 spatial dims") as caught:
@@ -575,7 +575,7 @@ def test_builder_adds_any_operation() -> None:
         ("BOOLEAN", DataType.BOOLEAN),
     ],
 )
-def test_data_types_are_given_by_name(name: str, kind: DataType) -> None:
+def test_builder_accepts_data_types_by_name(name: str, kind: DataType) -> None:
     g = GraphBuilder("g", io_type=name)
     assert g.tensor("x", (2, 3)).data_type is kind
     assert g.tensor("y", (2, 3), data_type=name).data_type is kind

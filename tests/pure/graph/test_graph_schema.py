@@ -1,4 +1,4 @@
-"""generated/graph.schema.json and docs/graph-json.md compared with the files that the code writes."""
+"""The JSON schema of graphs and docs/graph-json.md, compared with the JSON that the package writes and reads."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ PAGE = (DOCS / "graph-json.md").read_text(encoding="utf-8")
 VALIDATOR = Draft202012Validator(SCHEMA_FILE)
 
 
-def two_matmuls() -> Graph:
-    g = GraphBuilder("two_matmuls")
+def two_matmuls_graph() -> Graph:
+    g = GraphBuilder("two_matmuls_graph")
     q, k, v = (g.tensor(name, (1, 16, 16), alignment=2) for name in "qkv")
     g.matmul(g.matmul(q, k, reordering=TensorReordering.F16x16, data_type=DataType.HALF), v, virtual=False)
     return g.graph()
 
 
-def ragged() -> Graph:
+def ragged_graph() -> Graph:
     g = GraphBuilder("ragged")
     offset = g.tensor("offset", (3, 1, 1), DataType.INT64)
     x = g.tensor("x", (2, 8, 64), ragged_offset=offset)
@@ -41,21 +41,21 @@ def ragged() -> Graph:
     return g.graph()
 
 
-def overrides() -> Graph:
+def matmul_override_graph() -> Graph:
     g = GraphBuilder("overrides")
     m = g.tensor("m", (2, 1, 1), DataType.INT32)
     g.matmul(g.tensor("a", (2, 8, 8)), g.tensor("b", (2, 8, 8)), m_override=m, virtual=False)
     return g.graph()
 
 
-def activation() -> Graph:
-    g = GraphBuilder("activation")
+def clipped_relu_graph() -> Graph:
+    g = GraphBuilder("clipped_relu_graph")
     clip = {"relu_lower_clip": 0.0, "relu_upper_clip": 6.0}
     g.pointwise(PointwiseMode.RELU_FWD, g.tensor("x", (1, 8, 8)), parameters=clip, virtual=False)
     return g.graph()
 
 
-def convolution() -> Graph:
+def convolution_graph() -> Graph:
     g = GraphBuilder("convolution")
     parameters = Parameters(
         DescriptorType.CONVOLUTION,
@@ -75,11 +75,11 @@ def convolution() -> Graph:
     return g.graph()
 
 
-def with_subgraph() -> Graph:
+def attention_with_subgraph() -> Graph:
     inner = GraphBuilder("inner", first_uid=100)
     scores = inner.tensor("scores", (1, 2, 8, 8), DataType.FLOAT, virtual=True)
     made = inner.pointwise(PointwiseMode.RELU_FWD, scores, name="made")
-    g = GraphBuilder("with_subgraph")
+    g = GraphBuilder("attention_with_subgraph")
     q, k, v, o = (g.tensor(name, (1, 2, 8, 16)) for name in "qkvo")
     g.operation(
         DescriptorType.OPERATION_SDPA_FWD,
@@ -94,8 +94,8 @@ def with_subgraph() -> Graph:
     return g.graph()
 
 
-def nested_operation() -> Graph:
-    g = GraphBuilder("nested_operation")
+def attention_with_softmax() -> Graph:
+    g = GraphBuilder("attention_with_softmax")
     q, k, v, o = (g.tensor(name, (1, 2, 8, 16)) for name in "qkvo")
     x, y = (g.tensor(name, (1, 2, 8, 8), DataType.FLOAT, virtual=True) for name in "xy")
     softmax = Operation(DescriptorType.OPERATION_SOFTMAX, "softmax", {"x": x, "y": y})
@@ -103,21 +103,30 @@ def nested_operation() -> Graph:
     return g.graph()
 
 
-def causal_attention() -> Graph:
+def causal_attention_graph() -> Graph:
     return attention.sdpa_forward(batch=2, heads=4, kv_heads=2, seq_q=32, head_dim=16, causal=True, stats=True)
 
 
-GRAPHS = [two_matmuls, ragged, overrides, activation, convolution, with_subgraph, nested_operation, causal_attention]
+GRAPHS = [
+    two_matmuls_graph,
+    ragged_graph,
+    matmul_override_graph,
+    clipped_relu_graph,
+    convolution_graph,
+    attention_with_subgraph,
+    attention_with_softmax,
+    causal_attention_graph,
+]
 
 
-def written(graph: Graph) -> Any:
+def json_of(graph: Graph) -> Any:
     return json.loads(json.dumps(graph_to_json(graph), allow_nan=False))
 
 
 @pytest.mark.parametrize("make", GRAPHS, ids=lambda make: make.__name__)
-def test_written_graph_fits_the_schema_and_reads_back(make: Callable[[], Graph]) -> None:
+def test_written_graph_is_valid_and_read_unchanged(make: Callable[[], Graph]) -> None:
     graph = make()
-    data = written(graph)
+    data = json_of(graph)
     VALIDATOR.validate(data)
     assert graph_from_json(data) == graph
 
@@ -138,18 +147,18 @@ def test_written_graph_fits_the_schema_and_reads_back(make: Callable[[], Graph])
         lambda data: data["operations"][0].update(a="q"),
     ],
 )
-def test_schema_refuses_a_spoiled_graph(spoil: Callable[[Any], None]) -> None:
-    data = written(two_matmuls())
+def test_schema_refuses_invalid_graphs(spoil: Callable[[Any], None]) -> None:
+    data = json_of(two_matmuls_graph())
     spoil(data)
     with pytest.raises(ValidationError):
         VALIDATOR.validate(data)
 
 
-def test_schema_file_is_a_schema() -> None:
+def test_schema_file_is_a_valid_json_schema() -> None:
     Draft202012Validator.check_schema(SCHEMA_FILE)
 
 
-def test_schema_has_the_names_of_the_code() -> None:
+def test_schema_has_the_same_field_and_enum_names_as_the_code() -> None:
     parts = SCHEMA_FILE["$defs"]
     assert parts["graph"]["properties"]["schema"]["const"] == SCHEMA
     assert parts["graph"]["properties"]["version"]["const"] == SCHEMA_VERSION
@@ -161,14 +170,14 @@ def test_schema_has_the_names_of_the_code() -> None:
         assert properties == {item.name for item in fields(kind)}, part
 
 
-def test_schema_names_the_defaults_of_a_tensor() -> None:
+def test_schema_has_the_tensor_defaults_of_the_code() -> None:
     plain = {item.name: item.default for item in fields(Tensor) if item.default not in (MISSING, None)}
     known = {name: getattr(default, "name", default) for name, default in plain.items()}
     properties = SCHEMA_FILE["$defs"]["tensor"]["properties"]
     assert {name: part["default"] for name, part in properties.items() if "default" in part} == known
 
 
-def test_example_on_the_page_equals_its_output() -> None:
+def test_documented_example_prints_the_documented_json() -> None:
     [example] = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
     [code] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     printed = io.StringIO()

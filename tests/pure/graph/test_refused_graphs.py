@@ -1,4 +1,4 @@
-"""Graphs as values: refusals and their messages. Loads no library."""
+"""Error messages for invalid tensors, operations and graphs. Loads no library."""
 
 from __future__ import annotations
 
@@ -360,13 +360,13 @@ GRAPHS: list[Case] = [
 
 
 @pytest.mark.parametrize(("code", "make", "headline"), [*TENSORS, *OPS, *GRAPHS])
-def test_error_is_named_with_its_values(code: str, make: Callable[[], object], headline: str) -> None:
+def test_error_message_has_the_code_and_the_wrong_values(code: str, make: Callable[[], object], headline: str) -> None:
     with pytest.raises(GraphError) as raised:
         make()
     assert str(raised.value) == f"{code}: {headline}"
 
 
-def test_error_of_a_tensor_has_place_and_fix() -> None:
+def test_tensor_error_has_its_location_and_a_fix() -> None:
     with pytest.raises(GraphError) as raised:
         tensor("k", 2, 4, 512, 64, strides=(131072, 32768, 64))
     assert raised.value.render() == (
@@ -378,7 +378,7 @@ def test_error_of_a_tensor_has_place_and_fix() -> None:
     )
 
 
-def test_error_of_an_operation_has_its_place() -> None:
+def test_operation_error_has_its_location() -> None:
     with pytest.raises(GraphError) as raised:
         Matmul(name="m", a=A, b=B, c=A)
     assert raised.value.sections == {

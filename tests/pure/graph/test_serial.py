@@ -1,4 +1,4 @@
-"""Graphs to JSON and back: lossless, strict JSON, and malformed parts are named. Loads no library."""
+"""Graphs to JSON and back: lossless, strict JSON, and errors that name the malformed part. Loads no library."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from tests.support.zoo import ZOO
 P = PointwiseMode
 
 
-def there_and_back(graph: Graph) -> Graph:
+def to_json_and_back(graph: Graph) -> Graph:
     return graph_from_json(json.loads(json.dumps(graph_to_json(graph), allow_nan=False)))
 
 
-def pointwise(mode: PointwiseMode) -> Graph:
+def pointwise_graph(mode: PointwiseMode) -> Graph:
     ports: dict[str, Any] = {port: tensor(port, 4, 8) for port in pointwise_ports(mode)}
     return Graph((Pointwise(name="p", mode=mode, axis=1 if mode is P.GEN_INDEX else None, **ports),))
 
 
-def ragged() -> Graph:
+def ragged_graph() -> Graph:
     offset = tensor("offset", 5, 1, data_type=DataType.INT64)
     x, y = (tensor(name, 4, 8, ragged_offset=offset) for name in "xy")
     return Graph((relu(x, y),), "ragged")
 
 
-def everything_unusual() -> Graph:
+def graph_with_unusual_fields() -> Graph:
     x = tensor(
         "x", 2, 32, data_type=DataType.INT8, alignment=4, reordering=TensorReordering.INT8x32, vector_count=4,
         vector_dim=1, strides=(0, 1),
@@ -52,13 +52,13 @@ def everything_unusual() -> Graph:
 
 GRAPHS: dict[str, Callable[[], Graph]] = {
     **ZOO,
-    **{f"mode {mode.name}": lambda mode=mode: pointwise(mode) for mode in P},  # type: ignore[misc]
+    **{f"mode {mode.name}": lambda mode=mode: pointwise_graph(mode) for mode in P},  # type: ignore[misc]
     "causal": lambda: sdpa_forward(batch=1, heads=2, seq_q=64, head_dim=64, causal=True, stats=True),
     "convolution": lambda: Graph((convolution(),), "conv"),
     "sdpa": lambda: Graph((sdpa(),), "flash"),
     "sub-graph": lambda: Graph((relu(tensor("v", 4, virtual=True), tensor("w", 4, virtual=True)),), "s", True),
-    "ragged": ragged,
-    "unusual": everything_unusual,
+    "ragged": ragged_graph,
+    "unusual": graph_with_unusual_fields,
     "overrides": lambda: Graph(
         (
             Matmul(
@@ -92,7 +92,7 @@ GRAPHS: dict[str, Callable[[], Graph]] = {
 @pytest.mark.parametrize("name", GRAPHS)
 def test_round_trip_is_lossless(name: str) -> None:
     graph = GRAPHS[name]()
-    twin = there_and_back(graph)
+    twin = to_json_and_back(graph)
     assert twin == graph
     assert str(twin) == str(graph)
     assert twin.tensors == graph.tensors
@@ -100,13 +100,13 @@ def test_round_trip_is_lossless(name: str) -> None:
 
 
 @pytest.mark.parametrize(("value", "written"), [(-math.inf, "-inf"), (math.inf, "inf"), (math.nan, "nan"), (1.5, 1.5)])
-def test_numbers_missing_in_json_are_strings(value: float, written: object) -> None:
+def test_infinities_and_nan_are_written_as_strings(value: float, written: object) -> None:
     x, y = tensor("x", 1, by_value=True, value=value), tensor("y", 1)
     graph = Graph((Pointwise(name="p", mode=P.RELU_FWD, x=x, y=y, relu_upper_clip=value),))
     data = graph_to_json(graph)
     assert data["tensors"][0]["value"] == written
     assert data["operations"][0]["relu_upper_clip"] == written
-    twin = there_and_back(graph)
+    twin = to_json_and_back(graph)
     clip = twin.ops[0].parameters()["relu_upper_clip"]
     for number in (twin.tensor("x").value, clip):
         assert isinstance(number, float)
@@ -114,7 +114,7 @@ def test_numbers_missing_in_json_are_strings(value: float, written: object) -> N
     assert graph_to_json(twin) == data
 
 
-def test_data_of_a_small_graph_are_right() -> None:
+def test_a_small_graph_is_written_as_the_expected_json() -> None:
     x, y = tensor("x", 4, 8, uid=1), tensor("y", 4, 8, uid=2, alignment=4)
     assert graph_to_json(Graph((relu(x, y),), "small")) == {
         "schema": "cudnn-backend-py/graph",
@@ -138,7 +138,7 @@ def test_data_of_a_small_graph_are_right() -> None:
     }
 
 
-def test_nested_values_have_their_own_forms() -> None:
+def test_nested_operations_and_parameters_are_written_as_objects() -> None:
     data = graph_to_json(Graph((sdpa(), convolution())))
     attention, forward = data["operations"]
     assert attention["softmax"]["operation"]["operation"] == "OPERATION_SOFTMAX"
@@ -149,9 +149,9 @@ def test_nested_values_have_their_own_forms() -> None:
 
 
 def test_order_of_tensors_in_the_file_does_not_matter() -> None:
-    data = graph_to_json(ragged())
+    data = graph_to_json(ragged_graph())
     data["tensors"].reverse()
-    assert graph_from_json(data) == ragged()
+    assert graph_from_json(data) == ragged_graph()
 
 
 def test_saved_graph_is_loaded(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_saved_graph_is_loaded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("content", "what"), [(b"{", "JSON"), (b"", "JSON"), (b"\xff\xfe{}", "UTF-8")])
-def test_a_file_that_is_no_json_is_refused(tmp_path: Path, content: bytes, what: str) -> None:
+def test_a_file_without_valid_json_is_refused(tmp_path: Path, content: bytes, what: str) -> None:
     path = tmp_path / "graph.json"
     path.write_bytes(content)
     with pytest.raises(GraphError) as raised:
@@ -301,8 +301,8 @@ MALFORMED: list[tuple[str, str, Change]] = [
 
 
 @pytest.mark.parametrize(("code", "headline", "change"), MALFORMED, ids=[headline for _, headline, _ in MALFORMED])
-def test_malformed_parts_are_named(code: str, headline: str, change: Change) -> None:
-    data = graph_to_json(ragged())
+def test_the_error_names_the_malformed_part(code: str, headline: str, change: Change) -> None:
+    data = graph_to_json(ragged_graph())
     change(data)
     with pytest.raises(GraphError) as raised:
         graph_from_json(data)
@@ -310,35 +310,35 @@ def test_malformed_parts_are_named(code: str, headline: str, change: Change) -> 
 
 
 @pytest.mark.parametrize("data", [None, [], "graph", 3, {}])
-def test_other_json_is_refused(data: object) -> None:
+def test_json_of_another_schema_is_refused(data: object) -> None:
     with pytest.raises(GraphError, match="graph-json: this is not a graph JSON: schema is "):
         graph_from_json(data)
 
 
-def test_an_error_inside_a_sub_graph_is_named() -> None:
+def test_the_error_names_the_malformed_part_of_a_sub_graph() -> None:
     data = graph_to_json(Graph((sdpa(),)))
     data["operations"][0]["subgraph"]["graph"]["operations"][0]["mode"]["value"] = "HALVE"
     with pytest.raises(GraphError, match="mode of operation 'half' is 'HALVE', which is no PointwiseMode"):
         graph_from_json(data)
 
 
-def places(data: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield (container, key) for everything in the data."""
+def iter_positions(data: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield (container, key) for every value in nested dicts and lists."""
     for key, value in list(data.items() if isinstance(data, dict) else enumerate(data)):
         yield data, key
         if isinstance(value, (dict, list)):
-            yield from places(value)
+            yield from iter_positions(value)
 
 
-def test_damaged_data_is_refused_as_a_graph_error_or_read() -> None:
-    """Random damage, two thousand times: no other exception is raised, and a graph that is read is written again."""
+def test_randomly_damaged_json_raises_graph_error_or_is_read() -> None:
+    """Two thousand random changes raise no other exception, and every graph that is read can be written again."""
     chance = random.Random(11)
     whole = [graph_to_json(GRAPHS[name]()) for name in ("sdpa", "convolution", "ragged", "unusual", "concat")]
     junk: list[Any] = [None, True, -1, 0, 2**70, 1.5, "", "x", "inf", [], [[]], {}, {"tensor": "x"}, {"enum": 3}, ["x"]]
     refused = 0
     for _ in range(2000):
         data = copy.deepcopy(chance.choice(whole))
-        holder, key = chance.choice(list(places(data)))
+        holder, key = chance.choice(list(iter_positions(data)))
         if chance.random() < 0.3:
             del holder[key]
         else:
@@ -348,5 +348,5 @@ def test_damaged_data_is_refused_as_a_graph_error_or_read() -> None:
         except GraphError:
             refused += 1
         else:
-            assert there_and_back(graph) == graph
+            assert to_json_and_back(graph) == graph
     assert refused > 1000

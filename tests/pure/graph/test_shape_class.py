@@ -1,4 +1,4 @@
-"""Shape classes as values: bounds, supported strides, and the problem and graph of a class."""
+"""Shape classes (one graph for all calls within its bounds): bounds, supported strides, problem and graph."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ PROBLEM = Attention(batch=3, heads=8, kv_heads=2, seq_q=100, seq_kv=300, head_di
 BOUNDS = Bounds(4, 512, 1024)
 
 
-def offsets(graph: Any) -> dict[str, str]:
-    """Return the name of each tensor's ragged offset."""
+def ragged_offset_names(graph: Any) -> dict[str, str]:
+    """Return a dict from the name of each ragged tensor to the name of its ragged offset."""
     return {x.name: x.ragged_offset.name for x in graph.tensors if x.ragged_offset is not None}
 
 
 @pytest.mark.parametrize("size", [*range(1, 600), 4095, 4096, 4097, 65535, 65536])
-def test_bounds_contain_the_call_and_are_close(size: int) -> None:
+def test_bounds_are_not_much_larger_than_the_call(size: int) -> None:
     found = grow(size, size, size)
     assert found.hold(size, size, size)
     assert found.batch <= 1.5 * size
@@ -43,7 +43,7 @@ def test_bounds_contain_the_call_and_are_close(size: int) -> None:
 
 @pytest.mark.parametrize("size", [*range(1, 300), 4095, 4096, 4097, 65535, 65536])
 @pytest.mark.parametrize("page_size", [None, 16])
-def test_the_least_call_of_a_class_is_known(size: int, page_size: int | None) -> None:
+def test_the_smallest_call_of_a_class_has_its_bounds(size: int, page_size: int | None) -> None:
     problem = replace(PROBLEM, kv_heads=8, page_size=page_size, padding=True)
     found = bounds_of(problem, Bounds(size, size, size))
     least = least_of(problem, found)
@@ -59,7 +59,7 @@ def test_the_least_call_of_a_class_is_known(size: int, page_size: int | None) ->
         assert bounds_of(problem, least._replace(batch=least.batch - 1)).batch < found.batch
 
 
-def test_few_bounds_serve_all_calls() -> None:
+def test_few_bounds_cover_all_batch_sizes_and_lengths() -> None:
     batches = {grow(batch, 1, 1).batch for batch in range(1, 257)}
     lengths = {grow(1, 2, length).kv for length in range(1, 65537)}
     assert batches == {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256}
@@ -71,7 +71,7 @@ def test_decoding_has_separate_bounds() -> None:
     assert grow(8, 2, 700).q == 64
 
 
-def test_decoding_with_statistics_of_grouped_heads_has_another_kernel() -> None:
+def test_decoding_with_statistics_and_grouped_heads_has_no_separate_bounds() -> None:
     step = replace(PROBLEM, seq_q=1, causal=False)
     assert bounds_of(step).q == 64
     assert bounds_of(replace(step, stats=False)).q == 1
@@ -101,13 +101,13 @@ def test_a_class_contains_calls_within_all_its_bounds() -> None:
         ((2, 8, 100, 64), (51200, 64, 0, 1), None),  # one token for all
     ],
 )
-def test_strides_that_can_be_read_as_ragged_are_recognized(
+def test_strides_of_token_layouts_are_recognized(
     dims: tuple[int, ...], strides: tuple[int, ...], found: TokenStrides | None
 ) -> None:
     assert read_tokens(dims, strides) == found
 
 
-def test_the_problem_of_a_class_has_its_bounds_and_64_bit_offsets() -> None:
+def test_a_class_problem_has_the_bounds_as_sizes_and_64_bit_offsets() -> None:
     found = class_problem(replace(PROBLEM, bias=(1, 8, 100, 300)), BOUNDS, backward=False)
     assert (found.batch, found.seq_q, found.seq_kv, found.bias) == (*BOUNDS, (1, 8, 512, 1024))
     assert (found.ragged, found.padding, found.ragged_stats, found.stats) == (True, True, True, True)
@@ -117,7 +117,7 @@ def test_the_problem_of_a_class_has_its_bounds_and_64_bit_offsets() -> None:
     assert found.max_total_seq_q is None
 
 
-def test_a_bias_is_shared_by_rows_or_keys_only_where_there_are_several() -> None:
+def test_a_class_bias_keeps_size_1_only_where_the_call_broadcasts() -> None:
     one_key = replace(PROBLEM, seq_kv=1, bias=(1, 8, 100, 1))
     assert class_problem(one_key, BOUNDS, backward=False).bias == (1, 8, 512, 1024)
     for_all_keys = replace(PROBLEM, bias=(1, 8, 100, 1))
@@ -127,12 +127,12 @@ def test_a_bias_is_shared_by_rows_or_keys_only_where_there_are_several() -> None
 
 
 def scratch_offsets(problem: Attention, version: tuple[int, int, int], sm: int) -> set[str]:
-    """Return the scratch tensors of a backward class that grow with the number of tokens."""
+    """Return the names of the scratch tensors of a backward class that have ragged offsets."""
     graph = class_graph(class_problem(problem, BOUNDS, backward=True), True, version, sm)
     return {x.name for x in graph.tensors if x.scratch and x.ragged_offset is not None}
 
 
-def test_a_backward_class_needs_memory_per_token_unless_cudnn_is_wrong() -> None:
+def test_scratch_of_a_backward_class_is_ragged_unless_cudnn_is_wrong() -> None:
     found = class_problem(PROBLEM, BOUNDS, backward=True)
     assert (found.max_total_seq_q, found.max_total_seq_kv, found.stats) == (4 * 512, 4 * 1024, False)
     odd = replace(PROBLEM, head_dim=40, head_dim_v=40)
@@ -152,7 +152,7 @@ def test_calls_of_one_class_share_its_graph() -> None:
 
 def test_every_tensor_of_a_backward_graph_has_its_own_offsets() -> None:
     graph = class_graph(class_problem(PROBLEM, BOUNDS, backward=True), True, VERSION, SM)
-    names = offsets(graph)
+    names = ragged_offset_names(graph)
     assert {name: names[name] for name in ("q", "k", "v", "o", "stats", "do", "dq", "dk", "dv")} == {
         name: f"ragged_{name}" for name in ("q", "k", "v", "o", "stats", "do", "dq", "dk", "dv")
     }
@@ -161,7 +161,7 @@ def test_every_tensor_of_a_backward_graph_has_its_own_offsets() -> None:
     assert len(uids) == 9
 
 
-def test_prepared_tensors_are_known_by_name() -> None:
+def test_prepared_tensors_are_recognized_by_name() -> None:
     graph = class_graph(class_problem(PROBLEM, BOUNDS, backward=False), False, VERSION, SM)
     prepared = {x.name for x in graph.variant_pack_tensors if x.name.startswith(PREPARED)}
     assert prepared == {"seq_len_q", "seq_len_kv", "ragged_q", "ragged_k", "ragged_v", "ragged_o", "ragged_stats"}
@@ -177,7 +177,7 @@ def test_prepared_tensors_are_known_by_name() -> None:
         ({"layout": {"v": "bhsd"}}, "heads of a token of v"),
     ],
 )
-def test_the_reason_against_a_class_is_reported(changes: dict[str, Any], word: str) -> None:
+def test_unsupported_options_have_a_reason_why_there_is_no_class(changes: dict[str, Any], word: str) -> None:
     assert word in why_no_class(replace(PROBLEM, **changes), backward=False, version=VERSION, sm=SM)
 
 
@@ -187,16 +187,16 @@ def test_a_known_issue_of_ragged_sequences_prevents_a_class() -> None:
     assert why_no_class(learned, backward=True, version=(9, 28, 0), sm=SM) == ""
 
 
-def test_an_old_cudnn_has_no_classes() -> None:
+def test_cudnn_before_9_14_has_no_shape_classes() -> None:
     assert "9.14" in why_no_class(PROBLEM, backward=False, version=(9, 10, 2), sm=SM)
 
 
 @pytest.mark.parametrize("backward", [False, True])
-def test_plain_problems_have_classes(backward: bool) -> None:
+def test_common_problems_have_shape_classes(backward: bool) -> None:
     for changes in ({}, {"left_bound": 9, "alignment": "bottom_right"}, {"padding": True}, {"deterministic": True}):
         assert why_no_class(replace(PROBLEM, **changes), backward=backward, version=VERSION, sm=SM) == ""
 
 
-def test_strides_that_are_not_tokens_have_no_class_problem() -> None:
+def test_a_class_problem_of_a_bhsd_layout_is_refused() -> None:
     with pytest.raises(GraphError, match="heads of a token of q"):
         class_problem(replace(PROBLEM, layout="bhsd"), BOUNDS, backward=False)

@@ -1,4 +1,4 @@
-"""The unchecked attention problem: fields of another program's graph, unchanged; only missing sizes are inferred."""
+"""The unchecked attention problem keeps the fields of another program's graph and infers only missing sizes."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def test_invalid_problems_are_kept_unchanged(options: dict[str, Any]) -> None:
     assert {name: getattr(problem, name) for name in options} == options
 
 
-def test_missing_sizes_equal_those_of_the_checked_problem() -> None:
+def test_unchecked_and_checked_problems_infer_equal_sizes() -> None:
     data_type = DataType.BFLOAT16
     unchecked, checked = (kind(**SIZES, data_type=data_type) for kind in (UncheckedAttention, Attention))
     assert dataclasses.asdict(unchecked) == dataclasses.asdict(checked)
     assert (unchecked.seq_kv, unchecked.v_heads, unchecked.output_type) == (64, 3, data_type)
 
 
-def test_ragged_implies_no_padding() -> None:
+def test_an_unchecked_ragged_problem_does_not_imply_padding() -> None:
     """A ragged graph of another program may have no lengths, and some known issues of cuDNN depend on that."""
     assert Attention(**SIZES, ragged=True).padding
     assert not UncheckedAttention(**SIZES, ragged=True).padding

@@ -1,4 +1,4 @@
-"""Known issues of attention: each row has a reproduction, is refused unless allowed, and is checked where seen."""
+"""Measured known issues of attention: each has a reproduction, and the builder refuses it where it was seen."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ from examples.attention_known_issues import (
 CODES = [issue.code for issue in attention.HAZARDS]
 
 
-def code_of(name: str) -> str:
+def known_issue_code(name: str) -> str:
     return attention_known_issues.issue_of(name).code
 
 
-def use(name: str, version: attention.Version | None = None, sm: int | None = None) -> attention.Use:
+def attention_use(name: str, version: attention.Version | None = None, sm: int | None = None) -> attention.Use:
     made = REPRODUCTIONS[name]
     form = "unified" if made.implementation == "unified" else "expanded"
     return attention.Use(problem(name), made.backward, form, version, sm)  # type: ignore[arg-type]
 
 
-def found(name: str, version: attention.Version | None = None, sm: int | None = None) -> list[str]:
-    return [issue.code for issue in attention.find_measured_issues(use(name, version, sm))]
+def found_issue_codes(name: str, version: attention.Version | None = None, sm: int | None = None) -> list[str]:
+    return [issue.code for issue in attention.find_measured_issues(attention_use(name, version, sm))]
 
 
-def test_every_row_has_a_reproduction() -> None:
+def test_every_known_issue_has_a_reproduction() -> None:
     assert len(set(CODES)) == len(CODES)
-    assert list(dict.fromkeys(map(code_of, REPRODUCTIONS))) == CODES
+    assert list(dict.fromkeys(map(known_issue_code, REPRODUCTIONS))) == CODES
 
 
-def test_every_row_has_effect_and_evidence() -> None:
+def test_every_known_issue_has_an_effect_and_evidence() -> None:
     for issue in attention.HAZARDS:
         assert all((issue.what, issue.effect, issue.evidence, issue.fix, issue.sm)), issue.code
         assert issue.until is None or issue.since < issue.until, issue.code
@@ -53,8 +53,8 @@ def test_every_row_has_effect_and_evidence() -> None:
 
 @pytest.mark.parametrize("name", REPRODUCTIONS)
 def test_a_reproduction_has_one_known_issue_and_is_refused_unless_allowed(name: str) -> None:
-    code = code_of(name)
-    assert found(name) == [code]
+    code = known_issue_code(name)
+    assert found_issue_codes(name) == [code]
     with pytest.raises(GraphError) as caught:
         graph_of(name, allow_hazards=False)
     assert caught.value.code == "attention-hazard"
@@ -68,26 +68,26 @@ CURES = [name for name in OTHERS if name.partition(":")[0] in CODES]
 
 
 @pytest.mark.parametrize("name", CURES)
-def test_the_fixed_graph_is_right(name: str) -> None:
-    seen = compare(name, interpreted(name))
+def test_the_remedied_graph_agrees_with_the_reference(name: str) -> None:
+    seen = compare(name, interpreter_runner(name))
     # As above: dsink of rows beyond the lengths.
     assert seen == ("dsink: NaN (100%)" if name.startswith("dsink-ragged") else "agrees")
 
 
 @pytest.mark.parametrize("name", REPRODUCTIONS)
-def test_the_graph_of_a_reproduction_is_right(name: str) -> None:
-    """Interpreted, it agrees with the reference: a difference on a GPU is due to the kernel, not the graph."""
-    seen = compare(name, interpreted(name))
+def test_the_interpreted_reproduction_agrees_with_the_reference(name: str) -> None:
+    """So a difference on a GPU is due to the kernel, not to the graph."""
+    seen = compare(name, interpreter_runner(name))
     # Rows beyond the lengths have stats of -inf, and the operations, read literally, give exp(sink + inf) * 0 there.
     assert seen == ("dsink: NaN (100%)" if name == "dsink-ragged" else "agrees")
 
 
-def interpreted(name: str) -> Callable[[Arrays], None]:
-    """Return a function that fills the outputs among the arrays with the graph's, rounded to their types."""
+def interpreter_runner(name: str) -> Callable[[Arrays], None]:
+    """Return a function that runs the graph in the interpreter and writes the rounded results to the output arrays."""
     made = graph_of(name)
     outputs = {tensor.name: tensor for tensor in made.outputs}
 
-    def run(arrays: Arrays) -> None:
+    def run_interpreter(arrays: Arrays) -> None:
         inputs = {key: decode(array, made.tensor(str(key)).data_type) for key, array in arrays.items()}
         values = interpret(made, {key: value for key, value in inputs.items() if key not in outputs}, rounding=True)
         for key, tensor in outputs.items():
@@ -95,17 +95,17 @@ def interpreted(name: str) -> Callable[[Arrays], None]:
             sign = -1 if key == "dsink" and reproduction_of(name).implementation == "composite" else 1
             arrays[key][...] = encode(sign * values[key], tensor.data_type)
 
-    return run
+    return run_interpreter
 
 
-def test_errors_are_described() -> None:
+def test_wrong_results_are_described() -> None:
     name = "fp8-bias:backward"
     assert compare(name, lambda arrays: None) == "; ".join(f"{key}: memory not written" for key in ("dv", "dk", "dq"))
 
-    def ignore_bias(arrays: Arrays) -> None:
-        interpreted(name)(arrays | {"bias": arrays["bias"] * 0})
+    def run_without_bias(arrays: Arrays) -> None:
+        interpreter_runner(name)(arrays | {"bias": arrays["bias"] * 0})
 
-    seen = compare(name, ignore_bias)
+    seen = compare(name, run_without_bias)
     assert [words.split(" error ")[0] for words in seen.split("; ")] == [
         f"{key}: relative" for key in ("dv", "dk", "dq")
     ]
@@ -142,11 +142,11 @@ def test_errors_are_described() -> None:
         ("fp8-alibi", (9, 99, 0), 80, False),
     ],
 )
-def test_known_issues_are_found_where_they_were_seen(
+def test_known_issues_are_found_only_for_affected_versions_and_architectures(
     name: str, version: attention.Version | None, sm: int | None, expected: bool
 ) -> None:
-    code = code_of(name)
-    assert (code in found(name, version, sm)) is expected
+    code = known_issue_code(name)
+    assert (code in found_issue_codes(name, version, sm)) is expected
     made = REPRODUCTIONS[name]
     build = attention.sdpa_backward if made.backward else attention.sdpa_forward
     if not expected:

@@ -1,4 +1,4 @@
-"""Random attention problems: the interpreted graph must equal the reference, and every option must occur."""
+"""Random attention problems: the interpreted graph equals the reference, and every option occurs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CASES = 500
 CHUNKS = 10
 
 
-def check(case: AttentionCase, implementation: str, version: tuple[int, int, int] | None) -> None:
+def assert_equals_reference(case: AttentionCase, implementation: str, version: tuple[int, int, int] | None) -> None:
     graph = case.graph(implementation, version, allow_hazards=True)
     found = interpret(graph, case.graph_inputs(graph))
     for name, want in case.expected.items():
@@ -38,22 +38,22 @@ def test_interpreted_graph_equals_the_reference(backward: bool, chunk: int) -> N
         problem = draw_problem(rng, backward=backward, tiny=True)
         case = add_expected_results(make_case(problem, rng, backward=backward))
         try:
-            check(case, "composite", None)
-            check(case, "composite", (9, 28, 0))
+            assert_equals_reference(case, "composite", None)
+            assert_equals_reference(case, "composite", (9, 28, 0))
             if (
                 not problem.dropout_mask
                 and problem.scale != "none"
                 and not problem.deterministic
                 and not (problem.mx or (backward and problem.is_fp8))
             ):
-                check(case, "unified", (9, 28, 0))
+                assert_equals_reference(case, "unified", (9, 28, 0))
         except Exception as error:
             error.add_note(f"case {number}: {problem}")
             raise
 
 
-def coverage() -> dict[str, Counter[str]]:
-    """Count the options of the random problems, by option and direction."""
+def count_options() -> dict[str, Counter[str]]:
+    """Count how often each value of an option occurs in the random problems, by direction."""
     counted: dict[str, Counter[str]] = {}
     for backward in (False, True):
         for number in range(CASES):
@@ -63,8 +63,8 @@ def coverage() -> dict[str, Counter[str]]:
     return counted
 
 
-def test_every_option_is_drawn(capsys: pytest.CaptureFixture[str]) -> None:
-    counted = coverage()
+def test_every_option_occurs_in_the_random_problems(capsys: pytest.CaptureFixture[str]) -> None:
+    counted = count_options()
     with capsys.disabled():
         print()
         for option, values in counted.items():
@@ -104,7 +104,7 @@ ONE_WAY = {
 
 
 def test_unified_operation_has_no_deterministic_mode() -> None:
-    """Its dQ is summed in an undefined order: it must not be used if determinism is requested."""
+    """The unified operation sums dQ in an undefined order."""
     with pytest.raises(GraphError, match="no deterministic mode"):
         attention.sdpa_backward(
             batch=1, heads=2, seq_q=128, head_dim=64, deterministic=True, implementation="unified", version=(9, 28, 0)
@@ -112,9 +112,9 @@ def test_unified_operation_has_no_deterministic_mode() -> None:
 
 
 def test_block_mask_of_the_unified_operation_is_applied() -> None:
-    """No random problem has one: only the unified forward operation supports it."""
+    """The random problems have no block mask, as only the unified forward operation supports one."""
     for number in range(20):
         rng = np.random.default_rng([number, 5])
         sizes = {"batch": 2, "heads": 2, "seq_q": 140, "seq_kv": int(rng.integers(100, 1200)), "head_dim": 4}
         problem = Attention(**sizes, causal=bool(number % 2), block_mask=True, stats=True)
-        check(add_expected_results(make_case(problem, rng, backward=False)), "unified", (9, 28, 0))
+        assert_equals_reference(add_expected_results(make_case(problem, rng, backward=False)), "unified", (9, 28, 0))

@@ -1,4 +1,4 @@
-"""Exact changes compute the same results, and changes that only seem exact are found."""
+"""Exact changes keep the results of a graph; the comparison finds changes that are wrongly called exact."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests.support.refused_graphs import convolution_graph, transpose_and_add
 from tests.support.zoo import ZOO
 
 
-def product() -> Graph:
+def matmul_graph() -> Graph:
     g = GraphBuilder("product", io_type=DataType.HALF)
     g.matmul(g.tensor("a", (2, 5, 20)), g.tensor("b", (2, 20, 7)), name="c", virtual=False)
     return g.graph()
 
 
-def exact(graph: Graph, kind: str) -> list[Change]:
+def exact_changes(graph: Graph, kind: str) -> list[Change]:
     return [change for change in changes(graph, (kind,)) if change.effect == "exact"]
 
 
@@ -33,7 +33,7 @@ def large_attention() -> Graph:
 
 
 SAME: dict[str, tuple[Callable[[], Graph], str]] = {
-    "channels": (product, "pad_channels"),
+    "channels": (matmul_graph, "pad_channels"),
     "groups": (lambda: convolution_graph(DataType.HALF, DataType.HALF, 64, 2), "pad_channels"),
     "groups as one": (lambda: convolution_graph(DataType.HALF, DataType.HALF, 64, 2), "usual"),
     "head dim": (lambda: sdpa_forward(batch=1, heads=2, seq_q=16, head_dim=20), "pad_head_dim"),
@@ -46,17 +46,17 @@ SAME: dict[str, tuple[Callable[[], Graph], str]] = {
 
 
 @pytest.mark.parametrize("name", SAME)
-def test_exact_changes_compute_the_same(name: str) -> None:
+def test_exact_changes_keep_the_results(name: str) -> None:
     make, kind = SAME[name]
     graph = make()
-    found = exact(graph, kind)[:4]
+    found = exact_changes(graph, kind)[:4]
     assert found
     assert {(change.title, compare(graph, Solution.of(change)).state) for change in found} == {
         (change.title, "same") for change in found
     }
 
 
-def test_every_exact_change_of_varied_graphs_is_exact_or_has_a_reason() -> None:
+def test_no_exact_change_of_varied_graphs_changes_the_results() -> None:
     states = [
         (name, change.title, compare(graph, Solution.of(change)))
         for name, make in list(ZOO.items())[::6]
@@ -68,38 +68,38 @@ def test_every_exact_change_of_varied_graphs_is_exact_or_has_a_reason() -> None:
     assert sum(one[2].state == "same" for one in states) > 0.8 * len(states)
 
 
-def wrong(graph: Graph, **fields: object) -> Solution:
+def solution_with_changed_operations(graph: Graph, **fields: object) -> Solution:
     ops = tuple(replace(op, **fields) for op in graph.ops)  # type: ignore[type-var]
     return Solution.of(Change("usual", "something else", "exact", (), (Graph(ops, graph.name),)))
 
 
-def test_a_change_of_results_is_found() -> None:
+def test_changed_results_are_reported() -> None:
     g = GraphBuilder("clipped", io_type=DataType.HALF)
     g.pointwise(PointwiseMode.RELU_FWD, g.tensor("x", (1, 4, 8, 8)), name="y", virtual=False)
     graph = g.graph()
     for mode in (PointwiseMode.ABS, PointwiseMode.IDENTITY, PointwiseMode.ELU_FWD):
-        found = compare(graph, wrong(graph, mode=mode))
+        found = compare(graph, solution_with_changed_operations(graph, mode=mode))
         assert found.state == "different"
         assert found.words.startswith("y differs by ")
 
 
-def test_an_incomplete_solution_is_found() -> None:
+def test_a_solution_without_an_output_is_reported() -> None:
     graph = sdpa_forward(batch=1, heads=2, seq_q=16, head_dim=32)
-    split = exact(graph, "split")[0]
+    split = exact_changes(graph, "split")[0]
     half = replace(split, made=split.graphs[:1])
     assert compare(graph, Solution.of(half)).words.startswith("o is not written any more")
 
 
 def test_rounding_to_a_shorter_type_is_not_exact() -> None:
-    graph = product()
+    graph = matmul_graph()
     c = replace(graph.tensor("c"), data_type=DataType.FP8_E5M2)
     shorter = Change("usual", "c shorter", "exact", ("c",), (replace_tensors(graph, {c.uid: c}),))
     assert "rounded" in compare(graph, Solution.of(shorter)).words
 
 
-def test_random_numbers_depend_on_places() -> None:
+def test_graphs_with_dropout_are_not_compared_if_padded() -> None:
     graph = sdpa_forward(batch=1, heads=2, seq_q=16, head_dim=20, dropout=0.1)
-    padded, split = (compare(graph, Solution.of(exact(graph, kind)[0])) for kind in ("pad_head_dim", "split"))
+    padded, split = (compare(graph, Solution.of(exact_changes(graph, kind)[0])) for kind in ("pad_head_dim", "split"))
     assert padded.state == "not compared"
     assert "random numbers" in padded.words
     assert split.state == "same"
@@ -108,7 +108,7 @@ def test_random_numbers_depend_on_places() -> None:
 # rules that were not exact
 
 
-def test_statistics_are_dropped_and_the_sink_stays() -> None:
+def test_dropping_statistics_keeps_the_sink() -> None:
     graph = sdpa_forward(batch=1, heads=2, seq_q=16, head_dim=32, sink=True, stats=True, implementation="unified")
     found = next(change for change in changes(graph, ("drop_stats",)) if "softmax statistics" in change.title)
     (op,) = found.graph.ops
@@ -125,7 +125,7 @@ def test_a_reshape_that_is_not_a_transpose_is_not_padded() -> None:
     g.ops.append(Operation(DescriptorType.OPERATION_RESHAPE, "reshape", {"x": p, "y": y}))
     g.matmul(y, g.tensor("do", (1, 1, 20, 8)), name="dv", virtual=False)
     graph = g.graph()
-    assert not [one for one in exact(graph, "pad_sequence") if "q" in one.tensors]
+    assert not [one for one in exact_changes(graph, "pad_sequence") if "q" in one.tensors]
 
 
 def test_converting_integers_to_floats_is_not_exact() -> None:
@@ -135,21 +135,21 @@ def test_converting_integers_to_floats_is_not_exact() -> None:
     assert effects["f32"] == "changes numerics"
 
 
-def test_gradients_as_operations_keep_how_k_is_stored() -> None:
-    """The tensor that is K again after the product reads K's own memory, also if that has gaps."""
+def test_composite_backward_attention_keeps_the_strides_of_k() -> None:
+    """The composite graph reads K's memory a second time, also if K has gaps between its elements."""
     graph = sdpa_backward(batch=1, heads=2, seq_q=8, seq_kv=12, head_dim=16, implementation="unified")
     k = graph.tensor("k")
     gaps = replace_tensors(graph, {k.uid: replace(k, strides=tuple(2 * stride for stride in k.strides))})
-    (change,) = exact(gaps, "composite")
+    (change,) = exact_changes(gaps, "composite")
     assert change.graph.tensor("k").strides[-2:] == (2, gaps.tensor("k").strides[-2])
     assert compare(gaps, Solution.of(change)).state == "same"
     o = replace(graph.tensor("o"), dims=(1, 1, 8, 16), strides=(128, 128, 16, 1))
-    assert not exact(replace_tensors(graph, {o.uid: o}), "composite")
+    assert not exact_changes(replace_tensors(graph, {o.uid: o}), "composite")
 
 
 def test_ragged_tensors_keep_their_strides() -> None:
-    """Their offsets count elements, including gaps."""
+    """Ragged offsets count elements, including gaps."""
     graph = sdpa_forward(batch=2, heads=2, seq_q=16, head_dim=32, ragged=True)
     q = graph.tensor("q")
     gaps = replace_tensors(graph, {q.uid: replace(q, strides=tuple(2 * stride for stride in q.strides))})
-    assert not [one for one in exact(gaps, "layout") if "q" in one.tensors]
+    assert not [one for one in exact_changes(gaps, "layout") if "q" in one.tensors]

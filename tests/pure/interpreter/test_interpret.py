@@ -1,4 +1,4 @@
-"""The NumPy interpreter: every operation compared with a formula, a loop, differences, or another form of it."""
+"""The NumPy interpreter: each operation compared with a formula, a loop, finite differences or an equivalent graph."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ INF, NAN = math.inf, math.nan
 # pointwise
 
 
-def pointwise(mode: PointwiseMode, *, kind: DataType | None = None, **given: Any) -> Array:
-    """Run one pointwise operation with arrays for its ports; the rest are its parameters."""
+def run_pointwise(mode: PointwiseMode, *, kind: DataType | None = None, **given: Any) -> Array:
+    """Interpret one pointwise operation; the arguments are arrays for its ports, and its parameters."""
     g = GraphBuilder("pointwise")
     ports = {name: np.asarray(given.pop(name), float) for name in ("x", "b", "t", "dy") if name in given}
     tensors = {name: g.tensor(name, value.shape, T.DOUBLE) for name, value in ports.items()}
@@ -105,21 +105,21 @@ NEED_POSITIVE = (M.LOG, M.RECIPROCAL, M.RSQRT, M.SQRT)
 TESTED_BELOW = {M.GEN_INDEX, M.BINARY_SELECT, *BACKWARD_MODES}
 
 
-def test_every_pointwise_mode_has_a_formula_here() -> None:
+def test_every_pointwise_mode_has_an_expected_formula() -> None:
     assert {*UNARY, *BINARY, *TESTED_BELOW} == set(PointwiseMode)
 
 
 @pytest.mark.parametrize("mode", UNARY, ids=lambda mode: mode.name)
-def test_unary_mode_is_its_formula(mode: PointwiseMode) -> None:
+def test_unary_mode_equals_its_formula(mode: PointwiseMode) -> None:
     x = POSITIVE if mode in NEED_POSITIVE else X
-    np.testing.assert_allclose(pointwise(mode, x=x), [UNARY[mode](item) for item in x], rtol=1e-14)
+    np.testing.assert_allclose(run_pointwise(mode, x=x), [UNARY[mode](item) for item in x], rtol=1e-14)
 
 
 @pytest.mark.parametrize("mode", BINARY, ids=lambda mode: mode.name)
-def test_binary_mode_is_its_formula(mode: PointwiseMode) -> None:
+def test_binary_mode_equals_its_formula(mode: PointwiseMode) -> None:
     expected = [BINARY[mode](*pair) for pair in zip(X, B, strict=True)]
     x = [abs(item) + 0.5 for item in X] if mode is M.POW else X
-    got = pointwise(mode, x=x, b=B)
+    got = run_pointwise(mode, x=x, b=B)
     np.testing.assert_allclose(got, expected, rtol=1e-14)
     assert (got.dtype == bool) == mode.name.startswith(("CMP_", "LOGICAL_"))
 
@@ -140,12 +140,12 @@ def test_binary_mode_is_its_formula(mode: PointwiseMode) -> None:
     ],
 )
 def test_activations_use_parameters(mode: PointwiseMode, parameters: Any, formula: Callable[[float], float]) -> None:
-    np.testing.assert_allclose(pointwise(mode, x=X, **parameters), list(map(formula, X)), rtol=1e-14)
+    np.testing.assert_allclose(run_pointwise(mode, x=X, **parameters), list(map(formula, X)), rtol=1e-14)
 
 
 @pytest.mark.parametrize("mode", sorted(BACKWARD_MODES), ids=lambda mode: mode.name)
 @pytest.mark.parametrize("changed", [False, True], ids=["default", "parameters"])
-def test_backward_mode_is_the_slope_of_its_forward_mode(mode: PointwiseMode, changed: bool) -> None:
+def test_backward_mode_equals_finite_differences_of_its_forward_mode(mode: PointwiseMode, changed: bool) -> None:
     forward = PointwiseMode[mode.name.replace("_BWD", "_FWD")]
     parameters: dict[str, float] = (
         {
@@ -158,42 +158,42 @@ def test_backward_mode_is_the_slope_of_its_forward_mode(mode: PointwiseMode, cha
         else {}
     )
     x, dy, step = np.array(X) + 0.11, random_array(len(X)), 1e-5
-    ends = [pointwise(forward, x=x + sign * step, **parameters) for sign in (1, -1)]
+    ends = [run_pointwise(forward, x=x + sign * step, **parameters) for sign in (1, -1)]
     expected = dy * (ends[0] - ends[1]) / (2 * step)
-    np.testing.assert_allclose(pointwise(mode, x=x, dy=dy, **parameters), expected, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(run_pointwise(mode, x=x, dy=dy, **parameters), expected, rtol=1e-7, atol=1e-9)
 
 
 def test_infinite_activations_are_not_nan() -> None:
     ends = [-INF, INF]
-    assert pointwise(M.RELU_FWD, x=ends).tolist() == [0, INF]
-    assert pointwise(M.ELU_FWD, x=ends).tolist() == [-1, INF]
-    assert pointwise(M.SIGMOID_FWD, x=ends).tolist() == [0, 1]
-    assert pointwise(M.SOFTPLUS_FWD, x=[-1000.0, 1000.0]).tolist() == [0, 1000]
-    assert pointwise(M.ERF, x=ends).tolist() == [-1, 1]
+    assert run_pointwise(M.RELU_FWD, x=ends).tolist() == [0, INF]
+    assert run_pointwise(M.ELU_FWD, x=ends).tolist() == [-1, INF]
+    assert run_pointwise(M.SIGMOID_FWD, x=ends).tolist() == [0, 1]
+    assert run_pointwise(M.SOFTPLUS_FWD, x=[-1000.0, 1000.0]).tolist() == [0, 1000]
+    assert run_pointwise(M.ERF, x=ends).tolist() == [-1, 1]
 
 
-def test_gen_index_counts_along_its_axis_and_never_reads() -> None:
-    got = pointwise(M.GEN_INDEX, x=np.full((2, 3, 4), NAN), axis=1)
+def test_gen_index_counts_along_its_axis_and_ignores_its_input() -> None:
+    got = run_pointwise(M.GEN_INDEX, x=np.full((2, 3, 4), NAN), axis=1)
     assert got.dtype == np.int64
     np.testing.assert_array_equal(got, np.broadcast_to(np.arange(3).reshape(1, 3, 1), (2, 3, 4)))
 
 
 def test_binary_select_selects_x_where_t_is_true() -> None:
-    assert pointwise(M.BINARY_SELECT, x=[1, 2, 3], b=[NAN, 5, 6], t=[1, 0, 7]).tolist() == [1, 5, 3]
+    assert run_pointwise(M.BINARY_SELECT, x=[1, 2, 3], b=[NAN, 5, 6], t=[1, 0, 7]).tolist() == [1, 5, 3]
 
 
-def test_alphas_are_factors_of_x_and_b() -> None:
-    assert pointwise(M.SUB, x=[1.0], b=[10.0], alpha1=3.0, alpha2=0.5).tolist() == [-2]
-    assert pointwise(M.NEG, x=[1.0], alpha1=3.0).tolist() == [-3]
+def test_alpha1_and_alpha2_scale_x_and_b() -> None:
+    assert run_pointwise(M.SUB, x=[1.0], b=[10.0], alpha1=3.0, alpha2=0.5).tolist() == [-2]
+    assert run_pointwise(M.NEG, x=[1.0], alpha1=3.0).tolist() == [-3]
 
 
-def test_operands_of_one_element_broadcast() -> None:
+def test_operands_with_dims_of_1_broadcast() -> None:
     x, b = random_array(2, 3, 4), random_array(1, 3, 1)
-    np.testing.assert_array_equal(pointwise(M.ADD, x=x, b=b), x + b)
+    np.testing.assert_array_equal(run_pointwise(M.ADD, x=x, b=b), x + b)
 
 
-def test_integers_are_cut_towards_zero() -> None:
-    got = pointwise(M.DIV, x=[7.0, -7.0, 1.0], b=[2.0, 2.0, 0.0], kind=T.INT32)
+def test_integer_results_are_truncated_towards_zero() -> None:
+    got = run_pointwise(M.DIV, x=[7.0, -7.0, 1.0], b=[2.0, 2.0, 0.0], kind=T.INT32)
     assert got[:2].tolist() == [3, -3]
     assert got.dtype == np.int64
 
@@ -201,8 +201,8 @@ def test_integers_are_cut_towards_zero() -> None:
 # matmul and reduction
 
 
-def matmul(a: Array, b: Array, **options: Any) -> Array:
-    """Run one matrix product; overrides are arrays."""
+def run_matmul(a: Array, b: Array, **options: Any) -> Array:
+    """Interpret one matmul; overrides are given as arrays."""
     g = GraphBuilder("matmul", io_type=T.DOUBLE)
     inputs: dict[str | int, Any] = {"a": a, "b": b}
     for name in ("m_override", "n_override", "k_override"):
@@ -220,19 +220,19 @@ def matmul(a: Array, b: Array, **options: Any) -> Array:
 
 def test_matmul_equals_numpy() -> None:
     a, b = random_array(2, 3, 4, 5), random_array(2, 3, 5, 6)
-    np.testing.assert_allclose(matmul(a, b), np.einsum("bhmk,bhkn->bhmn", a, b))
+    np.testing.assert_allclose(run_matmul(a, b), np.einsum("bhmk,bhkn->bhmn", a, b))
 
 
 @pytest.mark.parametrize(("left", "right"), [(6, 2), (6, 1), (1, 6), (3, 6)])
-def test_heads_share_the_heads_of_the_other_operand_in_groups(left: int, right: int) -> None:
+def test_matmul_broadcasts_heads_in_groups(left: int, right: int) -> None:
     a, b = random_array(2, left, 4, 5), random_array(2, right, 5, 3)
-    c = matmul(a, b)
+    c = run_matmul(a, b)
     for head in range(6):
         np.testing.assert_allclose(c[:, head], a[:, head * left // 6] @ b[:, head * right // 6])
 
 
-def convolved(x: Array, w: Array, *, turned: bool = False, **window: tuple[int, ...]) -> Array:
-    """Return a convolution as a loop over the elements of its result."""
+def convolve_by_loops(x: Array, w: Array, *, turned: bool = False, **window: tuple[int, ...]) -> Array:
+    """Return a convolution, computed by a loop over its output elements."""
     spatial = x.ndim - 2
     before, after, stride, dilation = (
         window.get(name, (default,) * spatial)
@@ -264,26 +264,26 @@ def convolved(x: Array, w: Array, *, turned: bool = False, **window: tuple[int, 
     ids=["1d", "groups", "depthwise dilated", "3d"],
 )
 @pytest.mark.parametrize("mode", ConvolutionMode)
-def test_convolution_is_its_loop(
+def test_convolution_equals_a_loop_over_its_elements(
     image: tuple[int, ...], weights: tuple[int, ...], window: dict[str, tuple[int, ...]], mode: ConvolutionMode
 ) -> None:
     g = GraphBuilder()
     x, w = random_array(*image), random_array(*weights, seed=1)
     options: dict[str, Any] = {"post_padding": (0,) * (len(image) - 2), **window, "mode": mode}
     g.convolution(g.tensor("x", image, T.DOUBLE), g.tensor("w", weights, T.DOUBLE), **options, name="y", virtual=False)
-    expected = convolved(x, w, turned=mode is ConvolutionMode.CONVOLUTION, **window)
+    expected = convolve_by_loops(x, w, turned=mode is ConvolutionMode.CONVOLUTION, **window)
     np.testing.assert_allclose(interpret(g.graph(), {"x": x, "w": w})["y"], expected, rtol=1e-12, atol=1e-12)
 
 
-def test_alpha_is_a_factor_of_a_convolution_and_beta_is_refused() -> None:
+def test_alpha_scales_a_convolution_and_beta_is_refused() -> None:
     given = {"image": random_array(*IMAGE.dims), "filter": random_array(*FILTER.dims)}
     once, twice = (interpret(Graph((convolution(alpha=alpha),)), given)["result"] for alpha in (1.0, 2.0))
-    np.testing.assert_allclose(once, convolved(*given.values()), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(once, convolve_by_loops(*given.values()), rtol=1e-12, atol=1e-12)
     np.testing.assert_array_equal(twice, 2 * once)
     assert_graph_error("interpret-operation", "beta", lambda: interpret(Graph((convolution(beta=1.0),)), given))
 
 
-def test_overrides_hide_elements_beyond_them() -> None:
+def test_matmul_ignores_elements_beyond_its_overrides() -> None:
     a, b = random_array(2, 2, 4, 5), random_array(2, 1, 5, 6)
     m, n, k = [3, 4], [6, 2], [5, 2]
     expected = np.zeros((2, 2, 4, 6))
@@ -292,8 +292,8 @@ def test_overrides_hide_elements_beyond_them() -> None:
         a[i, :, m[i] :], a[i, :, :, k[i] :] = NAN, NAN
         b[i, :, :, n[i] :], b[i, :, k[i] :] = NAN, NAN
     options = {"m_override": length_array(*m), "n_override": length_array(*n), "k_override": length_array(*k)}
-    np.testing.assert_allclose(matmul(a, b, **options), expected)
-    padded = matmul(a, b, **options, padding_value=-3.0)
+    np.testing.assert_allclose(run_matmul(a, b, **options), expected)
+    padded = run_matmul(a, b, **options, padding_value=-3.0)
     np.testing.assert_allclose(padded[0, :, 3:], -3)
     np.testing.assert_allclose(padded[1, :, :, 2:], -3)
 
@@ -311,22 +311,22 @@ REDUCED: dict[ReduceTensorOp, Callable[[list[float]], float]] = {
 }
 
 
-def reduction(operator: ReduceTensorOp, x: Array, dims: tuple[int, ...]) -> Array:
+def run_reduction(operator: ReduceTensorOp, x: Array, dims: tuple[int, ...]) -> Array:
     g = GraphBuilder("reduction", io_type=T.DOUBLE)
     g.reduction(operator, g.tensor("x", x.shape), dims, name="y", virtual=False)
     return interpret(g.graph(), {"x": x})["y"]
 
 
-def test_every_reduction_has_a_formula_here() -> None:
+def test_every_reduction_has_an_expected_formula() -> None:
     assert set(REDUCED) == set(ReduceTensorOp)
 
 
 @pytest.mark.parametrize("operator", REDUCED, ids=lambda operator: operator.name)
-def test_reduction_is_its_formula(operator: ReduceTensorOp) -> None:
+def test_reduction_equals_its_formula(operator: ReduceTensorOp) -> None:
     x = random_array(2, 6, 3, 4)
     x[0, 2, 1, 1] = 0
-    rows = reduction(operator, x, (2, 6, 3, 1))
-    groups = reduction(operator, x, (1, 2, 3, 4))
+    rows = run_reduction(operator, x, (2, 6, 3, 1))
+    groups = run_reduction(operator, x, (1, 2, 3, 4))
     for h, s in np.ndindex(6, 3):
         np.testing.assert_allclose(rows[0, h, s, 0], REDUCED[operator](x[0, h, s].tolist()))
     for h, s, d in np.ndindex(2, 3, 4):
@@ -337,7 +337,7 @@ def test_reduction_is_its_formula(operator: ReduceTensorOp) -> None:
 # elements that move
 
 
-def moved(kind: DescriptorType, x: Tensor, y: Tensor, value: Array, **fields: Any) -> Array:
+def run_move(kind: DescriptorType, x: Tensor, y: Tensor, value: Array, **fields: Any) -> Array:
     graph = Graph((Operation(kind, "move", {"x": x, "y": y, **fields}),))
     return interpret(graph, {"x": value})["y"]
 
@@ -359,7 +359,7 @@ def test_reshape_reads_the_same_memory(
     x_strides: tuple[int, ...] | None, y_dims: tuple[int, ...], y_strides: tuple[int, ...], transposed: bool
 ) -> None:
     value = random_array(2, 3, 4, 5)
-    got = moved(
+    got = run_move(
         D.OPERATION_RESHAPE, double_tensor("x", value.shape, x_strides), double_tensor("y", y_dims, y_strides), value
     )
     np.testing.assert_array_equal(got, value.swapaxes(2, 3) if transposed else value.reshape(y_dims))
@@ -368,24 +368,24 @@ def test_reshape_reads_the_same_memory(
 def test_a_logical_reshape_keeps_the_row_major_order() -> None:
     value = random_array(2, 3, 4, 5)
     x, y = double_tensor("x", (2, 3, 4, 5), (60, 20, 1, 4)), double_tensor("y", (2, 3, 5, 4))
-    got = moved(D.OPERATION_RESHAPE, x, y, value, mode=ReshapeMode.LOGICAL)
+    got = run_move(D.OPERATION_RESHAPE, x, y, value, mode=ReshapeMode.LOGICAL)
     np.testing.assert_array_equal(got, value.reshape(2, 3, 5, 4))
 
 
 def test_reshape_to_another_size_is_refused() -> None:
     x, y = double_tensor("x", (2, 3)), double_tensor("y", (2, 4))
     assert_graph_error(
-        "interpret-shape", "changes the number", lambda: moved(D.OPERATION_RESHAPE, x, y, random_array(2, 3))
+        "interpret-shape", "changes the number", lambda: run_move(D.OPERATION_RESHAPE, x, y, random_array(2, 3))
     )
 
 
 def test_transpose_slice_and_concat_move_elements() -> None:
     value = random_array(2, 3, 6)
     x = double_tensor("x", (2, 3, 6))
-    got = moved(D.OPERATION_TRANSPOSE, x, double_tensor("y", (6, 2, 3)), value, permutation=(2, 0, 1))
+    got = run_move(D.OPERATION_TRANSPOSE, x, double_tensor("y", (6, 2, 3)), value, permutation=(2, 0, 1))
     np.testing.assert_array_equal(got, value.transpose(2, 0, 1))
     limits = {"start_indices": (0, 1, 1), "limit_indices": (2, 3, 6), "strides": (1, 1, 2)}
-    got = moved(D.OPERATION_SLICE, x, double_tensor("y", (2, 2, 3)), value, **limits)
+    got = run_move(D.OPERATION_SLICE, x, double_tensor("y", (2, 2, 3)), value, **limits)
     np.testing.assert_array_equal(got, value[0:2, 1:3, 1:6:2])
     more = double_tensor("more", (2, 1, 6))
     both = Operation(
@@ -398,8 +398,8 @@ def test_transpose_slice_and_concat_move_elements() -> None:
 # ragged tensors
 
 
-def flat(value: Array, offsets: list[int], strides: tuple[int, ...], tokens: list[int]) -> Array:
-    """Copy [b, h, s, d] into a ragged buffer, element by element."""
+def pack_ragged(value: Array, offsets: list[int], strides: tuple[int, ...], tokens: list[int]) -> Array:
+    """Copy a tensor [b, h, s, d] into a ragged buffer, element by element."""
     buffer = np.full(offsets[-1], NAN)
     for b, h, s, d in np.ndindex(*value.shape):
         if s < tokens[b]:
@@ -407,7 +407,7 @@ def flat(value: Array, offsets: list[int], strides: tuple[int, ...], tokens: lis
     return buffer
 
 
-def ragged_copy(dims: tuple[int, ...], strides: tuple[int, ...]) -> Graph:
+def ragged_graph(dims: tuple[int, ...], strides: tuple[int, ...]) -> Graph:
     g = GraphBuilder("ragged", io_type=T.DOUBLE)
     x_offset, y_offset = (g.tensor(name, (3, 1, 1, 1), T.INT64) for name in ("x_offset", "y_offset"))
     x = g.tensor("x", dims, strides=strides, ragged_offset=x_offset)
@@ -418,19 +418,19 @@ def ragged_copy(dims: tuple[int, ...], strides: tuple[int, ...]) -> Graph:
 
 
 @pytest.mark.parametrize("strides", [(0, 2, 6, 1), (0, 2, 18, 1)], ids=["thd", "interleaved"])
-def test_ragged_tensors_are_flat_buffers(strides: tuple[int, ...]) -> None:
+def test_ragged_tensors_are_read_and_written_as_flat_buffers(strides: tuple[int, ...]) -> None:
     value, tokens = random_array(2, 3, 4, 2), [4, 1]
-    graph = ragged_copy(value.shape, strides)
+    graph = ragged_graph(value.shape, strides)
     starts, packed = ([0, 4 * token, 5 * token] for token in (strides[2], 6))
     inputs: dict[str | int, Any] = {"x_offset": length_array(*starts), "y_offset": length_array(*packed)}
-    out = interpret(graph, {**inputs, "x": flat(value, starts, strides, tokens)}, keep=["plain"])
-    np.testing.assert_array_equal(out["y"], -flat(value, packed, (0, 2, 6, 1), tokens))
+    out = interpret(graph, {**inputs, "x": pack_ragged(value, starts, strides, tokens)}, keep=["plain"])
+    np.testing.assert_array_equal(out["y"], -pack_ragged(value, packed, (0, 2, 6, 1), tokens))
     value[1, :, 1:] = 0
     np.testing.assert_array_equal(out["plain"], value)
 
 
-def test_a_ragged_buffer_reads_zero_beyond_its_end_and_is_nan_if_unwritten() -> None:
-    graph = ragged_copy((2, 1, 4, 2), (0, 2, 2, 1))
+def test_short_ragged_buffers_are_read_as_0_and_gaps_written_as_nan() -> None:
+    graph = ragged_graph((2, 1, 4, 2), (0, 2, 2, 1))
     # The first entry has space for three and a half tokens: that is three.
     inputs: dict[str | int, Any] = {
         "x_offset": length_array(0, 4, 8),
@@ -441,7 +441,7 @@ def test_a_ragged_buffer_reads_zero_beyond_its_end_and_is_nan_if_unwritten() -> 
     np.testing.assert_array_equal(out, [-1, -1, -1, -1, 0, 0, NAN, -1, 0, 0, 0])
 
 
-def test_scratch_of_more_heads_grows_the_offsets_it_shares() -> None:
+def test_ragged_scratch_with_more_heads_scales_the_shared_offsets() -> None:
     g = GraphBuilder("groups", io_type=T.DOUBLE)
     offset = g.tensor("offset", (3, 1, 1, 1), T.INT32)
     x = g.tensor("x", (2, 4, 3, 2))
@@ -453,11 +453,11 @@ def test_scratch_of_more_heads_grows_the_offsets_it_shares() -> None:
     value, tokens, starts = random_array(2, 4, 3, 2), [2, 3], [0, 8, 20]
     out = interpret(g.graph(), {"x": value, "offset": length_array(*starts)}, keep=["full", "again"])
     assert set(out) == {"y", "full", "again"}
-    np.testing.assert_array_equal(out["full"], flat(value, [0, 16, 40], (24, 2, 8, 1), tokens))
+    np.testing.assert_array_equal(out["full"], pack_ragged(value, [0, 16, 40], (24, 2, 8, 1), tokens))
     # A reader of the memory gets 0 beyond the tokens, regardless of the computed values.
     np.testing.assert_array_equal(out["again"][0, :, 2:], 0)
     grouped = value[:, [0, 2]] + value[:, [1, 3]]
-    np.testing.assert_allclose(out["y"], flat(grouped, starts, (12, 2, 4, 1), tokens))
+    np.testing.assert_allclose(out["y"], pack_ragged(grouped, starts, (12, 2, 4, 1), tokens))
 
 
 def test_elements_beyond_the_last_offset_are_not_written() -> None:
@@ -532,7 +532,7 @@ def test_dequantize_multiplies_each_block_by_its_scale(
         assert got[index] == value[index] * scale[tuple(i // size for i, size in zip(index, block, strict=True))]
 
 
-def test_scales_that_fit_no_blocks_are_refused() -> None:
+def test_scales_that_do_not_match_the_blocks_are_refused() -> None:
     fields = {
         "x": double_tensor("x", (2, 64)),
         "y": double_tensor("y", (2, 64)),
@@ -545,7 +545,7 @@ def test_scales_that_fit_no_blocks_are_refused() -> None:
     )
 
 
-def test_quantize_and_dequantize_give_the_value_back() -> None:
+def test_dequantizing_a_quantized_tensor_restores_its_values() -> None:
     g = GraphBuilder("mx", io_type=T.DOUBLE)
     x = g.tensor("x", (1, 4, 64))
     small, scale = g.tensor("small", (1, 4, 64), T.FP8_E4M3), g.tensor("scale", (1, 4, 2), T.FP8_E8M0)
@@ -568,7 +568,7 @@ def test_quantize_and_dequantize_give_the_value_back() -> None:
 # random masks
 
 
-def random_graph(**extra: Any) -> Graph:
+def dropout_graph(**extra: Any) -> Graph:
     g = GraphBuilder("dropout", io_type=T.DOUBLE)
     seed, offset = (g.tensor(name, (1, 1, 1, 1), T.INT64) for name in ("seed", "offset"))
     mask = g.tensor("mask", (1, 2, 3, 4), T.FLOAT, virtual=True)
@@ -578,41 +578,41 @@ def random_graph(**extra: Any) -> Graph:
     return g.graph()
 
 
-def test_a_random_mask_is_drawn_or_given() -> None:
+def test_a_random_mask_is_generated_or_given() -> None:
     asked = []
 
-    def rng(*question: Any) -> Array:
+    def generate_mask(*question: Any) -> Array:
         asked.append(question)
         return np.arange(24).reshape(1, 2, 3, 4) % 2
 
     x = random_array(1, 2, 3, 4)
     one = np.ones((1, 1, 1, 1), int)
     large = (1 << 62) + 1
-    drawn = interpret(random_graph(), {"x": x, "seed": one * large, "offset": one * 3}, rng=rng)["y"]
+    drawn = interpret(dropout_graph(), {"x": x, "seed": one * large, "offset": one * 3}, rng=generate_mask)["y"]
     assert asked == [(large, 3, (1, 2, 3, 4), 0.75)]
-    given = interpret(random_graph(), {"x": x, "mask": np.arange(24).reshape(1, 2, 3, 4) % 2})["y"]
+    given = interpret(dropout_graph(), {"x": x, "mask": np.arange(24).reshape(1, 2, 3, 4) % 2})["y"]
     np.testing.assert_array_equal(drawn, given)
     np.testing.assert_array_equal(drawn, x * (np.arange(24).reshape(1, 2, 3, 4) % 2))
 
 
-def test_other_distributions_are_right_in_distribution_and_given_numbers_come_first() -> None:
-    def drawn(distribution: RngDistribution, seed: int = 1, **parameters: float) -> Array:
+def test_random_numbers_have_their_distribution_or_are_given() -> None:
+    def random_numbers(distribution: RngDistribution, seed: int = 1, **parameters: float) -> Array:
         g = GraphBuilder("random", io_type=T.DOUBLE)
         state = {name: g.tensor(name, (1, 1, 1, 1), T.INT64) for name in ("seed", "offset")}
         g.rng((1, 1, 200, 500), **state, distribution=distribution, **parameters, name="y", virtual=False)
         inputs: dict[str | int, Any] = {"seed": [[[[seed]]]], "offset": [[[[0]]]]}
         return interpret(g.graph(), inputs)["y"]
 
-    uniform = drawn(RngDistribution.UNIFORM, minimum=-1.0, maximum=3.0)
+    uniform = random_numbers(RngDistribution.UNIFORM, minimum=-1.0, maximum=3.0)
     assert (uniform.min() >= -1, uniform.max() < 3) == (True, True)
     np.testing.assert_allclose((uniform.mean(), uniform.var()), (1, 16 / 12), rtol=0.02)
-    normal = drawn(RngDistribution.NORMAL, mean=5.0, standard_deviation=2.0)
+    normal = random_numbers(RngDistribution.NORMAL, mean=5.0, standard_deviation=2.0)
     np.testing.assert_allclose((normal.mean(), normal.std()), (5, 2), rtol=0.02)
-    assert (normal != drawn(RngDistribution.NORMAL, 2, mean=5.0, standard_deviation=2.0)).all()
+    assert (normal != random_numbers(RngDistribution.NORMAL, 2, mean=5.0, standard_deviation=2.0)).all()
     given = random_array(1, 2, 3, 4)
     inputs: dict[str | int, Any] = {"x": np.ones((1, 2, 3, 4)), "mask": given}
-    np.testing.assert_array_equal(interpret(random_graph(distribution=RngDistribution.UNIFORM), inputs)["y"], given)
-    unsaid = random_graph(distribution=RngDistribution.NORMAL)
+    np.testing.assert_array_equal(interpret(dropout_graph(distribution=RngDistribution.UNIFORM), inputs)["y"], given)
+    unsaid = dropout_graph(distribution=RngDistribution.NORMAL)
     needed = {"x": random_array(1, 2, 3, 4), "seed": [[[[0]]]], "offset": [[[[0]]]]}
     assert_graph_error("interpret-operation", "standard deviation of -1", lambda: interpret(unsaid, needed))
 
@@ -629,7 +629,7 @@ def sum_graph() -> Graph:
     return g.graph()
 
 
-def test_inputs_are_given_by_name_or_uid_and_values_are_defaults() -> None:
+def test_inputs_are_given_by_name_or_uid_and_scalars_have_defaults() -> None:
     x = random_array(2, 3)
     np.testing.assert_allclose(interpret(sum_graph(), {10: x})["y"], 3 * x)
     np.testing.assert_allclose(interpret(sum_graph(), {"x": x, "two": 4})["y"], 5 * x)
@@ -650,25 +650,25 @@ def test_wrong_inputs_are_refused() -> None:
         "interpret-shape", r"shape \(3, 2\), an array of dims \(2, 3\)", lambda: interpret(sum_graph(), {"x": x.T})
     )
     assert_graph_error("unknown-tensor", "'z'", lambda: interpret(sum_graph(), {"x": x}, keep=["z"]))
-    ragged = ragged_copy((2, 1, 4, 2), (0, 2, 2, 1))
+    ragged = ragged_graph((2, 1, 4, 2), (0, 2, 2, 1))
     offsets = {"x_offset": length_array(0, 4, 8), "y_offset": length_array(0, 4, 8)}
     assert_graph_error("interpret-shape", "flat buffer", lambda: interpret(ragged, {**offsets, "x": np.ones((2, 4))}))
 
 
-def test_tensors_that_do_not_fit_are_refused() -> None:
+def test_tensors_that_do_not_match_the_operation_are_refused() -> None:
     x, y = double_tensor("x", (2, 3)), double_tensor("y", (3, 2))
     wrong = {"permutation": (0, 2)}
     assert_graph_error(
-        "interpret-shape", "do not fit", lambda: moved(D.OPERATION_TRANSPOSE, x, y, random_array(2, 3), **wrong)
+        "interpret-shape", "do not fit", lambda: run_move(D.OPERATION_TRANSPOSE, x, y, random_array(2, 3), **wrong)
     )
     right = {"permutation": (0, 1)}
     assert_graph_error(
-        "interpret-shape", "'y' has dims", lambda: moved(D.OPERATION_TRANSPOSE, x, y, random_array(2, 3), **right)
+        "interpret-shape", "'y' has dims", lambda: run_move(D.OPERATION_TRANSPOSE, x, y, random_array(2, 3), **right)
     )
 
 
-def odd_operation(make: Callable[[GraphBuilder], object], **odd: Any) -> Graph:
-    """Return the operation with other numbers than any builder gives it."""
+def graph_with_changed_fields(make: Callable[[GraphBuilder], object], **odd: Any) -> Graph:
+    """Return the graph of the operation that `make` adds, with fields that no builder method would set."""
     g = GraphBuilder()
     make(g)
     (op,) = g.graph().ops
@@ -683,22 +683,22 @@ def odd_operation(make: Callable[[GraphBuilder], object], **odd: Any) -> Graph:
     return Graph((Operation(op.kind, op.name, fields),))
 
 
-def image_and_filter(g: GraphBuilder) -> object:
+def add_convolution(g: GraphBuilder) -> object:
     return g.convolution(g.tensor("x", (1, 2, 4, 4)), g.tensor("w", (2, 2, 3, 3)), virtual=False)
 
 
-def pool(g: GraphBuilder) -> object:
+def add_pooling(g: GraphBuilder) -> object:
     return g.resample(ResampleMode.MAXPOOL, g.tensor("x", (1, 2, 4, 4)), 2, virtual=False)
 
 
 @pytest.mark.parametrize(
     ("make", "odd"),
     [
-        (image_and_filter, {"pre_paddings": 1}),
-        (image_and_filter, {"filter_strides": (0, 0)}),
-        (image_and_filter, {"w": double_tensor("w", (2, 3, 3, 3))}),
-        (pool, {"window_dims": (-1, 2)}),
-        (pool, {"strides": 0}),
+        (add_convolution, {"pre_paddings": 1}),
+        (add_convolution, {"filter_strides": (0, 0)}),
+        (add_convolution, {"w": double_tensor("w", (2, 3, 3, 3))}),
+        (add_pooling, {"window_dims": (-1, 2)}),
+        (add_pooling, {"strides": 0}),
         (lambda g: g.slice(g.tensor("x", (4,)), [slice(2)], virtual=False), {"start_indices": 7, "limit_indices": 9}),
         (
             lambda g: g.expand_band_matrix(
@@ -721,15 +721,17 @@ def pool(g: GraphBuilder) -> object:
         ),
     ],
 )
-def test_operations_with_any_numbers_are_refused(make: Callable[[GraphBuilder], object], odd: dict[str, Any]) -> None:
-    """Graphs of files and logs may have any: cuDNN refuses values that the header leaves open."""
-    graph = odd_operation(make, **odd)
+def test_operations_with_invalid_fields_are_refused(
+    make: Callable[[GraphBuilder], object], odd: dict[str, Any]
+) -> None:
+    """Graphs read from files and logs may have such fields: cuDNN itself refuses values that its header allows."""
+    graph = graph_with_changed_fields(make, **odd)
     with pytest.raises(GraphError) as error:
         interpret(graph, {item.name: np.ones(item.dims) for item in graph.variant_pack_tensors})
     assert error.value.code in ("interpret-shape", "interpret-operation")
 
 
-def test_one_number_for_each_of_one_spatial_dim_is_a_tuple() -> None:
+def test_numbers_for_one_spatial_dim_become_tuples() -> None:
     facts = {"comp_type": T.FLOAT, "spatial_dims": 1, "filter_strides": 2, "dilations": (1,)}
     facts |= {"conv_mode": ConvolutionMode.CONVOLUTION, "pre_paddings": 0, "post_paddings": 0}
     given = Parameters(D.CONVOLUTION, facts)
@@ -737,7 +739,7 @@ def test_one_number_for_each_of_one_spatial_dim_is_a_tuple() -> None:
     assert given == Parameters(D.CONVOLUTION, {**given.fields})
 
 
-def test_an_unknown_operation_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_an_unknown_operation_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(OPERATIONS, D.OPERATION_SIGNAL)  # every kind is known; future headers will have others
     x, y = double_tensor("x", (2, 8)), double_tensor("y", (2, 8))
     signal = {

@@ -1,4 +1,4 @@
-"""The NumPy interpreter: bands, softmax and the fused operations compared with their chains; rounding."""
+"""The NumPy interpreter: bands, softmax and attention compared with graphs of simple operations; rounding."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ INF, NAN = math.inf, math.nan
 
 @pytest.mark.parametrize("form", ["chains", "single operations", "one operation"])
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
-def test_probabilities_are_rounded_before_they_are_divided(form: str, dropout: float) -> None:
-    """1 / 40 is no bfloat16, but exp(0) is: for equal scores, O is the mean of V, times dropout's rounded factor."""
+def test_softmax_rounds_before_its_division(form: str, dropout: float) -> None:
+    """1 / 40 is not exact in bfloat16, but exp(0) is: for equal scores, O must be the mean of V."""
     options: dict[str, Any] = {"batch": 1, "heads": 2, "seq_q": 64, "seq_kv": 40, "head_dim": 32, "dropout": dropout}
     graph = sdpa_forward(
         **options, data_type=T.BFLOAT16, implementation="unified" if form == "one operation" else "composite",
@@ -53,7 +53,7 @@ def test_probabilities_are_rounded_before_they_are_divided(form: str, dropout: f
 @pytest.mark.parametrize("diagonal", ["top left", "given lengths", "scalars"])
 @pytest.mark.parametrize("side", ["right", "left"])
 @pytest.mark.parametrize("bound", [0, 2])
-def test_a_band_is_the_chain_of_indices(side: str, diagonal: str, bound: int) -> None:
+def test_a_diagonal_band_mask_equals_comparisons_of_indices(side: str, diagonal: str, bound: int) -> None:
     g = GraphBuilder("band", io_type=T.DOUBLE)
     x, hidden, by = g.tensor("x", (2, 2, 5, 7)), g.scalar(-INF), g.scalar(bound)
     seq: dict[str, Tensor] = {}
@@ -88,7 +88,7 @@ def test_a_band_is_the_chain_of_indices(side: str, diagonal: str, bound: int) ->
 
 
 @pytest.mark.parametrize("sink", [False, True])
-def test_softmax_is_the_chain_of_reductions(sink: bool) -> None:
+def test_softmax_equals_its_reductions_and_pointwise_operations(sink: bool) -> None:
     g = GraphBuilder("softmax", io_type=T.DOUBLE)
     x, row = g.tensor("x", (2, 2, 3, 5)), (2, 2, 3, 1)
     extra = {"sink": g.tensor("sink", (1, 2, 1, 1))} if sink else {}
@@ -113,7 +113,7 @@ def test_softmax_is_the_chain_of_reductions(sink: bool) -> None:
     assert (out["y"].sum(axis=3) < 1).all() if sink else np.allclose(out["y"].sum(axis=3), 1)
 
 
-def test_a_row_that_is_masked_as_a_whole_is_nan() -> None:
+def test_softmax_of_a_fully_masked_row_is_nan() -> None:
     op = Operation(D.OPERATION_SOFTMAX, "softmax", {"x": double_tensor("x", (2, 2)), "y": double_tensor("y", (2, 2))})
     got = interpret(Graph((op,)), {"x": [[-INF, -INF], [0, 0]]})["y"]
     np.testing.assert_array_equal(got, [[NAN, NAN], [0.5, 0.5]])
@@ -122,8 +122,8 @@ def test_a_row_that_is_masked_as_a_whole_is_nan() -> None:
 # the fused operations
 
 
-def inputs_of(graph: Graph, known: dict[str, Any]) -> dict[str | int, Any]:
-    """Return given or random numbers for all inputs of the graph; K and V are given as [b, h, s, d]."""
+def make_graph_inputs(graph: Graph, known: dict[str, Any]) -> dict[str | int, Any]:
+    """Return known or random input arrays for a graph; known K and V have dims [b, h, s, d]."""
     written = {item.uid for op in graph.ops for item in op.outputs().values()} | {item.uid for item in graph.outputs}
     inputs: dict[str | int, Any] = {}
     for item in graph.variant_pack_tensors:
@@ -136,7 +136,7 @@ def inputs_of(graph: Graph, known: dict[str, Any]) -> dict[str | int, Any]:
     return inputs
 
 
-def seeded(seed: int, offset: int, dims: tuple[int, ...], probability: float) -> Array:
+def generate_mask(seed: int, offset: int, dims: tuple[int, ...], probability: float) -> Array:
     return np.random.default_rng([seed, offset]).random(dims) < probability
 
 
@@ -155,7 +155,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def problem_of(option: str) -> Any:
+def attention_problem(option: str) -> Any:
     from cudnn_backend_py.graph.attention import Attention, SoftCap
 
     fields = dict(OPTIONS[option])
@@ -164,7 +164,7 @@ def problem_of(option: str) -> Any:
     return Attention(**SIZES, **fields)
 
 
-def known_of(problem: Any) -> dict[str, Any]:
+def known_inputs(problem: Any) -> dict[str, Any]:
     known: dict[str, Any] = {name: random_array(*problem.dims(name), seed=index) for index, name in enumerate("qkv")}
     known |= {
         "seq_len_q": length_array(4, 6),
@@ -181,16 +181,16 @@ def known_of(problem: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("option", OPTIONS)
-def test_the_forward_operation_is_the_composite_graph(option: str) -> None:
+def test_the_unified_forward_operation_equals_the_composite_graph(option: str) -> None:
     from cudnn_backend_py.graph.attention import sdpa_forward
 
-    problem = problem_of(option)
-    known = known_of(problem)
+    problem = attention_problem(option)
+    known = known_inputs(problem)
     forms = [("composite", None), ("composite", (9, 28, 0)), ("unified", (9, 28, 0))]
     graphs = [
         sdpa_forward(problem, implementation=form, version=version, allow_hazards=True) for form, version in forms
     ]  # type: ignore[arg-type]
-    first, *others = (interpret(graph, inputs_of(graph, known), rng=seeded) for graph in graphs)
+    first, *others = (interpret(graph, make_graph_inputs(graph, known), rng=generate_mask) for graph in graphs)
     assert "stats" in first
     assert not np.isnan(first["o"]).any()
     for other in others:
@@ -200,73 +200,74 @@ def test_the_forward_operation_is_the_composite_graph(option: str) -> None:
 
 
 @pytest.mark.parametrize("option", [option for option in OPTIONS if option != "sink"])
-def test_the_backward_operation_is_the_composite_graph(option: str) -> None:
+def test_the_unified_backward_operation_equals_the_composite_graph(option: str) -> None:
     from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
 
-    problem = problem_of(option)
-    known = known_of(problem)
+    problem = attention_problem(option)
+    known = known_inputs(problem)
     forward = sdpa_forward(problem, implementation="composite", allow_hazards=True)
     known |= {
-        name: np.nan_to_num(value) for name, value in interpret(forward, inputs_of(forward, known), rng=seeded).items()
+        name: np.nan_to_num(value)
+        for name, value in interpret(forward, make_graph_inputs(forward, known), rng=generate_mask).items()
     }
     one, many = (
         sdpa_backward(problem, implementation=form, version=(9, 28, 0), allow_hazards=True)
         for form in ("unified", "composite")
     )
-    got, expected = (interpret(graph, inputs_of(graph, known), rng=seeded) for graph in (one, many))
+    got, expected = (interpret(graph, make_graph_inputs(graph, known), rng=generate_mask) for graph in (one, many))
     assert {"dq", "dk", "dv"} <= set(expected) == set(got)
     for name, value in expected.items():
         np.testing.assert_allclose(got[name], value, rtol=1e-8, atol=1e-10, err_msg=name)
 
 
-def test_padding_is_ignored() -> None:
+def test_attention_ignores_values_in_padding() -> None:
     from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
 
-    problem = problem_of("padding")
-    known = known_of(problem)
+    problem = attention_problem("padding")
+    known = known_inputs(problem)
     dirty = {name: value.copy() for name, value in known.items()}
     for name, used in (("q", (4, 6)), ("do", (4, 6)), ("k", (8, 5)), ("v", (8, 5))):
         for entry, count in enumerate(used):
             dirty[name][entry, :, count:] = NAN
     for make in (sdpa_forward, sdpa_backward):
         graph = make(problem, implementation="unified", version=(9, 28, 0), allow_hazards=True)
-        clean, same = (interpret(graph, inputs_of(graph, values)) for values in (known, dirty))
+        clean, same = (interpret(graph, make_graph_inputs(graph, values)) for values in (known, dirty))
         for name, value in clean.items():
             np.testing.assert_array_equal(same[name], value)
         known |= clean
         dirty |= clean
 
 
-def test_a_row_with_nothing_to_attend_to_has_no_gradient() -> None:
+def test_a_row_without_unmasked_keys_has_a_zero_gradient() -> None:
     from cudnn_backend_py.graph.attention import sdpa_backward
 
-    problem = replace(problem_of("band"), seq_q=10, right_bound=0)  # the first two rows have no column
+    problem = replace(attention_problem("band"), seq_q=10, right_bound=0)  # the first two rows have no column
     graph = sdpa_backward(problem, implementation="unified", version=(9, 28, 0), allow_hazards=True)
     stats = random_array(2, 4, 10, 1)
     stats[:, :, :2] = -INF
-    out = interpret(graph, inputs_of(graph, {"stats": stats}))
+    out = interpret(graph, make_graph_inputs(graph, {"stats": stats}))
     assert all(np.isfinite(value).all() for value in out.values())
     np.testing.assert_array_equal(out["dq"][:, :, :2], 0)
 
 
 @pytest.mark.parametrize("option", ["padding, band", "bias", "sink", "modifier", "dropout"])
-def test_the_backward_operation_is_the_slope_of_the_forward_one(option: str) -> None:
+def test_the_backward_operation_equals_finite_differences_of_the_forward_one(option: str) -> None:
     from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
 
-    problem = replace(problem_of(option), dsink=option == "sink")
-    known = known_of(problem)
+    problem = replace(attention_problem(option), dsink=option == "sink")
+    known = known_inputs(problem)
     forward = sdpa_forward(problem, implementation="unified", version=(9, 28, 0), allow_hazards=True)
     backward = sdpa_backward(problem, implementation="unified", version=(9, 28, 0), allow_hazards=True)
-    inputs = inputs_of(forward, known)
+    inputs = make_graph_inputs(forward, known)
 
-    def loss(name: str, index: tuple[int, ...], step: float) -> float:
+    def compute_loss(name: str, index: tuple[int, ...], step: float) -> float:
         changed = dict(inputs)
         changed[name] = inputs[name].copy()
         changed[name][index] += step
-        return float((interpret(forward, changed, rng=seeded)["o"] * known["do"]).sum())
+        return float((interpret(forward, changed, rng=generate_mask)["o"] * known["do"]).sum())
 
-    known |= {name: np.nan_to_num(value) for name, value in interpret(forward, inputs, rng=seeded).items()}
-    gradients = interpret(backward, inputs_of(backward, known), rng=seeded)
+    known |= {name: np.nan_to_num(value) for name, value in interpret(forward, inputs, rng=generate_mask).items()}
+    gradients = interpret(backward, make_graph_inputs(backward, known), rng=generate_mask)
     assert len(gradients) >= 3
     for name, gradient in gradients.items():
         for index in [
@@ -275,12 +276,12 @@ def test_the_backward_operation_is_the_slope_of_the_forward_one(option: str) -> 
             tuple(dim // 2 for dim in gradient.shape),
         ]:
             index = tuple(min(i, dim - 1) for i, dim in zip(index, gradient.shape, strict=True))
-            slope = (loss(name[1:], index, 1e-5) - loss(name[1:], index, -1e-5)) / 2e-5
+            slope = (compute_loss(name[1:], index, 1e-5) - compute_loss(name[1:], index, -1e-5)) / 2e-5
             np.testing.assert_allclose(gradient[index], slope, rtol=1e-6, atol=1e-8, err_msg=f"{name} {index}")
 
 
-def unified(**changed: Any) -> tuple[Graph, dict[str | int, Any]]:
-    """Return a small SDPA_FWD graph with further tensors, and inputs: random q, k, v [1, 1, 4, 2], and given ones."""
+def sdpa_graph_and_inputs(**changed: Any) -> tuple[Graph, dict[str | int, Any]]:
+    """Return a small SDPA_FWD graph and its inputs: random Q, K and V [1, 1, 4, 2], and the given further tensors."""
     g = GraphBuilder("sdpa", io_type=T.DOUBLE)
     dims = {name: changed.pop(f"{name}_dims", (1, 1, 4, 2)) for name in ("q", "k", "v", "o")}
     fields: dict[str, Any] = {name: g.tensor(name, dims[name], changed.pop(f"{name}_type", None)) for name in dims}
@@ -299,13 +300,13 @@ def unified(**changed: Any) -> tuple[Graph, dict[str | int, Any]]:
     return g.graph(), inputs
 
 
-def attention(q: Array, k: Array, v: Array, keep: Array | bool = True) -> Array:
+def numpy_attention(q: Array, k: Array, v: Array, keep: Array | bool = True) -> Array:
     score = np.where(keep, q @ k.swapaxes(2, 3), -INF)
     exp = np.exp(score - score.max(axis=3, keepdims=True))
     return exp / exp.sum(axis=3, keepdims=True) @ v  # type: ignore[no-any-return]
 
 
-def test_keys_and_values_come_from_pages() -> None:
+def test_keys_and_values_are_read_from_pages() -> None:
     pages = {"k_dims": (4, 1, 2, 2), "v_dims": (4, 1, 2, 2)}
     tables = {
         "page_table_k": np.array([2, 0]).reshape(1, 1, 2, 1),
@@ -313,17 +314,19 @@ def test_keys_and_values_come_from_pages() -> None:
     }
     typed = {name: (table, T.INT32) for name, table in tables.items()}
     typed |= {"seq_len_q": (length_array(4), T.INT32), "seq_len_kv": (length_array(3), T.INT32)}
-    graph, inputs = unified(**pages, **typed)
+    graph, inputs = sdpa_graph_and_inputs(**pages, **typed)
     k, v = (inputs[name][tables[f"page_table_{name}"].ravel()].reshape(1, 1, 4, 2)[:, :, :3] for name in "kv")
-    np.testing.assert_allclose(interpret(graph, inputs)["o"], attention(inputs["q"], k, v))
+    np.testing.assert_allclose(interpret(graph, inputs)["o"], numpy_attention(inputs["q"], k, v))
 
 
-def test_running_sums_of_lengths_are_lengths() -> None:
+def test_lengths_are_given_as_cumulative_sums() -> None:
     sums = {"cu_seq_len_q": np.array([0, 3]), "cu_seq_len_kv": np.array([0, 2])}
-    graph, inputs = unified(**{name: (value.reshape(2, 1, 1, 1), T.INT32) for name, value in sums.items()})
+    graph, inputs = sdpa_graph_and_inputs(
+        **{name: (value.reshape(2, 1, 1, 1), T.INT32) for name, value in sums.items()}
+    )
     got = interpret(graph, inputs)["o"]
     k, v = inputs["k"][:, :, :2], inputs["v"][:, :, :2]
-    np.testing.assert_allclose(got[:, :, :3], attention(inputs["q"], k, v)[:, :, :3])
+    np.testing.assert_allclose(got[:, :, :3], numpy_attention(inputs["q"], k, v)[:, :, :3])
     np.testing.assert_array_equal(got[:, :, 3:], 0)
 
 
@@ -333,40 +336,40 @@ def test_a_block_mask_hides_blocks_of_128() -> None:
     keep = np.repeat(np.repeat(blocks, 128, 0), 128, 1)[:200, :200]
     as_bytes, as_bits = (blocks.reshape(1, 1, 2, 2), T.INT8), (np.array([1, 3]).reshape(1, 1, 2, 1), T.UINT8)
     for mask in (as_bytes, as_bits):
-        graph, inputs = unified(**dims, block_mask=mask)
-        expected = attention(inputs["q"], inputs["k"], inputs["v"], keep)
+        graph, inputs = sdpa_graph_and_inputs(**dims, block_mask=mask)
+        expected = numpy_attention(inputs["q"], inputs["k"], inputs["v"], keep)
         np.testing.assert_allclose(interpret(graph, inputs)["o"], expected)
 
 
-def test_fp8_factors_are_at_the_places_of_the_composite_pattern() -> None:
+def test_fp8_scales_are_applied_as_in_the_composite_graph() -> None:
     names = ("descale_q", "descale_k", "descale_v", "descale_s", "scale_s", "scale_o")
     factors = {name: np.full((1, 1, 1, 1), 0.5 + index) for index, name in enumerate(names)}
-    graph, inputs = unified(**factors, amax_s=None, amax_o=None)
+    graph, inputs = sdpa_graph_and_inputs(**factors, amax_s=None, amax_o=None)
     out = interpret(graph, inputs)
     f = {name: value.item() for name, value in factors.items()}
     q, k, v = inputs["q"] * f["descale_q"], inputs["k"] * f["descale_k"], inputs["v"] * f["descale_v"]
-    raw = attention(q, k, v) * f["scale_s"] * f["descale_s"]
+    raw = numpy_attention(q, k, v) * f["scale_s"] * f["descale_s"]
     np.testing.assert_allclose(out["o"], raw * f["scale_o"])
     np.testing.assert_allclose(out["amax_o"].item(), np.abs(raw).max())
-    np.testing.assert_allclose(out["amax_s"].item(), attention(q, k, np.eye(4).reshape(1, 1, 4, 4)).max())
+    np.testing.assert_allclose(out["amax_s"].item(), numpy_attention(q, k, np.eye(4).reshape(1, 1, 4, 4)).max())
 
 
-def test_block_scales_of_the_operation_multiply_blocks() -> None:
+def test_block_scales_of_attention_multiply_their_blocks() -> None:
     dims = {f"{name}_dims": (1, 1, 32, 64) for name in "qkvo"}
     scales = {"descale_q": (1, 1, 32, 2), "descale_k": (1, 1, 32, 2), "descale_v": (1, 1, 1, 64)}
     values = {name: 2.0 ** np.round(random_array(*shape)) for name, shape in scales.items()}
-    graph, inputs = unified(**dims, **{name: (value, T.FP8_E8M0) for name, value in values.items()})
+    graph, inputs = sdpa_graph_and_inputs(**dims, **{name: (value, T.FP8_E8M0) for name, value in values.items()})
     q, k = (inputs[name] * np.repeat(values[f"descale_{name}"], 32, 3) for name in "qk")
     v = inputs["v"] * np.repeat(values["descale_v"], 32, 2)
-    np.testing.assert_allclose(interpret(graph, inputs)["o"], attention(q, k, v))
+    np.testing.assert_allclose(interpret(graph, inputs)["o"], numpy_attention(q, k, v))
 
 
-def test_dropout_of_the_operation_uses_a_mask() -> None:
+def test_attention_uses_a_given_dropout_mask() -> None:
     seed = {name: (np.ones((1, 1, 1, 1), int), T.INT64) for name in ("dropout_seed", "dropout_offset")}
     mask = np.arange(16).reshape(1, 1, 4, 4) % 3 != 0
-    graph, inputs = unified(**seed, dropout_probability=0.25)
+    graph, inputs = sdpa_graph_and_inputs(**seed, dropout_probability=0.25)
     got = interpret(graph, {**inputs, "sdpa.dropout_mask": mask})["o"]
-    p = attention(inputs["q"], inputs["k"], np.eye(4).reshape(1, 1, 4, 4))
+    p = numpy_attention(inputs["q"], inputs["k"], np.eye(4).reshape(1, 1, 4, 4))
     np.testing.assert_allclose(got, p * mask / 0.75 @ inputs["v"])
     small = {**inputs, "sdpa.dropout_mask": mask[:, :, :2]}
     assert_graph_error("interpret-shape", "has shape", lambda: interpret(graph, small))
@@ -375,7 +378,7 @@ def test_dropout_of_the_operation_uses_a_mask() -> None:
 # rounding
 
 
-def test_rounding_follows_the_data_types() -> None:
+def test_results_are_rounded_to_their_data_types() -> None:
     g = GraphBuilder("rounding", io_type=T.HALF, intermediate_type=T.FLOAT)
     a, b = g.tensor("a", (1, 4, 16)), g.tensor("b", (1, 16, 4))
     s = g.matmul(a, b, name="s")
@@ -395,11 +398,11 @@ def test_rounding_follows_the_data_types() -> None:
 def test_rounded_attention_is_near_the_exact_one(option: str) -> None:
     from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
 
-    problem = problem_of(option)
-    known = known_of(problem)
+    problem = attention_problem(option)
+    known = known_inputs(problem)
     for make in (sdpa_forward, sdpa_backward):
         graph = make(problem, implementation="unified", version=(9, 28, 0), allow_hazards=True)
-        inputs = {name: round_to(value, T.FLOAT) for name, value in inputs_of(graph, known).items()}
+        inputs = {name: round_to(value, T.FLOAT) for name, value in make_graph_inputs(graph, known).items()}
         exact, rounded = (interpret(graph, inputs, rounding=way) for way in (False, True))
         for name, value in exact.items():
             np.testing.assert_allclose(rounded[name], value, rtol=0.01, atol=0.02, err_msg=name)
@@ -410,14 +413,14 @@ def test_rounded_attention_is_near_the_exact_one(option: str) -> None:
 
 
 @pytest.mark.parametrize("option", ["plain", "padding, band", "alibi"])
-def test_the_operation_rounds_like_the_composite_graph(option: str) -> None:
+def test_the_unified_operation_rounds_like_the_composite_graph(option: str) -> None:
     from cudnn_backend_py.graph.attention import sdpa_forward
 
-    problem = problem_of(option)
+    problem = attention_problem(option)
     forms = [("composite", None), ("unified", (9, 28, 0))]
     graphs = [
         sdpa_forward(problem, implementation=form, version=version, allow_hazards=True) for form, version in forms
     ]  # type: ignore[arg-type]
-    many, one = (interpret(graph, inputs_of(graph, known_of(problem)), rounding=True) for graph in graphs)
+    many, one = (interpret(graph, make_graph_inputs(graph, known_inputs(problem)), rounding=True) for graph in graphs)
     for name, value in many.items():
         np.testing.assert_array_equal(one[name], value, err_msg=name)

@@ -26,8 +26,8 @@ T, R = DataType, ResampleMode
 INF, NAN = np.inf, np.nan
 
 
-def drawn(seed: int) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, tuple[int, ...]]]:
-    """Return the dims of an image and of weights, and a matching window."""
+def random_convolution(seed: int) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, tuple[int, ...]]]:
+    """Return random dims of an image and of weights, and a matching window."""
     r = np.random.default_rng(seed)
     spatial, groups = int(r.integers(1, 4)), int(r.integers(1, 4))
     taps = r.integers(1, 4, spatial)
@@ -43,8 +43,8 @@ def drawn(seed: int) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, tuple[
 
 
 @pytest.mark.parametrize("seed", range(300))
-def test_convolution_and_both_gradients_are_their_loops(seed: int) -> None:
-    image, weights, window = drawn(seed)
+def test_convolution_and_its_gradients_equal_loops_over_elements(seed: int) -> None:
+    image, weights, window = random_convolution(seed)
     mode = ConvolutionMode(seed % 2)
     turned = mode is ConvolutionMode.CONVOLUTION
     x, w = random_array(*image, seed=seed), random_array(*weights, seed=seed + 1)
@@ -63,14 +63,14 @@ def test_convolution_and_both_gradients_are_their_loops(seed: int) -> None:
         np.testing.assert_allclose(got[name], value, rtol=1e-12, atol=1e-12)
 
 
-def test_the_smallest_image_is_the_default() -> None:
+def test_a_data_gradient_has_the_smallest_image_by_default() -> None:
     g = GraphBuilder()
     dy, w = g.tensor("dy", (2, 8, 5, 4), strides="channels_last"), g.tensor("w", (8, 3, 3, 2))
     dx = g.convolution_backward_data(dy, w, groups=2, stride=2, padding=1, dilation=(1, 2))
     assert (dx.dims, dx.strides) == ((2, 6, 9, 7), (378, 1, 42, 6))
 
 
-def test_sums_of_a_convolution_are_rounded_once_to_the_compute_type() -> None:
+def test_a_convolution_rounds_its_sum_once_to_the_compute_type() -> None:
     g = GraphBuilder("rounding", compute_type=T.HALF)
     x, w = g.tensor("x", (1, 3, 2), T.DOUBLE), g.tensor("w", (1, 3, 1), T.DOUBLE)
     g.convolution(x, w, name="y", virtual=False, data_type=T.DOUBLE)
@@ -80,14 +80,14 @@ def test_sums_of_a_convolution_are_rounded_once_to_the_compute_type() -> None:
     ]
 
 
-def test_a_tap_on_padding_times_infinity_is_nan() -> None:
+def test_an_infinite_weight_times_padding_is_nan() -> None:
     g = GraphBuilder("edges", io_type=T.DOUBLE)
     g.convolution(g.tensor("x", (1, 1, 3)), g.tensor("w", (1, 1, 3)), padding=1, name="y", virtual=False)
     got = interpret(g.graph(), {"x": np.ones((1, 1, 3)), "w": [[[INF, 1, 1]]]})["y"]
     np.testing.assert_array_equal(got, [[[NAN, INF, INF]]])
 
 
-def test_a_convolution_of_wrong_sizes_is_refused() -> None:
+def test_a_convolution_with_an_output_of_wrong_dims_is_refused() -> None:
     op = convolution(y=tensor("small", 1, 16, 3, 3))
     inputs = {"image": random_array(1, 8, 6, 6), "filter": random_array(16, 8, 3, 3)}
     assert_graph_error("interpret-shape", "has a response of", lambda: interpret(Graph((op,)), inputs))
@@ -98,8 +98,8 @@ def test_a_convolution_of_wrong_sizes_is_refused() -> None:
 PADS = {PaddingMode.ZERO_PAD: 0.0, PaddingMode.NEG_INF_PAD: -INF}
 
 
-def pools(seed: int) -> tuple[Array, dict[str, Any], tuple[int, ...], tuple[int, ...]]:
-    """Return x, the window in the form of the references, padding after, and the sizes of y."""
+def random_pooling(seed: int) -> tuple[Array, dict[str, Any], tuple[int, ...], tuple[int, ...]]:
+    """Return an input, the options of the reference, the padding after it, and the spatial dims of the output."""
     r = np.random.default_rng(seed)
     spatial = int(r.integers(1, 4))
     window, stride = r.integers(1, 4, spatial), r.integers(1, 4, spatial)
@@ -111,8 +111,8 @@ def pools(seed: int) -> tuple[Array, dict[str, Any], tuple[int, ...], tuple[int,
     return x, sides, tuple(map(int, after)), tuple(map(int, out))
 
 
-def resampled(mode: ResampleMode, x: Array, dy: Array, **options: Any) -> dict[str, Any]:
-    """Run a pooling and its gradient, by the index if there is one."""
+def run_resample(mode: ResampleMode, x: Array, dy: Array, **options: Any) -> dict[str, Any]:
+    """Interpret a pooling and its gradient; max pooling passes its index to the gradient."""
     g = GraphBuilder("pool", io_type=T.DOUBLE, compute_type=T.DOUBLE)
     source, gradient = g.tensor("x", x.shape), g.tensor("dy", dy.shape)
     y, idx = g.resample(mode, source, idx=mode is R.MAXPOOL, **options, name="y", virtual=False)
@@ -133,11 +133,11 @@ def resampled(mode: ResampleMode, x: Array, dy: Array, **options: Any) -> dict[s
 
 @pytest.mark.parametrize("seed", range(24))
 @pytest.mark.parametrize("padding_mode", PADS)
-def test_max_pool_and_its_gradient_are_their_loops(seed: int, padding_mode: PaddingMode) -> None:
-    x, sides, after, out = pools(seed)
+def test_max_pooling_and_its_gradient_equal_loops_over_elements(seed: int, padding_mode: PaddingMode) -> None:
+    x, sides, after, out = random_pooling(seed)
     dy = random_array(2, 3, *out, seed=seed)
     options = {"window": sides["window"], "stride": sides["stride"], "padding": sides["before"], "post_padding": after}
-    got = resampled(R.MAXPOOL, x, dy, **options, padding_mode=padding_mode)
+    got = run_resample(R.MAXPOOL, x, dy, **options, padding_mode=padding_mode)
     y, index = max_pool(x, out, PADS[padding_mode], **sides)
     dx = pool_gradient(x, dy, index, **sides)
     for name, value in (("y", y), ("y.idx", index), ("dx", dx), ("dx2", dx)):
@@ -146,54 +146,56 @@ def test_max_pool_and_its_gradient_are_their_loops(seed: int, padding_mode: Padd
 
 @pytest.mark.parametrize("seed", range(24))
 @pytest.mark.parametrize("mode", [R.AVGPOOL_INCLUDE_PADDING, R.AVGPOOL_EXCLUDE_PADDING])
-def test_average_pool_and_its_gradient_are_their_loops(seed: int, mode: ResampleMode) -> None:
-    x, sides, after, out = pools(seed)
+def test_average_pooling_and_its_gradient_equal_loops_over_elements(seed: int, mode: ResampleMode) -> None:
+    x, sides, after, out = random_pooling(seed)
     dy = random_array(2, 3, *out, seed=seed)
     options = {"window": sides["window"], "stride": sides["stride"], "padding": sides["before"], "post_padding": after}
-    got = resampled(mode, x, dy, **options)
+    got = run_resample(mode, x, dy, **options)
     exclude = mode is R.AVGPOOL_EXCLUDE_PADDING
     np.testing.assert_allclose(got["y"], average_pool(x, out, exclude=exclude, **sides), rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(got["dx"], pool_gradient(x, dy, None, exclude=exclude, **sides), rtol=1e-12, atol=1e-12)
 
 
-def pooled(x: list[float], mode: ResampleMode, **options: Any) -> list[float]:
+def run_pooling(x: list[float], mode: ResampleMode, **options: Any) -> list[float]:
     g = GraphBuilder("pool", io_type=T.DOUBLE)
     g.resample(mode, g.tensor("x", (1, 1, len(x))), name="y", virtual=False, **options)
     made: list[float] = interpret(g.graph(), {"x": [[x]]})["y"][0, 0].tolist()
     return made
 
 
-def test_nan_is_the_largest_or_ignored() -> None:
+def test_max_pooling_propagates_or_ignores_nan() -> None:
     x = [NAN, 1.0, 2.0, NAN, NAN, NAN]
-    assert str(pooled(x, R.MAXPOOL, window=2)) == "[nan, nan, nan]"
+    assert str(run_pooling(x, R.MAXPOOL, window=2)) == "[nan, nan, nan]"
     keep = NanPropagation.NOT_PROPAGATE_NAN
-    assert str(pooled(x, R.MAXPOOL, window=2, nan_propagation=keep)) == "[1.0, 2.0, nan]"
+    assert str(run_pooling(x, R.MAXPOOL, window=2, nan_propagation=keep)) == "[1.0, 2.0, nan]"
 
 
-def test_edges_are_repeated_and_upsampling_uses_the_two_neighbours() -> None:
+def test_edge_padding_and_bilinear_upsampling_have_the_expected_results() -> None:
     edge = PaddingMode.EDGE_VAL_PAD
-    assert pooled([1.0, 2.0, 6.0], R.AVGPOOL_INCLUDE_PADDING, window=3, stride=1, padding=1, padding_mode=edge) == [
+    assert run_pooling(
+        [1.0, 2.0, 6.0], R.AVGPOOL_INCLUDE_PADDING, window=3, stride=1, padding=1, padding_mode=edge
+    ) == [
         4 / 3,
         3.0,
         14 / 3,
     ]
     half = Fraction(1, 2)
-    got = pooled([1.0, 2.0, 6.0], R.BILINEAR, window=2, stride=half, padding=half, post_padding=1)
+    got = run_pooling([1.0, 2.0, 6.0], R.BILINEAR, window=2, stride=half, padding=half, post_padding=1)
     assert got == [1.0, 1.5, 2.0, 4.0, 6.0, 6.0]  # measured on an H200 with cuDNN 9.19
 
 
-def test_the_gradient_of_upsampling_is_the_transpose_of_it() -> None:
+def test_the_gradient_of_upsampling_is_its_transpose() -> None:
     half = Fraction(1, 2)
     options: dict[str, Any] = {"window": 2, "stride": half, "padding": half, "post_padding": 1}
     x, dy = random_array(2, 3, 4, 3), random_array(2, 3, 8, 6, seed=1)
-    got = resampled(R.BILINEAR, x, dy, **options)
+    got = run_resample(R.BILINEAR, x, dy, **options)
     np.testing.assert_allclose((got["y"] * dy).sum(), (got["dx"] * x).sum())
 
 
 def test_unsupported_resampling_is_refused() -> None:
-    assert_graph_error("interpret-operation", "by NEAREST", lambda: pooled([1.0, 2.0], R.NEAREST, window=2))
+    assert_graph_error("interpret-operation", "by NEAREST", lambda: run_pooling([1.0, 2.0], R.NEAREST, window=2))
     parts: dict[str, Any] = {"window": Fraction(3, 2), "stride": Fraction(1, 2)}
-    assert_graph_error("interpret-operation", "window 3/2", lambda: pooled([1.0] * 3, R.MAXPOOL, **parts))
+    assert_graph_error("interpret-operation", "window 3/2", lambda: run_pooling([1.0] * 3, R.MAXPOOL, **parts))
     g = GraphBuilder(io_type=T.DOUBLE)
     x, y = g.tensor("x", (1, 1, 2)), g.tensor("y", (1, 1, 1))
     facts = {

@@ -1,4 +1,4 @@
-"""Norms in the interpreter compared with textbook formulas and differences, on random problems."""
+"""Norms in the interpreter compared with textbook formulas and finite differences, on random problems."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ D, N, T = DescriptorType, NormMode, DataType
 EPSILON = 0.01
 
 
-def problem(mode: NormMode, seed: int) -> tuple[Array, tuple[int, ...], tuple[int, ...], int | None]:
-    """Return x, the dims of scale and bias, the jointly normalized axes, and the groups."""
+def random_norm(mode: NormMode, seed: int) -> tuple[Array, tuple[int, ...], tuple[int, ...], int | None]:
+    """Return an input, the dims of scale and bias, the jointly normalized axes, and the number of groups."""
     r = np.random.default_rng(seed)
     rank = int(r.integers(3, 6))
     dims = tuple(map(int, r.integers(2, 5, rank)))
@@ -37,8 +37,8 @@ def problem(mode: NormMode, seed: int) -> tuple[Array, tuple[int, ...], tuple[in
     return random_array(*dims, seed=seed) * 3 + 1, scale, axes, groups
 
 
-def expected_of(mode: NormMode, x: Array, axes: tuple[int, ...], groups: int | None) -> tuple[Array, Array, Array]:
-    """Return the normalized x, mean and inverse deviation without scale and bias."""
+def expected_norm(mode: NormMode, x: Array, axes: tuple[int, ...], groups: int | None) -> tuple[Array, Array, Array]:
+    """Return the normalized x without scale and bias, the mean, and the inverse standard deviation."""
     centered = mode is not N.RMS_NORM
     if groups is None:
         return normalize(x, axes, EPSILON, centered=centered)
@@ -50,8 +50,8 @@ def expected_of(mode: NormMode, x: Array, axes: tuple[int, ...], groups: int | N
 
 @pytest.mark.parametrize("mode", NormMode)
 @pytest.mark.parametrize("seed", range(50))
-def test_every_norm_is_its_formula_and_its_gradient_the_slope(mode: NormMode, seed: int) -> None:
-    x, scale_dims, axes, groups = problem(mode, seed)
+def test_every_norm_equals_its_formula_and_its_gradient_finite_differences(mode: NormMode, seed: int) -> None:
+    x, scale_dims, axes, groups = random_norm(mode, seed)
     scale, bias, dy = (
         random_array(*scale_dims, seed=1),
         random_array(*scale_dims, seed=2),
@@ -77,13 +77,13 @@ def test_every_norm_is_its_formula_and_its_gradient_the_slope(mode: NormMode, se
         virtual=False,
     )
     got = interpret(g.graph(), inputs)
-    normal, mean, inverse = expected_of(mode, x, axes, groups)
+    normal, mean, inverse = expected_norm(mode, x, axes, groups)
     wanted = {"y": normal * scale + (0 if shift is None else bias), "y.inv_variance": inverse}
     if made.mean is not None:
         wanted["y.mean"] = mean
     for name, value in wanted.items():
         np.testing.assert_allclose(got[name], value, rtol=1e-10, atol=1e-10)
-    slope = numeric_gradient(lambda z: expected_of(mode, z, axes, groups)[0] * scale, x, dy)
+    slope = numeric_gradient(lambda z: expected_norm(mode, z, axes, groups)[0] * scale, x, dy)
     np.testing.assert_allclose(got["dx"], slope, rtol=1e-5, atol=1e-6)
     summed = tuple(axis for axis, dim in enumerate(scale_dims) if dim == 1)
     np.testing.assert_allclose(
@@ -95,7 +95,7 @@ def test_every_norm_is_its_formula_and_its_gradient_the_slope(mode: NormMode, se
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_inference_computes_or_reads_its_statistics(training: bool) -> None:
+def test_batch_norm_inference_reads_statistics_and_instance_norm_computes_them(training: bool) -> None:
     x = random_array(2, 3, 4, 5)
     g = GraphBuilder("norm", io_type=T.DOUBLE)
     source, scale = g.tensor("x", x.shape), g.tensor("scale", (1, 3, 1, 1))
@@ -115,7 +115,7 @@ def test_inference_computes_or_reads_its_statistics(training: bool) -> None:
     np.testing.assert_allclose(out, normalize(x, (2, 3), 1e-5)[0], rtol=1e-6)
 
 
-def test_running_statistics_move_by_the_momentum() -> None:
+def test_running_statistics_are_updated_by_the_momentum() -> None:
     x = random_array(4, 3, 5)
     g = GraphBuilder("norm", io_type=T.DOUBLE)
     one = (1, 3, 1)
@@ -132,7 +132,7 @@ def test_running_statistics_move_by_the_momentum() -> None:
 
 
 @pytest.mark.parametrize("mode", [N.LAYER_NORM, N.RMS_NORM])
-def test_a_norm_without_a_scale_is_one_with_ones(mode: NormMode) -> None:
+def test_a_norm_without_a_scale_equals_one_with_scale_1(mode: NormMode) -> None:
     x, dy = random_array(3, 1, 5) + 1, random_array(3, 1, 5, seed=1)
     normal, _, inverse = normalize(x, (2,), EPSILON, centered=mode is N.LAYER_NORM)
     g = GraphBuilder("norm", io_type=T.DOUBLE)
@@ -164,7 +164,7 @@ def test_a_gradient_without_statistics_computes_them() -> None:
         np.testing.assert_allclose(got[name], value, rtol=1e-9, atol=1e-12)
 
 
-def test_the_parts_of_a_batch_norm_are_a_batch_norm() -> None:
+def test_gen_stats_and_finalize_equal_a_batch_norm() -> None:
     x, dy = random_array(3, 4, 5, 6) + 2, random_array(3, 4, 5, 6, seed=1)
     one = (1, 4, 1, 1)
     weights = {name: random_array(*one, seed=seed) for seed, name in enumerate(("scale", "bias", "rm"))} | {
@@ -194,7 +194,7 @@ def test_the_parts_of_a_batch_norm_are_a_batch_norm() -> None:
     np.testing.assert_allclose(whole, dx, rtol=1e-8, atol=1e-12)
 
 
-def test_finalize_infers_with_the_running_statistics() -> None:
+def test_finalize_for_inference_uses_the_running_statistics() -> None:
     g = GraphBuilder("infer", io_type=T.DOUBLE)
     one = (1, 2, 1, 1)
     names = ("sum", "sqsum", "scale", "bias", "mean", "var")
@@ -216,7 +216,7 @@ def test_finalize_infers_with_the_running_statistics() -> None:
     assert [got[f"bn.{name}"][0, 0, 0, 0] for name in ("eq_scale", "eq_bias", "updated_running_var")] == [1, 3, 8]
 
 
-def test_edges_of_a_norm_are_right() -> None:
+def test_norms_of_constant_and_nonfinite_rows_have_the_expected_results() -> None:
     g = GraphBuilder("edges", io_type=T.DOUBLE)
     x = np.array([[2.0, 2, 2], [1, np.nan, 3], [1, np.inf, 3], [0, 0, 0]])
     g.norm_forward(

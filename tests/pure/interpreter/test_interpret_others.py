@@ -1,4 +1,4 @@
-"""Experts, block scales, rotary embeddings, bands and signals in the interpreter, compared with loops; and edges."""
+"""MoE matmuls, block scales, RoPE, bands and signals in the interpreter, compared with loops; edge cases."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ INF, NAN = math.inf, math.nan
 # experts
 
 
-def experts(mode: MoeGroupedMatmulMode, offsets: list[int], token: Array, weight: Array, **given: Any) -> Array:
+def run_moe_grouped_matmul(
+    mode: MoeGroupedMatmulMode, offsets: list[int], token: Array, weight: Array, **given: Any
+) -> Array:
     g = GraphBuilder("experts", io_type=T.DOUBLE)
     tensors = {
         "token": g.tensor("token", token.shape),
@@ -37,46 +39,47 @@ def experts(mode: MoeGroupedMatmulMode, offsets: list[int], token: Array, weight
 
 def test_each_row_is_multiplied_by_the_weights_of_its_expert() -> None:
     token, weight = random_array(1, 9, 4), random_array(3, 4, 5)
-    got = experts(M.NONE, [2, 2, 6], token, weight)
+    got = run_moe_grouped_matmul(M.NONE, [2, 2, 6], token, weight)
     owner = [0, 0, 1, 1, 1, 1, 2, 2, 2]  # rows before the first offset: measured on an H200 with cuDNN 9.19
     for row, expert in enumerate(owner):
         np.testing.assert_allclose(got[0, row], token[0, row] @ weight[expert])
 
 
-def test_rows_are_gathered_and_scattered_by_their_indices() -> None:
+def test_moe_rows_are_gathered_and_scattered_by_their_indices() -> None:
     token, weight = random_array(1, 4, 3), random_array(2, 3, 2)
     index = np.array([3, 0, 0, 2, 1, 3]).reshape(1, 6, 1)
-    got = experts(M.GATHER, [0, 4], token, weight, token_index=index)
+    got = run_moe_grouped_matmul(M.GATHER, [0, 4], token, weight, token_index=index)
     for row, source in enumerate(index.ravel()):
         np.testing.assert_allclose(got[0, row], token[0, source] @ weight[int(row >= 4)])
     rows = random_array(1, 6, 3, seed=1)
     where, turn = np.array([0, 2, 1, 1, 0, 2]).reshape(1, 6, 1), np.array([0, 1, 1, 0, 1, 0]).reshape(1, 6, 1)
-    back = experts(M.SCATTER, [0, 3], rows, weight, token_index=where, token_ks=turn, top_k=2)
+    back = run_moe_grouped_matmul(M.SCATTER, [0, 3], rows, weight, token_index=where, token_ks=turn, top_k=2)
     for row in range(6):
         place = where[0, row, 0] * 2 + turn[0, row, 0]
         np.testing.assert_allclose(back[0, place], rows[0, row] @ weight[int(row >= 3)])
 
 
-def test_offsets_of_several_batches_are_in_the_order_of_the_experts() -> None:
+def test_moe_offsets_of_several_batches_are_read_in_expert_order() -> None:
     token, weight = random_array(1, 8, 3), random_array(2, 3, 2)
-    got = experts(M.NONE, [0, 1, 4, 6], token, weight)
+    got = run_moe_grouped_matmul(M.NONE, [0, 1, 4, 6], token, weight)
     for row, expert in enumerate([0, 1, 1, 1, 0, 0, 1, 1]):
         np.testing.assert_allclose(got[0, row], token[0, row] @ weight[expert])
 
 
-def test_one_more_offset_is_the_end_of_the_last_expert() -> None:
+def test_an_additional_moe_offset_ends_the_last_expert() -> None:
     token, weight = random_array(1, 9, 4), random_array(3, 4, 5)
     np.testing.assert_array_equal(
-        experts(M.NONE, [0, 2, 6, 9], token, weight), experts(M.NONE, [0, 2, 6], token, weight)
+        run_moe_grouped_matmul(M.NONE, [0, 2, 6, 9], token, weight),
+        run_moe_grouped_matmul(M.NONE, [0, 2, 6], token, weight),
     )
-    ended = experts(M.NONE, [0, 2, 6, 8], token, weight)
+    ended = run_moe_grouped_matmul(M.NONE, [0, 2, 6, 8], token, weight)
     np.testing.assert_allclose(ended[0, 7], token[0, 7] @ weight[2])
     assert np.isnan(ended[0, 8]).all()
-    batches = experts(M.NONE, [0, 1, 4, 5, 6, 7, 9], token, weight)
+    batches = run_moe_grouped_matmul(M.NONE, [0, 1, 4, 5, 6, 7, 9], token, weight)
     np.testing.assert_allclose(batches[0, 8], token[0, 8] @ weight[2])
 
 
-def test_gradient_of_the_weights_may_give_the_number_of_experts() -> None:
+def test_the_output_of_a_moe_weight_gradient_gives_the_number_of_experts() -> None:
     token, dy = random_array(1, 7, 3), random_array(1, 7, 2, seed=1)
     g = GraphBuilder("experts", io_type=T.DOUBLE)
     offset = g.tensor("offsets", (3, 1, 1), T.INT32)
@@ -86,7 +89,7 @@ def test_gradient_of_the_weights_may_give_the_number_of_experts() -> None:
     np.testing.assert_allclose(got[1], token[0, 4:6].T @ dy[0, 4:6])
 
 
-def test_gradient_of_the_weights_is_a_sum_over_the_rows_of_an_expert() -> None:
+def test_a_moe_weight_gradient_sums_over_the_rows_of_each_expert() -> None:
     token, dy = random_array(1, 7, 3), random_array(1, 7, 2, seed=1)
     g = GraphBuilder("experts", io_type=T.DOUBLE)
     offset = g.tensor("offsets", (3, 1, 1), T.INT32)
@@ -109,10 +112,14 @@ def test_gradient_of_the_weights_is_a_sum_over_the_rows_of_an_expert() -> None:
         ([0, 2], {"token_index": np.array([0, 4, 1]).reshape(1, 3, 1)}, "holds 4, indices below 4"),
     ],
 )
-def test_indices_out_of_range_are_refused(offsets: list[int], given: dict[str, Any], match: str) -> None:
+def test_moe_offsets_and_indices_out_of_range_are_refused(
+    offsets: list[int], given: dict[str, Any], match: str
+) -> None:
     mode = M.GATHER if given else M.NONE
     assert_graph_error(
-        "interpret-input", match, lambda: experts(mode, offsets, random_array(1, 4, 3), random_array(2, 3, 2), **given)
+        "interpret-input",
+        match,
+        lambda: run_moe_grouped_matmul(mode, offsets, random_array(1, 4, 3), random_array(2, 3, 2), **given),
     )
 
 
@@ -121,7 +128,7 @@ def test_indices_out_of_range_are_refused(offsets: list[int], given: dict[str, A
 
 @pytest.mark.parametrize(("block", "axis"), [(32, -1), (32, 1), (16, -1), (16, 1)])
 @pytest.mark.parametrize("order", ["plain", "128x4"])
-def test_quantized_blocks_are_their_loop(block: int, axis: int, order: Any) -> None:
+def test_block_quantization_equals_a_loop_over_blocks(block: int, axis: int, order: Any) -> None:
     g = GraphBuilder("mx", io_type=T.DOUBLE)
     x = random_array(2, 64, 96) * 10
     x[0, :32, :32] = 0
@@ -142,14 +149,14 @@ def test_quantized_blocks_are_their_loop(block: int, axis: int, order: Any) -> N
             np.testing.assert_array_equal(values[n, row, part], want)
 
 
-def test_signs_of_scales_are_applied() -> None:
+def test_negative_block_scales_are_applied() -> None:
     g = GraphBuilder("negative", io_type=T.DOUBLE)
     y = g.block_scale_dequantize(g.tensor("x", (1, 4)), g.tensor("scale", (1, 2)), 2, negative_scales=True)
     g.pointwise(P.IDENTITY, y, name="y", virtual=False)
     assert interpret(g.graph(), {"x": [[1, 2, 3, 4]], "scale": [[-1, 2]]})["y"].tolist() == [[-1, -2, 6, 8]]
 
 
-def test_scales_in_tiles_are_at_the_places_of_the_formula() -> None:
+def test_128x4_tiles_store_scales_at_the_documented_positions() -> None:
     scales = np.arange(2 * 256 * 8).reshape(2, 256, 8)
     memory = to_128x4(scales)
     for n, row, block in [(0, 0, 0), (0, 1, 0), (0, 33, 2), (1, 127, 3), (1, 128, 4), (0, 255, 7), (1, 70, 5)]:
@@ -165,7 +172,7 @@ def test_scales_in_tiles_are_at_the_places_of_the_formula() -> None:
 
 @pytest.mark.parametrize("width", [6, 4])
 @pytest.mark.parametrize("upright", [False, True])
-def test_rope_rotates_pairs_and_its_gradient_rotates_them_back(width: int, upright: bool) -> None:
+def test_rope_rotates_pairs_and_rope_backward_rotates_them_back(width: int, upright: bool) -> None:
     x, half, positions = random_array(2, 3, 5, 6), width // 2, 7
     angle = random_array(positions, half, seed=1)
     freqs = np.concatenate([angle, np.full((positions, half), NAN)], -1)  # unread elements
@@ -185,7 +192,7 @@ def test_rope_rotates_pairs_and_its_gradient_rotates_them_back(width: int, uprig
     np.testing.assert_allclose(got["again"], x)
 
 
-def test_rope_backward_is_the_gradient() -> None:
+def test_rope_backward_is_the_transpose_of_rope() -> None:
     x, dy, freqs = random_array(1, 1, 3, 4), random_array(1, 1, 3, 4, seed=1), random_array(3, 1, 1, 4, seed=2)
     g = GraphBuilder("rope", io_type=T.DOUBLE)
     f = g.tensor("f", freqs.shape)
@@ -195,7 +202,7 @@ def test_rope_backward_is_the_gradient() -> None:
     np.testing.assert_allclose((got["y"] * dy).sum(), (got["dx"] * x).sum())
 
 
-def test_a_band_is_expanded_around_the_diagonal_and_contracted_again() -> None:
+def test_a_band_matrix_is_expanded_and_contracted() -> None:
     band = random_array(2, 3, 5, 4)
     g = GraphBuilder("band", io_type=T.DOUBLE)
     widths = {"lower_bandwidth": 1, "upper_bandwidth": 2}
@@ -213,8 +220,8 @@ def test_a_band_is_expanded_around_the_diagonal_and_contracted_again() -> None:
     np.testing.assert_array_equal(got["again"], again)
 
 
-def test_bands_that_the_header_does_not_define_are_refused() -> None:
-    def run(kind: D = D.OPERATION_CONTRACT_BAND_MATRIX, **more: Any) -> Any:
+def test_unsupported_options_of_band_matrices_are_refused() -> None:
+    def run_band_operation(kind: D = D.OPERATION_CONTRACT_BAND_MATRIX, **more: Any) -> Any:
         fields = {
             "x": double_tensor("x", (1, 3, 3)),
             "y": double_tensor("y", (1, 3, 3)),
@@ -225,58 +232,58 @@ def test_bands_that_the_header_does_not_define_are_refused() -> None:
         given = {item.name: random_array(*item.dims) for item in op.inputs().values()}
         return interpret(Graph((op,)), given)["y"]
 
-    assert run(max_token_value=-1).shape == (1, 3, 3)
-    assert_graph_error("interpret-operation", "max_token_value", lambda: run(max_token_value=2))
-    assert_graph_error("interpret-operation", "along axis 1 of 3", lambda: run(axis=1))
+    assert run_band_operation(max_token_value=-1).shape == (1, 3, 3)
+    assert_graph_error("interpret-operation", "max_token_value", lambda: run_band_operation(max_token_value=2))
+    assert_graph_error("interpret-operation", "along axis 1 of 3", lambda: run_band_operation(axis=1))
     expand, one = D.OPERATION_EXPAND_BAND_MATRIX, double_tensor("one", (1, 1, 1))
-    assert run(expand).shape == (1, 3, 3)
+    assert run_band_operation(expand).shape == (1, 3, 3)
     for name in ("kv_token_offset", "speculative_mask"):
-        assert_graph_error("interpret-operation", name, lambda name=name: run(expand, **{name: one}))
+        assert_graph_error("interpret-operation", name, lambda name=name: run_band_operation(expand, **{name: one}))
 
 
 # signals
 
 
-def test_a_signal_passes_on_sets_its_flag_and_waits_for_none() -> None:
-    def run(mode: SignalMode, flag: int) -> dict[str, Any]:
+def test_a_signal_sets_its_flag_and_passes_its_input_on() -> None:
+    def run_signal(mode: SignalMode, flag: int) -> dict[str, Any]:
         g = GraphBuilder("signal", io_type=T.DOUBLE)
         x = g.tensor("x", (1, 2, 2))
         g.signal(mode, x, g.tensor("flag", (1, 1, 1), T.INT32), 7, name="y", virtual=False)
         return interpret(g.graph(), {"x": np.ones((1, 2, 2)), "flag": [[[flag]]]}, keep=["flag"])
 
-    assert run(SignalMode.SET, 0)["flag"].item() == 7
-    assert run(SignalMode.WAIT, 7)["y"].sum() == 4
-    assert_graph_error("interpret-input", "waits until 'flag' is 7, it is 3", lambda: run(SignalMode.WAIT, 3))
+    assert run_signal(SignalMode.SET, 0)["flag"].item() == 7
+    assert run_signal(SignalMode.WAIT, 7)["y"].sum() == 4
+    assert_graph_error("interpret-input", "waits until 'flag' is 7, it is 3", lambda: run_signal(SignalMode.WAIT, 3))
 
 
 # edges of pointwise operations, as measured
 
 
-def test_edges_of_pointwise_modes_are_those_of_cudnn() -> None:
-    def run(mode: PointwiseMode, **ports: list[float]) -> str:
+def test_pointwise_edge_cases_equal_cudnn() -> None:
+    def run_pointwise(mode: PointwiseMode, **ports: list[float]) -> str:
         g = GraphBuilder("edges", io_type=T.DOUBLE)
         tensors = {name: g.tensor(name, (len(value),)) for name, value in ports.items()}
         g.pointwise(mode, tensors.pop("x"), **tensors, name="out", virtual=False)
         return str(interpret(g.graph(), dict(ports))["out"].tolist())
 
     operands = {"x": [NAN, 1.0, NAN, -0.0], "b": [2.0, NAN, NAN, 0.0]}
-    assert run(P.MAX, **operands)[:16] == run(P.MIN, **operands)[:16] == "[2.0, 1.0, nan, "
-    assert run(P.RELU_BWD, x=[-1.0, 0.0, 1.0, NAN], dy=[INF, NAN, INF, 2.0]) == "[0.0, 0.0, inf, 2.0]"
-    assert run(P.ELU_BWD, x=[NAN, 1.0, -INF], dy=[1.0, INF, 1.0]) == "[nan, inf, 0.0]"
-    assert run(P.ADD, x=[-0.0, INF], b=[-0.0, -INF]) == "[-0.0, nan]"
+    assert run_pointwise(P.MAX, **operands)[:16] == run_pointwise(P.MIN, **operands)[:16] == "[2.0, 1.0, nan, "
+    assert run_pointwise(P.RELU_BWD, x=[-1.0, 0.0, 1.0, NAN], dy=[INF, NAN, INF, 2.0]) == "[0.0, 0.0, inf, 2.0]"
+    assert run_pointwise(P.ELU_BWD, x=[NAN, 1.0, -INF], dy=[1.0, INF, 1.0]) == "[nan, inf, 0.0]"
+    assert run_pointwise(P.ADD, x=[-0.0, INF], b=[-0.0, -INF]) == "[-0.0, nan]"
 
 
-def test_small_types_overflow_as_measured_and_keep_the_sign_of_zero() -> None:
-    """8-bit floats and integers: measured on an H200 with cuDNN 9.19."""
+def test_short_types_overflow_as_measured_and_keep_the_sign_of_zero() -> None:
+    """Expected values for 8-bit floats and integers were measured on an H200 with cuDNN 9.19."""
     x = [1e9, -1e9, INF, NAN, -1e-9, 300.7]
 
-    def stored(kind: DataType) -> str:
+    def round_to_type(kind: DataType) -> str:
         g = GraphBuilder("saturation", io_type=T.DOUBLE)
         g.pointwise(P.IDENTITY, g.tensor("x", (6,)), name="y", virtual=False, data_type=kind)
         return str(interpret(g.graph(), {"x": x}, rounding=True)["y"].tolist())
 
-    assert stored(T.FP8_E4M3) == "[nan, nan, nan, nan, -0.0, 288.0]"
-    assert stored(T.FP8_E5M2) == "[nan, nan, inf, nan, -0.0, 320.0]"
-    assert stored(T.HALF) == "[inf, -inf, inf, nan, -0.0, 300.75]"
-    assert stored(T.INT8) == "[127, -128, 127, 0, 0, 127]"
-    assert stored(T.FP4_E2M1) == "[6.0, -6.0, 6.0, 0.0, -0.0, 6.0]"
+    assert round_to_type(T.FP8_E4M3) == "[nan, nan, nan, nan, -0.0, 288.0]"
+    assert round_to_type(T.FP8_E5M2) == "[nan, nan, inf, nan, -0.0, 320.0]"
+    assert round_to_type(T.HALF) == "[inf, -inf, inf, nan, -0.0, 300.75]"
+    assert round_to_type(T.INT8) == "[127, -128, 127, 0, 0, 127]"
+    assert round_to_type(T.FP4_E2M1) == "[6.0, -6.0, 6.0, 0.0, -0.0, 6.0]"

@@ -1,4 +1,4 @@
-"""Graphs with data larger than the available memory."""
+"""Data larger than the available memory are refused before they are allocated."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cudnn_backend_py.interpreter.data import make_inputs
 
 
 @pytest.mark.parametrize("strides", ["packed", (1 << 44, 1 << 42, 1)])
-def test_data_larger_than_memory_are_refused_before_allocation(strides: tuple[int, ...] | str) -> None:
+def test_inputs_larger_than_memory_are_refused_before_allocation(strides: tuple[int, ...] | str) -> None:
     g = GraphBuilder()
     dims = (1, 1 << 20, 1 << 24) if strides == "packed" else (1, 4, 8)
     x = g.tensor("x", dims, strides=strides)

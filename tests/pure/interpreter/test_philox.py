@@ -1,4 +1,4 @@
-"""The random mask compared with bits dumped by cuDNN 9.19 on an H100."""
+"""The interpreter's dropout mask compared with masks that cuDNN 9.19 dumped on an H100."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DUMPS = json.loads((Path(__file__).parent / "data" / "philox-dumps.json").read_t
 @pytest.mark.parametrize(
     "dump", DUMPS, ids=lambda dump: f"{dump['seed']}-{dump['offset']}-{dump['dims']}-{dump['keep']}"
 )
-def test_mask_equals_the_dumped_one(dump: dict[str, object]) -> None:
+def test_mask_equals_the_mask_dumped_by_cudnn(dump: dict[str, object]) -> None:
     dims = tuple(dump["dims"])  # type: ignore[arg-type]
     bits = np.unpackbits(np.frombuffer(bytes.fromhex(str(dump["bits"])), np.uint8))
     mask = dropout_mask(dump["seed"], dump["offset"], dims, float(dump["keep"]))  # type: ignore[arg-type]
@@ -25,23 +25,23 @@ def test_mask_equals_the_dumped_one(dump: dict[str, object]) -> None:
     np.testing.assert_array_equal(shown, bits[: shown.size])
 
 
-def test_mask_does_not_depend_on_how_many_columns_there_are() -> None:
+def test_mask_does_not_depend_on_the_number_of_columns() -> None:
     wide = dropout_mask(7, 3, (2, 2, 40, 100), 0.8)
     np.testing.assert_array_equal(wide[..., :50], dropout_mask(7, 3, (2, 2, 40, 50), 0.8))
 
 
-def test_keep_rate_is_within_four_sigma() -> None:
+def test_keep_rate_is_within_four_standard_deviations() -> None:
     for keep in (0.1, 0.5, 0.9):
         mask = dropout_mask(11, 0, (2, 4, 512, 512), keep)
         independent = mask.size / 4  # at offsets divisible by 4, four rows of eight repeat
         assert abs(mask.mean() - keep) < 4 * np.sqrt(keep * (1 - keep) / independent)
 
 
-def test_offset_of_thirty_two_is_the_next_head() -> None:
+def test_an_offset_of_32_gives_the_mask_of_the_next_head() -> None:
     heads = dropout_mask(5, 0, (1, 2, 64, 64), 0.5)
     np.testing.assert_array_equal(heads[0, 1], dropout_mask(5, 32, (1, 1, 64, 64), 0.5)[0, 0])
 
 
-def test_negative_seed_counts_modulo_two_to_the_64() -> None:
+def test_negative_seed_is_taken_modulo_2_to_the_64() -> None:
     one = dropout_mask(-1, 0, (1, 1, 32, 32), 0.5)
     np.testing.assert_array_equal(one, dropout_mask(2**64 - 1, 0, (1, 1, 32, 32), 0.5))

@@ -27,7 +27,7 @@ Array = NDArray[np.float64]
 
 
 class SoftCap:
-    """cap * tanh(score / cap)."""
+    """The score modifier cap * tanh(score / cap)."""
 
     def __init__(self, cap: float) -> None:
         self.cap = cap
@@ -42,8 +42,8 @@ class SoftCap:
 # ------------------------------------------------------------------------------------------ the naive attention
 
 
-def unmasked(dims: tuple[int, ...], options: dict[str, Any]) -> NDArray[np.bool_]:
-    """Return the elements that no mask removes, [b, h, s_q, s_kv], decided score by score."""
+def unmasked_scores(dims: tuple[int, ...], options: dict[str, Any]) -> NDArray[np.bool_]:
+    """Return a boolean array [b, h, s_q, s_kv], true for scores that no mask removes, computed score by score."""
     batch, _, seq_q, seq_kv = dims
     keep = np.zeros(dims, bool)
     lengths_q = options.get("seq_len_q", [seq_q] * batch)
@@ -63,7 +63,7 @@ def unmasked(dims: tuple[int, ...], options: dict[str, Any]) -> NDArray[np.bool_
     return keep
 
 
-def naive(q: Array, k: Array, v: Array, keep: NDArray[np.bool_], **options: Any) -> Forward:
+def naive_attention(q: Array, k: Array, v: Array, keep: NDArray[np.bool_], **options: Any) -> Forward:
     """Return attention computed from the full score matrix, head by head."""
     batch, heads, seq_q, seq_kv = keep.shape
     o = np.zeros((batch, heads, seq_q, v.shape[3]))
@@ -105,11 +105,11 @@ BIASES = [(1, 1, 5, 7), (2, 4, 5, 7), (1, 4, 5, 7), (2, 1, 1, 7), (1, 4, 5, 1), 
 PADDED = {"seq_len_q": np.array([3, 5]), "seq_len_kv": np.array([7, 4])}
 
 
-def normal(*dims: int) -> Array:
+def random_normal(*dims: int) -> Array:
     return RANDOM.standard_normal(dims)
 
 
-MASKED_BIAS = np.where(RANDOM.random((1, 4, 5, 7)) < 0.4, -np.inf, normal(1, 4, 5, 7))
+MASKED_BIAS = np.where(RANDOM.random((1, 4, 5, 7)) < 0.4, -np.inf, random_normal(1, 4, 5, 7))
 MASKED_BIAS[:, :, 2] = -np.inf
 
 CASES: dict[str, dict[str, Any]] = {
@@ -133,21 +133,30 @@ CASES: dict[str, dict[str, Any]] = {
     "padding, no columns": {"seq_len_q": np.array([5, 4]), "seq_len_kv": np.array([0, 7])},
     "padding, window": {**PADDED, "left_bound": 2, "right_bound": 1},
     "padding, window, bottom right": {**PADDED, "left_bound": 3, "right_bound": 0, "alignment": "bottom_right"},
-    **{f"bias {dims}": {"bias": normal(*dims)} for dims in BIASES},
+    **{f"bias {dims}": {"bias": random_normal(*dims)} for dims in BIASES},
     "bias that masks": {"bias": MASKED_BIAS},
-    "bias that masks, sink": {"bias": MASKED_BIAS, "sink": normal(H)},
+    "bias that masks, sink": {"bias": MASKED_BIAS, "sink": random_normal(H)},
     "alibi": {"alibi_slopes": alibi_slopes(H), "right_bound": 0},
-    "alibi, bottom right": {"alibi_slopes": normal(H), "right_bound": 0, "alignment": "bottom_right"},
+    "alibi, bottom right": {"alibi_slopes": random_normal(H), "right_bound": 0, "alignment": "bottom_right"},
     "modifier": {"score_modifier": SoftCap(0.7)},
-    "modifier, bias, alibi": {"score_modifier": SoftCap(0.7), "bias": normal(1, H, 5, 7), "alibi_slopes": normal(H)},
+    "modifier, bias, alibi": {
+        "score_modifier": SoftCap(0.7),
+        "bias": random_normal(1, H, 5, 7),
+        "alibi_slopes": random_normal(H),
+    },
     "dropout by 0 and 1": {"dropout_mask": RANDOM.integers(0, 2, (B, H, S_Q, S_KV)), "dropout_scale": 2.0},
-    "dropout by real numbers": {"dropout_mask": normal(B, H, S_Q, S_KV), "dropout_scale": 1.25},
-    "sink": {"sink": normal(H)},
-    "sink [1, h, 1, 1]": {"sink": normal(1, H, 1, 1)},
+    "dropout by real numbers": {"dropout_mask": random_normal(B, H, S_Q, S_KV), "dropout_scale": 1.25},
+    "sink": {"sink": random_normal(H)},
+    "sink [1, h, 1, 1]": {"sink": random_normal(1, H, 1, 1)},
     "sink without weight": {"sink": np.array([0.1, -np.inf, 2.0, -1.0])},
-    "sink, rows without columns": {"sink": normal(H), "right_bound": 0, "alignment": "bottom_right", "dims": (7, 4)},
-    "sink, padding": {"sink": normal(H), **PADDED},
-    "sink, dropout": {"sink": normal(H), "dropout_mask": normal(B, H, S_Q, S_KV)},
+    "sink, rows without columns": {
+        "sink": random_normal(H),
+        "right_bound": 0,
+        "alignment": "bottom_right",
+        "dims": (7, 4),
+    },
+    "sink, padding": {"sink": random_normal(H), **PADDED},
+    "sink, dropout": {"sink": random_normal(H), "dropout_mask": random_normal(B, H, S_Q, S_KV)},
     "GQA": {"heads": (2, 2)},
     "MQA": {"heads": (1, 1)},
     "GQA, h_k is not h_v": {"heads": (2, 1), "right_bound": 0},
@@ -156,21 +165,21 @@ CASES: dict[str, dict[str, Any]] = {
         "heads": (2, 4),
         "scale": 0.8,
         "score_modifier": SoftCap(1.5),
-        "bias": normal(2, 1, 5, 7),
-        "alibi_slopes": normal(H),
+        "bias": random_normal(2, 1, 5, 7),
+        "alibi_slopes": random_normal(H),
         **PADDED,
         "left_bound": 4,
         "right_bound": 1,
         "alignment": "bottom_right",
-        "sink": normal(H),
-        "dropout_mask": normal(B, H, S_Q, S_KV),
+        "sink": random_normal(H),
+        "dropout_mask": random_normal(B, H, S_Q, S_KV),
         "dropout_scale": 1.1,
     },
 }
 
 
-class Case:
-    """Random Q, K, V, dO for a set of options, and the results of the reference and the naive attention."""
+class AttentionCase:
+    """Random Q, K, V and dO for some options, with the results of the reference and of the naive attention."""
 
     def __init__(self, name: str) -> None:
         options = dict(CASES[name])
@@ -182,11 +191,11 @@ class Case:
         self.v = random.standard_normal((B, heads_v, seq_kv, D_V))
         self.d_o = random.standard_normal((B, H, seq_q, D_V))
         self.options = options
-        self.keep = unmasked((B, H, seq_q, seq_kv), options)
+        self.keep = unmasked_scores((B, H, seq_q, seq_kv), options)
 
-    def naive(self, **changed: Any) -> Forward:
+    def naive_attention(self, **changed: Any) -> Forward:
         tensors = {"q": self.q, "k": self.k, "v": self.v, **self.options, **changed}
-        return naive(keep=self.keep, **tensors)
+        return naive_attention(keep=self.keep, **tensors)
 
     def forward(self, tile: int = 128) -> Forward:
         return forward(self.q, self.k, self.v, tile=tile, **self.options)
@@ -196,25 +205,25 @@ class Case:
         return backward(self.q, self.k, self.v, saved.o, self.d_o, saved.stats, tile=tile, **self.options)
 
     def check_gradient(self, name: str, got: Array | None, step: float = 1e-5) -> None:
-        """Compare the gradient of sum(O * dO) with central differences of the naive attention on random lines."""
+        """Compare the gradient of sum(O * dO) with central differences along random directions."""
         at = np.asarray(self.options.get(name, getattr(self, name, None)), np.float64)
         assert got is not None
         assert (got.dtype, got.size) == (np.float64, at.size)
 
-        def loss(change: Array) -> float:
-            return float((self.naive(**{name: at + change}).o * self.d_o).sum())
+        def compute_loss(change: Array) -> float:
+            return float((self.naive_attention(**{name: at + change}).o * self.d_o).sum())
 
         for _ in range(6):
             line = self.random.standard_normal(at.shape)
             line /= np.linalg.norm(line)
-            expected = (loss(step * line) - loss(-step * line)) / (2 * step)
+            expected = (compute_loss(step * line) - compute_loss(-step * line)) / (2 * step)
             assert np.vdot(got, line) == pytest.approx(expected, rel=1e-8, abs=1e-9), name
 
 
-case = pytest.mark.parametrize("name", CASES)
+parametrize_cases = pytest.mark.parametrize("name", CASES)
 
 
-def close(got: Array, expected: Array) -> None:
+def assert_close(got: Array, expected: Array) -> None:
     assert got.dtype == np.float64
     assert got.shape == expected.shape
     np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
@@ -223,16 +232,16 @@ def close(got: Array, expected: Array) -> None:
 # ------------------------------------------------------------------------------------------ forward and backward
 
 
-@case
+@parametrize_cases
 def test_forward_equals_the_naive_attention(name: str) -> None:
-    expected, got = Case(name).naive(), Case(name).forward()
+    expected, got = AttentionCase(name).naive_attention(), AttentionCase(name).forward()
     for field in ("o", "stats", "max", "sum_exp"):
-        close(getattr(got, field), getattr(expected, field))
+        assert_close(getattr(got, field), getattr(expected, field))
 
 
-@case
+@parametrize_cases
 def test_gradients_equal_finite_differences(name: str) -> None:
-    this = Case(name)
+    this = AttentionCase(name)
     got = this.backward()
     for tensor in ("q", "k", "v"):
         gradient = getattr(got, f"d{tensor}")
@@ -247,18 +256,18 @@ def test_gradients_equal_finite_differences(name: str) -> None:
             assert gradient is None
 
 
-@case
+@parametrize_cases
 @pytest.mark.parametrize("tile", [1, 2, 3, 4, 7])
-def test_tiles_change_nothing(name: str, tile: int) -> None:
-    this = Case(name)
+def test_the_tile_size_does_not_change_the_results(name: str, tile: int) -> None:
+    this = AttentionCase(name)
     for whole, tiled in ((this.forward(), this.forward(tile)), (this.backward(), this.backward(tile))):
         for field, expected in vars(whole).items():
             if expected is not None:
-                close(getattr(tiled, field), expected)
+                assert_close(getattr(tiled, field), expected)
 
 
-def test_some_cases_have_rows_without_columns() -> None:
-    empty = [name for name in CASES if not Case(name).keep.any(axis=3).all()]
+def test_some_cases_have_fully_masked_rows() -> None:
+    empty = [name for name in CASES if not AttentionCase(name).keep.any(axis=3).all()]
     assert {"more rows than columns, left bound", "padding, no columns", "everything"} <= set(empty)
 
 
@@ -270,10 +279,15 @@ def test_some_cases_have_rows_without_columns() -> None:
         {"bias": np.full((1, 1, 6, 1), -np.inf)},
     ],
 )
-def test_rows_without_columns_are_zero(options: dict[str, Any]) -> None:
-    q, k, v, d_o = normal(2, 2, 6, 3), normal(2, 2, 3, 3), normal(2, 2, 3, 3), normal(2, 2, 6, 3)
+def test_results_of_fully_masked_rows_are_zero(options: dict[str, Any]) -> None:
+    q, k, v, d_o = (
+        random_normal(2, 2, 6, 3),
+        random_normal(2, 2, 3, 3),
+        random_normal(2, 2, 3, 3),
+        random_normal(2, 2, 6, 3),
+    )
     got = forward(q, k, v, **options)
-    empty = ~unmasked((2, 2, 6, 3), options).any(axis=3, keepdims=True)
+    empty = ~unmasked_scores((2, 2, 6, 3), options).any(axis=3, keepdims=True)
     empty |= options.get("bias", np.zeros(1)) == -np.inf
     assert empty.any()
     assert not got.o[np.broadcast_to(empty, q.shape)].any()
@@ -286,8 +300,8 @@ def test_rows_without_columns_are_zero(options: dict[str, Any]) -> None:
     assert np.isfinite(gradients.dv).all()
 
 
-def test_a_sink_alone_gets_all_of_a_row_but_none_of_padding() -> None:
-    q, k, v = normal(1, 2, 4, 3), normal(1, 2, 4, 3), normal(1, 2, 4, 3)
+def test_a_row_with_only_a_sink_has_its_statistics_and_padding_has_none() -> None:
+    q, k, v = random_normal(1, 2, 4, 3), random_normal(1, 2, 4, 3), random_normal(1, 2, 4, 3)
     got = forward(q, k, v, sink=[0.5, -3.0], seq_len_q=[3], seq_len_kv=[0])
     assert not got.o.any()
     for values in (got.stats, got.max):
@@ -296,7 +310,7 @@ def test_a_sink_alone_gets_all_of_a_row_but_none_of_padding() -> None:
 
 
 def test_padding_is_never_read() -> None:
-    this = Case("everything")
+    this = AttentionCase("everything")
     clean, clean_gradients = this.forward(), this.backward()
     bias = np.broadcast_to(this.options["bias"], this.keep.shape).copy()
     dirty = {"bias": bias, "dropout_mask": this.options["dropout_mask"].copy()}
@@ -310,33 +324,33 @@ def test_padding_is_never_read() -> None:
         for tensor in dirty.values():
             tensor[n, :, :, cols] = np.nan
     options = {**this.options, **dirty}
-    close(forward(this.q, this.k, this.v, **options).o, clean.o)
+    assert_close(forward(this.q, this.k, this.v, **options).o, clean.o)
     gradients = backward(this.q, this.k, this.v, o, this.d_o, stats, **options)
     for field in ("dq", "dk", "dv", "dsink"):
-        close(getattr(gradients, field), getattr(clean_gradients, field))
+        assert_close(getattr(gradients, field), getattr(clean_gradients, field))
 
 
 def test_equal_scores_average_the_values() -> None:
-    v = normal(1, 1, 4, 2)
-    got = forward(np.zeros((1, 1, 4, 8)), normal(1, 1, 4, 8), v, right_bound=0)
+    v = random_normal(1, 1, 4, 2)
+    got = forward(np.zeros((1, 1, 4, 8)), random_normal(1, 1, 4, 8), v, right_bound=0)
     means = np.cumsum(v, axis=2) / np.arange(1, 5)[:, None]
-    close(got.o, means)
-    close(got.stats, np.log(np.arange(1.0, 5)).reshape(1, 1, 4, 1))
-    close(got.sum_exp, np.arange(1.0, 5).reshape(1, 1, 4, 1))
+    assert_close(got.o, means)
+    assert_close(got.stats, np.log(np.arange(1.0, 5)).reshape(1, 1, 4, 1))
+    assert_close(got.sum_exp, np.arange(1.0, 5).reshape(1, 1, 4, 1))
     assert not got.max.any()
 
 
-def test_large_scores_neither_overflow_nor_lose_their_order() -> None:
-    q, k, v = 1e4 * normal(1, 1, 6, 4), 1e4 * normal(1, 1, 9, 4), normal(1, 1, 9, 4)
+def test_large_scores_do_not_overflow() -> None:
+    q, k, v = 1e4 * random_normal(1, 1, 6, 4), 1e4 * random_normal(1, 1, 9, 4), random_normal(1, 1, 9, 4)
     got = forward(q, k, v, tile=2)
     best = (q @ k.swapaxes(2, 3)).argmax(axis=3)[0, 0]
-    close(got.o, v[:, :, best])
+    assert_close(got.o, v[:, :, best])
     assert np.isfinite(backward(q, k, v, got.o, got.o, got.stats).dq).all()
 
 
 @pytest.mark.parametrize("kind", [np.float16, np.float32])
-def test_short_types_are_computed_in_float64(kind: type) -> None:
-    q, k, v, d_o = (normal(1, 2, 5, 4).astype(kind) for _ in range(4))
+def test_half_and_float_inputs_are_computed_in_float64(kind: type) -> None:
+    q, k, v, d_o = (random_normal(1, 2, 5, 4).astype(kind) for _ in range(4))
     wide = [x.astype(np.float64) for x in (q, k, v, d_o)]
     got, expected = forward(q, k, v), forward(*wide[:3])
     assert np.array_equal(got.o, expected.o)
@@ -346,7 +360,7 @@ def test_short_types_are_computed_in_float64(kind: type) -> None:
 
 
 def test_inputs_are_not_changed() -> None:
-    this = Case("everything")
+    this = AttentionCase("everything")
     arrays = {"q": this.q, "k": this.k, "v": this.v, "d_o": this.d_o}
     arrays |= {name: value for name, value in this.options.items() if isinstance(value, np.ndarray)}
     before = {name: array.copy() for name, array in arrays.items()}
@@ -355,30 +369,35 @@ def test_inputs_are_not_changed() -> None:
 
 
 @pytest.mark.parametrize("tile", [50, 128, 1000])
-def test_block_mask_is_a_bias_of_blocks(tile: int) -> None:
-    q, k, v, d_o = normal(1, 2, 200, 3), normal(1, 2, 300, 3), normal(1, 1, 300, 2), normal(1, 2, 200, 2)
+def test_block_mask_equals_a_bias_of_minus_infinity(tile: int) -> None:
+    q, k, v, d_o = (
+        random_normal(1, 2, 200, 3),
+        random_normal(1, 2, 300, 3),
+        random_normal(1, 1, 300, 2),
+        random_normal(1, 2, 200, 2),
+    )
     blocks = np.array([[[1, 0, 1], [0, 0, 0]], [[0, 1, 0], [1, 1, 1]]], bool)[None]
     bias = np.where(np.kron(blocks, np.ones((128, 128)))[:, :, :200, :300], 0.0, -np.inf)
     got, expected = forward(q, k, v, block_mask=blocks, tile=tile), forward(q, k, v, bias=bias)
-    close(got.o, expected.o)
-    close(got.stats, expected.stats)
+    assert_close(got.o, expected.o)
+    assert_close(got.stats, expected.stats)
     assert (got.stats[0, 0, 128:] == -np.inf).all()
     ours = backward(q, k, v, got.o, d_o, got.stats, block_mask=blocks, tile=tile)
     theirs = backward(q, k, v, got.o, d_o, got.stats, bias=bias)
     for field in ("dq", "dk", "dv"):
-        close(getattr(ours, field), getattr(theirs, field))
+        assert_close(getattr(ours, field), getattr(theirs, field))
 
 
 def test_block_mask_equals_the_naive_attention() -> None:
-    q, k, v = normal(1, 1, 130, 2), normal(1, 1, 260, 2), normal(1, 1, 260, 2)
+    q, k, v = random_normal(1, 1, 130, 2), random_normal(1, 1, 260, 2), random_normal(1, 1, 260, 2)
     options = {"block_mask": np.array([[[[True, False, True], [False, True, True]]]]), "right_bound": 100}
-    keep = unmasked((1, 1, 130, 260), options)
-    close(forward(q, k, v, **options).o, naive(q, k, v, keep).o)
+    keep = unmasked_scores((1, 1, 130, 260), options)
+    assert_close(forward(q, k, v, **options).o, naive_attention(q, k, v, keep).o)
 
 
 def test_unknown_option_is_refused() -> None:
     with pytest.raises(TypeError, match="causal"):
-        forward(normal(1, 1, 2, 2), normal(1, 1, 2, 2), normal(1, 1, 2, 2), causal=True)  # type: ignore[call-arg]
+        forward(random_normal(1, 1, 2, 2), random_normal(1, 1, 2, 2), random_normal(1, 1, 2, 2), causal=True)  # type: ignore[call-arg]
 
 
 # ------------------------------------------------------------------------------------------ memory forms
@@ -386,7 +405,7 @@ def test_unknown_option_is_refused() -> None:
 
 @pytest.mark.parametrize("interleaved", [False, True])
 def test_ragged_packing_is_reversible(interleaved: bool) -> None:
-    dense = normal(3, 2, 5, 4).astype(np.float32)
+    dense = random_normal(3, 2, 5, 4).astype(np.float32)
     lengths = np.array([2, 0, 5], np.int32)
     row = 2 * 4 * (3 if interleaved else 1)  # the gap between rows of Q, K and V in one buffer
     strides = (0, 4, row, 1)
@@ -400,14 +419,14 @@ def test_ragged_packing_is_reversible(interleaved: bool) -> None:
     assert np.array_equal(back, np.where(np.arange(5)[:, None] < lengths[:, None, None, None], dense, 0))
 
 
-def test_ragged_unpack_reads_bits_too() -> None:
+def test_ragged_unpack_keeps_the_data_type() -> None:
     got = ragged_unpack(np.arange(6, dtype=np.uint8), [0, 2, 6], [1, 2], (2, 1, 3, 2), (0, 0, 2, 1))
     assert got.dtype == np.uint8
     assert got.tolist() == [[[[0, 1], [0, 0], [0, 0]]], [[[2, 3], [4, 5], [0, 0]]]]
 
 
-def test_pages_are_gathered() -> None:
-    container = normal(6, 2, 4, 3)
+def test_gather_pages_copies_pages_by_the_page_table() -> None:
+    container = random_normal(6, 2, 4, 3)
     table = np.array([[5, 0, 2], [1, 3, 99]], np.int32).reshape(2, 1, 3, 1)
     dense = gather_pages(container, table, 7)
     assert dense.shape == (2, 2, 7, 3)
@@ -416,7 +435,7 @@ def test_pages_are_gathered() -> None:
 
 
 def paper_slopes(heads: int) -> list[float]:
-    """Return the slopes of ALiBi's paper: for n heads a geometric sequence, else see the next two tests."""
+    """Return the ALiBi slopes of the paper: a geometric sequence for powers of two, else combined from two of them."""
     if math.log2(heads).is_integer():
         return [2 ** (-8 / heads * (head + 1)) for head in range(heads)]
     lower = 2 ** math.floor(math.log2(heads))
@@ -443,73 +462,73 @@ def test_unpack_block_mask_reads_the_lowest_bit_first() -> None:
 # ------------------------------------------------------------------------------------------ what is refused
 
 
-def zeros(*dims: int) -> Array:
+def zero_array(*dims: int) -> Array:
     return np.zeros(dims)
 
 
 GOOD: dict[str, Any] = {
-    "q": zeros(2, 4, 5, 3),
-    "k": zeros(2, 2, 7, 3),
-    "v": zeros(2, 1, 7, 6),
-    "o": zeros(2, 4, 5, 6),
-    "d_o": zeros(2, 4, 5, 6),
-    "stats": zeros(2, 4, 5, 1),
+    "q": zero_array(2, 4, 5, 3),
+    "k": zero_array(2, 2, 7, 3),
+    "v": zero_array(2, 1, 7, 6),
+    "o": zero_array(2, 4, 5, 6),
+    "d_o": zero_array(2, 4, 5, 6),
+    "stats": zero_array(2, 4, 5, 1),
 }
 SHAPES: list[tuple[dict[str, Any], str]] = [
-    ({"q": zeros(4, 5, 3)}, "Q must have 4 dims, got 3: (4, 5, 3)"),
-    ({"k": zeros(7)}, "K must have 4 dims, got 1: (7,)"),
-    ({"v": zeros(2, 1, 7, 6, 1)}, "V must have 4 dims, got 5: (2, 1, 7, 6, 1)"),
-    ({"o": zeros(5, 6)}, "O must have 4 dims, got 2: (5, 6)"),
-    ({"d_o": zeros(5, 6)}, "dO must have 4 dims, got 2: (5, 6)"),
-    ({"stats": zeros(2, 4, 5)}, "Stats must have 4 dims, got 3: (2, 4, 5)"),
-    ({"k": zeros(2, 2, 0, 3)}, "K dims (2, 2, 0, 3) hold a 0, 1 or more is needed"),
+    ({"q": zero_array(4, 5, 3)}, "Q must have 4 dims, got 3: (4, 5, 3)"),
+    ({"k": zero_array(7)}, "K must have 4 dims, got 1: (7,)"),
+    ({"v": zero_array(2, 1, 7, 6, 1)}, "V must have 4 dims, got 5: (2, 1, 7, 6, 1)"),
+    ({"o": zero_array(5, 6)}, "O must have 4 dims, got 2: (5, 6)"),
+    ({"d_o": zero_array(5, 6)}, "dO must have 4 dims, got 2: (5, 6)"),
+    ({"stats": zero_array(2, 4, 5)}, "Stats must have 4 dims, got 3: (2, 4, 5)"),
+    ({"k": zero_array(2, 2, 0, 3)}, "K dims (2, 2, 0, 3) hold a 0, 1 or more is needed"),
     (
-        {"k": zeros(3, 2, 7, 3)},
+        {"k": zero_array(3, 2, 7, 3)},
         "Q has batch 2, K has batch 3: dims (2, 4, 5, 3) of Q and (3, 2, 7, 3) of K",
     ),
     (
-        {"v": zeros(1, 1, 7, 6)},
+        {"v": zero_array(1, 1, 7, 6)},
         "Q has batch 2, V has batch 1: dims (2, 4, 5, 3) of Q and (1, 1, 7, 6) of V",
     ),
     (
-        {"k": zeros(2, 3, 7, 3)},
+        {"k": zero_array(2, 3, 7, 3)},
         "Q has 4 heads, no multiple of the 3 heads of K: dims (2, 4, 5, 3) of Q and (2, 3, 7, 3) of K",
     ),
     (
-        {"v": zeros(2, 8, 7, 6)},
+        {"v": zero_array(2, 8, 7, 6)},
         "Q has 4 heads, no multiple of the 8 heads of V: dims (2, 4, 5, 3) of Q and (2, 8, 7, 6) of V",
     ),
     (
-        {"v": zeros(2, 1, 8, 6)},
+        {"v": zero_array(2, 1, 8, 6)},
         "K has sequence 7, V has sequence 8: dims (2, 2, 7, 3) of K and (2, 1, 8, 6) of V",
     ),
     (
-        {"k": zeros(2, 2, 7, 4)},
+        {"k": zero_array(2, 2, 7, 4)},
         "Q has head dim 3, K has head dim 4: dims (2, 4, 5, 3) of Q and (2, 2, 7, 4) of K",
     ),
     (
-        {"o": zeros(2, 4, 5, 3)},
+        {"o": zero_array(2, 4, 5, 3)},
         "O dims (2, 4, 5, 3) differ from (2, 4, 5, 6), "
         "the b, h, s of Q dims (2, 4, 5, 3) and the d of V dims (2, 1, 7, 6)",
     ),
-    ({"d_o": zeros(2, 4, 6, 6)}, "O dims (2, 4, 5, 6) differ from dO dims (2, 4, 6, 6)"),
+    ({"d_o": zero_array(2, 4, 6, 6)}, "O dims (2, 4, 5, 6) differ from dO dims (2, 4, 6, 6)"),
     (
-        {"stats": zeros(2, 4, 5, 6)},
+        {"stats": zero_array(2, 4, 5, 6)},
         "Stats dims (2, 4, 5, 6) differ from (2, 4, 5, 1), one number per row of Q dims (2, 4, 5, 3)",
     ),
     ({"seq_len_q": [5, 5, 5]}, "seq_len_q dims (3,) do not hold 2 values"),
     ({"seq_len_q": [[5, 5]]}, "seq_len_q dims (1, 2) do not hold 2 values"),
     ({"seq_len_q": [5, 6]}, "seq_len_q holds [6], 0 to 5 is needed"),
     ({"seq_len_kv": [-1, 8]}, "seq_len_kv holds [-1, 8], 0 to 7 is needed"),
-    ({"bias": zeros(1, 5, 7)}, "bias must have 4 dims, got 3: (1, 5, 7)"),
+    ({"bias": zero_array(1, 5, 7)}, "bias must have 4 dims, got 3: (1, 5, 7)"),
     (
-        {"bias": zeros(1, 2, 5, 7)},
+        {"bias": zero_array(1, 2, 5, 7)},
         "bias dims (1, 2, 5, 7) do not broadcast to the scores' dims (2, 4, 5, 7)",
     ),
-    ({"alibi_slopes": zeros(2)}, "alibi_slopes dims (2,) differ from (1, 4, 1, 1)"),
-    ({"sink": zeros(4, 1, 1, 1)}, "sink dims (4, 1, 1, 1) differ from (1, 4, 1, 1)"),
+    ({"alibi_slopes": zero_array(2)}, "alibi_slopes dims (2,) differ from (1, 4, 1, 1)"),
+    ({"sink": zero_array(4, 1, 1, 1)}, "sink dims (4, 1, 1, 1) differ from (1, 4, 1, 1)"),
     (
-        {"dropout_mask": zeros(1, 4, 5, 7)},
+        {"dropout_mask": zero_array(1, 4, 5, 7)},
         "dropout_mask dims (1, 4, 5, 7) differ from the scores' dims (2, 4, 5, 7)",
     ),
     (
@@ -534,7 +553,7 @@ REFUSED = [
 ]
 
 
-def refusal(call: Callable[..., object], *arguments: Any, **options: Any) -> tuple[str, str]:
+def error_code_and_headline(call: Callable[..., object], *arguments: Any, **options: Any) -> tuple[str, str]:
     with pytest.raises(GraphError) as caught:
         call(*arguments, **options)
     assert set(caught.value.sections) == {"where", "fix"}
@@ -542,20 +561,20 @@ def refusal(call: Callable[..., object], *arguments: Any, **options: Any) -> tup
 
 
 @pytest.mark.parametrize(("changed", "code", "headline"), REFUSED, ids=[row[2] for row in REFUSED])
-def test_wrong_input_is_refused(changed: dict[str, Any], code: str, headline: str) -> None:
+def test_invalid_inputs_are_refused(changed: dict[str, Any], code: str, headline: str) -> None:
     given = {**GOOD, **changed}
-    assert refusal(backward, **given) == (code, headline)
+    assert error_code_and_headline(backward, **given) == (code, headline)
     if not {"o", "d_o", "stats"} & set(changed):
         inputs = {name: value for name, value in given.items() if name not in ("o", "d_o", "stats")}
-        assert refusal(forward, **inputs) == (code, headline)
+        assert error_code_and_headline(forward, **inputs) == (code, headline)
 
 
-def test_the_inputs_of_the_table_are_valid_without_the_error() -> None:
+def test_the_unchanged_inputs_of_the_error_table_are_valid() -> None:
     assert backward(**GOOD).dk.shape == (2, 2, 7, 3)
 
 
-class Halves(SoftCap):
-    """A modifier that returns too little in one direction."""
+class TruncatingModifier(SoftCap):
+    """A score modifier that returns too few elements, in forward or in backward."""
 
     def __init__(self, direction: str) -> None:
         super().__init__(1.0)
@@ -563,14 +582,14 @@ class Halves(SoftCap):
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward"])
-def test_modifier_of_other_dims_is_refused(direction: str) -> None:
-    assert refusal(backward, **GOOD, score_modifier=Halves(direction)) == (
+def test_a_modifier_that_returns_other_dims_is_refused(direction: str) -> None:
+    assert error_code_and_headline(backward, **GOOD, score_modifier=TruncatingModifier(direction)) == (
         "reference-shape",
         f"score_modifier.{direction} returned dims (2, 4, 5, 1) for scores of dims (2, 4, 5, 7)",
     )
 
 
-PAGES, TABLE = zeros(3, 1, 4, 2), np.zeros((2, 1, 2, 1), np.int32)
+PAGES, TABLE = zero_array(3, 1, 4, 2), np.zeros((2, 1, 2, 1), np.int32)
 LAYOUTS: list[tuple[Callable[..., object], tuple[Any, ...], str, str]] = [
     (
         ragged_pack,
@@ -580,53 +599,53 @@ LAYOUTS: list[tuple[Callable[..., object], tuple[Any, ...], str, str]] = [
     ),
     (
         ragged_pack,
-        (zeros(2, 2), [2], [0, 4], (4, 4, 2, 1), 4),
+        (zero_array(2, 2), [2], [0, 4], (4, 4, 2, 1), 4),
         "reference-shape",
         "dense must have 4 dims, got 2: (2, 2)",
     ),
     (
         ragged_pack,
-        (zeros(1, 1, 2, 2), [3], [0, 4], (4, 4, 2, 1), 4),
+        (zero_array(1, 1, 2, 2), [3], [0, 4], (4, 4, 2, 1), 4),
         "reference-shape",
         "lengths holds [3], 0 to 2 is needed",
     ),
     (
         ragged_pack,
-        (zeros(1, 1, 2, 2), [2], [0], (4, 4, 2, 1), 4),
+        (zero_array(1, 1, 2, 2), [2], [0], (4, 4, 2, 1), 4),
         "reference-shape",
         "offsets dims (1,) do not hold 2 values",
     ),
     (
         ragged_pack,
-        (zeros(1, 1, 2, 2), [2], [0, 4], (2, 1), 4),
+        (zero_array(1, 1, 2, 2), [2], [0, 4], (2, 1), 4),
         "reference-shape",
         "strides (2, 1) hold 2 numbers, 4 are needed",
     ),
     (
         ragged_pack,
-        (zeros(2, 1, 2, 2), [2, 2], [0, 8, 16], (4, 4, 2, 1), 8),
+        (zero_array(2, 1, 2, 2), [2, 2], [0, 8, 16], (4, 4, 2, 1), 8),
         "reference-shape",
         "batch entry 1 of offset 8 and length 2 reaches elements 8 to 11, the buffer has 8",
     ),
     (
         ragged_unpack,
-        (zeros(2, 2), [0, 4], [2], (1, 1, 2, 2), (4, 4, 2, 1)),
+        (zero_array(2, 2), [0, 4], [2], (1, 1, 2, 2), (4, 4, 2, 1)),
         "reference-shape",
         "buffer must have 1 dim, got 2: (2, 2)",
     ),
     (
         ragged_unpack,
-        (zeros(4), [0, 4], [2], (2, 2), (4, 4, 2, 1)),
+        (zero_array(4), [0, 4], [2], (2, 2), (4, 4, 2, 1)),
         "reference-shape",
         "dims (2, 2) hold 2 numbers, 4 are needed",
     ),
     (
         ragged_unpack,
-        (zeros(4), [-2, 4], [2], (1, 1, 2, 2), (4, 4, 2, 1)),
+        (zero_array(4), [-2, 4], [2], (1, 1, 2, 2), (4, 4, 2, 1)),
         "reference-shape",
         "batch entry 0 of offset -2 and length 2 reaches elements -2 to 1, the buffer has 4",
     ),
-    (gather_pages, (zeros(3, 4, 2), TABLE, 8), "reference-shape", "container must have 4 dims, got 3: (3, 4, 2)"),
+    (gather_pages, (zero_array(3, 4, 2), TABLE, 8), "reference-shape", "container must have 4 dims, got 3: (3, 4, 2)"),
     (
         gather_pages,
         (PAGES, TABLE[:, 0], 8),
@@ -668,7 +687,7 @@ LAYOUTS: list[tuple[Callable[..., object], tuple[Any, ...], str, str]] = [
 
 
 @pytest.mark.parametrize(("call", "arguments", "code", "headline"), LAYOUTS, ids=[row[3] for row in LAYOUTS])
-def test_wrong_memory_form_is_refused(
+def test_invalid_memory_layouts_are_refused(
     call: Callable[..., object], arguments: tuple[Any, ...], code: str, headline: str
 ) -> None:
-    assert refusal(call, *arguments) == (code, headline)
+    assert error_code_and_headline(call, *arguments) == (code, headline)

@@ -1,4 +1,4 @@
-"""Files of the plan cache: whole or absent, private, bounded; every changed byte is noticed. No plan is built."""
+"""Files of the plan cache: never half-written, private, limited in size; changed bytes are detected."""
 
 from __future__ import annotations
 
@@ -29,42 +29,42 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def files(folder: Path) -> EntryFolder:
+def entry_folder(folder: Path) -> EntryFolder:
     return plan_files(folder, 1 << 20)
 
 
-def names(folder: Path) -> list[str]:
+def file_names(folder: Path) -> list[str]:
     return sorted(item.name for item in folder.iterdir())
 
 
-def test_written_entries_are_read_and_the_folder_is_private(files: EntryFolder, folder: Path) -> None:
-    assert files.read(KEY) is None
+def test_written_entries_are_read_and_the_folder_is_private(entry_folder: EntryFolder, folder: Path) -> None:
+    assert entry_folder.read(KEY) is None
     assert not folder.exists()
-    files.write(KEY, RECORD)
-    assert files.read(KEY) == {"key": KEY, **RECORD}
-    assert files.read(OTHER) is None
-    assert names(folder) == [".lock", f"{KEY}.plan"]
+    entry_folder.write(KEY, RECORD)
+    assert entry_folder.read(KEY) == {"key": KEY, **RECORD}
+    assert entry_folder.read(OTHER) is None
+    assert file_names(folder) == [".lock", f"{KEY}.plan"]
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert {stat.S_IMODE(item.stat().st_mode) for item in folder.iterdir()} == {0o600}
-    assert files.clear() == 1
-    assert files.clear() == 0
-    assert files.read(KEY) is None
+    assert entry_folder.clear() == 1
+    assert entry_folder.clear() == 0
+    assert entry_folder.read(KEY) is None
 
 
-def test_files_are_private_under_any_umask(files: EntryFolder, folder: Path) -> None:
+def test_files_are_private_under_any_umask(entry_folder: EntryFolder, folder: Path) -> None:
     old = os.umask(0)
     try:
-        files.write(KEY, RECORD)
+        entry_folder.write(KEY, RECORD)
     finally:
         os.umask(old)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert {stat.S_IMODE(item.stat().st_mode) for item in folder.iterdir()} == {0o600}
 
 
-def test_every_changed_byte_is_noticed(files: EntryFolder) -> None:
+def test_entries_with_a_changed_bit_are_ignored(entry_folder: EntryFolder) -> None:
     """One bit is flipped in each byte of an entry: first line, hash, JSON, last newline."""
-    files.write(KEY, RECORD)
-    path = files.path(KEY)
+    entry_folder.write(KEY, RECORD)
+    path = entry_folder.path(KEY)
     good = path.read_bytes()
     chance = random.Random(1)
     for place in range(len(good)):
@@ -72,9 +72,9 @@ def test_every_changed_byte_is_noticed(files: EntryFolder) -> None:
         wrong[place] ^= 1 << chance.randrange(8)
         path.write_bytes(wrong)
         with pytest.warns(PlanCacheWarning, match="is ignored"):
-            assert files.read(KEY) is None
+            assert entry_folder.read(KEY) is None
     path.write_bytes(good)
-    assert files.read(KEY) is not None
+    assert entry_folder.read(KEY) is not None
 
 
 @pytest.mark.parametrize(
@@ -88,55 +88,60 @@ def test_every_changed_byte_is_noticed(files: EntryFolder) -> None:
     ],
     ids=["short", "long", "empty", "zeros", "other schema"],
 )
-def test_foreign_and_damaged_entries_are_replaced(
-    files: EntryFolder, change: Callable[[bytes], bytes], words: str
+def test_damaged_entries_are_ignored_and_overwritten(
+    entry_folder: EntryFolder, change: Callable[[bytes], bytes], words: str
 ) -> None:
-    files.write(KEY, RECORD)
-    files.path(KEY).write_bytes(change(files.path(KEY).read_bytes()))
+    entry_folder.write(KEY, RECORD)
+    entry_folder.path(KEY).write_bytes(change(entry_folder.path(KEY).read_bytes()))
     with pytest.warns(PlanCacheWarning, match=words):
-        assert files.read(KEY) is None
-    files.write(KEY, RECORD)
-    assert files.read(KEY) is not None
+        assert entry_folder.read(KEY) is None
+    entry_folder.write(KEY, RECORD)
+    assert entry_folder.read(KEY) is not None
 
 
-def test_an_entry_under_another_name_is_foreign(files: EntryFolder) -> None:
-    files.write(KEY, RECORD)
-    files.path(KEY).rename(files.path(OTHER))
+def test_an_entry_stored_under_another_key_is_ignored(entry_folder: EntryFolder) -> None:
+    entry_folder.write(KEY, RECORD)
+    entry_folder.path(KEY).rename(entry_folder.path(OTHER))
     with pytest.warns(PlanCacheWarning, match="another key"):
-        assert files.read(OTHER) is None
+        assert entry_folder.read(OTHER) is None
 
 
-def test_entries_others_can_write_are_ignored(files: EntryFolder) -> None:
-    files.write(KEY, RECORD)
-    files.path(KEY).chmod(0o666)
+def test_entries_writable_by_other_users_are_ignored(entry_folder: EntryFolder) -> None:
+    entry_folder.write(KEY, RECORD)
+    entry_folder.path(KEY).chmod(0o666)
     with pytest.warns(PlanCacheWarning, match="other users can write it"):
-        assert files.read(KEY) is None
+        assert entry_folder.read(KEY) is None
 
 
-def test_a_link_or_a_pipe_in_place_of_an_entry_is_ignored(files: EntryFolder, tmp_path: Path) -> None:
-    files.write(KEY, RECORD)
-    files.path(KEY).rename(tmp_path / "elsewhere")
-    files.path(KEY).symlink_to(tmp_path / "elsewhere")
-    os.mkfifo(files.path(OTHER), 0o600)
+def test_symbolic_links_and_pipes_in_place_of_an_entry_are_ignored(entry_folder: EntryFolder, tmp_path: Path) -> None:
+    entry_folder.write(KEY, RECORD)
+    entry_folder.path(KEY).rename(tmp_path / "elsewhere")
+    entry_folder.path(KEY).symlink_to(tmp_path / "elsewhere")
+    os.mkfifo(entry_folder.path(OTHER), 0o600)
     for key in (KEY, OTHER):
         with pytest.warns(PlanCacheWarning):
-            assert files.read(key) is None
-    files.write(KEY, RECORD)
-    assert not files.path(KEY).is_symlink()
+            assert entry_folder.read(key) is None
+    entry_folder.write(KEY, RECORD)
+    assert not entry_folder.path(KEY).is_symlink()
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o770, 0o1777, 0o702])
-def test_a_folder_others_can_write_is_refused(files: EntryFolder, folder: Path, mode: int) -> None:
-    files.write(KEY, RECORD)
+def test_a_folder_accessible_to_other_users_is_refused(entry_folder: EntryFolder, folder: Path, mode: int) -> None:
+    entry_folder.write(KEY, RECORD)
     folder.chmod(mode)
-    for use in (lambda: files.read(KEY), lambda: files.write(KEY, RECORD), files.clear, lambda: [*files.read_all()]):
+    for use in (
+        lambda: entry_folder.read(KEY),
+        lambda: entry_folder.write(KEY, RECORD),
+        entry_folder.clear,
+        lambda: [*entry_folder.read_all()],
+    ):
         with pytest.raises(EnvironmentNotReady, match=f"mode {mode:04o}, needed is 0700") as caught:
             use()
         assert caught.value.code == "cache-folder-not-private"
 
 
-def test_a_link_to_a_folder_is_refused(files: EntryFolder, folder: Path, tmp_path: Path) -> None:
-    files.write(KEY, RECORD)
+def test_a_symbolic_link_to_a_folder_is_refused(entry_folder: EntryFolder, folder: Path, tmp_path: Path) -> None:
+    entry_folder.write(KEY, RECORD)
     (tmp_path / "link").symlink_to(folder)
     with pytest.raises(EnvironmentNotReady, match="symbolic link") as caught:
         plan_files(tmp_path / "link", 1 << 20).read(KEY)
@@ -153,53 +158,53 @@ def test_a_folder_of_another_user_is_refused(folder: Path) -> None:
     assert caught.value.code == "cache-folder-not-private"
 
 
-def test_a_folder_that_cannot_be_made_is_a_warning(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_gives_a_warning(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    files = plan_files(tmp_path / "file" / "plans", 1 << 20)
+    entry_folder = plan_files(tmp_path / "file" / "plans", 1 << 20)
     with pytest.warns(PlanCacheWarning, match="is not kept"):
-        files.write(KEY, RECORD)
+        entry_folder.write(KEY, RECORD)
     with pytest.warns(PlanCacheWarning, match="is ignored"):
-        assert files.read(KEY) is None
+        assert entry_folder.read(KEY) is None
 
 
 @pytest.mark.parametrize("key", ["", "a", "A" * 64, "../" + "a" * 61, "a" * 64 + "\n", "a" * 65])
-def test_keys_are_hashes(files: EntryFolder, key: str) -> None:
+def test_a_key_that_is_not_a_sha256_is_refused(entry_folder: EntryFolder, key: str) -> None:
     with pytest.raises(UsageError) as caught:
-        files.read(key)
+        entry_folder.read(key)
     assert caught.value.code == "plan-cache-key"
 
 
-def test_evidence_is_json(files: EntryFolder) -> None:
+def test_evidence_with_a_set_is_refused(entry_folder: EntryFolder) -> None:
     with pytest.raises(UsageError) as caught:
-        files.write(KEY, {"evidence": {"times": {1, 2}}})
+        entry_folder.write(KEY, {"evidence": {"times": {1, 2}}})
     assert caught.value.code == "plan-cache-evidence"
 
 
-def test_the_least_recently_used_are_removed_first(folder: Path) -> None:
+def test_the_least_recently_used_entries_are_removed_first(folder: Path) -> None:
     size = 4096
-    files = plan_files(folder, 3 * (size + 512))
+    entry_folder = plan_files(folder, 3 * (size + 512))
     keys = [f"{number:064x}" for number in range(5)]
     for number, key in enumerate(keys[:3]):
-        files.write(key, {"plan": "x" * size})
-        os.utime(files.path(key), (number, number))
-    assert files.read(keys[0]) is not None  # the oldest is now the most recently used
-    files.write(keys[3], {"plan": "x" * size})
-    assert [files.path(key).exists() for key in keys] == [True, False, True, True, False]
-    files.write(keys[4], {"plan": "x" * size})
-    assert [files.path(key).exists() for key in keys] == [True, False, False, True, True]
+        entry_folder.write(key, {"plan": "x" * size})
+        os.utime(entry_folder.path(key), (number, number))
+    assert entry_folder.read(keys[0]) is not None  # the oldest is now the most recently used
+    entry_folder.write(keys[3], {"plan": "x" * size})
+    assert [entry_folder.path(key).exists() for key in keys] == [True, False, True, True, False]
+    entry_folder.write(keys[4], {"plan": "x" * size})
+    assert [entry_folder.path(key).exists() for key in keys] == [True, False, False, True, True]
     with pytest.warns(PlanCacheWarning, match="at most"):
-        files.write(KEY, {"plan": "x" * 4 * size})
-    assert not files.path(KEY).exists()
+        entry_folder.write(KEY, {"plan": "x" * 4 * size})
+    assert not entry_folder.path(KEY).exists()
 
 
-def test_other_files_of_the_folder_are_not_changed(files: EntryFolder, folder: Path) -> None:
-    files.write(KEY, RECORD)
+def test_clear_keeps_other_files_of_the_folder(entry_folder: EntryFolder, folder: Path) -> None:
+    entry_folder.write(KEY, RECORD)
     (folder / "notes.txt").write_text("mine")
-    files.clear()
-    assert names(folder) == [".lock", "notes.txt"]
+    entry_folder.clear()
+    assert file_names(folder) == [".lock", "notes.txt"]
 
 
-def test_the_variable_names_the_folder_or_turns_the_cache_off(
+def test_the_environment_variable_sets_the_folder_or_disables_the_cache(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDNN_BACKEND_PLAN_CACHE", str(folder))
@@ -222,7 +227,7 @@ def test_the_variable_names_the_folder_or_turns_the_cache_off(
 
 
 @pytest.mark.parametrize("name", ["~nosuchuser/plans", "a\0b", "\ud800", 5])
-def test_a_name_no_folder_can_have_is_refused(name: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_impossible_folder_name_is_refused(name: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="cannot be the plan cache") as caught:
         PlanCache(name)
     assert caught.value.code == "cache-folder-name"
@@ -233,87 +238,85 @@ def test_a_name_no_folder_can_have_is_refused(name: Any, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("max_bytes", [-1, 1.5, "1", None, True])
-def test_a_bound_is_a_whole_number(folder: Path, max_bytes: Any) -> None:
+def test_a_size_limit_that_is_not_a_whole_number_is_refused(folder: Path, max_bytes: Any) -> None:
     with pytest.raises(UsageError) as caught:
         PlanCache(folder, max_bytes=max_bytes)
     assert caught.value.code == "plan-cache-bound"
 
 
-def deep() -> list[Any]:
+def deeply_nested_list() -> list[Any]:
     made: list[Any] = []
     for _ in range(100_000):
         made = [made]
     return made
 
 
-@pytest.mark.parametrize("evidence", [{"deep": deep()}, {"set": {1}}, {(1, 2): 3}])
-def test_evidence_that_is_not_a_json_is_refused(files: EntryFolder, evidence: dict[Any, Any]) -> None:
+@pytest.mark.parametrize("evidence", [{"deep": deeply_nested_list()}, {"set": {1}}, {(1, 2): 3}])
+def test_evidence_that_json_cannot_represent_is_refused(entry_folder: EntryFolder, evidence: dict[Any, Any]) -> None:
     with pytest.raises(UsageError) as caught:
-        files.write(KEY, {"evidence": evidence})
+        entry_folder.write(KEY, {"evidence": evidence})
     assert caught.value.code == "plan-cache-evidence"
 
 
-def test_a_file_in_place_of_the_folder_cannot_be_cleared_or_listed(files: EntryFolder, folder: Path) -> None:
+def test_a_file_in_place_of_the_folder_cannot_be_cleared_or_listed(entry_folder: EntryFolder, folder: Path) -> None:
     folder.write_text("mine")
-    for use in (files.clear, lambda: [*files.read_all()]):
+    for use in (entry_folder.clear, lambda: [*entry_folder.read_all()]):
         with pytest.raises(EnvironmentNotReady, match="Not a directory") as caught:
             use()
         assert caught.value.code == "cache-folder-unusable"
 
 
 def test_entries_that_vanish_during_clearing_are_not_counted(
-    files: EntryFolder, monkeypatch: pytest.MonkeyPatch
+    entry_folder: EntryFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for key in (KEY, OTHER):
-        files.write(key, RECORD)
+        entry_folder.write(key, RECORD)
     unlink = os.unlink
 
-    def gone_before(name: str, **options: Any) -> None:
+    def unlink_twice(name: str, **options: Any) -> None:
         if name == f"{KEY}.plan":
             unlink(name, **options)
         unlink(name, **options)
 
-    monkeypatch.setattr(os, "unlink", gone_before)
-    assert files.clear() == 1
-    assert [*files.read_all()] == []
+    monkeypatch.setattr(os, "unlink", unlink_twice)
+    assert entry_folder.clear() == 1
+    assert [*entry_folder.read_all()] == []
 
 
-def test_a_folder_with_the_name_of_an_entry_is_not_changed(files: EntryFolder, folder: Path) -> None:
-    files.write(OTHER, RECORD)
-    files.path(KEY).mkdir()
+def test_a_folder_with_the_name_of_an_entry_is_ignored_and_kept(entry_folder: EntryFolder, folder: Path) -> None:
+    entry_folder.write(OTHER, RECORD)
+    entry_folder.path(KEY).mkdir()
     open_before = len(os.listdir("/proc/self/fd"))
     with pytest.warns(PlanCacheWarning, match="not a regular file"):
-        assert files.read(KEY) is None
+        assert entry_folder.read(KEY) is None
     assert len(os.listdir("/proc/self/fd")) == open_before
-    assert files.clear() == 1
-    assert names(folder) == [".lock", f"{KEY}.plan"]
+    assert entry_folder.clear() == 1
+    assert file_names(folder) == [".lock", f"{KEY}.plan"]
 
 
 @pytest.mark.parametrize("failing", ["fsync", "replace"])
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
 def test_a_failing_write_leaves_no_file(
-    files: EntryFolder, folder: Path, monkeypatch: pytest.MonkeyPatch, failing: str, error: BaseException
+    entry_folder: EntryFolder, folder: Path, monkeypatch: pytest.MonkeyPatch, failing: str, error: BaseException
 ) -> None:
-    files.write(OTHER, RECORD)
+    entry_folder.write(OTHER, RECORD)
 
-    def fail(*_arguments: Any, **_options: Any) -> None:
+    def raise_error(*_arguments: Any, **_options: Any) -> None:
         raise error
 
-    monkeypatch.setattr(os, failing, fail)
+    monkeypatch.setattr(os, failing, raise_error)
     if isinstance(error, OSError):
         with pytest.warns(PlanCacheWarning, match="No space left"):
-            files.write(KEY, RECORD)
+            entry_folder.write(KEY, RECORD)
     else:
         with pytest.raises(KeyboardInterrupt):
-            files.write(KEY, RECORD)
-    assert names(folder) == [".lock", f"{OTHER}.plan"]
+            entry_folder.write(KEY, RECORD)
+    assert file_names(folder) == [".lock", f"{OTHER}.plan"]
 
 
-def test_writers_that_die_right_after_their_entry_leave_no_more_than_the_bound(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Old entries are removed before a new one is written, so a writer need not survive its write."""
-    files = plan_files(folder, 10_000)
+def test_interrupted_writers_do_not_exceed_the_size_limit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Old entries are removed before a new one is written, so the limit holds even if the writer dies then."""
+    entry_folder = plan_files(folder, 10_000)
     replace = os.replace
 
     def replace_and_die(*arguments: Any, **options: Any) -> None:
@@ -323,20 +326,20 @@ def test_writers_that_die_right_after_their_entry_leave_no_more_than_the_bound(
     monkeypatch.setattr(os, "replace", replace_and_die)
     for number in range(8):
         with pytest.raises(KeyboardInterrupt):
-            files.write(f"{number:064x}", {"plan": "x" * 3000})
+            entry_folder.write(f"{number:064x}", {"plan": "x" * 3000})
         assert sum(item.stat().st_size for item in folder.iterdir()) <= 10_000
 
 
-def test_clear_removes_files_of_a_killed_writer(files: EntryFolder, folder: Path) -> None:
-    files.write(KEY, RECORD)
+def test_clear_removes_the_partial_file_of_a_killed_writer(entry_folder: EntryFolder, folder: Path) -> None:
+    entry_folder.write(KEY, RECORD)
     (folder / ".writing").write_text("half")
-    assert files.clear() == 1
-    assert names(folder) == [".lock"]
+    assert entry_folder.clear() == 1
+    assert file_names(folder) == [".lock"]
 
 
-def test_a_removed_lock_is_no_lock(files: EntryFolder, folder: Path) -> None:
-    """A writer that waits for a removed lock uses the new one, as others do."""
-    files.write(KEY, RECORD)
+def test_a_removed_lock_file_is_created_again(entry_folder: EntryFolder, folder: Path) -> None:
+    """After its lock file is removed, a writer locks the new file, as other writers do."""
+    entry_folder.write(KEY, RECORD)
     private = PrivateFolder(folder, title="test", reason="test", code="cache-not-private")
     with private.open() as opened, opened.lock(), open(folder / ".lock") as old:
         (folder / ".lock").unlink()
@@ -345,7 +348,7 @@ def test_a_removed_lock_is_no_lock(files: EntryFolder, folder: Path) -> None:
             assert os.path.samestat((folder / ".lock").stat(), os.fstat(new))
 
 
-def test_folders_above_are_private_under_any_umask(tmp_path: Path) -> None:
+def test_parent_folders_are_private_under_any_umask(tmp_path: Path) -> None:
     old = os.umask(0)
     try:
         plan_files(tmp_path / "a" / "b" / "plans", 1 << 20).write(KEY, RECORD)
@@ -370,20 +373,20 @@ for turn in range(int(sys.argv[2])):
 """
 
 
-def writer(folder: Path, turns: int, *keys: str) -> subprocess.Popen[str]:
+def start_writer(folder: Path, turns: int, *keys: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", WRITER, str(folder), str(turns), *keys]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_processes_share_a_folder(folder: Path) -> None:
-    """Three write and read a shared key and their own, in a folder too small for all: no error, no torn entry."""
+def test_concurrent_writers_share_a_folder(folder: Path) -> None:
+    """Three processes use one shared key and keys of their own; the folder is too small for all entries."""
     keys = [digit * 64 for digit in "0123456789"]
-    running = [writer(folder, 12, KEY, *keys[first::3]) for first in range(3)]
+    running = [start_writer(folder, 12, KEY, *keys[first::3]) for first in range(3)]
     for process in running:
         _, errors = process.communicate(timeout=60)
         assert process.returncode == 0, errors
-    files = plan_files(folder, 400_000)
-    found = [record["key"] for record, _ in files.read_all()]
+    entry_folder = plan_files(folder, 400_000)
+    found = [record["key"] for record, _ in entry_folder.read_all()]
     assert len(found) == 7  # as many as fit
     assert sum(item.stat().st_size for item in folder.iterdir()) <= 400_000
 
@@ -415,34 +418,34 @@ print(left)
 """
 
 
-def test_killed_writers_leave_a_usable_cache(files: EntryFolder, folder: Path) -> None:
-    """At most one file remains after any number of killed writers, and the next writer overwrites it."""
+def test_killed_writers_leave_a_usable_cache(entry_folder: EntryFolder, folder: Path) -> None:
+    """Killed writers leave at most one partial file, and the next writer overwrites it."""
     done = run_python(["-c", KILLER, str(folder), KEY, OTHER], check=True)
     assert int(done.stdout) > 0, "no writer was killed while it wrote"
-    files.write(KEY, RECORD)
-    assert files.read(KEY) == {"key": KEY, **RECORD}
-    assert ".writing" not in names(folder)
+    entry_folder.write(KEY, RECORD)
+    assert entry_folder.read(KEY) == {"key": KEY, **RECORD}
+    assert ".writing" not in file_names(folder)
 
 
-def test_the_file_of_a_killed_writer_is_overwritten(files: EntryFolder, folder: Path) -> None:
-    files.write(KEY, RECORD)
+def test_the_partial_file_of_a_killed_writer_is_overwritten(entry_folder: EntryFolder, folder: Path) -> None:
+    entry_folder.write(KEY, RECORD)
     (folder / ".writing").write_text("half")
-    files.write(OTHER, RECORD)
-    assert names(folder) == [".lock", f"{KEY}.plan", f"{OTHER}.plan"]
+    entry_folder.write(OTHER, RECORD)
+    assert file_names(folder) == [".lock", f"{KEY}.plan", f"{OTHER}.plan"]
 
 
-def test_a_writer_that_stopped_is_not_waited_for_forever(
-    files: EntryFolder, folder: Path, monkeypatch: pytest.MonkeyPatch
+def test_writers_wait_only_a_limited_time_for_the_lock(
+    entry_folder: EntryFolder, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import fcntl
 
-    files.write(KEY, RECORD)
+    entry_folder.write(KEY, RECORD)
     monkeypatch.setattr("cudnn_backend_py.system.private_folder._LOCK_WAIT_S", 0.05)
     with open(folder / ".lock") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.warns(PlanCacheWarning, match="another process holds"):
-            files.write(OTHER, RECORD)
-        assert files.read(KEY) is not None
+            entry_folder.write(OTHER, RECORD)
+        assert entry_folder.read(KEY) is not None
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        files.write(OTHER, RECORD)
+        entry_folder.write(OTHER, RECORD)

@@ -1,4 +1,4 @@
-"""Facts read from compiled code: from ELF files written here, section by section."""
+"""Kernel names, code sizes, registers and hashes, read from ELF files that the tests write."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from cudnn_backend_py.plans.kernels import Kernel, read_kernels
 
 
-def elf(sections: dict[str, bytes]) -> bytes:
+def make_elf(sections: dict[str, bytes]) -> bytes:
     """Return a 64-bit ELF file with these sections."""
     names = b"\0" + b"".join(name.encode() + b"\0" for name in [*sections, ".shstrtab"])
     bodies = [*sections.items(), (".shstrtab", names)]
@@ -24,31 +24,31 @@ def elf(sections: dict[str, bytes]) -> bytes:
     return head + struct.pack("<HHH", 64, len(headers), len(bodies)) + body + b"".join(headers)
 
 
-def info(*registers: int) -> bytes:
-    """Return a section .nv.info: an entry without words, then the registers of some functions."""
+def make_nv_info(*registers: int) -> bytes:
+    """Return a .nv.info section: one entry without data, then the register count of each function."""
     return struct.pack("<BBH", 3, 0x1B, 255) + b"".join(
         struct.pack("<BBHII", 4, 0x2F, 8, number, count) for number, count in enumerate(registers)
     )
 
 
-def plan(*kernels: dict[str, str]) -> str:
+def make_plan_json(*kernels: dict[str, str]) -> str:
     return json.dumps({"engine": {"engineId": 1, "payload": {"kernels": list(kernels)}}})
 
 
-def in_plan(name: str, cubin: bytes) -> dict[str, str]:
+def make_kernel_json(name: str, cubin: bytes) -> dict[str, str]:
     return {"kernelName": name, "cubin": base64.b64encode(cubin).decode()}
 
 
-def instruction(form: int, bank: int, code: int = 0x182) -> bytes:
-    """Return an instruction with operands of a form that may name a constant bank, and such a bank."""
+def make_instruction(form: int, bank: int, code: int = 0x182) -> bytes:
+    """Return an instruction with this operand form, which may access a constant bank, and this bank number."""
     return struct.pack("<QQ", code | form << 9 | bank << 54, 0)
 
 
-CODE = {".text.k": instruction(1, 0) * 2, ".nv.info": info(40, 168), ".nv.constant0.k": b"\5" * 16}
+CODE = {".text.k": make_instruction(1, 0) * 2, ".nv.info": make_nv_info(40, 168), ".nv.constant0.k": b"\5" * 16}
 
 
 def test_name_size_and_registers_are_read() -> None:
-    (found,) = read_kernels(plan(in_plan("k", elf(CODE)))) or ()
+    (found,) = read_kernels(make_plan_json(make_kernel_json("k", make_elf(CODE)))) or ()
     assert (found.name, found.code_bytes, found.registers) == ("k", 32, 168)
     assert str(found) == f"k: 32 bytes of code, 168 registers, {found.sha256[:12]}"
 
@@ -56,7 +56,7 @@ def test_name_size_and_registers_are_read() -> None:
 @pytest.mark.parametrize(
     ("changed", "same"),
     [
-        ({".text.k": instruction(1, 1) * 2}, False),
+        ({".text.k": make_instruction(1, 1) * 2}, False),
         ({".nv.constant0.k": b"\6" * 16}, False),
         ({".nv.constant0.k": b"\5" * 12}, False),
         ({".nv.global.init": b"\7", ".nv.constant4": bytes(8)}, True),
@@ -64,48 +64,50 @@ def test_name_size_and_registers_are_read() -> None:
     ],
 )
 def test_hash_covers_only_code_and_constants(changed: dict[str, bytes], same: bool) -> None:
-    one, other = Kernel.from_cubin("k", elf(CODE)), Kernel.from_cubin("k", elf(CODE | changed))
+    one, other = Kernel.from_cubin("k", make_elf(CODE)), Kernel.from_cubin("k", make_elf(CODE | changed))
     assert (one.sha256 == other.sha256) is same
 
 
 @pytest.mark.parametrize(
     "reading",
     [
-        {".text.k": instruction(5, 4)},
-        {".text.k": instruction(1, 0) + instruction(3, 4)},
+        {".text.k": make_instruction(5, 4)},
+        {".text.k": make_instruction(1, 0) + make_instruction(3, 4)},
         {".text.k": bytes(24)},
         {".rela.text.k": bytes(24)},
         {".rel.text.k": bytes(16)},
     ],
 )
-def test_global_data_counts_if_code_may_read_it(reading: dict[str, bytes]) -> None:
-    found = [Kernel.from_cubin("k", elf(CODE | reading | {".nv.global.init": data})).sha256 for data in (b"1", b"2")]
+def test_hash_covers_global_data_that_the_code_may_read(reading: dict[str, bytes]) -> None:
+    found = [
+        Kernel.from_cubin("k", make_elf(CODE | reading | {".nv.global.init": data})).sha256 for data in (b"1", b"2")
+    ]
     assert found[0] != found[1]
 
 
 @pytest.mark.parametrize(("form", "bank", "code"), [(4, 4, 0x182), (7, 4, 0x182), (5, 3, 0x182), (5, 4, 0x11D)])
-def test_a_number_that_looks_like_a_bank_is_not_one(form: int, bank: int, code: int) -> None:
-    """An immediate number, another bank, and the number of a barrier."""
-    made = CODE | {".text.k": instruction(form, bank, code)}
-    found = [Kernel.from_cubin("k", elf(made | {".nv.global.init": data})).sha256 for data in (b"1", b"2")]
+def test_hash_ignores_global_data_that_no_operand_accesses(form: int, bank: int, code: int) -> None:
+    """The instruction has an immediate operand, another bank, or a barrier number."""
+    made = CODE | {".text.k": make_instruction(form, bank, code)}
+    found = [Kernel.from_cubin("k", make_elf(made | {".nv.global.init": data})).sha256 for data in (b"1", b"2")]
     assert found[0] == found[1]
 
 
-def test_hash_is_independent_of_the_name() -> None:
+def test_hash_is_independent_of_the_kernel_name() -> None:
     renamed = {name.replace("k", "knob_7") if "info" not in name else name: body for name, body in CODE.items()}
-    assert Kernel.from_cubin("k", elf(CODE)).sha256 == Kernel.from_cubin("knob_7", elf(renamed)).sha256
+    assert Kernel.from_cubin("k", make_elf(CODE)).sha256 == Kernel.from_cubin("knob_7", make_elf(renamed)).sha256
 
 
 @pytest.mark.parametrize(
     "text",
     [
         json.dumps({"engine": {"engineId": 41}}),
-        plan(),
-        plan(in_plan("k", elf(CODE)), {"kernelName": "of a library"}),
-        plan(in_plan("k", b"no ELF file")),
-        plan(in_plan("k", elf(CODE)[:80])),
-        plan({"kernelName": "k", "cubin": "%%%"}),
+        make_plan_json(),
+        make_plan_json(make_kernel_json("k", make_elf(CODE)), {"kernelName": "of a library"}),
+        make_plan_json(make_kernel_json("k", b"no ELF file")),
+        make_plan_json(make_kernel_json("k", make_elf(CODE)[:80])),
+        make_plan_json({"kernelName": "k", "cubin": "%%%"}),
     ],
 )
-def test_hash_of_incomplete_code_is_not_reported(text: str) -> None:
+def test_plans_with_missing_or_damaged_code_have_no_kernels(text: str) -> None:
     assert read_kernels(text) is None

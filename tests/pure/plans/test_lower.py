@@ -1,4 +1,4 @@
-"""Graph values to descriptor values: exact values, one value per tensor, no attribute set that was not requested."""
+"""Lowering a graph to descriptor values: exact values, one value per tensor, only requested attributes set."""
 
 from __future__ import annotations
 
@@ -25,50 +25,52 @@ F32, F16 = DataType.FLOAT, DataType.HALF
 P = PointwiseMode
 
 
-def walk(value: Any) -> Iterator[d.DescriptorValue]:
-    """Yield every nested descriptor value, as often as it is referenced."""
+def iter_descriptor_values(value: Any) -> Iterator[d.DescriptorValue]:
+    """Yield every nested descriptor value, once for each reference to it."""
     if isinstance(value, tuple):
         for item in value:
-            yield from walk(item)
+            yield from iter_descriptor_values(item)
     elif isinstance(value, d.DescriptorValue):
         yield value
         for item in dataclasses.fields(value):
-            yield from walk(getattr(value, item.name))
+            yield from iter_descriptor_values(getattr(value, item.name))
 
 
-def set_fields(value: d.DescriptorValue) -> set[str]:
+def names_of_set_fields(value: d.DescriptorValue) -> set[str]:
     return {item.name for item in dataclasses.fields(value) if getattr(value, item.name) is not None}
 
 
-def test_values_of_a_small_graph() -> None:
+def test_a_small_graph_is_lowered_to_the_expected_values() -> None:
     g = GraphBuilder("small", io_type=F16)
     a, b = g.tensor("a", (1, 8, 64)), g.tensor("b", (1, 64, 16), strides=(1024, 1, 64), alignment=2)
     s = g.pointwise(P.MUL, g.matmul(a, b), g.scalar(0.5, rank=3))
     g.reduction(ReduceTensorOp.MAX, s, (1, 8, 1), virtual=False, data_type=F32, deterministic=True)
 
-    def lowered(uid: int, dims: tuple[int, ...], strides: tuple[int, ...], kind: DataType, **more: Any) -> d.Tensor:
+    def make_tensor_value(
+        uid: int, dims: tuple[int, ...], strides: tuple[int, ...], kind: DataType, **more: Any
+    ) -> d.Tensor:
         more = {"byte_alignment": 16} | more
         return d.Tensor(unique_id=uid, data_type=kind, dimensions=dims, strides=strides, **more)
 
-    product = lowered(3, (1, 8, 16), (128, 16, 1), F32, is_virtual=True)
-    scaled = lowered(5, (1, 8, 16), (128, 16, 1), F32, is_virtual=True)
+    product = make_tensor_value(3, (1, 8, 16), (128, 16, 1), F32, is_virtual=True)
+    scaled = make_tensor_value(5, (1, 8, 16), (128, 16, 1), F32, is_virtual=True)
     assert lower(g.graph()) == (
         d.OperationMatmul(
             matmul=d.Matmul(comp_type=F32),
-            a=lowered(1, (1, 8, 64), (512, 64, 1), F16),
-            b=lowered(2, (1, 64, 16), (1024, 1, 64), F16, byte_alignment=2),
+            a=make_tensor_value(1, (1, 8, 64), (512, 64, 1), F16),
+            b=make_tensor_value(2, (1, 64, 16), (1024, 1, 64), F16, byte_alignment=2),
             c=product,
         ),
         d.OperationPointwise(
             pointwise=d.Pointwise(mode=P.MUL, math_prec=F32),
             x=product,
-            b=lowered(4, (1, 1, 1), (1, 1, 1), F32, is_by_value=True),
+            b=make_tensor_value(4, (1, 1, 1), (1, 1, 1), F32, is_by_value=True),
             y=scaled,
         ),
         d.OperationReduction(
             reduction=d.Reduction(operator=ReduceTensorOp.MAX, comp_type=F32, is_deterministic=True),
             x=scaled,
-            y=lowered(6, (1, 8, 1), (8, 1, 1), F32),
+            y=make_tensor_value(6, (1, 8, 1), (8, 1, 1), F32),
         ),
     )
 
@@ -76,10 +78,10 @@ def test_values_of_a_small_graph() -> None:
 def test_unset_attributes_stay_unset() -> None:
     value = lower(Graph((relu(tensor("x", 4), tensor("y", 4)),)))[0]
     assert isinstance(value, d.OperationPointwise)
-    assert set_fields(value) == {"pointwise", "x", "y"}
-    assert set_fields(value.pointwise) == {"mode", "math_prec"}
+    assert names_of_set_fields(value) == {"pointwise", "x", "y"}
+    assert names_of_set_fields(value.pointwise) == {"mode", "math_prec"}
     assert value.x is not None
-    assert set_fields(value.x) == {"unique_id", "data_type", "byte_alignment", "dimensions", "strides"}
+    assert names_of_set_fields(value.x) == {"unique_id", "data_type", "byte_alignment", "dimensions", "strides"}
 
 
 def test_every_option_of_a_tensor_is_lowered() -> None:
@@ -133,22 +135,22 @@ def test_every_option_of_the_operations_is_lowered() -> None:
     assert isinstance(index, d.OperationPointwise)
     assert index.pointwise == d.Pointwise(mode=P.GEN_INDEX, math_prec=F32, axis=2, **numbers)  # type: ignore[arg-type]
     assert (index.alpha1, index.alpha2) == (2.0, 3.0)
-    assert set_fields(backward) == {"pointwise", "x", "dy", "dx"}
-    assert set_fields(select) == {"pointwise", "x", "b", "t", "y"}
+    assert names_of_set_fields(backward) == {"pointwise", "x", "dy", "dx"}
+    assert names_of_set_fields(select) == {"pointwise", "x", "b", "t", "y"}
 
 
 @pytest.mark.parametrize("name", ZOO)
-def test_each_tensor_has_one_value(name: str) -> None:
+def test_each_tensor_is_lowered_to_one_shared_value(name: str) -> None:
     graph = ZOO[name]()
     seen: dict[int, d.Tensor] = {}
-    for value in walk(lower(graph)):
+    for value in iter_descriptor_values(lower(graph)):
         if isinstance(value, d.Tensor):
             assert seen.setdefault(value.unique_id, value) is value
     assert set(seen) == {item.uid for item in graph.tensors}
     assert all(seen[item.uid].dimensions == item.dims for item in graph.tensors)
 
 
-def test_order_equals_that_of_the_graph() -> None:
+def test_operations_are_lowered_in_the_order_of_the_graph() -> None:
     x, v, y = tensor("x", 4), tensor("v", 4, virtual=True), tensor("y", 4)
     first, second = lower(Graph((relu(v, y), relu(x, v))))
     assert isinstance(first, d.OperationPointwise)
@@ -158,12 +160,20 @@ def test_order_equals_that_of_the_graph() -> None:
     assert first.y.unique_id == v.uid
 
 
-def test_matmuls_share_equal_parameters_only() -> None:
-    def matmul(name: str, **options: Any) -> Matmul:
+def test_only_matmuls_with_equal_parameters_share_their_descriptor() -> None:
+    def make_matmul(name: str, **options: Any) -> Matmul:
         return Matmul(name=name, a=tensor("a", 4, 4), b=tensor("b", 4, 4), c=tensor(name, 4, 4), **options)
 
     values = lower(
-        Graph((matmul("c"), matmul("d"), matmul("e", compute_type=F16), matmul("f", padding_value=0.0)), "g")
+        Graph(
+            (
+                make_matmul("c"),
+                make_matmul("d"),
+                make_matmul("e", compute_type=F16),
+                make_matmul("f", padding_value=0.0),
+            ),
+            "g",
+        )
     )
     parameters = [value.matmul for value in values if isinstance(value, d.OperationMatmul)]
     assert parameters[0] is parameters[1]
@@ -190,7 +200,7 @@ def test_parameters_of_a_generic_operation_are_lowered() -> None:
     assert (value.alpha, value.beta, value.x.dimensions) == (1.0, 0.0, (1, 8, 6, 6))
 
 
-def test_tuples_of_tensors_are_lowered() -> None:
+def test_operations_with_several_input_tensors_are_lowered() -> None:
     a, b, c = tensor("a", 2, 4), tensor("b", 2, 4), tensor("c", 4, 4)
     op = Operation(DescriptorType.OPERATION_CONCAT, "join", {"axis": 0, "input": [a, b], "output": c})
     (value,) = lower(Graph((op,)))
@@ -212,10 +222,10 @@ def test_sub_graph_and_nested_operation_are_lowered() -> None:
     assert isinstance(value.softmax, d.OperationSoftmax)
     assert value.softmax.stats is not None
     assert value.softmax.stats.unique_id == graph.tensor("stats").uid
-    assert set_fields(value.subgraph) == {"ops"}
+    assert names_of_set_fields(value.subgraph) == {"ops"}
 
 
-def test_a_tensor_shared_with_a_sub_graph_is_one_value() -> None:
+def test_a_tensor_shared_with_a_sub_graph_is_lowered_to_one_value() -> None:
     score, shifted = (tensor(name, 1, 2, 128, 128, virtual=True) for name in ("score", "shifted"))
     bias = tensor("bias", 1, 2, 128, 128, virtual=True)
     add = Pointwise(name="add", mode=P.ADD, x=score, b=bias, y=shifted)
@@ -234,4 +244,4 @@ def test_reduction_without_a_determinism_request_sets_no_attribute() -> None:
     (value,) = lower(Graph((op,)))
     assert isinstance(value, d.OperationReduction)
     assert value.reduction == d.Reduction(operator=ReduceTensorOp.ADD, comp_type=F32)
-    assert set_fields(value) == {"reduction", "x", "y"}
+    assert names_of_set_fields(value) == {"reduction", "x", "y"}

@@ -1,4 +1,4 @@
-"""Tests of knob values near those proposed by the heuristics."""
+"""Tests of the engine choices next to those that the heuristics propose: one knob changed at a time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TILE = Knob(KnobType.TILE_M, 0, 4, 1)
 STAGES = Knob(KnobType.STAGES, 0, 8, 4)
 
 
-def test_neighbours_change_one_knob_of_a_seed_nearest_values_first() -> None:
+def test_neighbours_change_one_knob_with_the_nearest_values_first() -> None:
     seed = {KnobType.TILE_M: 3, KnobType.SWIZZLE: 1}  # the engine has no SWIZZLE
     found = list(neighbours((TILE, STAGES), [seed], values=2))
     assert found[:2] == [{}, {KnobType.TILE_M: 3}]

@@ -1,4 +1,4 @@
-"""Changes of graphs: the result of each kind, where it does not apply, and that exact ones keep the results."""
+"""Changes of graphs: the result of each kind of change, where none applies, and that exact changes keep the results."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ P = PointwiseMode
 SMALL: dict[str, Any] = {"batch": 1, "heads": 2, "seq_q": 5, "head_dim": 12, "allow_hazards": True}
 
 
-def forward(**options: Any) -> Graph:
+def sdpa_forward_graph(**options: Any) -> Graph:
     return sdpa_forward(**{**SMALL, **options})
 
 
-def backward(**options: Any) -> Graph:
+def sdpa_backward_graph(**options: Any) -> Graph:
     return sdpa_backward(**{**SMALL, **options})
 
 
-def unified(**options: Any) -> Graph:
-    return forward(implementation="unified", version=(9, 28, 0), **options)
+def unified_attention_graph(**options: Any) -> Graph:
+    return sdpa_forward_graph(implementation="unified", version=(9, 28, 0), **options)
 
 
-def single_operations(**options: Any) -> Graph:
-    return forward(implementation="composite", version=(9, 28, 0), **options)
+def composite_attention_graph(**options: Any) -> Graph:
+    return sdpa_forward_graph(implementation="composite", version=(9, 28, 0), **options)
 
 
-def product(m: int = 6, n: int = 7, k: int = 5, **options: Any) -> Graph:
-    """Return relu(a @ b), with options of the tensors a and b."""
+def matmul_relu_graph(m: int = 6, n: int = 7, k: int = 5, **options: Any) -> Graph:
+    """Return the graph of relu(a @ b); the options apply to the tensors a and b."""
     g = GraphBuilder("product", io_type=options.pop("data_type", F16), compute_type=options.pop("compute_type", F32))
     c = g.matmul(g.tensor("a", (2, m, k), **options), g.tensor("b", (2, k, n), **options))
     g.pointwise(P.RELU_FWD, c, name="y", virtual=False)
     return g.graph()
 
 
-def image_graph(channels: int = 5, **options: Any) -> Graph:
+def convolution_graph(channels: int = 5, **options: Any) -> Graph:
     x, w, y = (
         tensor(name, *dims, data_type=F16, **options)
         for name, dims in (("x", (1, channels, 6, 6)), ("w", (3, channels, 3, 3)), ("y", (1, 3, 4, 4)))
@@ -60,17 +60,17 @@ def image_graph(channels: int = 5, **options: Any) -> Graph:
     return Graph((convolution(x=x, w=w, y=y),), "image")
 
 
-def of_kind(graph: Graph, kind: str) -> list[Change]:
+def changes_of_kind(graph: Graph, kind: str) -> list[Change]:
     return list(changes(graph, (kind,)))
 
 
-def titled(graph: Graph, kind: str, words: str) -> Change:
-    found = [change for change in of_kind(graph, kind) if words in change.title]
-    assert found, (kind, words, [change.title for change in of_kind(graph, kind)])
+def find_change(graph: Graph, kind: str, words: str) -> Change:
+    found = [change for change in changes_of_kind(graph, kind) if words in change.title]
+    assert found, (kind, words, [change.title for change in changes_of_kind(graph, kind)])
     return found[0]
 
 
-def fields_of(change: Change, name: str, field: str) -> Any:
+def tensor_field(change: Change, name: str, field: str) -> Any:
     return getattr(change.graph.tensor(name), field)
 
 
@@ -78,39 +78,95 @@ def fields_of(change: Change, name: str, field: str) -> Any:
 
 # kind, graph, part of the title, effect, tensor, its field, value afterwards
 VALUES: list[tuple[str, Callable[[], Graph], str, str, str, str, Any]] = [
-    ("alignment", lambda: product(alignment=2), "a 2, b 2 -> 16 bytes", "exact", "b", "alignment", 16),
-    ("layout", lambda: product(strides=(70, 1, 6)), "b: strides -> row-major", "exact", "b", "strides", (35, 7, 1)),
-    ("layout", image_graph, "x, y: strides -> channels last", "exact", "x", "strides", (180, 1, 30, 5)),
-    ("layout", lambda: backward(layout="packed"), "without gaps", "exact", "q", "strides", (120, 12, 24, 1)),
-    ("pad_head_dim", forward, "head dim of q, k, v, o: 12 -> 16", "exact", "k", "dims", (1, 2, 16, 5)),
-    ("pad_head_dim", backward, "12 -> 32", "exact", "dv", "dims", (1, 2, 5, 32)),
-    ("pad_head_dim", unified, "12 -> 16 (a multiple of 8)", "exact", "o", "strides", (160, 16, 32, 1)),
-    ("smaller_head_dim", lambda: forward(head_dim=72), "of v, o: 72 -> 64", "idea", "v", "dims", (1, 2, 5, 64)),
-    ("smaller_head_dim", lambda: backward(head_dim=72), "-> 64, of do, dv", "idea", "q", "dims", (1, 2, 5, 64)),
-    ("pad_sequence", forward, "sequence of q, o: 5 -> 8", "exact", "q", "dims", (1, 2, 8, 12)),
-    ("pad_sequence", forward, "sequence of k, v: 5 -> 8", "idea", "v", "dims", (1, 2, 8, 12)),
-    ("pad_sequence", lambda: forward(padding=True), "sequence of k, v: 5 -> 8", "exact", "v", "dims", (1, 2, 8, 12)),
-    ("pad_channels", product, "K of a, b: 5 -> 8", "exact", "a", "dims", (2, 6, 8)),
-    ("pad_channels", image_graph, "input channels of w, x: 5 -> 8", "exact", "w", "dims", (3, 8, 3, 3)),
-    ("pad_channels", image_graph, "output channels of w, y: 3 -> 4", "exact", "y", "dims", (1, 4, 4, 4)),
-    ("data_type", lambda: forward(data_type=F32), "f32 -> f16", "changes numerics", "k", "data_type", F16),
-    ("data_type", lambda: forward(data_type=FP8), "f8e4m3 -> f16", "changes numerics", "o", "data_type", F16),
-    ("data_type", lambda: product(data_type=DataType.DOUBLE), "f64 -> f32", "changes numerics", "y", "data_type", F32),
+    ("alignment", lambda: matmul_relu_graph(alignment=2), "a 2, b 2 -> 16 bytes", "exact", "b", "alignment", 16),
+    (
+        "layout",
+        lambda: matmul_relu_graph(strides=(70, 1, 6)),
+        "b: strides -> row-major",
+        "exact",
+        "b",
+        "strides",
+        (35, 7, 1),
+    ),
+    ("layout", convolution_graph, "x, y: strides -> channels last", "exact", "x", "strides", (180, 1, 30, 5)),
+    ("layout", lambda: sdpa_backward_graph(layout="packed"), "without gaps", "exact", "q", "strides", (120, 12, 24, 1)),
+    ("pad_head_dim", sdpa_forward_graph, "head dim of q, k, v, o: 12 -> 16", "exact", "k", "dims", (1, 2, 16, 5)),
+    ("pad_head_dim", sdpa_backward_graph, "12 -> 32", "exact", "dv", "dims", (1, 2, 5, 32)),
+    ("pad_head_dim", unified_attention_graph, "12 -> 16 (a multiple of 8)", "exact", "o", "strides", (160, 16, 32, 1)),
+    (
+        "smaller_head_dim",
+        lambda: sdpa_forward_graph(head_dim=72),
+        "of v, o: 72 -> 64",
+        "idea",
+        "v",
+        "dims",
+        (1, 2, 5, 64),
+    ),
+    (
+        "smaller_head_dim",
+        lambda: sdpa_backward_graph(head_dim=72),
+        "-> 64, of do, dv",
+        "idea",
+        "q",
+        "dims",
+        (1, 2, 5, 64),
+    ),
+    ("pad_sequence", sdpa_forward_graph, "sequence of q, o: 5 -> 8", "exact", "q", "dims", (1, 2, 8, 12)),
+    ("pad_sequence", sdpa_forward_graph, "sequence of k, v: 5 -> 8", "idea", "v", "dims", (1, 2, 8, 12)),
+    (
+        "pad_sequence",
+        lambda: sdpa_forward_graph(padding=True),
+        "sequence of k, v: 5 -> 8",
+        "exact",
+        "v",
+        "dims",
+        (1, 2, 8, 12),
+    ),
+    ("pad_channels", matmul_relu_graph, "K of a, b: 5 -> 8", "exact", "a", "dims", (2, 6, 8)),
+    ("pad_channels", convolution_graph, "input channels of w, x: 5 -> 8", "exact", "w", "dims", (3, 8, 3, 3)),
+    ("pad_channels", convolution_graph, "output channels of w, y: 3 -> 4", "exact", "y", "dims", (1, 4, 4, 4)),
+    ("data_type", lambda: sdpa_forward_graph(data_type=F32), "f32 -> f16", "changes numerics", "k", "data_type", F16),
     (
         "data_type",
-        lambda: forward(dropout=0.5, seed_type=DataType.INT32),
+        lambda: sdpa_forward_graph(data_type=FP8),
+        "f8e4m3 -> f16",
+        "changes numerics",
+        "o",
+        "data_type",
+        F16,
+    ),
+    (
+        "data_type",
+        lambda: matmul_relu_graph(data_type=DataType.DOUBLE),
+        "f64 -> f32",
+        "changes numerics",
+        "y",
+        "data_type",
+        F32,
+    ),
+    (
+        "data_type",
+        lambda: sdpa_forward_graph(dropout=0.5, seed_type=DataType.INT32),
         "dropout_seed, dropout_offset: i32 -> i64",
         "exact",
         "dropout_offset",
         "data_type",
         DataType.INT64,
     ),
-    ("intermediate_type", product, "-> f16", "changes numerics", "mm", "data_type", F16),
-    ("virtual", product, "mm: virtual -> in memory", "exact", "mm", "virtual", False),
-    ("scale", forward, "scale: by value -> in memory", "exact", "scale", "by_value", False),
-    ("scale", lambda: forward(scale="tensor"), "scale: in memory -> by value", "exact", "scale", "by_value", True),
-    ("heads", lambda: forward(kv_heads=1), "k 1 -> 2, v 1 -> 2", "exact", "v", "dims", (1, 2, 5, 12)),
-    ("heads", lambda: unified(kv_heads=1), "k 1 -> 2, v 1 -> 2", "exact", "k", "dims", (1, 2, 5, 12)),
+    ("intermediate_type", matmul_relu_graph, "-> f16", "changes numerics", "mm", "data_type", F16),
+    ("virtual", matmul_relu_graph, "mm: virtual -> in memory", "exact", "mm", "virtual", False),
+    ("scale", sdpa_forward_graph, "scale: by value -> in memory", "exact", "scale", "by_value", False),
+    (
+        "scale",
+        lambda: sdpa_forward_graph(scale="tensor"),
+        "scale: in memory -> by value",
+        "exact",
+        "scale",
+        "by_value",
+        True,
+    ),
+    ("heads", lambda: sdpa_forward_graph(kv_heads=1), "k 1 -> 2, v 1 -> 2", "exact", "v", "dims", (1, 2, 5, 12)),
+    ("heads", lambda: unified_attention_graph(kv_heads=1), "k 1 -> 2, v 1 -> 2", "exact", "k", "dims", (1, 2, 5, 12)),
 ]
 
 
@@ -119,39 +175,54 @@ VALUES: list[tuple[str, Callable[[], Graph], str, str, str, str, Any]] = [
     VALUES,
     ids=[f"{row[0]}-{row[2]}" for row in VALUES],
 )
-def test_the_value_is_changed(
+def test_a_change_sets_the_field_of_a_tensor(
     kind: str, make: Callable[[], Graph], words: str, effect: str, name: str, field: str, value: Any
 ) -> None:
     graph = make()
-    change = titled(graph, kind, words)
+    change = find_change(graph, kind, words)
     assert (change.kind, change.effect) == (kind, effect)
-    assert fields_of(change, name, field) == value
+    assert tensor_field(change, name, field) == value
     assert getattr(graph.tensor(name), field) != value
     assert change.graph != graph
 
 
 # kind, graph, part of the title, removed tensors
 GONE: list[tuple[str, Callable[[], Graph], str, set[str]]] = [
-    ("drop_stats", lambda: forward(stats=True), "stats", {"stats"}),
-    ("drop_stats", lambda: unified(stats=True), "statistics", {"stats"}),
-    ("drop_stats", lambda: single_operations(stats=True), "stats", {"stats"}),
-    ("drop_dropout", lambda: forward(dropout=0.5), "dropout", {"dropout_seed", "dropout_keep", "dropout_scale"}),
-    ("drop_dropout", lambda: unified(dropout=0.5), "dropout", {"dropout_seed", "dropout_offset"}),
-    ("drop_dropout", lambda: backward(dropout=0.5), "dropout", {"dropout_seed", "dropout_keep"}),
-    ("drop_bias", lambda: forward(bias=(1, 2, 5, 5)), "the bias bias", {"bias"}),
-    ("drop_bias", lambda: backward(bias=(1, 2, 5, 5), dbias=True), "output dbias", {"dbias"}),
-    ("drop_bias", lambda: unified(bias=(1, 2, 5, 5)), "the bias bias", {"bias"}),
-    ("mask", lambda: forward(causal=True), "masked_right", {"masked_right", "row", "column", "minus_infinity"}),
-    ("mask", lambda: unified(causal=True), "mask", {"masked_right", "minus_infinity"}),
-    ("mask", lambda: forward(causal=True, left_bound=2), "without any mask", {"masked_left", "masked_right"}),
-    ("drop_operation", product, "without the operation y (pointwise relu_fwd)", {"mm"}),
+    ("drop_stats", lambda: sdpa_forward_graph(stats=True), "stats", {"stats"}),
+    ("drop_stats", lambda: unified_attention_graph(stats=True), "statistics", {"stats"}),
+    ("drop_stats", lambda: composite_attention_graph(stats=True), "stats", {"stats"}),
+    (
+        "drop_dropout",
+        lambda: sdpa_forward_graph(dropout=0.5),
+        "dropout",
+        {"dropout_seed", "dropout_keep", "dropout_scale"},
+    ),
+    ("drop_dropout", lambda: unified_attention_graph(dropout=0.5), "dropout", {"dropout_seed", "dropout_offset"}),
+    ("drop_dropout", lambda: sdpa_backward_graph(dropout=0.5), "dropout", {"dropout_seed", "dropout_keep"}),
+    ("drop_bias", lambda: sdpa_forward_graph(bias=(1, 2, 5, 5)), "the bias bias", {"bias"}),
+    ("drop_bias", lambda: sdpa_backward_graph(bias=(1, 2, 5, 5), dbias=True), "output dbias", {"dbias"}),
+    ("drop_bias", lambda: unified_attention_graph(bias=(1, 2, 5, 5)), "the bias bias", {"bias"}),
+    (
+        "mask",
+        lambda: sdpa_forward_graph(causal=True),
+        "masked_right",
+        {"masked_right", "row", "column", "minus_infinity"},
+    ),
+    ("mask", lambda: unified_attention_graph(causal=True), "mask", {"masked_right", "minus_infinity"}),
+    (
+        "mask",
+        lambda: sdpa_forward_graph(causal=True, left_bound=2),
+        "without any mask",
+        {"masked_left", "masked_right"},
+    ),
+    ("drop_operation", matmul_relu_graph, "without the operation y (pointwise relu_fwd)", {"mm"}),
 ]
 
 
 @pytest.mark.parametrize(("kind", "make", "words", "gone"), GONE, ids=[f"{row[0]}-{row[2]}" for row in GONE])
-def test_tensors_are_removed(kind: str, make: Callable[[], Graph], words: str, gone: set[str]) -> None:
+def test_a_change_removes_tensors(kind: str, make: Callable[[], Graph], words: str, gone: set[str]) -> None:
     graph = make()
-    change = titled(graph, kind, words)
+    change = find_change(graph, kind, words)
     before = {item.name for item in graph.tensors}
     assert gone <= before
     assert not gone & {item.name for item in change.graph.tensors}
@@ -159,41 +230,41 @@ def test_tensors_are_removed(kind: str, make: Callable[[], Graph], words: str, g
 
 
 NOT_APPLICABLE: list[tuple[str, Callable[[], Graph]]] = [
-    ("alignment", product),
-    ("layout", lambda: unified(layout="bhsd", head_dim=16)),
-    ("reordering", product),
-    ("pad_head_dim", product),
-    ("smaller_head_dim", product),
-    ("smaller_head_dim", lambda: forward(head_dim=64)),
-    ("pad_head_dim", lambda: forward(head_dim=128)),
-    ("pad_sequence", lambda: forward(seq_q=128)),
-    ("pad_sequence", image_graph),
-    ("pad_channels", lambda: product(32, 64, 96)),
-    ("pad_channels", forward),
-    ("drop_stats", product),
-    ("drop_dropout", forward),
-    ("drop_bias", forward),
-    ("mask", forward),
-    ("heads", forward),
-    ("heads", lambda: backward(kv_heads=1)),
-    ("unified", product),
-    ("unified", unified),
-    ("unified", lambda: forward(dropout=0.5)),
-    ("composite", product),
-    ("composite", lambda: unified(dropout=0.5)),
-    ("composite", lambda: unified(padding=True)),
-    ("split", unified),
+    ("alignment", matmul_relu_graph),
+    ("layout", lambda: unified_attention_graph(layout="bhsd", head_dim=16)),
+    ("reordering", matmul_relu_graph),
+    ("pad_head_dim", matmul_relu_graph),
+    ("smaller_head_dim", matmul_relu_graph),
+    ("smaller_head_dim", lambda: sdpa_forward_graph(head_dim=64)),
+    ("pad_head_dim", lambda: sdpa_forward_graph(head_dim=128)),
+    ("pad_sequence", lambda: sdpa_forward_graph(seq_q=128)),
+    ("pad_sequence", convolution_graph),
+    ("pad_channels", lambda: matmul_relu_graph(32, 64, 96)),
+    ("pad_channels", sdpa_forward_graph),
+    ("drop_stats", matmul_relu_graph),
+    ("drop_dropout", sdpa_forward_graph),
+    ("drop_bias", sdpa_forward_graph),
+    ("mask", sdpa_forward_graph),
+    ("heads", sdpa_forward_graph),
+    ("heads", lambda: sdpa_backward_graph(kv_heads=1)),
+    ("unified", matmul_relu_graph),
+    ("unified", unified_attention_graph),
+    ("unified", lambda: sdpa_forward_graph(dropout=0.5)),
+    ("composite", matmul_relu_graph),
+    ("composite", lambda: unified_attention_graph(dropout=0.5)),
+    ("composite", lambda: unified_attention_graph(padding=True)),
+    ("split", unified_attention_graph),
 ]
 
 
 @pytest.mark.parametrize(("kind", "make"), NOT_APPLICABLE)
-def test_changes_that_do_not_apply_are_not_offered(kind: str, make: Callable[[], Graph]) -> None:
-    assert of_kind(make(), kind) == []
+def test_no_change_is_offered_where_its_kind_does_not_apply(kind: str, make: Callable[[], Graph]) -> None:
+    assert changes_of_kind(make(), kind) == []
 
 
-def test_kinds_are_complete_and_in_order() -> None:
+def test_changes_are_listed_in_the_order_of_the_given_kinds() -> None:
     assert set(KINDS) == {*CHANGES, "target", "version"}
-    graph = forward(causal=True, bias=(1, 1, 5, 5))
+    graph = sdpa_forward_graph(causal=True, bias=(1, 1, 5, 5))
     assert [change.kind for change in changes(graph, ("mask", "target", "drop_bias"))] == ["mask", "drop_bias"]
     titles = [(change.kind, change.title) for change in changes(graph)]
     assert len(titles) == len(set(titles))
@@ -202,8 +273,8 @@ def test_kinds_are_complete_and_in_order() -> None:
 # exactness
 
 
-def given(graph: Graph, seed: int = 0) -> dict[str | int, Array]:
-    """Return numbers for every input of a graph."""
+def random_inputs(graph: Graph, seed: int = 0) -> dict[str | int, Array]:
+    """Return random input arrays for a graph; sequence lengths are 4."""
     written = {item.uid for item in graph.outputs}
     found: dict[str | int, Array] = {}
     for index, item in enumerate(graph.variant_pack_tensors):
@@ -216,7 +287,7 @@ def given(graph: Graph, seed: int = 0) -> dict[str | int, Array]:
     return found
 
 
-def grown(values: Array, item: Tensor) -> Array:
+def pad_to_tensor(values: Array, item: Tensor) -> Array:
     """Return values padded with zeros to a tensor's dims; heads and a bias are repeated."""
     if item.name == "bias":
         dims = zip(values.shape, item.dims, strict=True)
@@ -226,7 +297,7 @@ def grown(values: Array, item: Tensor) -> Array:
     return np.pad(values, [(0, new - old) for new, old in zip(item.dims, values.shape, strict=True)])
 
 
-def run_parts(graphs: tuple[Graph, ...], inputs: dict[str | int, Array]) -> dict[str, Array]:
+def run_graphs_in_sequence(graphs: tuple[Graph, ...], inputs: dict[str | int, Array]) -> dict[str, Array]:
     """Run graphs one after the other, each with the outputs of the earlier ones."""
     known: dict[str, Any] = {str(name): value for name, value in inputs.items()}
     for graph in graphs:
@@ -236,18 +307,18 @@ def run_parts(graphs: tuple[Graph, ...], inputs: dict[str | int, Array]) -> dict
 
 
 def assert_same_results(graph: Graph, change: Change) -> None:
-    inputs = given(graph)
+    inputs = random_inputs(graph)
     shapes: dict[str | int, Tensor] = {item.name: item for part in change.graphs for item in part.tensors}
     changed: dict[str | int, Array] = {}
     for name, values in inputs.items():
         if name in shapes:
             needed = shapes[name]
             swapped = values.shape[-1] != needed.dims[-1] and values.shape[-1] == needed.dims[-2] and name == "k"
-            changed[name] = grown(np.swapaxes(values, -1, -2) if swapped else values, needed)
+            changed[name] = pad_to_tensor(np.swapaxes(values, -1, -2) if swapped else values, needed)
     for item in shapes.values():
-        if item.by_value is False and item.name in graph_by_value(graph):
-            changed[item.name] = np.full(item.dims, graph_by_value(graph)[item.name])
-    expected, got = interpret(graph, inputs), run_parts(change.graphs, changed)
+        if item.by_value is False and item.name in values_by_name(graph):
+            changed[item.name] = np.full(item.dims, values_by_name(graph)[item.name])
+    expected, got = interpret(graph, inputs), run_graphs_in_sequence(change.graphs, changed)
     compared = 0
     for name, values in expected.items():
         if name in got:
@@ -257,22 +328,22 @@ def assert_same_results(graph: Graph, change: Change) -> None:
     assert compared, change.title
 
 
-def graph_by_value(graph: Graph) -> dict[str, Any]:
+def values_by_name(graph: Graph) -> dict[str, Any]:
     return {item.name: item.value for item in graph.tensors if item.by_value and item.value is not None}
 
 
 EXACT: dict[str, Callable[[], Graph]] = {
-    "forward": lambda: forward(stats=True, causal=True),
-    "forward, one operation each": lambda: single_operations(stats=True, causal=True),
-    "forward, grouped heads": lambda: forward(kv_heads=1, scale="tensor"),
-    "forward, padding": lambda: forward(padding=True, stats=True),
-    "forward, V of its own": lambda: forward(head_dim_v=20, layout="bhsd"),
-    "unified": lambda: unified(stats=True, causal=True),
-    "unified, bias and soft cap": lambda: unified(bias=(1, 1, 5, 5), score_modifier=SoftCap(3.0)),
-    "backward": lambda: backward(causal=True),
-    "forward, interleaved": lambda: forward(layout="packed"),
-    "matmul": product,
-    "matmul, misaligned": lambda: product(alignment=2),
+    "forward": lambda: sdpa_forward_graph(stats=True, causal=True),
+    "forward, one operation each": lambda: composite_attention_graph(stats=True, causal=True),
+    "forward, grouped heads": lambda: sdpa_forward_graph(kv_heads=1, scale="tensor"),
+    "forward, padding": lambda: sdpa_forward_graph(padding=True, stats=True),
+    "forward, V of its own": lambda: sdpa_forward_graph(head_dim_v=20, layout="bhsd"),
+    "unified": lambda: unified_attention_graph(stats=True, causal=True),
+    "unified, bias and soft cap": lambda: unified_attention_graph(bias=(1, 1, 5, 5), score_modifier=SoftCap(3.0)),
+    "backward": lambda: sdpa_backward_graph(causal=True),
+    "forward, interleaved": lambda: sdpa_forward_graph(layout="packed"),
+    "matmul": matmul_relu_graph,
+    "matmul, misaligned": lambda: matmul_relu_graph(alignment=2),
 }
 
 
@@ -288,35 +359,35 @@ def test_exact_changes_keep_the_results(name: str) -> None:
         assert_same_results(graph, change)
 
 
-def convolved(change: Graph, x: Array, w: Array) -> Array:
+def padded_convolution_result(change: Graph, x: Array, w: Array) -> Array:
     """Return the convolution of x and w, padded with zeros to the dims of the graph's tensors."""
-    x, w = grown(x, change.tensor("x")), grown(w, change.tensor("w"))
+    x, w = pad_to_tensor(x, change.tensor("x")), pad_to_tensor(w, change.tensor("w"))
     windows = np.lib.stride_tricks.sliding_window_view(x, w.shape[2:], axis=(2, 3))
     return np.einsum("nchwrs,kcrs->nkhw", windows, w)
 
 
 @pytest.mark.parametrize("words", ["input channels", "output channels", "channels last"])
 def test_padded_channels_do_not_change_a_convolution(words: str) -> None:
-    graph = image_graph()
+    graph = convolution_graph()
     x, w = random_array(1, 5, 6, 6), random_array(3, 5, 3, 3)
-    change = titled(graph, "layout" if "last" in words else "pad_channels", words)
+    change = find_change(graph, "layout" if "last" in words else "pad_channels", words)
     assert change.effect == "exact"
-    y = convolved(change.graph, x, w)
+    y = padded_convolution_result(change.graph, x, w)
     assert y.shape == change.graph.tensor("y").dims
-    np.testing.assert_allclose(y[:, :3], convolved(graph, x, w))
+    np.testing.assert_allclose(y[:, :3], padded_convolution_result(graph, x, w))
 
 
-def test_layout_of_the_input_of_a_reshape_keeps_its_order() -> None:
-    graph = backward(layout="packed")
-    assert not any("k" in change.tensors and "row-major" in change.title for change in of_kind(graph, "layout"))
-    change = titled(graph, "layout", "without gaps")
+def test_a_layout_change_keeps_the_memory_order_of_a_reshaped_tensor() -> None:
+    graph = sdpa_backward_graph(layout="packed")
+    assert not any("k" in change.tensors and "row-major" in change.title for change in changes_of_kind(graph, "layout"))
+    change = find_change(graph, "layout", "without gaps")
     assert {"k", "k_again"} <= set(change.tensors)  # both describe K's memory
     assert compare(graph, Solution.of(change)).state == "same"
 
 
 def test_padding_that_reaches_a_softmax_is_not_an_exact_change() -> None:
-    graph = forward()
-    change = titled(graph, "pad_sequence", "sequence of k, v: 5 -> 8")
+    graph = sdpa_forward_graph()
+    change = find_change(graph, "pad_sequence", "sequence of k, v: 5 -> 8")
     with pytest.raises(AssertionError, match="Mismatched"):
         assert_same_results(graph, change)
 
@@ -325,19 +396,21 @@ def test_padding_that_reaches_a_maximum_is_not_an_exact_change() -> None:
     g = GraphBuilder("maximum")
     c = g.matmul(g.tensor("a", (1, 4, 4)), g.tensor("b", (1, 4, 5)))
     g.reduction(ReduceTensorOp.MAX, c, (1, 4, 1), name="y", virtual=False)
-    effects = {change.title[0]: change.effect for change in of_kind(g.graph(), "pad_channels")}
+    effects = {change.title[0]: change.effect for change in changes_of_kind(g.graph(), "pad_channels")}
     assert effects["N"] == "idea"
-    assert {change.effect for change in of_kind(g.graph(), "pad_channels") if change.title.startswith("K")} == {"exact"}
+    assert {change.effect for change in changes_of_kind(g.graph(), "pad_channels") if change.title.startswith("K")} == {
+        "exact"
+    }
 
 
-def test_gradient_of_a_convolution_that_was_cut_gets_its_columns_back() -> None:
+def test_a_cropped_gradient_of_a_convolution_is_padded() -> None:
     x, w, y = tensor("x", 1, 8, 6, 6), tensor("w", 16, 8, 3, 3), tensor("y", 1, 16, 3, 4)
     cut = Operation(
         DescriptorType.OPERATION_CONVOLUTION_BACKWARD_DATA,
         "conv",
         {**{key: convolution().fields[key] for key in ("alpha", "beta", "convolution")}, "dx": x, "w": w, "dy": y},
     )
-    change = of_kind(Graph((cut,), "cut"), "pad_sequence")[0]
+    change = changes_of_kind(Graph((cut,), "cut"), "pad_sequence")[0]
     assert change.graph.tensor("y").dims == (1, 16, 4, 4)
     assert change.effect == "exact"
     assert CONVOLUTION["pre_paddings"] == (0, 0)
@@ -347,50 +420,50 @@ def test_gradient_of_a_convolution_that_was_cut_gets_its_columns_back() -> None:
 
 
 def test_split_keeps_shared_tensors_in_memory() -> None:
-    graph = forward()
-    cuts = of_kind(graph, "split")
+    graph = sdpa_forward_graph()
+    cuts = changes_of_kind(graph, "split")
     assert len(cuts) == len(graph.ops) - 1
-    first, second = titled(graph, "split", "p in memory").graphs
+    first, second = find_change(graph, "split", "p in memory").graphs
     assert not first.tensor("p").virtual
     assert not second.tensor("p").virtual
     assert [item.name for item in second.outputs] == ["o"]
 
 
-def test_composite_and_unified_are_converted_into_each_other() -> None:
-    graph = forward(causal=True, stats=True)
-    fused = of_kind(graph, "unified")[0].graph
+def test_composite_and_unified_attention_are_converted_into_each_other() -> None:
+    graph = sdpa_forward_graph(causal=True, stats=True)
+    fused = changes_of_kind(graph, "unified")[0].graph
     assert [op.kind for op in fused.ops] == [DescriptorType.OPERATION_SDPA_FWD]
-    again = titled(fused, "composite", "SDPA operation").graph
+    again = find_change(fused, "composite", "SDPA operation").graph
     assert [op.kind for op in again.ops if isinstance(op, Matmul)] == [DescriptorType.OPERATION_MATMUL] * 2
     assert again.tensor("k").dims == graph.tensor("k").dims
 
 
-def test_head_dims_of_every_form_are_padded() -> None:
+def test_head_dims_are_found_in_every_form_of_attention() -> None:
     sizes = {"seq_q": 5, "seq_kv": 7, "head_dim": 12, "head_dim_v": 20}
-    for graph in (forward(**sizes), unified(**sizes), backward(**sizes)):
+    for graph in (sdpa_forward_graph(**sizes), unified_attention_graph(**sizes), sdpa_backward_graph(**sizes)):
         found = head_dims(graph)
         assert [one.size for one in (found.d, found.d_v, found.s_q, found.s_kv) if one] == [12, 20, 5, 7]
-    assert head_dims(product()).d is None
+    assert head_dims(matmul_relu_graph()).d is None
 
 
-def test_unknown_operations_are_not_resized() -> None:
-    graph = forward(padding=True, page_size=4)
+def test_dims_of_paged_keys_are_not_resized() -> None:
+    graph = sdpa_forward_graph(padding=True, page_size=4)
     paged = dim_classes(graph)[graph.tensor("k").uid, 3]
     assert paged.fixed
     assert resize(graph, (paged,), 16) is None
 
 
-def test_scale_of_k_moves_after_the_matmul() -> None:
+def test_a_scale_of_k_is_moved_after_the_matmul() -> None:
     from cudnn_backend_py.graph.attention import mha_fprop
 
     graph = mha_fprop(batch=1, heads=2, seq_q=5, head_dim=8, store_s=True)
-    change = titled(graph, "composite", "scaled before the matmul")
+    change = find_change(graph, "composite", "scaled before the matmul")
     assert not [item for item in change.graph.tensors if item.reordering is not TensorReordering.NONE]
     assert_same_results(graph, change)
 
 
-def test_rewriting_does_not_touch_the_graph_it_is_given() -> None:
-    graph, text = forward(causal=True), str(forward(causal=True))
+def test_rewriting_does_not_modify_the_given_graph() -> None:
+    graph, text = sdpa_forward_graph(causal=True), str(sdpa_forward_graph(causal=True))
     for change in changes(graph):
         assert change.graphs
     assert str(graph) == text
@@ -401,7 +474,7 @@ def test_rewriting_does_not_touch_the_graph_it_is_given() -> None:
 
 @pytest.mark.parametrize("form", ["composite", "single operations", "unified"])
 def test_changes_of_attention_options_can_be_listed(form: str) -> None:
-    """Also if a tensor is scratch, ragged, paged or reordered."""
+    """Includes graphs with scratch, ragged, paged and reordered tensors."""
     count = 0
     for row in list(attention_rows().values())[::4]:
         try:
@@ -412,28 +485,28 @@ def test_changes_of_attention_options_can_be_listed(form: str) -> None:
     assert count > 200
 
 
-def test_a_change_without_a_valid_graph_is_reported_when_it_is_read() -> None:
-    """Required tensors cannot be left out: that is known only after the graph is built."""
+def test_a_change_to_an_invalid_graph_raises_when_its_graph_is_read() -> None:
+    """A change that removes a required tensor fails only when its graph is built."""
     change = Change("drop_stats", "without stats", "exact", ("stats",), lambda: None)
     assert change.graphs == ()
     with pytest.raises(GraphError, match="change-impossible: the change does not give a valid graph: without stats"):
         _ = change.graph
 
 
-def test_a_changed_graph_is_made_when_it_is_first_read() -> None:
+def test_a_changed_graph_is_built_once_when_it_is_first_read() -> None:
     made: list[int] = []
 
-    def make() -> tuple[Graph, ...]:
+    def build_graphs() -> tuple[Graph, ...]:
         made.append(1)
-        return (product(),)
+        return (matmul_relu_graph(),)
 
-    change = Change("layout", "title", "exact", (), make)
+    change = Change("layout", "title", "exact", (), build_graphs)
     assert not made
     assert change.graph is change.graphs[0] is change.graph
     assert made == [1]
 
 
-def test_the_dims_of_a_response_are_those_that_the_builder_gives_it() -> None:
+def test_response_dims_equal_those_that_the_builder_infers() -> None:
     g = GraphBuilder("convolution")
     x, w = g.tensor("x", (2, 8, 9, 10), strides="channels_last"), g.tensor("w", (16, 4, 3, 2))
     y = g.convolution(x, w, padding=1, post_padding=(0, 2), stride=2, dilation=(2, 1), virtual=False)

@@ -1,4 +1,4 @@
-"""Changes that write the same graph in another form: the change, unchanged results, and where they do not apply."""
+"""Changes that write the same computation in another form: the new graph, equal results, and where none applies."""
 
 from __future__ import annotations
 
@@ -28,8 +28,10 @@ P, R = PointwiseMode, ReduceTensorOp
 SMALL: dict[str, Any] = {"batch": 2, "heads": 2, "seq_q": 5, "head_dim": 4, "allow_hazards": True}
 
 
-def by_hand(*leading: int, scale: str = "mul", statistics: bool = False, strides: Any = "packed") -> Graph:
-    """Return attention with its softmax written as operations, with leading dims before [s, d]."""
+def handwritten_attention(
+    *leading: int, scale: str = "mul", statistics: bool = False, strides: Any = "packed"
+) -> Graph:
+    """Return attention with softmax written as pointwise operations and reductions; `leading` dims precede [s, d]."""
     rank, row = len(leading) + 2, (*leading, 5, 1)
     g = GraphBuilder("by_hand", io_type=F16)
     q, v = g.tensor("q", (*leading, 5, 4), strides=strides), g.tensor("v", (*leading, 5, 3))
@@ -45,18 +47,20 @@ def by_hand(*leading: int, scale: str = "mul", statistics: bool = False, strides
     return g.graph()
 
 
-def reduced(dims: tuple[int, ...], out: tuple[int, ...]) -> Graph:
+def reduction_graph(dims: tuple[int, ...], out: tuple[int, ...]) -> Graph:
     g = GraphBuilder("reduced", io_type=F32)
     g.reduction(R.ADD, g.pointwise(P.RELU_FWD, g.tensor("x", dims)), out, name="y", virtual=False)
     return g.graph()
 
 
-def unified(**options: Any) -> Graph:
+def unified_attention_graph(**options: Any) -> Graph:
     make = sdpa_backward if options.pop("backward", False) else sdpa_forward
     return make(**{**SMALL, **options}, implementation="unified", version=(9, 28, 0))
 
 
-def padded_convolution(before: tuple[int, int], after: tuple[int, int], kind: str = "FORWARD", **options: Any) -> Graph:
+def padded_convolution_graph(
+    before: tuple[int, int], after: tuple[int, int], kind: str = "FORWARD", **options: Any
+) -> Graph:
     ports = {"FORWARD": ("x", "w", "y"), "BACKWARD_DATA": ("dx", "w", "dy"), "BACKWARD_FILTER": ("x", "dw", "dy")}[kind]
     height, width = (6 + left + right - 2 for left, right in zip(before, after, strict=True))
     shapes = ((1, 3, 6, 6), (2, 3, 3, 3), (1, 2, height, width))
@@ -70,27 +74,27 @@ def padded_convolution(before: tuple[int, int], after: tuple[int, int], kind: st
     return Graph((op,), "padded")
 
 
-def with_lengths(graph: Graph, *dims: int) -> Graph:
+def with_dims_of_lengths(graph: Graph, *dims: int) -> Graph:
     lengths = [item for item in graph.tensors if item.name.startswith("seq_len")]
     assert lengths
     return replace_tensors(graph, {t.uid: replace(t, dims=dims, strides=packed_strides(dims)) for t in lengths})
 
 
-def only(graph: Graph, kind: str, words: str = "") -> Change:
+def find_exact_change(graph: Graph, kind: str, words: str = "") -> Change:
     found = [change for change in changes(graph, (kind,)) if words in change.title]
     assert found, [change.title for change in changes(graph, (kind,))]
     assert found[0].effect == "exact"
     return found[0]
 
 
-def inputs_of(graph: Graph) -> dict[str, Array]:
+def random_inputs(graph: Graph) -> dict[str, Array]:
     written = {item.uid for item in graph.outputs}
     read = [item for item in graph.variant_pack_tensors if item.uid not in written and not item.scratch]
     read = [item for item in read if not item.by_value]
     return {item.name: random_array(*item.dims, seed=index) for index, item in enumerate(read)}
 
 
-def run(graph: Graph, given: Mapping[str, Any]) -> dict[str, Array]:
+def run_by_name(graph: Graph, given: Mapping[str, Any]) -> dict[str, Array]:
     return {str(name): values for name, values in interpret(graph, dict(given)).items()}
 
 
@@ -98,54 +102,57 @@ def run(graph: Graph, given: Mapping[str, Any]) -> dict[str, Array]:
 
 
 @pytest.mark.parametrize("leading", [(2, 3, 2), (2, 1, 1, 2), (3, 2, 1)])
-def test_leading_axes_become_one(leading: tuple[int, ...]) -> None:
-    graph = by_hand(*leading, statistics=True)
-    change = only(graph, "flatten")
+def test_leading_axes_of_attention_are_merged(leading: tuple[int, ...]) -> None:
+    graph = handwritten_attention(*leading, statistics=True)
+    change = find_exact_change(graph, "flatten")
     assert {item.rank for item in change.graph.tensors} == {4}
-    given = inputs_of(graph)
+    given = random_inputs(graph)
     flat = {name: values.reshape(change.graph.tensor(name).dims) for name, values in given.items()}
-    expected, got = run(graph, given), run(change.graph, flat)
+    expected, got = run_by_name(graph, given), run_by_name(change.graph, flat)
     for name in ("o", "stats"):
         np.testing.assert_allclose(got[name].reshape(expected[name].shape), expected[name], rtol=1e-6)
         strides = graph.tensor(name).strides
         assert change.graph.tensor(name).strides == strides[len(leading) - 2 :]
 
 
-def test_axes_that_no_stride_joins_are_copied() -> None:
-    graph = by_hand(2, 3, 2, strides=(40, 80, 20, 4, 1))
-    change = only(graph, "flatten")
+def test_a_tensor_with_unmergeable_axes_is_copied() -> None:
+    graph = handwritten_attention(2, 3, 2, strides=(40, 80, 20, 4, 1))
+    change = find_exact_change(graph, "flatten")
     assert "(q copied" in change.title
     assert change.graph.tensor("q").strides == (40, 20, 4, 1)
-    assert "copied" not in only(by_hand(2, 3, 2), "flatten").title
+    assert "copied" not in find_exact_change(handwritten_attention(2, 3, 2), "flatten").title
 
 
 @pytest.mark.parametrize("leading", [(2, 3), (2, 1, 2)])
-def test_leading_axes_of_one_product_become_its_batch(leading: tuple[int, ...]) -> None:
+def test_leading_axes_of_a_matmul_are_merged_into_one_batch_axis(leading: tuple[int, ...]) -> None:
     g = GraphBuilder("product", io_type=F32)
     product = g.matmul(g.tensor("a", (*leading, 5, 4)), g.tensor("b", (*leading, 4, 3)))
     g.pointwise(P.ADD, product, g.tensor("bias", (*(1 for _ in leading), 1, 3)), name="y", virtual=False)
     graph = g.graph()
-    change = only(graph, "flatten")
+    change = find_exact_change(graph, "flatten")
     assert {item.rank for item in change.graph.tensors} == {3}
-    given = inputs_of(graph)
+    given = random_inputs(graph)
     flat = {name: values.reshape(change.graph.tensor(name).dims) for name, values in given.items()}
-    expected, got = run(graph, given)["y"], run(change.graph, flat)["y"]
+    expected, got = run_by_name(graph, given)["y"], run_by_name(change.graph, flat)["y"]
     np.testing.assert_allclose(got.reshape(expected.shape), expected, rtol=1e-6)
 
 
-def test_products_of_matrices_get_a_leading_dim() -> None:
+def test_a_matmul_of_rank_2_gets_a_leading_dim() -> None:
     g = GraphBuilder("matrices", io_type=F32)
     product = g.matmul(g.tensor("a", (5, 4), strides=(1, 5)), g.tensor("b", (4, 3)))
     exp = g.pointwise(P.EXP, g.pointwise(P.ADD, product, g.tensor("bias", (1, 3))))
     g.reduction(R.ADD, exp, (5, 1), name="y", virtual=False)
     graph = g.graph()
-    change = only(graph, "flatten", "a leading dim of 1: a [5, 4] -> [1, 5, 4]")
+    change = find_exact_change(graph, "flatten", "a leading dim of 1: a [5, 4] -> [1, 5, 4]")
     assert {item.rank for item in change.graph.tensors} == {3}
     assert change.graph.tensor("a").strides == (20, 1, 5)
-    given = inputs_of(graph)
-    expected, got = run(graph, given), run(change.graph, {name: values[None] for name, values in given.items()})
+    given = random_inputs(graph)
+    expected, got = (
+        run_by_name(graph, given),
+        run_by_name(change.graph, {name: values[None] for name, values in given.items()}),
+    )
     np.testing.assert_allclose(got["y"][0], expected["y"], rtol=1e-6)
-    batched = by_hand(2)
+    batched = handwritten_attention(2)
     assert not [one for one in changes(batched, ("flatten",)) if "a leading dim" in one.title]
 
 
@@ -158,16 +165,16 @@ def test_products_of_matrices_get_a_leading_dim() -> None:
         ((6, 4, 1, 1), (1, 4, 1, 1), (6, 4, 1, 1)),
     ],
 )
-def test_reductions_become_rows_and_columns(
+def test_tensors_of_a_reduction_are_reshaped_to_rows_and_columns(
     dims: tuple[int, ...], out: tuple[int, ...], needed: tuple[int, ...]
 ) -> None:
-    graph = reduced(dims, out)
-    change = only(graph, "flatten")
+    graph = reduction_graph(dims, out)
+    change = find_exact_change(graph, "flatten")
     x = change.graph.tensor("x")
     assert (x.dims, x.strides) == (needed, (needed[1], 1, needed[1], needed[1]))
     values = random_array(*dims)
-    expected = run(graph, {"x": values})["y"]
-    got = run(change.graph, {"x": values.reshape(needed)})["y"]
+    expected = run_by_name(graph, {"x": values})["y"]
+    got = run_by_name(change.graph, {"x": values.reshape(needed)})["y"]
     np.testing.assert_allclose(got.ravel(), expected.ravel())
 
 
@@ -175,33 +182,33 @@ def test_reductions_become_rows_and_columns(
 
 
 @pytest.mark.parametrize("dims", [(2,), (2, 1), (1, 2, 1, 1), (1, 1, 1, 2)])
-def test_lengths_get_four_dims(dims: tuple[int, ...]) -> None:
-    change = only(with_lengths(unified(padding=True), *dims), "lengths")
+def test_sequence_lengths_are_reshaped_to_four_dims(dims: tuple[int, ...]) -> None:
+    change = find_exact_change(with_dims_of_lengths(unified_attention_graph(padding=True), *dims), "lengths")
     assert {item.dims for item in change.graph.tensors if item.name.startswith("seq_len")} == {(2, 1, 1, 1)}
     assert change.tensors == ("seq_len_q", "seq_len_kv")
-    assert change.graph == unified(padding=True)
+    assert change.graph == unified_attention_graph(padding=True)
 
 
-def test_offsets_get_four_dims() -> None:
+def test_ragged_offsets_are_reshaped_to_four_dims() -> None:
     graph = sdpa_forward(**SMALL, ragged=True)
     offsets = {item.ragged_offset.uid: item.ragged_offset for item in graph.tensors if item.ragged_offset is not None}
     flat = replace_tensors(graph, {uid: replace(item, dims=(3,), strides=(1,)) for uid, item in offsets.items()})
-    assert only(flat, "lengths").graph == graph
+    assert find_exact_change(flat, "lengths").graph == graph
 
 
 @pytest.mark.parametrize("form", ["composite", "unified"])
 @pytest.mark.parametrize("dims", [(1, 2, 1, 5), (1, 1, 5, 1), (2, 2, 1, 5)])
-def test_bias_is_repeated_and_its_gradient_summed(form: str, dims: tuple[int, int, int, int]) -> None:
+def test_a_broadcast_bias_is_expanded_and_its_gradient_summed(form: str, dims: tuple[int, int, int, int]) -> None:
     options: dict[str, Any] = {**SMALL, "bias": dims, "dbias": True, "implementation": form}
     graph = sdpa_backward(**options, version=(9, 28, 0) if form == "unified" else None)
     found = list(changes(graph, ("bias_dims",)))
     assert found[0].graph.tensor("bias").dims == (*dims[:2], 5, 5)
-    given = inputs_of(graph)
-    expected = run(graph, given)
+    given = random_inputs(graph)
+    expected = run_by_name(graph, given)
     for change in found:
         larger = change.graph.tensor("bias").dims
         assert change.graph.tensor("dbias").dims == larger
-        got = run(change.graph, {**given, "bias": np.broadcast_to(given["bias"], larger)})
+        got = run_by_name(change.graph, {**given, "bias": np.broadcast_to(given["bias"], larger)})
         axes = tuple(axis for axis, (one, other) in enumerate(zip(dims, larger, strict=True)) if one != other)
         np.testing.assert_allclose(got["dbias"].sum(axis=axes, keepdims=True), expected["dbias"], rtol=1e-5, atol=1e-8)
         np.testing.assert_allclose(got["dq"], expected["dq"], rtol=1e-6, atol=1e-9)
@@ -210,8 +217,8 @@ def test_bias_is_repeated_and_its_gradient_summed(form: str, dims: tuple[int, in
 # convolutions
 
 
-def convolved(graph: Graph, x: Array, w: Array) -> Array:
-    """Return the convolution with the paddings of the graph."""
+def convolution_result(graph: Graph, x: Array, w: Array) -> Array:
+    """Return the convolution of x and w with the paddings of the graph."""
     op = graph.ops[0]
     assert isinstance(op, Operation)
     inner = op.fields["convolution"].fields
@@ -222,56 +229,58 @@ def convolved(graph: Graph, x: Array, w: Array) -> Array:
 
 
 @pytest.mark.parametrize(("before", "after"), [((0, 0), (2, 2)), ((0, 1), (1, 1)), ((2, 1), (0, 1))])
-def test_image_is_padded_in_memory(before: tuple[int, int], after: tuple[int, int]) -> None:
-    graph = padded_convolution(before, after)
-    change = only(graph, "explicit_padding")
+def test_a_convolution_with_uneven_padding_reads_a_padded_image(
+    before: tuple[int, int], after: tuple[int, int]
+) -> None:
+    graph = padded_convolution_graph(before, after)
+    change = find_exact_change(graph, "explicit_padding")
     x, w = random_array(1, 3, 6, 6), random_array(2, 3, 3, 3)
     larger = np.pad(x, [(0, 0), (0, 0), *zip(before, after, strict=True)])
     assert change.graph.tensor("x").dims == larger.shape
-    y = convolved(change.graph, larger, w)
+    y = convolution_result(change.graph, larger, w)
     assert y.shape == change.graph.tensor("y").dims
-    np.testing.assert_allclose(y, convolved(graph, x, w))
-    np.testing.assert_allclose(run(change.graph, {"x": larger, "w": w})["y"], y, rtol=1e-6)
+    np.testing.assert_allclose(y, convolution_result(graph, x, w))
+    np.testing.assert_allclose(run_by_name(change.graph, {"x": larger, "w": w})["y"], y, rtol=1e-6)
 
 
 @pytest.mark.parametrize(("kind", "port"), [("BACKWARD_DATA", "dx"), ("BACKWARD_FILTER", "x")])
-def test_gradients_of_a_padded_convolution_have_the_larger_image(kind: str, port: str) -> None:
-    change = only(padded_convolution((0, 0), (2, 2), kind), "explicit_padding")
+def test_gradients_of_a_convolution_with_uneven_padding_use_a_padded_image(kind: str, port: str) -> None:
+    change = find_exact_change(padded_convolution_graph((0, 0), (2, 2), kind), "explicit_padding")
     assert change.graph.tensor(port).dims == (1, 3, 8, 8)
     assert ("cut off afterwards" in change.title) == (kind == "BACKWARD_DATA")
 
 
-def test_integers_are_computed_in_int32() -> None:
-    """A convolution of int8 that is declared to be computed in int8, as some programs do."""
-    graph = padded_convolution((1, 1), (1, 1), data_type=INT8)
+def test_the_compute_type_of_an_int8_convolution_is_changed_to_int32() -> None:
+    """Some programs declare int8 as the compute type of their int8 convolutions."""
+    graph = padded_convolution_graph((1, 1), (1, 1), data_type=INT8)
     op = graph.ops[0]
     assert isinstance(op, Operation)
     inner = op.fields["convolution"]
     small = Parameters(inner.kind, {**inner.fields, "comp_type": INT8})
     graph = Graph((Operation(op.type, op.name, {**op.fields, "convolution": small}),), "int8")
-    change = only(graph, "data_type", "computed in int8 -> computed in int32")
+    change = find_exact_change(graph, "data_type", "computed in int8 -> computed in int32")
     changed = change.graph.ops[0]
     assert isinstance(changed, Operation)
     assert changed.fields["convolution"].fields["comp_type"] is DataType.INT32
     x, w = np.round(4 * random_array(1, 3, 6, 6)), np.round(4 * random_array(2, 3, 3, 3))
-    np.testing.assert_array_equal(run(change.graph, {"x": x, "w": w})["y"], convolved(graph, x, w))
+    np.testing.assert_array_equal(run_by_name(change.graph, {"x": x, "w": w})["y"], convolution_result(graph, x, w))
 
 
 # forms of attention
 
 
 @pytest.mark.parametrize("scale", ["mul", "div"])
-def test_softmax_by_hand_becomes_the_known_chain(scale: str) -> None:
-    graph = by_hand(2, 2, scale=scale)
-    change = only(graph, "composite", "by hand")
+def test_a_handwritten_softmax_is_replaced_by_the_composite_pattern(scale: str) -> None:
+    graph = handwritten_attention(2, 2, scale=scale)
+    change = find_exact_change(graph, "composite", "by hand")
     modes = [op.mode for op in change.graph.ops if isinstance(op, Pointwise)]
     assert modes == [P.MUL, P.SUB, P.EXP, P.LOG, P.ADD, P.DIV]
     assert [item.name for item in change.graph.outputs] == ["o"]
     last = change.graph.ops[-1]
     assert isinstance(last, Matmul)
     assert last.a.data_type is F16
-    given = inputs_of(graph)
-    np.testing.assert_allclose(run(change.graph, given)["o"], run(graph, given)["o"], rtol=1e-6)
+    given = random_inputs(graph)
+    np.testing.assert_allclose(run_by_name(change.graph, given)["o"], run_by_name(graph, given)["o"], rtol=1e-6)
 
 
 BACKWARD: dict[str, dict[str, Any]] = {
@@ -288,16 +297,16 @@ BACKWARD: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", BACKWARD)
-def test_unified_backward_becomes_composite(name: str) -> None:
-    graph = unified(backward=True, **BACKWARD[name])
-    change = only(graph, "composite", "SDPA_BWD")
+def test_unified_backward_is_converted_to_composite(name: str) -> None:
+    graph = unified_attention_graph(backward=True, **BACKWARD[name])
+    change = find_exact_change(graph, "composite", "SDPA_BWD")
     mine = [item for item in graph.variant_pack_tensors if item.value is None or item.name == "scale"]
     kept = {item.name: (item.uid, item.data_type) for item in mine}
     made = {item.name: (item.uid, item.data_type) for item in change.graph.variant_pack_tensors}
     assert {name: made[name] for name in kept} == kept
-    given = inputs_of(graph)
+    given = random_inputs(graph)
     swapped = {key: np.swapaxes(values, -1, -2) if key in ("k", "v") else values for key, values in given.items()}
-    expected, got = run(graph, given), run(change.graph, swapped)
+    expected, got = run_by_name(graph, given), run_by_name(change.graph, swapped)
     assert {item.name for item in graph.outputs} <= set(got)
     for item in graph.outputs:
         sign = -1 if item.name == "dsink" else 1  # read literally, the operations give the other sign
@@ -305,45 +314,45 @@ def test_unified_backward_becomes_composite(name: str) -> None:
 
 
 def test_ragged_unified_backward_keeps_its_offsets() -> None:
-    graph = unified(backward=True, ragged=True, ragged_stats=True)
-    made = only(graph, "composite", "SDPA_BWD").graph
+    graph = unified_attention_graph(backward=True, ragged=True, ragged_stats=True)
+    made = find_exact_change(graph, "composite", "SDPA_BWD").graph
     for name in ("q", "do", "dq", "stats"):
         assert made.tensor(name).ragged_offset == graph.tensor(name).ragged_offset
 
 
-def test_unknown_bounds_are_not_guessed() -> None:
-    graph = unified(backward=True, right_bound=2)
+def test_unified_attention_with_a_bound_of_unknown_value_is_not_converted() -> None:
+    graph = unified_attention_graph(backward=True, right_bound=2)
     bound = next(item for item in graph.tensors if item.by_value and item.data_type is DataType.INT32)
-    assert only(graph, "composite", "SDPA_BWD")
+    assert find_exact_change(graph, "composite", "SDPA_BWD")
     open_bound = replace_tensors(graph, {bound.uid: replace(bound, value=None)})
     assert list(changes(open_bound, ("composite",))) == []
 
 
 NOT_APPLICABLE: list[tuple[str, Callable[[], Graph]]] = [
-    ("flatten", lambda: by_hand(2, 2)),
+    ("flatten", lambda: handwritten_attention(2, 2)),
     ("flatten", lambda: sdpa_forward(**SMALL, causal=True)),
-    ("flatten", lambda: reduced((2, 3, 4), (2, 1, 4))),
-    ("lengths", lambda: unified(padding=True)),
+    ("flatten", lambda: reduction_graph((2, 3, 4), (2, 1, 4))),
+    ("lengths", lambda: unified_attention_graph(padding=True)),
     ("lengths", lambda: sdpa_forward(**SMALL, ragged=True)),
     ("bias_dims", lambda: sdpa_backward(**SMALL, bias=(2, 2, 5, 5), dbias=True)),
     ("bias_dims", lambda: sdpa_forward(**SMALL)),
-    ("explicit_padding", lambda: padded_convolution((1, 1), (1, 1))),
-    ("explicit_padding", lambda: by_hand(2, 2)),
-    ("composite", lambda: by_hand(2, 2, statistics=True)),
-    ("composite", lambda: unified(backward=True, score_modifier=SoftCap(3.0))),
-    ("composite", lambda: unified(backward=True, alibi=True, causal=True)),
+    ("explicit_padding", lambda: padded_convolution_graph((1, 1), (1, 1))),
+    ("explicit_padding", lambda: handwritten_attention(2, 2)),
+    ("composite", lambda: handwritten_attention(2, 2, statistics=True)),
+    ("composite", lambda: unified_attention_graph(backward=True, score_modifier=SoftCap(3.0))),
+    ("composite", lambda: unified_attention_graph(backward=True, alibi=True, causal=True)),
 ]
 
 
 @pytest.mark.parametrize(("kind", "make"), NOT_APPLICABLE)
-def test_changes_that_do_not_apply_are_not_offered(kind: str, make: Callable[[], Graph]) -> None:
+def test_no_change_is_offered_where_its_kind_does_not_apply(kind: str, make: Callable[[], Graph]) -> None:
     assert list(changes(make(), (kind,))) == []
 
 
 @pytest.mark.parametrize("axes", [(0, 2, 1), (1, 0, 2), (2, 1, 0), (2, 0, 1)])
-def test_transpose_is_read_with_other_strides(axes: tuple[int, int, int]) -> None:
+def test_a_transpose_is_replaced_by_other_strides(axes: tuple[int, int, int]) -> None:
     graph = transpose_and_add((2, 3, 4), axes)
-    change = only(graph, "view")
+    change = find_exact_change(graph, "view")
     assert change.effect == "exact"
     x = np.arange(24.0).reshape(2, 3, 4)
     seen = change.graph.tensor("x")
@@ -353,7 +362,7 @@ def test_transpose_is_read_with_other_strides(axes: tuple[int, int, int]) -> Non
 
 
 @pytest.mark.parametrize("per_group", [1, 2, 3, 5, 6, 7])
-def test_groups_grow_by_channels_of_zeros(per_group: int) -> None:
+def test_channels_of_a_grouped_convolution_are_padded_in_each_group(per_group: int) -> None:
     graph = convolution_graph(DataType.HALF, DataType.HALF, 4 * per_group, per_group, 8)
     found = list(changes(graph, ("pad_channels",)))
     assert {change.effect for change in found} == {"exact"}
@@ -365,7 +374,7 @@ def test_groups_grow_by_channels_of_zeros(per_group: int) -> None:
         assert change.graph.tensor("y") == graph.tensor("y")
 
 
-def test_parts_newer_than_a_library_are_named_the_newest_first() -> None:
+def test_features_newer_than_the_library_are_listed_newest_first() -> None:
     options: dict[str, Any] = {"batch": 1, "heads": 2, "seq_q": 128, "head_dim": 64, "causal": True}
     graph = sdpa_forward(**options, implementation="unified", version=(9, 28, 0), allow_hazards=True)
     assert newer_parts(graph, (9, 28, 0)) == {}

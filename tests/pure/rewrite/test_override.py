@@ -1,4 +1,4 @@
-"""Graphs changed by name: dependent dims follow, types and attributes are set, attention is built again."""
+"""Graphs changed by tensor or operation name: dependent dims follow; types, attributes and options are set."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ FOLLOWING: list[tuple[str, Dims, dict[str, str], Dims]] = [
 
 
 @pytest.mark.parametrize(("name", "dims", "settings", "wanted"), FOLLOWING)
-def test_dims_follow_each_other(name: str, dims: Dims, settings: dict[str, str], wanted: Dims) -> None:
-    """The interpreter, which checks shapes, can still run the graph."""
+def test_dependent_dims_are_changed_too(name: str, dims: Dims, settings: dict[str, str], wanted: Dims) -> None:
+    """The interpreter, which checks shapes, can run the changed graph."""
     from cudnn_backend_py.interpreter.data import make_inputs
 
     graph = override(BUILT[name].make(), dims=dims, settings=settings)
@@ -49,7 +49,7 @@ def test_dims_follow_each_other(name: str, dims: Dims, settings: dict[str, str],
 
 
 def test_a_graph_without_requested_changes_stays_unchanged() -> None:
-    """Dims that cuDNN refuses are left for cuDNN to refuse, not fixed."""
+    """An invalid graph is not corrected, so that cuDNN can refuse it."""
     x, w = (Tensor(**NCHW, name=name, uid=uid) for uid, name in enumerate("xw"))
     y = Tensor(**NCHW, name="y", uid=2)  # 1 by 1 would be valid
     numbers = dict.fromkeys(("pre_paddings", "post_paddings"), (0, 0))
@@ -64,7 +64,7 @@ def test_a_graph_without_requested_changes_stays_unchanged() -> None:
     assert override(graph, settings={"conv.alpha": "2"}).tensor("y").dims == (3, 3, 1, 1)
 
 
-def test_strides_keep_their_order_and_offsets_their_number() -> None:
+def test_new_dims_keep_the_stride_order_and_the_ragged_offsets() -> None:
     graph = override(BUILT["convolution forward"].make(), dims={"x": (2, 8, 4, 4)})
     assert graph.tensor("x").strides == (128, 1, 32, 8)
     ragged = attention.sdpa_forward(batch=3, heads=2, seq_q=64, head_dim=64, ragged=True)
@@ -73,7 +73,7 @@ def test_strides_keep_their_order_and_offsets_their_number() -> None:
     assert longer.tensor("q").ragged_offset == longer.tensor("ragged_q")
 
 
-def test_types_are_set_by_any_of_their_names() -> None:
+def test_data_types_are_set_by_any_of_their_names() -> None:
     graph = BUILT["matmul"].make()
     assert override(graph, types={"a": "bf16"}).tensor("a").data_type is DataType.BFLOAT16
     everything = override(graph, types={"*": "bfloat16"})
@@ -82,7 +82,7 @@ def test_types_are_set_by_any_of_their_names() -> None:
         assert find_type(name) is DataType.HALF
 
 
-def attended(**options: Any) -> Graph:
+def sdpa_forward_graph(**options: Any) -> Graph:
     return attention.sdpa_forward(**{"batch": 2, "heads": 2, "seq_q": 64, "head_dim": 64} | options)
 
 
@@ -100,13 +100,13 @@ def attended(**options: Any) -> Graph:
         ({"implementation": "unified"}, {"implementation": "unified"}),
     ],
 )
-def test_attention_is_built_again(settings: dict[str, str], options: dict[str, Any]) -> None:
-    made, wanted = override(attended(), settings=settings), attended(**options)
+def test_attention_is_rebuilt_with_the_new_options(settings: dict[str, str], options: dict[str, Any]) -> None:
+    made, wanted = override(sdpa_forward_graph(), settings=settings), sdpa_forward_graph(**options)
     assert made.ops == wanted.ops
 
 
-def test_attention_keeps_other_fields() -> None:
-    graph = attended(scale=0.3, causal=True, data_type=DataType.BFLOAT16)
+def test_rebuilt_attention_keeps_its_other_options() -> None:
+    graph = sdpa_forward_graph(scale=0.3, causal=True, data_type=DataType.BFLOAT16)
     assert scale_of(override(graph, settings={"seq_q": "32"})) == 0.3
     back = override(override(graph, settings={"causal": "false"}), settings={"causal": "true"})
     assert back.ops == graph.ops
@@ -114,7 +114,7 @@ def test_attention_keeps_other_fields() -> None:
     assert {tensor.name for tensor in turned.outputs} >= {"dq", "dk", "dv"}
 
 
-def test_attributes_and_numbers_are_set() -> None:
+def test_operation_attributes_and_scalar_values_are_set() -> None:
     graph = override(BUILT["matmul"].make(), settings={"gelu_fwd.mode": "relu_fwd", "mm.compute_type": "f16"})
     assert [str(op).split()[2].partition("(")[0] for op in graph.ops][-1] == "relu_fwd"
     wide = override(BUILT["convolution forward"].make(), settings={"conv.padding": "2,1", "conv.dilation": "2"})
@@ -156,7 +156,7 @@ def test_impossible_changes_are_refused(changes: dict[str, Any], match: str) -> 
         ({"direction": "up"}, "neither for"),
     ],
 )
-def test_odd_options_of_attention_are_refused(settings: dict[str, str], match: str) -> None:
-    assert_graph_error("override", match, lambda: override(attended(), settings=settings))
-    capped = attended(score_modifier=attention.SoftCap(20.0))
+def test_invalid_options_of_attention_are_refused(settings: dict[str, str], match: str) -> None:
+    assert_graph_error("override", match, lambda: override(sdpa_forward_graph(), settings=settings))
+    capped = sdpa_forward_graph(score_modifier=attention.SoftCap(20.0))
     assert_graph_error("override", "score modifier", lambda: override(capped, settings={"causal": ""}))

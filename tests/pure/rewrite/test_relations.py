@@ -1,4 +1,4 @@
-"""Relations of dims must be true in valid graphs of every kind of operation."""
+"""The relations between dims that rewrites use are true in valid graphs of every kind of operation."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tests.support.built import BUILT
 KINDS = sorted(BUILT)
 
 
-def sizes(graph: Graph) -> dict[int, tuple[int, ...]]:
+def dims_by_uid(graph: Graph) -> dict[int, tuple[int, ...]]:
     return {tensor.uid: tensor.dims for tensor in graph.tensors}
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_axes_of_one_dim_have_one_size(name: str) -> None:
+def test_related_axes_have_equal_sizes(name: str) -> None:
     graph = BUILT[name].make()
-    tensors, dims = {tensor.uid: tensor for tensor in graph.tensors}, sizes(graph)
+    tensors, dims = {tensor.uid: tensor for tensor in graph.tensors}, dims_by_uid(graph)
     for op in all_ops(graph):
         relation = relation_of(op)
         for (uid, axis), (other, place) in (*(relation.same(tensors) or ()), *relation.alike()):
@@ -27,9 +27,9 @@ def test_axes_of_one_dim_have_one_size(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_inferred_dims_equal_the_given_ones(name: str) -> None:
+def test_inferred_dims_equal_the_dims_of_the_graph(name: str) -> None:
     graph = BUILT[name].make()
-    dims = sizes(graph)
+    dims = dims_by_uid(graph)
     for op in all_ops(graph):
         relation = relation_of(op)
         for found in (relation.results(dims), relation.needed(dims)):
@@ -40,8 +40,8 @@ def test_inferred_dims_equal_the_given_ones(name: str) -> None:
             assert all(tensor.dims[2:] == spatial for tensor in tensors)
 
 
-def test_an_unknown_operation_has_no_relation() -> None:
+def test_an_unknown_operation_relates_no_dims() -> None:
     graph = BUILT["matmul"].make()
     relation = Relation(graph.ops[0])
     assert relation.same({}) is None
-    assert (list(relation.alike()), relation.results(sizes(graph))) == ([], {})
+    assert (list(relation.alike()), relation.results(dims_by_uid(graph))) == ([], {})

@@ -1,4 +1,4 @@
-"""Several changes one after the other: the graphs of a split stay together, and match each other."""
+"""Several changes applied in sequence: all graphs of a split are kept, and their shared tensors stay equal."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from cudnn_backend_py.rewrite.changes import Change, changes
 from cudnn_backend_py.rewrite.solution import Solution, find_solution
 
 
-def chain() -> Graph:
-    """Return a product and two pointwise operations."""
+def three_operations_graph() -> Graph:
+    """Return a matmul followed by two pointwise operations."""
     g = GraphBuilder("chain", io_type=DataType.HALF)
     c = g.matmul(g.tensor("a", (1, 2, 8, 16)), g.tensor("b", (1, 2, 16, 8)), name="c")
     d = g.pointwise(PointwiseMode.RELU_FWD, c, name="d")
@@ -22,41 +22,41 @@ def chain() -> Graph:
     return g.graph()
 
 
-def change(graph: Graph, kind: str, words: str) -> Change:
+def find_change(graph: Graph, kind: str, words: str) -> Change:
     return next(one for one in changes(graph, (kind,)) if words in one.title)
 
 
-def test_later_changes_keep_every_graph_of_a_split() -> None:
-    split = Solution.of(change(chain(), "split", "d in memory"))
+def test_changes_after_a_split_keep_all_of_its_graphs() -> None:
+    split = Solution.of(find_change(three_operations_graph(), "split", "d in memory"))
     assert len(split.graphs) == 2
     for member, kind, words in ((0, "data_type", "a, b"), (1, "alignment", "")):
-        both = split.then(member, change(split.graphs[member], kind, words))
+        both = split.then(member, find_change(split.graphs[member], kind, words))
         assert both is not None
         assert [one.name for one in both.graphs] == ["chain_1", "chain_2"]
         assert both.graphs[1 - member].ops[-1].verb() == split.graphs[1 - member].ops[-1].verb()
-        found = find_solution(chain(), both.kinds, [step.title for step in both.steps], both.members)
+        found = find_solution(three_operations_graph(), both.kinds, [step.title for step in both.steps], both.members)
         assert found is not None
         assert (found.title, found.members, found.graphs) == (both.title, both.members, both.graphs)
-    third = both.then(0, change(both.graphs[0], "split", "c in memory"))  # type: ignore[union-attr]
+    third = both.then(0, find_change(both.graphs[0], "split", "c in memory"))  # type: ignore[union-attr]
     assert third is not None
     assert [len(one.ops) for one in third.graphs] == [1, 1, 1]
     assert third.effect == "exact"
-    assert compare(chain(), third).state == "same"
+    assert compare(three_operations_graph(), third).state == "same"
 
 
-def test_tensors_between_graphs_are_equal_in_both() -> None:
-    split = Solution.of(change(chain(), "split", "d in memory"))
+def test_a_change_of_a_shared_tensor_applies_to_both_graphs() -> None:
+    split = Solution.of(find_change(three_operations_graph(), "split", "d in memory"))
     first = split.graphs[0]
     d = first.tensor("d")
     assert split.graphs[1].tensor("d") == d
     ordered = replace(d, strides=channels_last(d.dims), data_type=DataType.BFLOAT16)
-    turned = Change("layout", "d turned", "exact", ("d",), (_with(first, ordered),))
+    turned = Change("layout", "d turned", "exact", ("d",), (replace_tensor(first, ordered),))
     both = split.then(0, turned)
     assert both is not None
     assert both.graphs[0].tensor("d") == both.graphs[1].tensor("d") == ordered
-    hidden = Change("pad_channels", "d virtual", "exact", ("d",), (_with(first, replace(d, virtual=True)),))
+    hidden = Change("pad_channels", "d virtual", "exact", ("d",), (replace_tensor(first, replace(d, virtual=True)),))
     assert split.then(0, hidden) is None
 
 
-def _with(graph: Graph, tensor: Tensor) -> Graph:
+def replace_tensor(graph: Graph, tensor: Tensor) -> Graph:
     return replace_tensors(graph, {tensor.uid: tensor})

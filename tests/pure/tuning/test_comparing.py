@@ -1,4 +1,4 @@
-"""Decisions of tuning on plain data: statistics, choice, agreement, budget, inputs, the table. Needs no GPU."""
+"""Decisions of tuning on plain data: statistics, winner, comparison of results, time budget, inputs, table. No GPU."""
 
 from __future__ import annotations
 
@@ -21,77 +21,94 @@ from cudnn_backend_py.tuning.statistics import MIN_ROUNDS, Budget, Timing, choos
 # statistics and choice
 
 
-def around(median: float, spread: float = 0.1, samples: int = 20) -> Timing:
+def make_timing(median: float, spread: float = 0.1, samples: int = 20) -> Timing:
     return Timing(median, median - spread, median + spread, samples)
 
 
-def both(cold: Timing, warm: Timing | None = None) -> dict[Any, Timing]:
+def cold_and_warm_timings(cold: Timing, warm: Timing | None = None) -> dict[Any, Timing]:
     return {"cold": cold, "warm": warm or cold}
 
 
-def test_timing_is_median_and_quartiles_so_one_outlier_moves_nothing() -> None:
+def test_timing_uses_median_and_quartiles_and_ignores_one_outlier() -> None:
     quiet = Timing.of([10.0, 11.0, 12.0, 13.0, 14.0])
     assert quiet == Timing(12.0, 11.0, 13.0, 5)
     assert quiet.spread_us == 1.0
     assert Timing.of([10.0, 11.0, 12.0, 13.0, 9000.0]).median_us == 12.0
 
 
-def test_faster_within_the_spread_or_the_noise_is_not_faster() -> None:
-    assert around(9.0).beats(around(10.0))
-    assert not around(9.9).beats(around(10.0))  # spreads of 0.1 each
-    assert not around(98.5, 0.0).beats(around(100.0, 0.0))  # less than two percent
-    assert not around(10.0).beats(around(9.0))
+def test_a_difference_within_the_spread_or_the_noise_is_not_faster() -> None:
+    assert make_timing(9.0).beats(make_timing(10.0))
+    assert not make_timing(9.9).beats(make_timing(10.0))  # spreads of 0.1 each
+    assert not make_timing(98.5, 0.0).beats(make_timing(100.0, 0.0))  # less than two percent
+    assert not make_timing(10.0).beats(make_timing(9.0))
 
 
-def test_the_fastest_that_beats_the_first_wins() -> None:
-    timings = {"first": both(around(10.0)), "b": both(around(8.0)), "c": both(around(7.0))}
+def test_the_fastest_candidate_that_beats_the_first_wins() -> None:
+    timings = {
+        "first": cold_and_warm_timings(make_timing(10.0)),
+        "b": cold_and_warm_timings(make_timing(8.0)),
+        "c": cold_and_warm_timings(make_timing(7.0)),
+    }
     assert choose(timings, "first") == "c"
 
 
-def test_the_first_stays_if_none_beats_it_beyond_the_spread() -> None:
-    timings = {"first": both(around(10.0, 1.0)), "b": both(around(9.5, 1.0))}
+def test_the_first_candidate_wins_if_no_other_beats_it_beyond_the_spread() -> None:
+    timings = {
+        "first": cold_and_warm_timings(make_timing(10.0, 1.0)),
+        "b": cold_and_warm_timings(make_timing(9.5, 1.0)),
+    }
     assert choose(timings, "first") == "first"
-    assert choose({"first": both(around(10.0))}, "first") == "first"
+    assert choose({"first": cold_and_warm_timings(make_timing(10.0))}, "first") == "first"
 
 
-def test_a_certain_leader_replaces_an_uncertain_one() -> None:
-    timings = {"first": both(around(10.0)), "wild": both(around(7.9, 3.0)), "calm": both(around(8.0))}
+def test_a_candidate_with_small_spread_wins_over_one_with_large_spread() -> None:
+    timings = {
+        "first": cold_and_warm_timings(make_timing(10.0)),
+        "wild": cold_and_warm_timings(make_timing(7.9, 3.0)),
+        "calm": cold_and_warm_timings(make_timing(8.0)),
+    }
     assert choose(timings, "first") == "calm"
 
 
-def test_a_gain_with_a_cold_cache_that_loses_with_a_warm_one_is_not_a_gain() -> None:
-    timings = {"first": both(around(10.0), around(5.0)), "b": both(around(8.0), around(6.0))}
-    assert choose(timings, "first", "cold") == "first"
-    assert choose({**timings, "b": both(around(8.0), around(5.1))}, "first", "cold") == "b"
-
-
-def test_the_state_of_the_cache_is_considered() -> None:
+def test_a_candidate_slower_with_a_warm_cache_does_not_win() -> None:
     timings = {
-        "first": both(around(10.0), around(5.0)),
-        "b": both(around(10.0), around(4.0)),
-        "c": both(around(9.0), around(5.0)),
+        "first": cold_and_warm_timings(make_timing(10.0), make_timing(5.0)),
+        "b": cold_and_warm_timings(make_timing(8.0), make_timing(6.0)),
+    }
+    assert choose(timings, "first", "cold") == "first"
+    assert choose({**timings, "b": cold_and_warm_timings(make_timing(8.0), make_timing(5.1))}, "first", "cold") == "b"
+
+
+def test_the_winner_depends_on_the_requested_cache_state() -> None:
+    timings = {
+        "first": cold_and_warm_timings(make_timing(10.0), make_timing(5.0)),
+        "b": cold_and_warm_timings(make_timing(10.0), make_timing(4.0)),
+        "c": cold_and_warm_timings(make_timing(9.0), make_timing(5.0)),
     }
     assert choose(timings, "first", "cold") == "c"
     assert choose(timings, "first", "warm") == "b"
 
 
-def test_too_few_samples_decide_nothing() -> None:
-    timings = {"first": both(around(10.0)), "b": both(around(5.0, samples=MIN_ROUNDS - 1))}
+def test_a_candidate_with_too_few_samples_does_not_win() -> None:
+    timings = {
+        "first": cold_and_warm_timings(make_timing(10.0)),
+        "b": cold_and_warm_timings(make_timing(5.0, samples=MIN_ROUNDS - 1)),
+    }
     assert choose(timings, "first") == "first"
 
 
-def test_only_candidates_slow_in_both_states_are_dropped_never_the_first() -> None:
+def test_only_candidates_slow_with_cold_and_warm_cache_are_dropped() -> None:
     timings = {
-        "first": both(around(40.0)),
-        "best": both(around(10.0)),
-        "near": both(around(14.0)),
-        "far": both(around(20.0)),
-        "warm only": both(around(20.0), around(10.0)),
+        "first": cold_and_warm_timings(make_timing(40.0)),
+        "best": cold_and_warm_timings(make_timing(10.0)),
+        "near": cold_and_warm_timings(make_timing(14.0)),
+        "far": cold_and_warm_timings(make_timing(20.0)),
+        "warm only": cold_and_warm_timings(make_timing(20.0), make_timing(10.0)),
     }
     assert find_slow(timings, "first") == {"far"}
 
 
-def test_budget_is_spent_by_the_clock() -> None:
+def test_budget_counts_elapsed_time() -> None:
     now = [100.0]
     budget = Budget(10.0, clock=lambda: now[0])
     assert budget.allows(10.0)
@@ -109,7 +126,7 @@ KINDS = (DataType.FLOAT, DataType.HALF, DataType.BFLOAT16, DataType.FP8_E4M3, Da
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_rounding_agrees_and_a_wrong_row_does_not(kind: DataType) -> None:
+def test_rounded_results_agree_and_a_wrong_row_does_not(kind: DataType) -> None:
     numbers = np.random.default_rng(3).standard_normal((2, 3, 512, 64))
     exact = encode(numbers, kind)
     rounded = encode(decode(exact, kind) * (1 + 1e-4), kind)
@@ -122,7 +139,7 @@ def test_rounding_agrees_and_a_wrong_row_does_not(kind: DataType) -> None:
     assert wrong.why(TOLERANCES[kind]) is not None
 
 
-def test_a_completely_wrong_result_has_its_error() -> None:
+def test_the_difference_is_reported_relative_to_the_result() -> None:
     one = np.ones((4, 8), np.float32)
     difference = compare(one, one * 1.5, DataType.FLOAT)
     assert difference.relative == pytest.approx(0.5)
@@ -130,12 +147,12 @@ def test_a_completely_wrong_result_has_its_error() -> None:
     assert difference.why(0.6) is None
 
 
-def test_rows_may_differ_by_a_multiple() -> None:
+def test_a_row_may_differ_by_a_multiple_of_the_tolerance() -> None:
     assert Difference(0.01, ROW_FACTOR * 0.01, 0).why(0.01) is None
     assert "a row differs" in str(Difference(0.01, ROW_FACTOR * 0.011, 0).why(0.01))
 
 
-def test_infinities_and_nan_have_to_match_in_place() -> None:
+def test_infinities_and_nan_must_be_at_the_same_elements() -> None:
     first = np.array([[1.0, -np.inf, np.nan, np.inf]], np.float32)
     assert compare(first, first.copy(), DataType.FLOAT) == Difference(0.0, 0.0, 0)
     other = np.array([[1.0, np.inf, 2.0, np.inf]], np.float32)
@@ -143,7 +160,7 @@ def test_infinities_and_nan_have_to_match_in_place() -> None:
     assert compare(first, other, DataType.FLOAT).why(1.0) == "2 elements are infinite or NaN in one result only"
 
 
-def test_a_wrong_zero_is_infinitely_wrong() -> None:
+def test_a_nonzero_result_instead_of_zeros_has_an_infinite_error() -> None:
     zero = np.zeros((2, 2), np.float32)
     assert compare(zero, zero + 1, DataType.FLOAT).relative == math.inf
     assert compare(zero, zero, DataType.FLOAT).why(0.0) is None
@@ -155,7 +172,7 @@ def test_rows_of_one_element_are_compared_together() -> None:
     assert compare(stats, moved, DataType.FLOAT).worst_row < 1e-3  # a row of one zero would be infinitely wrong
 
 
-def test_integers_have_to_be_equal_and_strided_results_are_read_in_place() -> None:
+def test_integers_in_strided_views_must_be_equal() -> None:
     image = np.arange(24, dtype=np.int32)
     view = np.lib.stride_tricks.as_strided(image, (2, 3), (48, 4))
     assert compare(view, view.copy(), DataType.INT32).why(0.0) is None
@@ -182,17 +199,17 @@ def test_generated_inputs_of_attention_give_finite_results() -> None:
             for uid, tensor in given.items()
         }
         assert set(np.ravel(arrays["seq_len_kv"])) == {64}
-        results = interpret(graph, {name: decode(x, _type(graph, name)) for name, x in arrays.items()})
+        results = interpret(graph, {name: decode(x, data_type_of(graph, name)) for name, x in arrays.items()})
         for tensor in graph.outputs:
             assert np.isfinite(results[tensor.name]).all()
             assert np.abs(results[tensor.name]).max() > 0
 
 
-def _type(graph: Any, name: str) -> DataType:
+def data_type_of(graph: Any, name: str) -> DataType:
     return next(tensor.data_type for tensor in graph.tensors if tensor.name == name)
 
 
-def test_ragged_offsets_are_those_of_full_sequences() -> None:
+def test_generated_ragged_offsets_are_those_of_full_sequences() -> None:
     graph = attention.sdpa_forward(batch=3, heads=2, seq_q=16, head_dim=64, ragged=True)
     made = made_up_inputs(graph)
     offsets = next(tensor for tensor in graph.variant_pack_tensors if tensor.name == "ragged_q")
@@ -200,7 +217,7 @@ def test_ragged_offsets_are_those_of_full_sequences() -> None:
     assert made[offsets.uid].dtype == np.int32
 
 
-def test_pages_are_in_order() -> None:
+def test_generated_page_tables_number_the_pages_in_order() -> None:
     graph = attention.sdpa_forward(
         batch=2, heads=2, seq_q=1, seq_kv=64, head_dim=64, page_size=16, padding=True, version=(9, 28, 0)
     )
@@ -209,7 +226,7 @@ def test_pages_are_in_order() -> None:
     assert made[table.uid].tolist() == list(range(8))
 
 
-def test_scales_are_one_and_given_inputs_are_kept() -> None:
+def test_generated_scales_are_1_and_given_inputs_are_not_generated() -> None:
     graph = attention.sdpa_forward(batch=1, heads=2, seq_q=64, head_dim=64, data_type=DataType.FP8_E4M3)
     by_name = {tensor.name: tensor for tensor in graph.variant_pack_tensors}
     made = made_up_inputs(graph, given=[by_name["q"].uid])
@@ -218,7 +235,7 @@ def test_scales_are_one_and_given_inputs_are_kept() -> None:
     assert not {tensor.uid for tensor in graph.outputs} & set(made)
 
 
-def test_an_integer_of_unknown_meaning_has_to_be_given() -> None:
+def test_integer_inputs_of_unknown_meaning_must_be_given() -> None:
     g = GraphBuilder("gather")
     index = g.tensor("index", (1, 8, 8), data_type=DataType.INT32)
     g.pointwise(PointwiseMode.IDENTITY, index, name="out", virtual=False)
@@ -252,7 +269,7 @@ EVIDENCE: dict[str, Any] = {
 }
 
 
-def test_table_is_sorted_by_time_with_the_refused_last() -> None:
+def test_the_table_is_sorted_by_time_with_refused_candidates_last() -> None:
     out = Console(file=io.StringIO(), width=160)
     out.print(evidence_table(EVIDENCE))
     text = out.file.getvalue()  # type: ignore[attr-defined]

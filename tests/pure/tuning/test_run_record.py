@@ -1,4 +1,4 @@
-"""logs/run-*.json: output of `cudnn-backend run` on a GPU for the five seed examples and for graphs of others."""
+"""logs/run-*.json: output of `cudnn-backend run` on a GPU for the five seed examples and graphs of other programs."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ LOG = f"{DATA}/logs/torch-frontend-1.18.log"  # of cudnn-frontend, with two grap
 OTHERS = [f"{DATA}/logs/forum-9.1.1.log.gz", f"{DATA}/torch-frontend-1.18-sdpa.json"]  # of cuDNN, of cudnn-frontend
 
 
-def trials(path: Path) -> list[Trial]:
+def load_trials(path: Path) -> list[Trial]:
     return [Trial.from_dict(item) for item in json.loads(path.read_text(encoding="utf-8"))["trials"]]
 
 
-def source(trial: Trial) -> str:
+def source_file(trial: Trial) -> str:
     """Return the source file of a trial."""
     return shlex.split(trial.reproduce)[2]
 
 
-def name(trial: Trial) -> str:
-    """Return the source file of a trial, and the number of its graph."""
+def graph_name(trial: Trial) -> str:
+    """Return the source file of a trial, and the option that selects one of its graphs."""
     return " ".join(
         word for word in shlex.split(trial.reproduce)[2:] if not word.startswith(("--data", "--seed", "--configs"))
     )
 
 
 @pytest.mark.parametrize("path", record_parameters("run-"))
-def test_examples_and_graphs_of_others_ran_and_were_right(path: Path) -> None:
-    found = trials(path)
-    assert {source(trial) for trial in found} == {*EXAMPLES, *OTHERS, LOG}
+def test_all_recorded_graphs_ran_with_right_results(path: Path) -> None:
+    found = load_trials(path)
+    assert {source_file(trial) for trial in found} == {*EXAMPLES, *OTHERS, LOG}
     assert len({trial.target for trial in found}) == 1
     for trial in found:
-        assert trial.state == "right", (source(trial), trial.words)
+        assert trial.state == "right", (source_file(trial), trial.words)
         assert trial.configs
         for config in trial.configs:
             assert config.state == "right", config.words
@@ -54,14 +54,14 @@ def test_examples_and_graphs_of_others_ran_and_were_right(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", record_parameters("run-"))
-def test_kinds_of_data_and_lines_that_run_them_again(path: Path) -> None:
-    found = trials(path)
-    ran = {(name(trial), trial.data) for trial in found}
+def test_every_graph_ran_on_every_kind_of_data_and_has_reproduce_commands(path: Path) -> None:
+    found = load_trials(path)
+    ran = {(graph_name(trial), trial.data) for trial in found}
     whole = [*EXAMPLES, *OTHERS, *(f"{LOG} --graph={number}" for number in (1, 2))]
     assert ran == {(one, kind) for one in whole for kind in KINDS}
     assert len(ran) == len(found)
     for trial in found:
-        assert (ROOT / source(trial)).is_file()
+        assert (ROOT / source_file(trial)).is_file()
         for config in trial.configs:
             words = shlex.split(config.reproduce)
             assert {f"--data={trial.data}", f"--seed={trial.seed}", f"--configs={config.tag}"} <= set(words)

@@ -1,4 +1,4 @@
-"""The bound of a right result: other right arithmetic is inside; a wrong scale, a shift or a lost row is not."""
+"""The error bound of results: it allows other correct arithmetic, but no wrong scale, shift or missing row."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ WHOLE = ("convolution forward", "matmul", "pointwise", "reduction", "layer norm,
 Array = np.ndarray[Any, Any]
 
 
-def as_stored(expected: Expected, values: Array) -> Array:
+def round_to_stored_type(expected: Expected, values: Array) -> Array:
     return round_to(values, expected.tensor.data_type)
 
 
-def matmul(terms: int = 64, kind: DataType = T.HALF, out: DataType | None = None) -> Graph:
+def matmul_graph(terms: int = 64, kind: DataType = T.HALF, out: DataType | None = None) -> Graph:
     g = GraphBuilder("product", io_type=kind)
     g.matmul(g.tensor("a", (2, 64, terms)), g.tensor("b", (2, terms, 32)), data_type=out or kind, virtual=False)
     return g.graph()
@@ -43,32 +43,32 @@ def matmul(terms: int = 64, kind: DataType = T.HALF, out: DataType | None = None
 @pytest.mark.parametrize(
     ("name", "kind"), [(name, kind) for name in SMOOTH for kind in ("uniform", "integers")[: 1 + (name in WHOLE)]]
 )
-def test_float64_and_our_roundings_are_within_the_bound(name: str, kind: str) -> None:
-    graph, inputs, found = known(name, kind)
+def test_interpreter_results_with_and_without_rounding_are_within_the_bound(name: str, kind: str) -> None:
+    graph, inputs, found = graph_with_expected_results(name, kind)
     assert found
     for rounding in (False, True):
         results = interpret(graph, inputs, rounding=rounding)
         for output, expected in found.items():
-            compared = expected.compare(as_stored(expected, results[output]))
+            compared = expected.compare(round_to_stored_type(expected, results[output]))
             assert compared.right, str(compared)
             assert compared.compared > 0.9 * compared.elements
 
 
 @pytest.mark.parametrize("name", SMOOTH)
-def test_one_percent_is_found(name: str) -> None:
-    """Except for indices, and numbers with fewer bits than that."""
-    graph, inputs, found = known(name, "uniform")
+def test_an_error_of_one_percent_is_detected(name: str) -> None:
+    """Indices, booleans and int8 results are skipped."""
+    graph, inputs, found = graph_with_expected_results(name, "uniform")
     results = interpret(graph, inputs, rounding=True)
     for output, expected in found.items():
         if expected.tensor.data_type in (T.INT8, T.INT32, T.BOOLEAN):
             continue
-        wrong = expected.compare(as_stored(expected, results[output] * 1.01))
+        wrong = expected.compare(round_to_stored_type(expected, results[output] * 1.01))
         assert not wrong.right, str(wrong)
 
 
 @cache
-def known(name: str, kind: str) -> tuple[Graph, Any, dict[str, Expected]]:
-    """Return a typical graph, its inputs, and its expected results."""
+def graph_with_expected_results(name: str, kind: str) -> tuple[Graph, Any, dict[str, Expected]]:
+    """Return a typical graph, its inputs, and the expected results with their error bounds."""
     graph = BUILT[name].make()
     inputs = make_inputs(graph, kind, 3)
     return graph, inputs, expect(graph, inputs)
@@ -83,7 +83,7 @@ FAULTS: dict[str, Callable[[Array], Array]] = {
 
 
 @pytest.mark.parametrize("fault", sorted(FAULTS))
-def test_added_errors_of_attention_are_found(fault: str) -> None:
+def test_artificial_errors_in_attention_output_are_detected(fault: str) -> None:
     graph = attention.sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True, stats=True)
     inputs = make_inputs(graph)
     o = interpret(graph, inputs, rounding=True)["o"]
@@ -94,8 +94,8 @@ def test_added_errors_of_attention_are_found(fault: str) -> None:
     assert not wrong.right
 
 
-def test_a_wrong_scale_in_the_interpreter_is_found() -> None:
-    """With the score scaled by one percent too much, right results for that graph are wrong for this one."""
+def test_attention_with_a_wrong_score_scale_is_detected() -> None:
+    """Attention with a scale one percent too large has results outside the bound."""
     options: dict[str, Any] = {"batch": 1, "heads": 2, "seq_q": 128, "head_dim": 64, "stats": True}
     graph, other = (attention.sdpa_forward(**options, scale=scale) for scale in (0.125, 0.12625))
     inputs = make_inputs(graph)
@@ -105,8 +105,8 @@ def test_a_wrong_scale_in_the_interpreter_is_found() -> None:
 
 
 @pytest.mark.parametrize("tile", [32, 64, 128])
-def test_attention_is_right_with_any_tiles(tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels round exponentials over the largest score so far, 32, 64 or 128 keys at a time."""
+def test_attention_is_right_for_any_tile_size(tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels round exponentials relative to the largest score so far, for 32, 64 or 128 keys at a time."""
     graph = attention.sdpa_forward(batch=1, heads=2, seq_q=128, seq_kv=320, head_dim=64, scale=2.0)
     inputs = make_inputs(graph)
     expected = expect(graph, inputs)["o"]
@@ -117,8 +117,8 @@ def test_attention_is_right_with_any_tiles(tile: int, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("terms", [8, 64, 1024])
-def test_sums_in_float32_and_in_any_order_are_right(terms: int) -> None:
-    graph = matmul(terms, T.FLOAT)
+def test_float32_sums_in_any_order_are_right(terms: int) -> None:
+    graph = matmul_graph(terms, T.FLOAT)
     inputs = make_inputs(graph)
     a, b = (inputs[graph.tensor(name).uid].astype(np.float32) for name in "ab")
     order = np.random.default_rng(0).permutation(terms)
@@ -131,8 +131,8 @@ def test_sums_in_float32_and_in_any_order_are_right(terms: int) -> None:
 
 
 @pytest.mark.parametrize("behind", [[], [P.NEG], [P.ABS, P.RELU_FWD]], ids=len)
-def test_a_product_and_a_sum_may_be_rounded_once(behind: list[PointwiseMode]) -> None:
-    """If kernels fuse both: also if the sum of the rounded product is exact, as for numbers that cancel."""
+def test_a_fused_multiply_add_may_round_once(behind: list[PointwiseMode]) -> None:
+    """Kernels may fuse a product and a sum, also where the rounded product makes the sum exact, as in cancellation."""
     g = GraphBuilder("fused", io_type=T.FLOAT)
     dims, per = (8, 4, 1024), (8, 4, 1)
     product = g.pointwise(P.MUL, g.tensor("x", dims), g.tensor("scale", per))
@@ -143,7 +143,7 @@ def test_a_product_and_a_sum_may_be_rounded_once(behind: list[PointwiseMode]) ->
     graph = g.graph()
     inputs = make_inputs(graph, "uniform", 0)
     expected = expect(graph, inputs, arithmetic=Arithmetic.of([]))["y"]
-    once = as_stored(expected, interpret(graph, inputs)["y"])
+    once = round_to_stored_type(expected, interpret(graph, inputs)["y"])
     twice = interpret(graph, inputs, rounding=True)["y"]
     assert np.count_nonzero(once != twice) > 1000
     assert np.count_nonzero(expected.spread[once != twice] == 0) == 0
@@ -151,7 +151,7 @@ def test_a_product_and_a_sum_may_be_rounded_once(behind: list[PointwiseMode]) ->
 
 
 def test_tensor_cores_may_round_float32_and_other_engines_may_not() -> None:
-    graph = matmul(64, T.FLOAT)
+    graph = matmul_graph(64, T.FLOAT)
     inputs = make_inputs(graph)
     short = {name: round_to(inputs[graph.tensor(name).uid], T.HALF) for name in "ab"}
     total = interpret(graph, short)["mm"]  # float16 has as many bits as TF32
@@ -159,8 +159,8 @@ def test_tensor_cores_may_round_float32_and_other_engines_may_not() -> None:
     assert not expect(graph, inputs, arithmetic=Arithmetic.of([]))["mm"].compare(total).right
 
 
-def test_tensor_cores_may_cut_float32_so_that_all_sums_are_too_small() -> None:
-    graph = matmul(144, T.FLOAT)
+def test_tensor_cores_may_truncate_float32() -> None:
+    graph = matmul_graph(144, T.FLOAT)
     inputs = {name: np.abs(values) for name, values in make_inputs(graph).items()}
     bits = {name: np.float32(values).view(np.uint32) & np.uint32(0xFFFFE000) for name, values in inputs.items()}
     total = interpret(graph, {name: item.view(np.float32) for name, item in bits.items()})["mm"]
@@ -168,10 +168,10 @@ def test_tensor_cores_may_cut_float32_so_that_all_sums_are_too_small() -> None:
     assert not expect(graph, inputs, arithmetic=Arithmetic.of([]))["mm"].compare(total).right
 
 
-def of_mode(
+def expect_pointwise(
     mode: PointwiseMode, x: list[float], other: list[float] | None = None, kind: DataType = T.FLOAT
 ) -> Expected:
-    """Return the expected results of a function of some numbers, with a gradient or a second operand."""
+    """Return the expected results of one pointwise mode on these values, with a gradient or a second operand."""
     g = GraphBuilder("function", io_type=T.FLOAT)
     tensors = [g.tensor("x", (1, 1, len(x)))] + ([] if other is None else [g.tensor("b", (1, 1, len(x)))])
     back = {"dy": tensors[1]} if mode.name.endswith("BWD") else {}
@@ -197,14 +197,14 @@ def of_mode(
 def test_measured_results_of_cudnn_for_large_arguments_are_right(
     mode: PointwiseMode, x: float, other: float | None, measured: float
 ) -> None:
-    expected = of_mode(mode, [x], None if other is None else [other])
+    expected = expect_pointwise(mode, [x], None if other is None else [other])
     assert expected.compare([[[measured]]]).right
 
 
 @pytest.mark.parametrize("mode", [P.SIN, P.COS, P.TAN, P.GELU_FWD, P.ELU_BWD, P.SWISH_BWD])
-def test_functions_may_have_the_measured_error_and_no_more(mode: PointwiseMode) -> None:
+def test_function_errors_are_allowed_up_to_the_measured_error(mode: PointwiseMode) -> None:
     x = list(np.linspace(-1, 1, 4096))
-    expected = of_mode(mode, x, [1.0] * len(x) if mode.name.endswith("BWD") else None)
+    expected = expect_pointwise(mode, x, [1.0] * len(x) if mode.name.endswith("BWD") else None)
     ulps = 2.0**-23
     assert expected.spread.min() > 2 * ulps  # no element has almost no tolerance, as where movements cancel
     near = expected.center + 2 * ulps
@@ -212,14 +212,14 @@ def test_functions_may_have_the_measured_error_and_no_more(mode: PointwiseMode) 
     assert expected.compare(expected.center * 1.01).beyond > 3000
 
 
-def test_a_function_of_a_huge_angle_may_have_any_value() -> None:
-    expected = of_mode(P.COS, [3.2e28], kind=T.INT8)
+def test_the_cosine_of_a_huge_angle_may_have_any_value() -> None:
+    expected = expect_pointwise(P.COS, [3.2e28], kind=T.INT8)
     assert expected.compare([[[1.0]]]).right
     assert expected.compare([[[0.0]]]).right
 
 
 def test_integers_have_no_tolerance() -> None:
-    graph = matmul(64, T.HALF, T.FLOAT)
+    graph = matmul_graph(64, T.HALF, T.FLOAT)
     inputs = make_inputs(graph, "integers")
     expected = expect(graph, inputs)["mm"]
     assert expected.bounds().max() == 0
@@ -231,7 +231,7 @@ def test_integers_have_no_tolerance() -> None:
     assert "[0,3,4]" in str(wrong)
 
 
-def test_infinities_and_nan_are_compared_by_place() -> None:
+def test_infinities_and_nan_must_be_at_the_expected_elements() -> None:
     g = GraphBuilder("edges", io_type=T.FLOAT)
     g.pointwise(P.LOG, g.tensor("x", (1, 4)), name="y", virtual=False)
     graph = g.graph()
@@ -244,7 +244,7 @@ def test_infinities_and_nan_are_compared_by_place() -> None:
         assert expected.compare(wrong).beyond == 1
 
 
-def test_a_zero_keeps_its_sign_where_denormals_lose_their_value() -> None:
+def test_a_divisor_of_negative_zero_keeps_its_sign() -> None:
     """1 / -0 is -inf in every run; with a float32 overflow it may become NaN or -inf, but not 1."""
     g = GraphBuilder("signs", io_type=T.FLOAT)
     x, zero, huge = (g.tensor(name, (1, 4)) for name in ("x", "zero", "huge"))
@@ -257,7 +257,7 @@ def test_a_zero_keeps_its_sign_where_denormals_lose_their_value() -> None:
     assert not expected.compare([[np.nan, 1, 1, math.tanh(2)]]).right
 
 
-def test_truncated_scores_change_a_whole_gradient() -> None:
+def test_rounded_scores_may_scale_the_whole_gradient() -> None:
     """P is exp(score - stats): a relative error of 10^-6 in scores of thousands is a common factor of P."""
     graph = attention.sdpa_backward(batch=1, heads=2, seq_q=64, head_dim=128)
     inputs = make_inputs(graph, "hostile", 1)
@@ -269,8 +269,8 @@ def test_truncated_scores_change_a_whole_gradient() -> None:
     assert not expected.compare(round_to(right * math.exp(5e-6 * largest), T.HALF)).right
 
 
-def test_a_comparison_at_its_edge_may_have_either_result() -> None:
-    """A sum of rounded numbers next to zero is clipped or not."""
+def test_a_comparison_of_nearly_equal_values_may_have_either_result() -> None:
+    """A sum of rounded numbers may be just above zero or not."""
     g = GraphBuilder("edge", io_type=T.FLOAT)
     total = g.reduction(ReduceTensorOp.ADD, g.tensor("x", (64, 3)), (64, 1))
     g.pointwise(P.CMP_GT, total, g.scalar(0.0, rank=2), name="y", data_type=T.BOOLEAN, virtual=False)
@@ -284,9 +284,9 @@ def test_a_comparison_at_its_edge_may_have_either_result() -> None:
     assert expected.compare(wrong).beyond == 1
 
 
-def elementwise(*steps: PointwiseMode, kind: DataType = T.FLOAT) -> Graph:
-    """Two consecutive operations on two tensors."""
-    g = GraphBuilder("elementwise", io_type=T.FLOAT)
+def elementwise_graph(*steps: PointwiseMode, kind: DataType = T.FLOAT) -> Graph:
+    """Return a graph of consecutive pointwise operations on two tensors."""
+    g = GraphBuilder("elementwise_graph", io_type=T.FLOAT)
     made, other = g.tensor("x", (1, 2)), g.tensor("b", (1, 2))
     for mode in steps[:-1]:
         made = g.pointwise(mode, made, other)
@@ -305,72 +305,74 @@ def elementwise(*steps: PointwiseMode, kind: DataType = T.FLOAT) -> Graph:
     ],
     ids=["sign of zero", "selected", "boolean", "integer", "product"],
 )
-def test_denormal_numbers_may_be_0_of_their_sign(
+def test_denormal_numbers_may_be_flushed_to_zero_with_their_sign(
     steps: tuple[PointwiseMode, ...], kind: DataType, x: float, b: float, right: list[float]
 ) -> None:
-    expected = expect(elementwise(*steps, kind=kind), {"x": np.array([[x, 1.0]]), "b": np.array([[b, 1.0]])})["y"]
+    expected = expect(elementwise_graph(*steps, kind=kind), {"x": np.array([[x, 1.0]]), "b": np.array([[b, 1.0]])})["y"]
     good = expected.center.copy()
     for value in right:
         good[0, 0] = value
         assert expected.compare(good).right, value
 
 
-def test_a_zero_keeps_its_sign() -> None:
-    expected = expect(elementwise(P.DIV, P.ADD), {"x": np.array([[42.0, 1.0]]), "b": np.array([[-0.0, 1.0]])})["y"]
+def test_an_exact_zero_keeps_its_sign() -> None:
+    expected = expect(elementwise_graph(P.DIV, P.ADD), {"x": np.array([[42.0, 1.0]]), "b": np.array([[-0.0, 1.0]])})[
+        "y"
+    ]
     assert expected.compare([[-np.inf, 2.0]]).right
     assert expected.compare([[np.inf, 2.0]]).beyond == 1
 
 
-def _of_column(x: list[float], by: list[float], make: Callable[[GraphBuilder, Any, Any], object]) -> Expected:
-    """Return the expected result of a function of two tensors of one row."""
+def expect_on_vectors(x: list[float], by: list[float], make: Callable[[GraphBuilder, Any, Any], object]) -> Expected:
+    """Return the expected result of the operations that `make` adds, on two vectors."""
     g, dims = GraphBuilder("column", io_type=T.FLOAT), (1, 1, len(x))
     make(g, g.tensor("x", dims), g.tensor("by", dims))
     given = {name: np.reshape(np.array(held), dims) for name, held in (("x", x), ("by", by))}
     return expect(g.graph(), given)["y"]
 
 
-def test_a_function_as_small_as_its_error_may_be_0() -> None:
-    """A kernel's swish is 0 where its tanh is -1, so a quotient may be NaN or infinite there."""
+def test_a_function_value_smaller_than_its_error_may_be_0() -> None:
+    """Where tanh is -1 in a kernel, its swish is 0, so a quotient may be NaN or infinite."""
 
-    def quotient(g: GraphBuilder, x: Any, by: Any) -> None:
+    def add_quotient(g: GraphBuilder, x: Any, by: Any) -> None:
         g.pointwise(P.ERF, g.pointwise(P.DIV, g.pointwise(P.SWISH_FWD, x), by), name="y", virtual=False)
 
-    found = _of_column([-24.0, -24.0, -2.0], [0.0, 0.5, 0.0], quotient)
+    found = expect_on_vectors([-24.0, -24.0, -2.0], [0.0, 0.5, 0.0], add_quotient)
     assert found.defined.ravel().tolist() == [False, True, True]
     assert found.compare([[[np.nan, 0.0, -1.0]]]).right
     assert not found.compare([[[np.nan, 0.0, np.nan]]]).right
     assert not found.compare([[[np.nan, -0.5, -1.0]]]).right
 
 
-def test_the_angle_of_a_function_as_small_as_its_error_may_be_that_of_0() -> None:
-    """In kernels exp(x) - 1 is 0 for the smallest float16 numbers, and so is their ELU."""
+def test_atan2_of_a_value_smaller_than_its_error_may_be_that_of_0() -> None:
+    """In kernels exp(x) - 1, and thus the ELU, is 0 for the smallest float16 numbers."""
 
-    def angle(g: GraphBuilder, x: Any, by: Any) -> None:
+    def add_atan2(g: GraphBuilder, x: Any, by: Any) -> None:
         g.pointwise(P.ABS, g.pointwise(P.ATAN2, g.pointwise(P.ELU_FWD, x), by), name="y", virtual=False)
 
-    found = _of_column([-(2.0**-24), -(2.0**-24), -1.0], [-0.0, 0.0, 0.0], angle)
+    found = expect_on_vectors([-(2.0**-24), -(2.0**-24), -1.0], [-0.0, 0.0, 0.0], add_atan2)
     assert found.compare([[[np.pi, 0.0, np.pi / 2]]]).right
     assert not found.compare([[[np.pi, 0.0, np.pi]]]).right
 
 
 @pytest.mark.parametrize("mode", [P.RELU_FWD, P.MAX])
 def test_a_maximum_of_zeros_may_have_either_sign(mode: PointwiseMode) -> None:
-    """atan2(0, -3) is pi and atan2(-0, -3) is -pi; for a positive number there is one angle."""
+    """atan2(0, -3) is pi and atan2(-0, -3) is -pi; for a positive maximum there is only one result."""
 
-    def angle(g: GraphBuilder, x: Any, by: Any) -> None:
+    def add_atan2(g: GraphBuilder, x: Any, by: Any) -> None:
         zero = g.pointwise(P.SUB, x, x)
         held = g.pointwise(mode, x) if mode is P.RELU_FWD else g.pointwise(mode, x, zero)
         g.pointwise(P.ATAN2, held, by, name="y", virtual=False)
 
-    found = _of_column([-5.0, -5.0, 3.0], [-3.0, 3.0, -3.0], angle)
+    found = expect_on_vectors([-5.0, -5.0, 3.0], [-3.0, 3.0, -3.0], add_atan2)
     assert found.compare([[[np.pi, 0.0, 0.75 * np.pi]]]).right
     assert found.compare([[[-np.pi, 0.0, 0.75 * np.pi]]]).right
     assert not found.compare([[[np.pi, 0.0, -0.75 * np.pi]]]).right
     assert not found.compare([[[np.pi, np.pi, 0.75 * np.pi]]]).right
 
 
-def test_the_gradient_of_a_relu_keeps_a_gradient_of_0() -> None:
-    """Only x is moved away from 0, where the gradient is selected."""
+def test_relu_backward_of_a_gradient_flushed_to_0_is_0() -> None:
+    """The perturbation moves only x away from 0, not the gradient that RELU_BWD selects."""
     g = GraphBuilder("kink", io_type=T.FLOAT)
     dy = g.pointwise(P.MUL, g.tensor("x", (1, 2)), g.tensor("b", (1, 2)))
     g.pointwise(P.RELU_BWD, g.tensor("at", (1, 2)), dy=dy, name="y", virtual=False)
@@ -381,8 +383,8 @@ def test_the_gradient_of_a_relu_keeps_a_gradient_of_0() -> None:
     assert expected.compare([[-4.8e-38, 1.0]]).beyond == 1
 
 
-def test_a_slope_of_0_and_a_denormal_number_do_not_hide_each_other() -> None:
-    """The selection depends on denormal numbers, and its slope is as small as its error."""
+def test_a_denormal_comparison_and_a_tiny_gelu_slope_are_both_considered() -> None:
+    """The selected gradient depends on denormals, and the slope of GELU at -6.5 is as small as its error."""
     g = GraphBuilder("both", io_type=T.FLOAT)
     above = g.pointwise(P.CMP_GT, g.tensor("x", (1, 2)), g.tensor("b", (1, 2)), data_type=T.BOOLEAN)
     dy = g.pointwise(P.BINARY_SELECT, g.tensor("small", (1, 2)), g.tensor("large", (1, 2)), t=above)
@@ -395,7 +397,7 @@ def test_a_slope_of_0_and_a_denormal_number_do_not_hide_each_other() -> None:
     assert expected.compare(good).right
 
 
-def test_a_product_may_overflow_or_vanish_in_another_order() -> None:
+def test_a_product_in_another_order_may_overflow_or_underflow() -> None:
     g = GraphBuilder("product", io_type=T.FLOAT)
     g.reduction(ReduceTensorOp.MUL, g.tensor("x", (2, 3)), (2, 1), name="y", virtual=False)
     expected = expect(g.graph(), {"x": [[1e30, 1e30, 1e-30], [1e-30, 1e-30, 1e30]]})["y"]
@@ -406,12 +408,12 @@ def test_a_product_may_overflow_or_vanish_in_another_order() -> None:
     assert expected.compare([[25.0], [1.0]]).beyond == 1
 
 
-def test_numbers_too_large_to_square_have_no_common_factor() -> None:
+def test_values_with_overflowing_squares_have_no_common_factor() -> None:
     values = np.full(100, 1e200)
     assert common_factor(values * 1.01, values, values, values * 2.0**-53, (0.0,), 0.0) is None
 
 
-def test_integers_are_rounded_to_the_nearest() -> None:
+def test_results_stored_as_integers_are_rounded_to_nearest() -> None:
     g = GraphBuilder("whole", io_type=T.INT32)
     g.pointwise(P.SQRT, g.tensor("x", (1, 4)), name="y", virtual=False)
     expected = expect(g.graph(), {"x": np.array([[1, 3, 4, 9]])})["y"]
@@ -420,8 +422,8 @@ def test_integers_are_rounded_to_the_nearest() -> None:
         assert not expected.compare([[1, second, 2, 3]]).right
 
 
-def test_random_numbers_of_which_only_the_distribution_is_known_are_not_compared() -> None:
-    def graph(distribution: RngDistribution) -> Graph:
+def test_random_numbers_of_continuous_distributions_are_not_compared() -> None:
+    def random_graph(distribution: RngDistribution) -> Graph:
         g = GraphBuilder("random", io_type=T.FLOAT)
         seed, offset = (g.tensor(name, (1, 1, 1, 1), T.INT64) for name in ("seed", "offset"))
         options: dict[str, Any] = {"minimum": 0.0, "maximum": 1.0}
@@ -432,7 +434,7 @@ def test_random_numbers_of_which_only_the_distribution_is_known_are_not_compared
         return g.graph()
 
     for distribution, compared in ((RngDistribution.UNIFORM, set()), (RngDistribution.BERNOULLI, {"y"})):
-        made = graph(distribution)
+        made = random_graph(distribution)
         assert set(expect(made, make_inputs(made))) == compared
 
 
@@ -445,7 +447,7 @@ def test_ragged_memory_between_sequences_is_not_compared() -> None:
         assert expected.compare(np.nan_to_num(longer, nan=5.0)).right
 
 
-def test_seeds_change_the_bound_little() -> None:
+def test_the_seed_changes_the_bound_only_a_little() -> None:
     graph = BUILT["matmul"].make()
     inputs = make_inputs(graph)
     bounds = [expect(graph, inputs, seed=seed)["gelu_fwd"].bounds() for seed in (0, 0, 1)]
@@ -460,8 +462,8 @@ def test_seeds_change_the_bound_little() -> None:
     [(name, kind, factor) for name, (*_, kinds) in CASES.items() for kind in kinds for factor in FACTORS[kind]],
     ids=lambda value: getattr(value, "name", str(value)),
 )
-def test_a_wrong_scale_of_every_family_and_type_is_found(family: str, kind: DataType, factor: float) -> None:
-    """The rounding run imitates cuDNN: it is right without an error, and wrong with one."""
+def test_a_wrong_scale_is_detected_for_every_family_and_type(family: str, kind: DataType, factor: float) -> None:
+    """Results of the interpreter with rounding are right, and wrong if the expectation has another scale."""
     make, operation, _ = CASES[family]
     graph = make(kind)
     inputs = make_inputs(graph, seed=1)
@@ -474,7 +476,7 @@ def test_a_wrong_scale_of_every_family_and_type_is_found(family: str, kind: Data
 
 
 @pytest.mark.parametrize("name", MODES)
-def test_a_wrong_mode_is_found(name: str) -> None:
+def test_a_wrong_pointwise_mode_is_detected(name: str) -> None:
     make, mode, other = MODES[name]
     graph = make()
     inputs = make_inputs(graph, seed=1)

@@ -1,4 +1,4 @@
-"""Generated data of graphs: the meaning of tensors is respected, kinds have their properties, strides their places."""
+"""Generated input data: valid for the meaning of each tensor, with the properties of its kind, stored by strides."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ ATTENTION: dict[str, dict[str, Any]] = {
 }
 
 
-def forward(**options: Any) -> Graph:
+def sdpa_forward_graph(**options: Any) -> Graph:
     return attention.sdpa_forward(**{"batch": 3, "heads": 2, "seq_q": 64, "head_dim": 32} | options)
 
 
-def numbers(graph: Graph, kind: str = "uniform", seed: int = 0) -> dict[str, np.ndarray[Any, Any]]:
+def inputs_by_name(graph: Graph, kind: str = "uniform", seed: int = 0) -> dict[str, np.ndarray[Any, Any]]:
     made = make_inputs(graph, kind, seed)
     return {item.name: made[item.uid] for item in read_tensors(graph)}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", sorted(BUILT))
-def test_every_typical_graph_can_be_run_on_every_kind(name: str, kind: str) -> None:
-    """The interpreter checks indices, offsets and pages; memory returns the stored numbers."""
+def test_every_typical_graph_runs_on_every_kind_of_data(name: str, kind: str) -> None:
+    """The interpreter checks indices, offsets and pages; values written to memory and read back are unchanged."""
     graph = BUILT[name].make()
     made = make_inputs(graph, kind)
     results = interpret(graph, made, rounding=True)
@@ -55,9 +55,9 @@ def test_every_typical_graph_can_be_run_on_every_kind(name: str, kind: str) -> N
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", sorted(ATTENTION))
-def test_attention_gets_lengths_offsets_and_pages(name: str, kind: str) -> None:
-    graph = forward(**ATTENTION[name])
-    found = numbers(graph, kind)
+def test_attention_inputs_have_valid_lengths_offsets_and_pages(name: str, kind: str) -> None:
+    graph = sdpa_forward_graph(**ATTENTION[name])
+    found = inputs_by_name(graph, kind)
     assert interpret(graph, make_inputs(graph, kind))["o"].size
     if "seq_len_q" in found:
         lengths = found["seq_len_q"].reshape(-1)
@@ -75,7 +75,7 @@ def test_attention_gets_lengths_offsets_and_pages(name: str, kind: str) -> None:
 def test_the_backward_pass_reads_the_outputs_of_its_forward_pass() -> None:
     options: dict[str, Any] = {"batch": 2, "heads": 2, "seq_q": 64, "head_dim": 32, "scale": 0.3, "causal": True}
     graph = attention.sdpa_backward(**options)
-    held = numbers(graph, "integers")
+    held = inputs_by_name(graph, "integers")
     forward_graph = attention.sdpa_forward(**options, stats=True)
     wanted = interpret(
         forward_graph, {name: held[name].swapaxes(2, 3) if name == "v" else held[name] for name in "qkv"}
@@ -84,16 +84,16 @@ def test_the_backward_pass_reads_the_outputs_of_its_forward_pass() -> None:
     np.testing.assert_allclose(held["o"], wanted["o"], rtol=1e-3, atol=1e-7)
 
 
-def test_seeds_repeat_and_differ() -> None:
+def test_equal_seeds_give_equal_data_and_other_seeds_do_not() -> None:
     graph = BUILT["matmul"].make()
-    one, again, other = (numbers(graph, seed=seed)["a"] for seed in (0, 0, 1))
+    one, again, other = (inputs_by_name(graph, seed=seed)["a"] for seed in (0, 0, 1))
     np.testing.assert_array_equal(one, again)
     assert (one != other).mean() > 0.9
 
 
-def test_kinds_have_their_properties() -> None:
+def test_each_kind_of_data_has_its_properties() -> None:
     graph = BUILT["matmul"].make()
-    uniform, integers, hostile = (numbers(graph, kind)["a"] for kind in KINDS)
+    uniform, integers, hostile = (inputs_by_name(graph, kind)["a"] for kind in KINDS)
     assert np.abs(uniform).max() <= 1
     assert set(np.unique(integers)) == {-3, -2, -1, 0, 1, 2, 3}
     assert np.isnan(hostile).any() or np.isinf(hostile).any()
@@ -102,20 +102,20 @@ def test_kinds_have_their_properties() -> None:
     assert (hostile == 0).all(axis=-1).any()
 
 
-def test_hostile_scores_are_far_below_minus_88() -> None:
-    graph = forward(stats=True)
+def test_hostile_softmax_statistics_go_below_minus_88() -> None:
+    graph = sdpa_forward_graph(stats=True)
     stats = interpret(graph, make_inputs(graph, "hostile"))["stats"]
     assert (stats < -88).any()
 
 
-def test_half_of_hostile_heads_have_every_row_below_88() -> None:
-    """There exp(0 - lse) overflows in a kernel that counts padding as 0."""
-    made = [numbers(backward(), "hostile", 2 * number + 1)["stats"] for number in range(12)]
+def test_hostile_statistics_are_below_minus_88_in_all_rows_of_half_the_heads() -> None:
+    """For such heads exp(0 - lse) overflows in a kernel that treats padding as 0."""
+    made = [inputs_by_name(sdpa_backward_graph(), "hostile", 2 * number + 1)["stats"] for number in range(12)]
     deep = np.concatenate([(stats < -88.8).all(axis=(2, 3)).reshape(-1) for stats in made])
     assert 0.4 < deep.mean() < 0.72  # 9 of 16
 
 
-def backward(**options: Any) -> Graph:
+def sdpa_backward_graph(**options: Any) -> Graph:
     return attention.sdpa_backward(**{"batch": 3, "heads": 4, "seq_q": 24, "head_dim": 32} | options)
 
 
@@ -135,7 +135,7 @@ MASKED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("version", [(9, 19, 0), (9, 28, 0)], ids=lambda version: f"9.{version[1]}")
 @pytest.mark.parametrize("name", MASKED)
 def test_statistics_of_a_backward_pass_are_those_of_a_softmax(name: str, version: tuple[int, int, int]) -> None:
-    """Only the probabilities that it recomputes sum to 1 in every row with a key and without a sink."""
+    """Only then the recomputed probabilities sum to 1 in each row that has a key and no sink."""
     options: dict[str, Any] = {"batch": 3, "heads": 4, "seq_q": 24, "head_dim": 32} | MASKED[name]
     graph = attention.sdpa_backward(**options, version=version, implementation="composite", allow_hazards=True)
     rows = interpret(graph, make_inputs(graph, "integers", 3), keep=["p"])["p"].sum(axis=3)
@@ -147,14 +147,14 @@ def test_statistics_of_a_backward_pass_are_those_of_a_softmax(name: str, version
     assert rows.size
 
 
-def test_variances_are_positive() -> None:
-    assert numbers(BUILT["batch norm, training"].make(), "hostile")["running_var"].min() >= 0.5
+def test_generated_variances_are_positive() -> None:
+    assert inputs_by_name(BUILT["batch norm, training"].make(), "hostile")["running_var"].min() >= 0.5
 
 
 @pytest.mark.parametrize(
     ("kind", "bits"), [(DataType.FP4_E2M1, 4), (DataType.INT4, 4), (DataType.BOOLEAN, 1), (DataType.HALF, 16)]
 )
-def test_memory_of_short_types_is_packed(kind: DataType, bits: int) -> None:
+def test_types_shorter_than_a_byte_are_packed_in_memory(kind: DataType, bits: int) -> None:
     held = double_tensor("x", (3, 5), data_type=kind)
     values = np.arange(15).reshape(3, 5) % 2
     image = in_memory(held, values)
@@ -173,7 +173,7 @@ def test_memory_follows_strides_and_scale_tiles() -> None:
     np.testing.assert_array_equal(from_memory(tiled, image), scales)
 
 
-def test_given_numbers_are_used(tmp_path: Path) -> None:
+def test_given_input_arrays_are_used(tmp_path: Path) -> None:
     graph = BUILT["matmul"].make()
     path = tmp_path / "a.npz"
     np.savez(path, a=np.full((2, 128, 64), 2.0))
@@ -190,13 +190,13 @@ def test_given_numbers_are_used(tmp_path: Path) -> None:
         ({"given": {"a": np.zeros((1, 2))}}, r"has dims \(2, 128, 64\)"),
     ],
 )
-def test_data_of_no_tensor_are_refused(options: dict[str, Any], match: str) -> None:
+def test_invalid_input_data_are_refused(options: dict[str, Any], match: str) -> None:
     with pytest.raises(UsageError, match=match) as error:
         make_inputs(BUILT["matmul"].make(), **options)
     assert error.value.code == "trial-data"
 
 
-def test_files_that_are_not_arrays_are_refused(tmp_path: Path) -> None:
+def test_files_without_numeric_arrays_are_refused(tmp_path: Path) -> None:
     graph = BUILT["matmul"].make()
     path = tmp_path / "no.npz"
     path.write_text("no")
@@ -220,7 +220,7 @@ def test_files_that_are_not_arrays_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shape", [(1 << 24,), (2, 128, 64), (2, 128, 1 << 40)])
 def test_sizes_in_a_file_are_checked_before_allocation(tmp_path: Path, shape: tuple[int, ...]) -> None:
-    """A few compressed bytes may claim to be gigabytes, in the header of an array or in their own length."""
+    """A few compressed bytes may claim to be gigabytes, in the header of an array or in the size of the file."""
     graph, path = BUILT["matmul"].make(), tmp_path / "bomb.npz"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file, file.open("a.npy", "w") as array:
         np.lib.format.write_array_header_1_0(array, {"descr": "<f8", "fortran_order": False, "shape": shape})
@@ -255,8 +255,8 @@ def test_a_misspelt_kind_of_data_gets_a_suggestion() -> None:
         load_arrays("hostle", BUILT["matmul"].make())
 
 
-def test_a_graph_is_one_word_of_a_command_line() -> None:
-    graph = forward(ragged=True)
+def test_a_graph_is_encoded_as_one_command_line_argument() -> None:
+    graph = sdpa_forward_graph(ragged=True)
     word = encode_word(graph)
     assert decode_word(word) == graph
     assert set(word) <= set("graph:abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
@@ -267,13 +267,13 @@ def test_a_graph_is_one_word_of_a_command_line() -> None:
         assert_graph_error("graph-json", "graph", lambda broken=broken: decode_word(broken))  # type: ignore[misc]
 
 
-def test_integers_of_unknown_meaning_are_small() -> None:
+def test_generated_integers_of_unknown_meaning_are_small() -> None:
     g = GraphBuilder("whole", io_type=DataType.INT32)
     g.pointwise(PointwiseMode.ADD, g.tensor("x", (4, 4)), g.tensor("y", (4, 4)), virtual=False)
-    assert np.abs(numbers(g.graph())["x"]).max() <= 3
+    assert np.abs(inputs_by_name(g.graph())["x"]).max() <= 3
 
 
-def test_a_library_that_the_environment_names_is_named_in_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reproduce_command_sets_the_library_environment_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = BUILT["matmul"].make()
     monkeypatch.delenv("CUDNN_BACKEND_LIBRARY", raising=False)
     assert command_line("a.json --set=x", graph, "--seed=3") == "cudnn-backend run a.json --set=x --seed=3"
