@@ -188,7 +188,7 @@ def _read(path: str | os.PathLike[str]) -> tuple[Any, dict[str, Image]]:
 
     def check(headers: Mapping[str, ArrayHeader]) -> None:
         if any(header.compressed for header in headers.values()):
-            raise ValueError("its content is compressed, which is never true of a case")
+            raise ValueError("its content is compressed; the content of a case never is")
         if sum(header.size_bytes for header in headers.values()) > size or size > _LARGEST:
             raise ValueError(f"it declares more bytes than it has, or has more than {_LARGEST}")
         if any(header.dtype != np.uint8 for header in headers.values()):

@@ -222,8 +222,8 @@ def _may_fetch(missing: Mapping[str, Literal["12", "13"] | None]) -> bool:
         shown.append(name if size is None else f"{name}, {size / 1e6:.0f} MB")
     many, them = ("s", "them") if len(missing) > 1 else ("", "it")
     warn(
-        f"the engines of this cuDNN {' and '.join(missing)} refuse a graph; "
-        f"others, in the full wheel{many}, might support it"
+        f"cuDNN {' and '.join(missing)} is installed with some of its engines only, and these refuse a graph; "
+        f"the engines in the full wheel{many} might support it"
     )
     return click.confirm(f"fetch the full wheel{many} of cuDNN {' and '.join(shown)}, and use {them}?", err=True)
 

@@ -161,7 +161,7 @@ def device_buffer(source: Any, name: str, *, host: bool = False) -> DeviceBuffer
             code="buffer-not-understood",
         )
     if buffer.ptr <= 0:
-        raise UsageError(f"buffer {name!r} has the address {buffer.ptr}", code="null-pointer")
+        raise UsageError(f"buffer {name!r} has the invalid address {buffer.ptr}", code="null-pointer")
     return buffer
 
 

@@ -277,7 +277,7 @@ class PlanList:
             reasons = [self._exclusion_reason(index) for index in range(len(self))]
         if None not in reasons:
             raise self._refusal_error(
-                "no execution plan is left that supports this graph", "plans-deselected", _format_lines(reasons) or None
+                "no execution plan supports this graph", "plans-deselected", _format_lines(reasons) or None
             )
 
     def check_included(self, index: int, *, to_build: bool = False) -> None:

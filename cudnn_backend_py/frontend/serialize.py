@@ -212,7 +212,7 @@ def _number_of(scalar: _Scalar) -> float | int:
         return _float_of(scalar.value)
     if kind in ("INT64", "INT32") and isinstance(scalar.value, int):
         return scalar.value
-    raise GraphError(f"the data has a scalar {scalar.value!r} of kind {scalar.index}", code="plan-file")
+    raise GraphError(f"the data has a scalar {scalar.value!r} of unknown kind {scalar.index}", code="plan-file")
 
 
 def _float_of(bits: str) -> float:

@@ -378,7 +378,7 @@ class Graph:
         assert self._graph is not None
         if "handle" not in options and self._handle is None:
             raise invalid_value(
-                "Need to specify cudnn handle to execute graph: no handle to run on",
+                "Need to specify cudnn handle to execute graph",
                 fix="graph(..., handle=handle), or Graph(handle='auto')",
             )
         if "workspace" not in options and self.__workspace is False:

@@ -736,7 +736,9 @@ def _sorted_ops(ops: tuple[Op, ...], name: str, is_subgraph: bool) -> tuple[Op, 
                 heapq.heappush(ready, index)
     if len(ordered) < len(ops):
         names = ", ".join(repr(ops[index].name) for index in _cycle(waits_for))
-        raise GraphError(f"the operations {names} wait for each other", code="cycle", where=f"graph {name!r}")
+        raise GraphError(
+            f"the operations {names} depend on each other in a cycle", code="cycle", where=f"graph {name!r}"
+        )
     return tuple(ordered)
 
 

@@ -123,7 +123,7 @@ def _decode_graph(data: Any) -> Graph:
     version = data.get("version")
     if type(version) is not int or version != SCHEMA_VERSION:
         raise GraphError(
-            f"graph JSON of version {version!r}, this package reads {SCHEMA_VERSION}",
+            f"the graph JSON has version {version!r}; this package reads version {SCHEMA_VERSION}",
             code="graph-json",
         )
     if unknown := sorted(map(str, set(data) - _GRAPH_KEYS)):
@@ -234,7 +234,7 @@ def _decode(value: Any, tensors: dict[str, Tensor], where: str) -> Any:
         kind = _member(DescriptorType, value["parameters"], where)
         parts = _read_part(_read_only_key(value, "parameters", "fields", where=where), "fields", dict, where)
         return Parameters(kind, {key: _decode(item, tensors, f"{where}.{key}") for key, item in parts.items()})
-    raise _error(f"{where} is {value!r}, none of tensor, enum, graph, operation and parameters")
+    raise _error(f"{where} is {value!r}; one of tensor, enum, graph, operation and parameters is needed")
 
 
 def _read_only_key(record: dict[str, Any], *keys: str, where: str) -> dict[str, Any]:

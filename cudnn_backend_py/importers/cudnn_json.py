@@ -152,7 +152,7 @@ def _make(kind: DescriptorType, name: str, given: Mapping[str, Any]) -> Op:
         if isinstance(value, dict):
             elements = _facts(kind)[key].element
             if len(elements) != 1:
-                raise _error(f"{key} of {name!r} is {_brief(value)}")
+                raise _error(f"{key} of {name!r} is {_brief(value)}, one value is needed")
             fields[key] = _drop_other_distributions(drop_defaults(elements[0], value))
     if kind is _D.OPERATION_MATMUL:
         return _make_matmul(name, fields)
@@ -194,7 +194,7 @@ def _ports(name: str, fields: Mapping[str, Any], needed: Iterable[str]) -> None:
 def _parameters(name: str, fields: Mapping[str, Any], key: str, needed: Iterable[str]) -> dict[str, Any]:
     found = fields.get(key, {})
     if not isinstance(found, dict):
-        raise _error(f"{key} of {name!r} is {_brief(found)}")
+        raise _error(f"{key} of {name!r} is {_brief(found)}, an object is needed")
     _ports(name, found, needed)
     return found
 
@@ -317,7 +317,7 @@ class _JsonGraph:
 
     def _tensor(self, record: Any, depth: int) -> Tensor:
         if not isinstance(record, dict) or depth > 1:
-            raise _error(f"a logged tensor is {_brief(record)}")
+            raise _error(f"the log has {_brief(record)} where a tensor is needed")
         for key in ("name", "dataType", "dim", "stride"):
             if key not in record:
                 raise _error(f"the logged tensor {_brief(record.get('name'))} lacks {key}")
@@ -426,7 +426,7 @@ def _reordering(value: Any, uid: int) -> TensorReordering:
 def _operation_kind(name: Any) -> DescriptorType:
     found = _members(DescriptorType).get(name) if isinstance(name, str) else None
     if not isinstance(found, DescriptorType) or not found.name.startswith("OPERATION_"):
-        raise _error(f"a node is {_brief(name)}, which is no operation this package knows")
+        raise _error(f"a node has the unknown operation {_brief(name)}")
     return found
 
 
@@ -668,14 +668,14 @@ def _enumerator(value: str | None) -> int | str:
 
 def _integer(text: str) -> int:
     if not re.fullmatch(r"-?\d{1,19}", text):
-        raise _error(f"a number in the log is {_brief(text)}")
+        raise _error(f"the log has {_brief(text)} where a number is needed")
     return int(text)
 
 
 def _numbers(text: str | None, uid: int) -> tuple[int, ...]:
     match = re.fullmatch(r"\[([-\d,]*)\]", text or "")
     if match is None:
-        raise _error(f"the dims or strides of tensor {uid} are {_brief(text)} in the log")
+        raise _error(f"the log has {_brief(text)} where dims or strides of tensor {uid} are needed")
     return tuple(_integer(item) for item in match[1].split(",") if item)
 
 
@@ -700,4 +700,4 @@ def _number(text: str, facts: AttributeFacts) -> Any:
     try:
         return int(text) if re.fullmatch(r"-?\d{1,19}", text) else float(text)
     except ValueError:
-        raise _error(f"a number in the log is {_brief(text)}") from None
+        raise _error(f"the log has {_brief(text)} where a number is needed") from None

@@ -43,7 +43,7 @@ def read_nodes(data: Any) -> list[dict[str, Any]]:
     if not isinstance(nodes, list):
         raise _error(_NO_GRAPH)
     if not nodes or len(nodes) > _NODES:
-        raise _error(f"the frontend graph has {len(nodes)} nodes, 1 to {_NODES} are read")
+        raise _error(f"the frontend graph has {len(nodes)} nodes; only graphs of 1 to {_NODES} nodes can be read")
     for node in nodes:
         if not isinstance(node, dict) or not isinstance(node.get("tag"), str):
             raise _error("a node of the frontend graph has no tag")
@@ -258,7 +258,7 @@ class _Reader:
         wanted = str(node.get("implementation") or "COMPOSITE").lower()
         known = {"composite": "composite", "unified": "unified", "auto": "auto"}
         if wanted not in known:
-            raise _error(f"{tag} has implementation {wanted[:40]!r}")
+            raise _error(f"{tag} has the unknown implementation {wanted[:40]!r}")
         return sdpa_forward(**options, version=self.version, implementation=known[wanted], allow_hazards=True)  # type: ignore[arg-type]
 
     def _read_rank_4(
@@ -383,7 +383,7 @@ def _reordering(name: Any) -> TensorReordering:
     if name is None:
         return TensorReordering.NONE
     if not isinstance(name, str) or name not in TensorReordering.__members__:
-        raise _error(f"a reordering is {str(name)[:60]!r}")
+        raise _error(f"reordering {str(name)[:60]!r} is unknown")
     return TensorReordering[name]
 
 

@@ -141,7 +141,7 @@ def _run_original(graph: Graph, kind: str, rounding: bool, seed: int) -> tuple[S
     try:
         inputs = make_inputs(graph, kind, seed)
     except (ArithmeticError, LookupError, MemoryError, TypeError, ValueError) as error:  # tensors may be anything
-        raise _CannotError("random data cannot be made for its tensors") from error
+        raise _CannotError("random data cannot be made for the graph's tensors") from error
     held = {graph.tensor(key).uid: np.asarray(value) for key, value in inputs.items()}
     return held, interpret(graph, inputs, rounding=rounding)
 

@@ -138,9 +138,9 @@ def _header_text(stream: IO[bytes]) -> tuple[str, int]:
     magic = stream.read(8)
     version = np.lib.format.read_magic(io.BytesIO(magic))
     if version not in _LENGTH:
-        raise ValueError(f"its format is {version}")
+        raise ValueError(f"its header has format version {version}, which cannot be read")
     length = stream.read(_LENGTH[version])
     size = int.from_bytes(length, "little")
     if size > _LARGEST_HEADER:
-        raise ValueError(f"a header has {size} bytes, {_LARGEST_HEADER} is the limit")
+        raise ValueError(f"a header has {size} bytes, at most {_LARGEST_HEADER} are allowed")
     return stream.read(size).decode("latin1"), len(magic) + len(length) + size

@@ -48,10 +48,10 @@ def _places(op: Operation, rows: int, columns: int) -> tuple[NDArray[np.int64], 
     """Return the column of each band element, [rows, lower + upper + 1], and whether it exists."""
     if op.fields["axis"] != op.fields["x"].rank - 1:
         raise GraphError(
-            f"a band along axis {op.fields['axis']} of {op.fields['x'].rank} cannot be interpreted",
+            f"a band along axis {op.fields['axis']} of a tensor with {op.fields['x'].rank} dims cannot be interpreted",
             code="interpret-operation",
             where=f"operation {op.name!r}",
-            fix="the last one can",
+            fix="use the last axis",
         )
     for name in ("kv_token_offset", "speculative_mask", "max_token_value"):
         if op.fields.get(name) not in (None, DEFAULTS[op.kind].get(name)):

@@ -163,7 +163,7 @@ def cudnnSetCallback(
     call whose message it was given, when cuDNN has returned.
     """
     if function is not None and not callable(function):
-        raise UsageError(f"cudnnCallback_t is a function, got {show(function)}", code="wrong-argument")
+        raise UsageError(f"a cudnnCallback_t must be a function, got {show(function)}", code="wrong-argument")
     address = None if user_data is None else _address(user_data, "user data")
     from .log import log_hub  # read_per_dim programs set a callback
 
@@ -212,7 +212,7 @@ def cudnnBackendSetAttribute(
         items: Any = elements
     else:
         if not is_row(elements):
-            raise UsageError(f"the elements are a sequence, got {show_typed(elements)}", code="wrong-argument")
+            raise UsageError(f"the elements must be a sequence, got {show_typed(elements)}", code="wrong-argument")
         items = read_sequence(elements, "elements", 0, None)
         held = len(items)
     if held != number:
@@ -233,7 +233,7 @@ def cudnnBackendGetAttribute(
     _check_owning(descriptor, Descriptor)
     number = read_number(requested, "the requested count", -(1 << 63), (1 << 63) - 1)
     if number < 0:
-        raise UsageError(f"a count of {number} was requested", code="wrong-element-count")
+        raise UsageError(f"the requested count is {number}, 0 or more is needed", code="wrong-element-count")
     if number == 0:
         return descriptor.count(attribute, element_type), ()
     value = descriptor.get(attribute, type=element_type)

@@ -64,7 +64,7 @@ def _check_block_size(attribute: Attr, values: Sequence[Any]) -> None:
     """9.28: cuDNN divides the dims of a scale with F8_128x4 reordering by it."""
     if 0 in values:
         raise UsageError(
-            f"{attribute.c_name} is {list(values)}: a block has at least 1 element", code="block-size-not-positive"
+            f"{attribute.c_name} is {list(values)}: a block needs at least 1 element", code="block-size-not-positive"
         )
 
 

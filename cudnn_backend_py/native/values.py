@@ -257,7 +257,7 @@ def read_number(value: Any, what: str, low: int, high: int) -> int:
     """
     number = _read_argument(value)
     if type(number) is bool or not is_a(number, int):
-        raise UsageError(f"{what} is an int, got {show_typed(value)}", code="wrong-argument")
+        raise UsageError(f"{what} must be an int, got {show_typed(value)}", code="wrong-argument")
     number = int(number)
     if not low <= number <= high:
         raise UsageError(f"{what} {show(number)} does not fit its C type", code="integer-overflow")

@@ -319,7 +319,7 @@ def _read_value(text: str, held: Any, annotation: str = "") -> Any:
         return _read_whole(text)
     if isinstance(held, float) or "float" in annotation:
         return _number(text)
-    raise _error(f"{held!r} cannot be set by a text")
+    raise _error(f"{held!r} cannot be set from text")
 
 
 def _read_flag(text: str) -> bool:
@@ -384,7 +384,7 @@ def _whole_or_none(text: str) -> int | None:
 
 
 def _refuse_modifier(text: str) -> None:
-    raise _error("a score modifier cannot be set by a text")
+    raise _error("a score modifier cannot be set from text: build the graph in Python")
 
 
 # How the options of attention are read; the others are whole numbers or None.

@@ -555,7 +555,7 @@ def _check_answer(line: bytes, number: int) -> dict[str, Any]:
     try:
         said = json.loads(line)
     except (ValueError, RecursionError):
-        raise _damaged_answer_error("a line that is no JSON", line) from None
+        raise _damaged_answer_error("it wrote a line that is not JSON", line) from None
     found = said.pop("number", None) if isinstance(said, dict) else None
     if found != number:
         raise _damaged_answer_error(f"a line of the answer {found!r} instead of {number}", line)

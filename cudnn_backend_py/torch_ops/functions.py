@@ -430,7 +430,7 @@ def _attend(
     if alignment not in ("top_left", "bottom_right"):
         raise UsageError(f"alignment {alignment!r} is neither top_left nor bottom_right", code="torch-option")
     if causal and right not in (None, 0):
-        raise UsageError(f"causal means right_bound 0, got {right}", code="torch-option")
+        raise UsageError(f"causal means right_bound=0, but right_bound is {right}", code="torch-option")
     if return_amax and not factors:
         raise UsageError(f"return_amax belongs to 8-bit floats, q is {type_name(q)}", code="torch-option")
     if deterministic is None:

@@ -93,7 +93,7 @@ def _problem(call: TorchCall) -> Attention:
             **options,
         )
     if len(call.q.dims) != 4:
-        raise GraphError(f"q has {len(call.q.dims)} dims", code="no-attention-graph")
+        raise GraphError(f"q has {len(call.q.dims)} dims, 4 are needed", code="no-attention-graph")
     tensors = {name: TensorLayout(x.dims, _strides(x), kind) for name, x in call.tensors.items()}
     out = (*call.q.dims[:3], call.v.dims[3])
     tensors["o"] = TensorLayout(out, _strides_like(call.q, out), kind)

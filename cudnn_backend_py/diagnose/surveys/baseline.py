@@ -363,9 +363,9 @@ def _read_expected_row(row: Mapping[str, Any]) -> tuple[Triple, Expected]:
     triple = (row["graph"], row["target"], row["version"])
     cause, engines = row.get("cause"), row.get("engines")
     if not all(isinstance(text, str) for text in (*triple, row["outcome"], "" if cause is None else cause)):
-        raise TypeError("graph, target, version, outcome and cause are texts")
+        raise TypeError("graph, target, version, outcome and cause must be texts")
     if engines is not None and not (isinstance(engines, list) and all(type(one) is int for one in engines)):
-        raise TypeError("engines is a list of integers")
+        raise TypeError("engines must be a list of integers")
     return triple, Expected(Outcome(row["outcome"]), cause, None if engines is None else tuple(engines))
 
 

@@ -200,7 +200,7 @@ class _Convolution(OpNode):
                 )
         if len({len(values) for values in self.window.values()}) > 1:
             raise invalid_value(
-                f"padding, stride and dilation of {self.tag.lower()} {self.name!r} have a mismatch of lengths",
+                f"padding, stride and dilation of {self.tag.lower()} {self.name!r} have different lengths",
                 where="\n".join(f"{side} {values}" for side, values in self.window.items()),
                 fix="give one int for each spatial dim",
             )

@@ -299,7 +299,7 @@ class _Resample(OpNode):
             )
         if len({len(values) for values in self.window.values()}) > 1:
             raise invalid_value(
-                f"window, stride and padding of resample {self.name!r} have a mismatch of lengths",
+                f"window, stride and padding of resample {self.name!r} have different lengths",
                 where="\n".join(f"{side} {values}" for side, values in self.window.items()),
             )
 

@@ -174,7 +174,11 @@ class Convolutions(BuilderBase):
         _check_number_of_groups(groups)
         sides = _window(image, len(taps), "the filter", padding, post_padding, stride, dilation)
         if dy.rank != image.rank or image.dims[1] % groups or dy.dims[1] % groups:
-            raise refuse(f"{groups} groups do not divide the channels of both, or ranks differ", image=image, dy=dy)
+            raise refuse(
+                f"groups is {groups}: it must divide the channels of image and dy, and their ranks must be equal",
+                image=image,
+                dy=dy,
+            )
         dims = (dy.dims[1], image.dims[1] // groups, *taps)
         need(dy, convolved(image.dims, dims, sides), "dy", image=image)
         dw = self._result("wgrad", dims, result, **_layout(dims, image))

@@ -158,7 +158,7 @@ def _check_experts(tensors: dict[str, Tensor], experts: int) -> None:
     check_types(Tensor, **tensors)
     offset = tensors["first_token_offset"]
     if any(item.rank != 3 for item in tensors.values()):
-        raise refuse("tokens, weights and offsets have 3 dims each", **tensors)
+        raise refuse("tokens, weights and offsets must have 3 dims each", **tensors)
     need(tensors["token"], (1, *tensors["token"].dims[1:]), "token", **tensors)
     need_type(offset, _WHOLE, "first token offset")
     count = offset.dims[0]

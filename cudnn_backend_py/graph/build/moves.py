@@ -201,7 +201,7 @@ class Moves(BuilderBase):
         check_types(Tensor, container=container, page_table=page_table, sequence=sequence)
         tensors = {"container": container, "page_table": page_table, "sequence": sequence}
         if any(item.rank != 4 for item in tensors.values()):
-            raise refuse("pages have 4 dims: [pages, h, page size, d], [b, 1, pages of a sequence, 1]", **tensors)
+            raise refuse("pages must have 4 dims: [pages, h, page size, d], [b, 1, pages of a sequence, 1]", **tensors)
         batch, pages = page_table.dims[0], page_table.dims[2]
         _, heads, size, d = container.dims
         s = pages * size if length is None else length

@@ -131,7 +131,7 @@ def test_graphs_beyond_the_format_do_not_claim_its_version() -> None:
         ({"fe_workspace_size": None}, "fe_workspace_size is None, an integer of 64 bits is needed"),
         ({"fe_workspace_size": float("inf")}, "fe_workspace_size is inf, an integer of 64 bits is needed"),
         ({"workspace_modifications": {"3": [2, 64, []]}}, "has scratch memory of 128 bytes at byte 64 of 0"),
-        ({"pass_by_values": {"3": {"index": 2, "value": 1}}}, "has a scalar 1 of kind 2"),
+        ({"pass_by_values": {"3": {"index": 2, "value": 1}}}, "has a scalar 1 of unknown kind 2"),
         ({"pass_by_values": {"inf": {"index": 0, "value": 1}}}, "a key of pass_by_values is 'inf'"),
         ({"workspace_modifications": {"3": [0, 0, [64.0]]}}, r"workspace_modifications.3\[2\]\[0\] is 64.0, a text"),
         ({"workspace_modifications": {"3": [0, 0, ["42"]]}}, "'42' is no float"),

@@ -164,7 +164,7 @@ def test_a_dict_without_an_input_is_refused(graph: cudnn.Graph) -> None:
 
 
 def test_a_call_needs_a_handle_a_workspace_and_an_order(monkeypatch: pytest.MonkeyPatch, graph: cudnn.Graph) -> None:
-    with pytest.raises(RuntimeError, match="Need to specify cudnn handle to execute graph: no handle to run on"):
+    with pytest.raises(RuntimeError, match="Need to specify cudnn handle to execute graph"):
         graph(A, B, BIAS)
     with pytest.raises(
         RuntimeError, match=r"plan-without-device: .* the described target h100-sxm, on which plans cannot run"

@@ -68,9 +68,9 @@ def test_dlpack_is_read_while_its_capsule_lives() -> None:
             np.zeros((4, 8), np.float16),
             "buffer-not-on-device: buffer 'q' is in host memory (DLPack device 1), CUDA memory is needed",
         ),
-        (0, "null-pointer: buffer 'q' has the address 0"),
-        (-8, "null-pointer: buffer 'q' has the address -8"),
-        (Interface(0, (4,), "<f4"), "null-pointer: buffer 'q' has the address 0"),
+        (0, "null-pointer: buffer 'q' has the invalid address 0"),
+        (-8, "null-pointer: buffer 'q' has the invalid address -8"),
+        (Interface(0, (4,), "<f4"), "null-pointer: buffer 'q' has the invalid address 0"),
         *(
             (
                 source,

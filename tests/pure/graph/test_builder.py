@@ -70,7 +70,7 @@ WRONG: dict[str, tuple[Make, str, str]] = {
     "groups that do not divide": (
         lambda g: g.convolution_backward_filter(add_tensor(g, 1, 6, 5), add_tensor(g, 1, 4, 5), (1,), groups=3),
         "operation-shape",
-        "3 groups do not divide",
+        "groups is 3",
     ),
     "taps": (
         lambda g: g.convolution_backward_filter(add_tensor(g, 1, 6, 5), add_tensor(g, 1, 4, 5, name="dy"), (3,)),
@@ -213,7 +213,7 @@ WRONG: dict[str, tuple[Make, str, str]] = {
             add_tensor(g, 9, 4, 8), add_int32_tensor(g, 2, 1, 3, 1), add_int32_tensor(g, 2, 1, 1, 1)
         ),
         "operation-shape",
-        "pages have 4 dims",
+        "pages must have 4 dims",
     ),
     "a flag of several": (
         lambda g: g.signal(SignalMode.SET, add_tensor(g, 2, 3), add_int32_tensor(g, 2, 1), 1),

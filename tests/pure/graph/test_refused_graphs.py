@@ -334,11 +334,11 @@ GRAPHS: list[Case] = [
         lambda: Graph((relu(V, Y),)),
         "virtual tensor 'v' is read by 'y' (x) but no operation writes it",
     ),
-    ("cycle", lambda: Graph((relu(X, X, "in place"),)), "the operations 'in place' wait for each other"),
+    ("cycle", lambda: Graph((relu(X, X, "in place"),)), "the operations 'in place' depend on each other in a cycle"),
     (
         "cycle",
         lambda: Graph((relu(W, Z, "after"), relu(W, V), relu(V, W), relu(X, Y))),
-        "the operations 'v', 'w' wait for each other",
+        "the operations 'v', 'w' depend on each other in a cycle",
     ),
     ("unknown-tensor", lambda: Graph((relu(X, Y),), "g").tensor("q"), "graph 'g' has no tensor 'q'"),
     (

@@ -182,8 +182,8 @@ MALFORMED: list[tuple[str, str, Change]] = [
         "this is not a graph JSON: schema is 'x', 'cudnn-backend-py/graph' is needed",
         lambda g: g.update(schema="x"),
     ),
-    ("graph-json", "graph JSON of version 2, this package reads 1", lambda g: g.update(version=2)),
-    ("graph-json", "graph JSON of version None, this package reads 1", lambda g: g.pop("version")),
+    ("graph-json", "the graph JSON has version 2; this package reads version 1", lambda g: g.update(version=2)),
+    ("graph-json", "the graph JSON has version None; this package reads version 1", lambda g: g.pop("version")),
     ("graph-json", "graph JSON: the graph lacks 'tensors'", lambda g: g.pop("tensors")),
     ("graph-json", "graph JSON: the graph lacks 'operations'", lambda g: g.pop("operations")),
     ("graph-json", "graph JSON: 'tensors' of the graph is {}, a list is needed", lambda g: g.update(tensors={})),
@@ -283,7 +283,7 @@ MALFORMED: list[tuple[str, str, Change]] = [
     ),
     (
         "graph-json",
-        f"graph JSON: x of {WHERE} is {{'ten': 'x'}}, none of tensor, enum, graph, operation and parameters",
+        f"graph JSON: x of {WHERE} is {{'ten': 'x'}}; one of tensor, enum, graph, operation and parameters is needed",
         lambda g: g["operations"][0].update(x={"ten": "x"}),
     ),
     (
