@@ -1,4 +1,4 @@
-"""Build, cache and loading of the C++ extension of torch's operators, with fake compilers and one for an empty module."""
+"""Build, cache and loading of the C++ extension of torch's operators, with fake compilers and a trivial module."""
 
 from __future__ import annotations
 
