@@ -1,4 +1,4 @@
-"""logs/deep-scores-*.json: attention with scores far below 0 on a GPU; each wrong result has a known issue."""
+"""logs/deep-scores-*.json (attention scores far below 0, run on a GPU): each wrong result has a known issue."""
 
 from __future__ import annotations
 
