@@ -35,14 +35,14 @@ def package_attention(q: Any, k: Any, v: Any, bias: Any = None, sink: Any = None
     return attention(q, k, v, bias=bias, sink=sink, causal=bias is None, soft_cap=3.0)
 
 
-def reference_attention(q: Any, k: Any, v: Any, bias: Any = None, sink: Any = None) -> Any:
+def torch_attention(q: Any, k: Any, v: Any, bias: Any = None, sink: Any = None) -> Any:
     return attend(q, k, v, Masks(right_bound=0 if bias is None else None, soft_cap=3.0), bias=bias, sink=sink)[0]
 
 
 def check_against_reference(transform: Callable[[Attend], Any]) -> None:
     """Compare the results of a transform applied to the package's attention and to the reference."""
     found, want = (
-        torch.utils._pytree.tree_leaves(transform(attend)) for attend in (package_attention, reference_attention)
+        torch.utils._pytree.tree_leaves(transform(attend)) for attend in (package_attention, torch_attention)
     )
     assert len(found) == len(want) > 0
     for x, y in zip(found, want, strict=True):
