@@ -55,14 +55,14 @@ def in_python() -> Iterator[None]:
         STEP.call = kept
 
 
-def contend(way: str, tensors: tuple[Any, ...], gradient: Any, calls: dict[str, tuple[Any, Any]]) -> Contenders:
-    """Return timed calls of three tensors, by name, with the context of each.
-
-    Calls that raise are left out: those of torch that do not support the problem, or this GPU.
-    """
+def contend(
+    way: str, tensors: tuple[Any, ...], gradient: Any, calls: dict[str, tuple[Any, Any]]
+) -> tuple[Contenders, dict[str, str]]:
+    """Return calls of three tensors with the context of each, and the errors of those that raised, by name."""
     import torch
 
     made: Contenders = {}
+    errors: dict[str, str] = {}
     for name, (context, call) in calls.items():
         inputs = [x.detach().clone().requires_grad_(way != PASSES[0]) for x in tensors]
         run: Call = partial(call, *inputs)
@@ -72,10 +72,11 @@ def contend(way: str, tensors: tuple[Any, ...], gradient: Any, calls: dict[str, 
                 if way == PASSES[2]:
                     run = partial(torch.autograd.grad, run(), inputs, gradient, retain_graph=True)
                     settle(run)
-        except (RuntimeError, TypeError, NotImplementedError):
-            continue
-        made[name] = (context, run)
-    return made
+        except (RuntimeError, TypeError, NotImplementedError) as error:
+            errors[name] = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        else:
+            made[name] = (context, run)
+    return made, errors
 
 
 def dense_calls() -> dict[str, tuple[Any, Any]]:
@@ -156,8 +157,8 @@ def paged_calls(table: Any, lengths: Any, starts: Any) -> dict[str, tuple[Any, A
     return calls
 
 
-def measure(batches: int, calls_each: int) -> dict[str, dict[str, dict[str, float]]]:
-    """Return microseconds by problem and pass, then by contender."""
+def measure(batches: int, calls_each: int) -> tuple[dict[str, dict[str, dict[str, float]]], dict[str, dict[str, str]]]:
+    """Return microseconds, and errors of contenders that raised: by problem and pass, then by contender."""
     import torch
 
     def random(*dims: int) -> Any:
@@ -173,7 +174,7 @@ def measure(batches: int, calls_each: int) -> dict[str, dict[str, dict[str, floa
     cache = [random(BATCH * PAGES, PAGE, KEY_HEADS, HEAD_DIM) for _ in range(2)]
     table = torch.randperm(BATCH * PAGES, device="cuda").to(torch.int32).view(BATCH, PAGES)
     lengths = torch.full((BATCH,), PAGE * PAGES - 3, device="cuda", dtype=torch.int32)
-    found = {}
+    found, raised = {}, {}
     for way in PASSES:
         problems = {
             f"dense, {format_problem(SMALL)}": ((q, k, v), d_o, dense_calls()),
@@ -190,12 +191,15 @@ def measure(batches: int, calls_each: int) -> dict[str, dict[str, dict[str, floa
                 paged_calls(table, lengths, counting(1)),
             )
         for problem, (tensors, gradient, calls) in problems.items():
-            timed = {name: within(*made) for name, made in contend(way, tensors, gradient, calls).items()}
+            contenders, errors = contend(way, tensors, gradient, calls)
+            timed = {name: within(*made) for name, made in contenders.items()}
             if problem.startswith("packed") and way == PASSES[0] and compiled_library() is not None:
                 timed["C loop"] = packed_loop()
             times = host_times(timed, batches, calls_each)
             found[f"{problem}: {way}"] = {name: microseconds(timing) for name, timing in times.items()}
-    return found
+            if errors:
+                raised[f"{problem}: {way}"] = errors
+    return found, raised
 
 
 def _ratio(record: Mapping[str, Any], problem: str, way: str, other: str) -> float | None:
@@ -227,6 +231,9 @@ def print_table(record: dict[str, Any], console: Console) -> None:
     for problem, row in record["us"].items():
         table.add_row(problem, *(f"{row[name]['median_us']:.1f}" if name in row else "" for name in names))
     console.print(table)
+    for problem, errors in record["raised"].items():
+        for name, error in errors.items():
+            console.print(f"not timed: {name}, {problem}: {error}", markup=False)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -239,12 +246,14 @@ def run(options: argparse.Namespace) -> None:
     """Measure, print a table, write the record."""
     torch = torch_ops.operators.load_torch()
     state = load_operators()
+    times, raised = measure(options.batches, options.calls)
     record: dict[str, Any] = {
         **start_record("torch-calls", ENVIRONMENT),
         "gpu_name": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "extension": state,
-        "us": measure(options.batches, options.calls),
+        "us": times,
+        "raised": raised,
     }
     record["accepted"] = judge(record, ACCEPTED)
     print_table(record, open_console())

@@ -42,7 +42,7 @@ def collect_info() -> dict[str, Any]:
         facts["cudnn"] = _explain_missing_library(faults)
     else:
         facts |= {
-            "cudnn": lib.version_text,
+            "cudnn": lib.build_text,
             "path": lib.path,
             "found by": lib.place.how,
             "built for CUDA": cuda_version_text(lib.cuda_version),
@@ -64,7 +64,7 @@ def collect_info() -> dict[str, Any]:
         facts["gpus"] = names or f"{driver.devices}, which cuDNN would name"
     try:
         installed = versions.list_installed()
-        named = [f"{item.version} ({item.flavor}, CUDA {item.cuda})" for item in installed]
+        named = [f"{item.version}+cu{item.cuda} ({item.flavor})" for item in installed]
         facts["cudnn versions installed"] = named or "none"
     except (ImportError, CudnnBackendError) as error:
         facts["cudnn versions installed"] = f"not known: {error}"

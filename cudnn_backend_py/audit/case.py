@@ -38,7 +38,7 @@ SCHEMA, SCHEMA_VERSION = "cudnn-backend-py/audit-case", 1
 FOLDER_VARIABLE = "CUDNN_BACKEND_AUDIT_FOLDER"
 MOST_CASES, MOST_BYTES = 20, 1 << 30
 _NAME = re.compile(r"case-[0-9a-f]{12}\.npz")
-_VERSION = re.compile(r"\d{1,6}(\.\d{1,6}){1,3}")
+_VERSION = re.compile(r"\d{1,6}(\.\d{1,6}){1,3}(\+cu\d{1,3})?")
 _LARGEST = 8 << 30  # bytes of a file that is read
 Image = NDArray[Any]
 

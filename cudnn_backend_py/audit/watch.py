@@ -484,7 +484,7 @@ class _Launch:
         with torch.cuda.stream(side):
             images = {name: np.asarray(x.cpu()) for name, x in self._images.items()}
         about = _describe_machine()
-        about |= {"cudnn": self.plan.target.library.version_text, "library": self.plan.target.library.path}
+        about |= {"cudnn": self.plan.target.library.build_text, "library": self.plan.target.library.path}
         return Case(
             entry_point="frontend",
             place=place,

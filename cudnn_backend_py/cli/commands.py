@@ -198,13 +198,13 @@ def install_version(
             warn(f"downloading {size / 1e6:.0f} MB for cuDNN {version}")
     installed = versions.install(version, cuda=_cuda_option(cuda), flavor=flavor, progress=not quiet)
     say(
-        f"cuDNN {installed.version} ({installed.flavor}, CUDA {installed.cuda}) is at {installed.path}, "
+        f"cuDNN {installed.version}+cu{installed.cuda} ({installed.flavor}) is at {installed.path}, "
         f"{installed.size_bytes / 1e6:.0f} MB"
     )
     if not installed.judges:
         warn(
-            f"the jit wheel of {installed.short} is of no use: it lacks a library without which cuDNN judges nothing; "
-            f"take the full one (cudnn-backend cudnn install {installed.short} --full)"
+            f"the JIT wheel of {installed.build} is of no use: it lacks a library without which cuDNN judges nothing; "
+            f"take the full one (cudnn-backend cudnn install {installed.build} --full)"
         )
 
 
@@ -218,14 +218,14 @@ def list_versions(style: str, output: str | None) -> None:
     if style == "json":
         write_report(as_json([_describe_version(item) for item in installed]), output)
         return
-    table = WordTable("version", "CUDA", "wheel", "MB", Column("path", no_wrap=True))
+    table = WordTable("version", "wheel", "MB", Column("path", no_wrap=True))
     for item in installed:
-        add_row(table, item.version, item.cuda, item.flavor, f"{item.size_bytes / 1e6:.0f}", str(item.path))
+        add_row(table, f"{item.version}+cu{item.cuda}", item.flavor, f"{item.size_bytes / 1e6:.0f}", str(item.path))
     put_table(table, output)
 
 
 def _describe_version(item: Installed) -> dict[str, Any]:
-    facts = asdict(item)
+    facts = asdict(item) | {"version": f"{item.version}+cu{item.cuda}"}
     return {key: str(value) if isinstance(value, Path) else value for key, value in facts.items()}
 
 
@@ -264,7 +264,7 @@ def remove_version(version: str, cuda: str | None, flavor: Literal["jit", "full"
     from ..versions import store as versions
 
     removed = versions.remove(version, cuda=_cuda_option(cuda), flavor=flavor)
-    say(f"removed cuDNN {removed.version} ({removed.flavor}, CUDA {removed.cuda})")
+    say(f"removed cuDNN {removed.version}+cu{removed.cuda} ({removed.flavor})")
 
 
 @main.command(hidden=True)

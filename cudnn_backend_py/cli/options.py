@@ -73,7 +73,7 @@ class InstalledVersion(_Word):
         from ..versions import store
 
         newest = reversed(store.list_installed())
-        return _filter_by_prefix(dict.fromkeys(name for one in newest for name in (one.short, one.name)), incomplete)
+        return _filter_by_prefix(dict.fromkeys(name for one in newest for name in (one.build, one.name)), incomplete)
 
 
 GRAPH = _GraphFile()

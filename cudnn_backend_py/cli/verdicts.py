@@ -141,7 +141,7 @@ def explain(
     else:
         verdicts = judge_with_wheels(judge_in_children, versions_without_engines)
     if style == "text" and output is None:
-        _print_verdicts(verdicts, verbose)
+        _print_verdicts(verdicts, graphs, verbose)
     else:
         text = _format_verdicts(style, verdicts, graphs, verbose)
         if style == "text":
@@ -166,8 +166,8 @@ def _write_archive(
     say(str(path))
 
 
-def _print_verdicts(verdicts: Sequence[Verdict], verbose: bool) -> None:
-    """Print verdicts, separated by empty lines."""
+def _print_verdicts(verdicts: Sequence[Verdict], graphs: Sequence[tuple[str, Graph]], verbose: bool) -> None:
+    """Print verdicts on graphs, each judged on the same targets, separated by empty lines."""
     from ..diagnose.report.summary import render_summary
     from ..diagnose.report.text import render
 
@@ -175,7 +175,22 @@ def _print_verdicts(verdicts: Sequence[Verdict], verbose: bool) -> None:
     for number, verdict in enumerate(verdicts):
         if number:
             console.print()
-        console.print(render(verdict) if verbose else render_summary(verdict))
+        if verbose:
+            graph = graphs[number * len(graphs) // len(verdicts)][1]
+            console.print(render(verdict, _describe_frameworks(verdict, graph)))
+        else:
+            console.print(render_summary(verdict))
+
+
+def _describe_frameworks(verdict: Verdict, graph: Graph) -> dict[str, str]:
+    """Return what torch and cudnn-frontend would do with the graph of a verdict, one line by name."""
+    from ..diagnose import Outcome
+    from ..system.version import Version
+    from ..why.frameworks import describe_frameworks
+
+    if verdict.outcome is Outcome.NOT_JUDGED:
+        return {}  # the target or the version may be unknown
+    return describe_frameworks(graph, Version.from_text(verdict.cudnn), verdict.sm)
 
 
 def _judge_graphs(judge: Judge, questions: Sequence[Query]) -> list[Verdict]:
@@ -201,7 +216,13 @@ def _format_verdicts(style: str, verdicts: list[Verdict], graphs: Sequence[tuple
         files = {graph.name: file for file, graph in graphs}
         return "".join(f"{line}\n" for line in github_annotations(verdicts, files=files))
     if style == "text":
-        return "\n".join(render_text(verdict) if verbose else summary_text(verdict) for verdict in verdicts)
+        if not verbose:
+            return "\n".join(summary_text(verdict) for verdict in verdicts)
+        ordered = [graph for _, graph in graphs for _ in range(len(verdicts) // len(graphs))]
+        return "\n".join(
+            render_text(verdict, frameworks=_describe_frameworks(verdict, graph))
+            for verdict, graph in zip(verdicts, ordered, strict=True)
+        )
     data = [verdict.to_dict() for verdict in verdicts]
     return as_json(data if len(data) > 1 else data[0])
 
@@ -452,11 +473,11 @@ def show_matrix(
         raise click.UsageError("--every needs --since")
     from ..diagnose.report.tables import render_matrix, table_text
     from ..diagnose.surveys.attention import TARGETS
-    from ..diagnose.surveys.inputs import places_of
+    from ..diagnose.surveys.inputs import name_build, places_of
     from ..diagnose.surveys.matrix import Matrix, matrix
 
     graphs = {name: load_graph_file(name) for name in graph_files}
-    names = versions or available_versions_with_notice()
+    names = tuple(map(name_build, versions)) or available_versions_with_notice()
 
     def run_query(wheels: dict[str, str]) -> Matrix:
         places = places_of(names, wheels)
@@ -491,11 +512,11 @@ def _show_since(
     """Find the first version that supports each graph on each target, and the first that refuses it again."""
     from ..diagnose.report.tables import render_since, table_text
     from ..diagnose.surveys.attention import TARGETS
-    from ..diagnose.surveys.inputs import places_of
+    from ..diagnose.surveys.inputs import name_build, places_of
     from ..diagnose.surveys.since import Since, since
 
     graphs = [load_graph_file(name) for name in graph_files]
-    names = versions or available_versions_with_notice()
+    names = tuple(map(name_build, versions)) or available_versions_with_notice()
 
     def run_query(graph: Graph, target: str) -> Since:
         def search(wheels: dict[str, str]) -> Since:

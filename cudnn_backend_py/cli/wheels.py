@@ -14,6 +14,7 @@ import click
 from ..errors import EnvironmentNotReady
 from ..printable import printable
 from ..system.child import call_command, describe_ending, run_command
+from ..system.version import version_numbers
 from .options import InstalledVersion
 from .output import NOT_JUDGED, warn
 
@@ -94,7 +95,9 @@ def _is_own(version: str) -> bool:
     from ..native.version_store import VersionRequest
 
     named, own = VersionRequest.read(version, None, None), own_version()
-    return own is not None and named.cuda is None and own.split(".")[: len(named.numbers)] == [*map(str, named.numbers)]
+    if own is None or named.cuda not in (None, own.partition("+cu")[2]):
+        return False
+    return version_numbers(own)[: len(named.numbers)] == named.numbers
 
 
 def _fetch(version: str, wheel: Literal["full", "jit"] | None) -> None:
@@ -178,7 +181,7 @@ def available_versions_with_notice() -> tuple[str, ...]:
     from ..versions import store as versions
 
     names = available_versions()
-    useless = {one.short for one in versions.list_installed() if not one.judges} - set(names)
+    useless = {one.build for one in versions.list_installed() if not one.judges} - set(names)
     for name in sorted(useless, key=versions.version_numbers):
         warn(f"{name} is skipped, as its JIT wheel cannot judge graphs (cudnn-backend cudnn install {name} --full)")
     return names

@@ -93,14 +93,14 @@ def _is_memory_bound(graph: Graph, target: Target) -> bool:
 def cause_of_absence(said: Cause | None, absent: Sequence[str], on: Library) -> Cause:
     """Return the cause of a refusal by the available engines alone, based on the cause they give."""
     own = said.headline if said is not None else "cuDNN gave no reason"
-    detail = f"{on.path} lacks {_list_files(absent)}; engines in a full cuDNN {on.version_text} may support the graph"
+    detail = f"{on.path} lacks {_list_files(absent)}; engines in a full cuDNN {on.build_text} may support the graph"
     return Cause(
         ENGINES_ABSENT,
         "the runtime-compiled engines of this library (cuDNN JIT) refuse it, and the others are not in it; "
         f"those available: {own}",
         Basis.RULE,
         detail,
-        f"cudnn-backend cudnn install {on.version_text} --full, and judge again with --cudnn {on.version_text}",
+        f"cudnn-backend cudnn install {on.build_text} --full, and judge again with --cudnn {on.build_text}",
     )
 
 

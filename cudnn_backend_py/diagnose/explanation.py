@@ -118,7 +118,7 @@ def explain(
         lib = loaded_library()
         if lib is None:
             return _unopened_verdict(graph, name, modes, faults[0], cudnn="none", path="", driver="not asked")
-    found: dict[str, Any] = {"cudnn": lib.version_text, "path": lib.path, "driver": lib.driver.kind}
+    found: dict[str, Any] = {"cudnn": lib.build_text, "path": lib.path, "driver": lib.driver.kind}
     with collecting() as lines:
         try:
             with using(target, on=lib) as chosen:
@@ -434,9 +434,7 @@ class _Judgement:
             return self._make(Outcome.SUPPORTED, "plan", control, candidates, loose, None)
         if not statuses and (unloadable := [one for one in candidates if one.state == CANNOT_LOAD]):
             of = ", ".join(dict.fromkeys(kernel.architecture for one in unloadable for kernel in one.kernels or ()))
-            headline = (
-                f"cuDNN {self.target.library.version_text} compiles code for {of}, sm_{self.target.sm} loads none"
-            )
+            headline = f"cuDNN {self.target.library.build_text} compiles code for {of}, sm_{self.target.sm} loads none"
             cause = Cause(
                 CODE_CANNOT_LOAD, headline, Basis.MEASURED, "read from the code of the plans", "a newer cuDNN"
             )
@@ -537,7 +535,7 @@ class _Judgement:
             target_title=target.profile.title,
             sm=target.sm,
             live=target.is_live,
-            cudnn=lib.version_text,
+            cudnn=lib.build_text,
             library=lib.path,
             driver=lib.driver.kind,
             modes=tuple(mode.name for mode in self.modes),

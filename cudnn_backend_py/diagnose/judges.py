@@ -288,7 +288,7 @@ def _report_steps(say: Say) -> Callable[[str], None]:
         if (lib := loaded_library()) is None:
             say(step=text)
         else:
-            say(step=text, loaded=_Loaded(version=lib.version, text=lib.version_text, path=lib.path))
+            say(step=text, loaded=_Loaded(version=lib.version, text=lib.build_text, path=lib.path))
 
     return step
 

@@ -473,7 +473,7 @@ def with_search(verdict: Verdict, question: Query, judge: Judge) -> Verdict:
 def _order_of_versions(used: str, *, newer: bool = False) -> list[str]:
     """Return the other installed versions: the newest, then older ones in growing steps, then the rest."""
     own = leading_numbers(used)[:3]  # 9.19.0.56-full is a name of 9.19.0
-    names = {item.short for item in list_judging()}
+    names = {item.build for item in list_judging()}
     others = sorted((name for name in names if version_numbers(name) != own), key=version_numbers, reverse=True)
     older = [name for name in others if version_numbers(name) < own]
     later = [name for name in others if version_numbers(name) > own]

@@ -364,7 +364,7 @@ class pygraph(
         """
         if self._override_shapes and self.context.version < OVERRIDE_SINCE:
             raise not_supported(
-                f"override shapes need cuDNN 9.21.0, the loaded library is {self.target.library.version_text}",
+                f"override shapes need cuDNN 9.21.0, the loaded library is {self.target.library.build_text}",
                 fix="load a newer cuDNN (cudnn-backend cudnn install 9.21.0), or build a graph for each shape",
             )
         self._require_operation_graph()
@@ -525,7 +525,7 @@ class pygraph(
             if self.target.library.version < WORKSPACE_SINCE:
                 raise not_supported(
                     "the workspace for other dims than the plan was built with is known since cuDNN 9.23.0, "
-                    f"the loaded library is {self.target.library.version_text}",
+                    f"the loaded library is {self.target.library.build_text}",
                     fix="build the plan with the largest dims, and give get_workspace_size() bytes of it",
                 )
             if self.target.device is None:

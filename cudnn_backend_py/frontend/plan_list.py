@@ -208,7 +208,7 @@ class PlanList:
         error = cudnnGraphNotSupportedError(
             f"{'' if fault is None else f'{fault.headline}; '}"
             f"{headline} on {self._graph.target.name} (sm_{self._graph.target.sm}), "
-            f"cuDNN {self._graph.target.library.version_text}",
+            f"cuDNN {self._graph.target.library.build_text}",
             code=code if fault is None else fault.code,
             cudnn=(words if words is not None else self._words) or None,
             fix="read .verdict of this exception: causes, and what would help" if fault is None else fault.repair,

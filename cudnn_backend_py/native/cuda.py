@@ -129,9 +129,19 @@ def same_context() -> Iterator[None]:
         _driver().cuCtxSetCurrent(ctypes.c_void_p(context))
 
 
+@cache
+def _primary_context(device: int) -> int:
+    """Return the address of a GPU's primary context, retained for the process. C: ``cuDevicePrimaryCtxRetain``."""
+    context = ctypes.c_void_p()
+    run_driver("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+    return context.value or 0
+
+
 @contextmanager
 def on_device(ordinal: int) -> Iterator[None]:
     """Make a GPU's primary context current in this thread for a block, unless one of that GPU is current.
+
+    The context is retained for the process, so memory and events of the block outlive it.
 
     C: ``cuDevicePrimaryCtxRetain``, ``cuCtxPushCurrent``.
 
@@ -144,21 +154,8 @@ def on_device(ordinal: int) -> Iterator[None]:
     if not _driver().cuCtxGetDevice(ctypes.byref(device)) and device.value == ordinal:
         yield
         return
-    context = ctypes.c_void_p()
-    run_driver("cuDevicePrimaryCtxRetain", ctypes.byref(context), ordinal)
-    try:
-        with in_context(context.value or 0):
-            yield
-    finally:
-        run_driver("cuDevicePrimaryCtxRelease_v2", ordinal)
-
-
-@cache
-def _primary_context(device: int) -> int:
-    """Return the address of a GPU's primary context, retained for the process. C: ``cuDevicePrimaryCtxRetain``."""
-    context = ctypes.c_void_p()
-    run_driver("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
-    return context.value or 0
+    with in_context(_primary_context(ordinal)):
+        yield
 
 
 def make_current(stream: int, device: int) -> None:

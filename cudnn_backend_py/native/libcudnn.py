@@ -178,8 +178,13 @@ class Library:
         """The version as ``9.28.0``."""
         return str(self.version)
 
+    @property
+    def build_text(self) -> str:
+        """The version with the CUDA major for which the library was built: ``9.28.0+cu12``."""
+        return f"{self.version}+cu{self.cuda_version // 1000}"
+
     def __repr__(self) -> str:
-        return f"<cuDNN {self.version_text} at {self.path}>"
+        return f"<cuDNN {self.build_text} at {self.path}>"
 
     def too_new(self, enumerator: CudnnEnum) -> UsageError:
         """Return the exception for an enum value that is newer than this library.
@@ -421,7 +426,7 @@ def _check_same(loaded: Library, path: str | os.PathLike[str]) -> None:
     place = next(cudnn_places(path))
     if place.path != loaded.path:
         raise EnvironmentNotReady(
-            f"cuDNN {loaded.version_text} is loaded, so {os.fspath(path)} cannot be loaded as well",
+            f"cuDNN {loaded.build_text} is loaded, so {os.fspath(path)} cannot be loaded as well",
             code="cudnn-library-already-loaded",
             where=f"loaded from {loaded.path}",
             fix=f"start another process with {LIBRARY_VARIABLE}={os.fspath(path)}",

@@ -73,7 +73,7 @@ class Plan(ShownAsHtml):
 
         library = self.target.library
         return PlanRecord(
-            library.version_text, self.target.name, self.target.sm, self.tag, graph_to_json(self.graph), self.json()
+            library.build_text, self.target.name, self.target.sm, self.tag, graph_to_json(self.graph), self.json()
         )
 
     def close(self) -> None:

@@ -14,6 +14,7 @@ from ..graph import Graph, graph_from_json
 from ..printable import brief
 from ..system.atomic_file import write_atomically
 from ..system.strict import read_json
+from ..system.version import is_same_version
 from ..target import Target
 
 __all__ = ["PlanRecord", "is_plan", "load_record", "record_from", "save_record", "seal"]
@@ -91,9 +92,9 @@ class PlanRecord:
         EnvironmentNotReady
             ``plan-version-mismatch``, ``plan-architecture-mismatch``.
         """
-        if self.cudnn != target.library.version_text:
+        if not is_same_version(self.cudnn, target.library.build_text):
             raise EnvironmentNotReady(
-                f"{source} was saved by cuDNN {self.cudnn}, the loaded library is {target.library.version_text}",
+                f"{source} was saved by cuDNN {self.cudnn}, the loaded library is {target.library.build_text}",
                 code="plan-version-mismatch",
                 fix=f"load cuDNN {self.cudnn}, or build the plan again",
             )

@@ -432,7 +432,7 @@ def _explain_nondeterminism(question: OperationGraph) -> str | None:
     from ..graph.attention import deterministic_config
 
     is_blackwell = 100 <= sm < 120
-    lacking = f"cuDNN {question.target.library.version_text} has no deterministic attention backward for sm_{sm}"
+    lacking = f"cuDNN {question.target.library.build_text} has no deterministic attention backward for sm_{sm}"
     if is_blackwell and deterministic_config(version, sm) is None:
         return lacking
     if len(graph.ops) == 1:
@@ -461,7 +461,7 @@ def nothing_selected(question: OperationGraph, selection: Selection, found: Cand
     headline = "" if fault is None else f"; {fault.headline}"
     error = NothingSelected(
         f"no engine config of {question.graph.name!r} is left on {target.name} (sm_{target.sm}), "
-        f"cuDNN {target.library.version_text}: {', '.join(who) or 'none was proposed'}{headline}",
+        f"cuDNN {target.library.build_text}: {', '.join(who) or 'none was proposed'}{headline}",
         code="nothing-selected",
         cudnn=found.error_text,
         where=f"selected by {wanted}" if wanted else None,

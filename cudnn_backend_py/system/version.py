@@ -42,14 +42,20 @@ def cuda_version_text(number: int) -> str:
 
 
 def version_numbers(text: str) -> tuple[int, ...]:
-    """Return the numbers in a version text, for comparison.
+    """Return the numbers in a version text, for comparison; a CUDA major after them is left out.
 
     Raises
     ------
     ValueError
         If something else than a number is between the dots.
     """
-    return tuple(map(int, text.split(".")))
+    return tuple(map(int, text.partition("+cu")[0].split(".")))
+
+
+def is_same_version(one: str, other: str) -> bool:
+    """Return whether two version texts have the same numbers, and the same CUDA major where both name one."""
+    (numbers, _, cuda), (other_numbers, _, other_cuda) = one.partition("+cu"), other.partition("+cu")
+    return numbers == other_numbers and (not cuda or not other_cuda or cuda == other_cuda)
 
 
 def leading_numbers(name: str) -> tuple[int, ...]:

@@ -109,7 +109,7 @@ def _open_described(profile: Profile, lib: Library) -> Target:
     check_properties(profile.properties, profile.name)
     if lib.version < (9, 8, 0):
         raise EnvironmentNotReady(
-            f"cuDNN {lib.version_text} cannot judge for a described GPU, 9.8.0 is the first that can",
+            f"cuDNN {lib.build_text} cannot judge for a described GPU, 9.8.0 is the first that can",
             code="device-description-unavailable",
             fix="use a newer cuDNN (--cudnn 9.19.0), or run on the GPU itself",
         )
@@ -121,7 +121,7 @@ def _open_described(profile: Profile, lib: Library) -> Target:
         if error.status is not Status.SUBLIBRARY_LOADING_FAILED:
             raise
         raise EnvironmentNotReady(
-            f"cuDNN {lib.version_text} cannot load the libraries that it needs to judge graphs",
+            f"cuDNN {lib.build_text} cannot load the libraries that it needs to judge graphs",
             code="device-description-unavailable",
             where=f"libcuda.so.1: {lib.driver.kind}; {lib.driver.note}\nNVRTC: {lib.nvrtc.path or lib.nvrtc.found}",
             cause=f"{error.headline}\n{error.last_error}",

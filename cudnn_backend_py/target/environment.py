@@ -317,7 +317,7 @@ def _find_mapped(lib: Library) -> Iterator[EnvironmentProblem]:
         yield EnvironmentProblem(
             "cudnn-loaded-twice",
             f"{len(shims)} libcudnn are loaded in this process: {' and '.join(shims)}",
-            f"they share their sub-libraries by name, and both act as cuDNN {lib.version_text}",
+            f"they share their sub-libraries by name, and both act as cuDNN {lib.build_text}",
             "ask in another process, or import first what brings the one cuDNN to be used, and leave "
             "CUDNN_BACKEND_LIBRARY unset",
             blocks=True,
@@ -327,7 +327,7 @@ def _find_mapped(lib: Library) -> Iterator[EnvironmentProblem]:
         yield EnvironmentProblem(
             "cudnn-sublibraries-mixed",
             f"{lib.path} uses sub-libraries from another folder: {', '.join(foreign)}",
-            f"together they act as cuDNN {lib.version_text}",
+            f"together they act as cuDNN {lib.build_text}",
             "remove the other folder from LD_LIBRARY_PATH, or use a process that has not loaded another cuDNN",
             blocks=True,
         )

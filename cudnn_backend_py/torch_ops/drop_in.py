@@ -11,7 +11,7 @@ from .compiled import DENSE, STEP
 from .functions import Alignment, attention, default_shapes
 from .operators import load_torch
 
-__all__ = ["make_bias", "scaled_dot_product_attention"]
+__all__ = ["attend_broadcast", "make_bias", "scaled_dot_product_attention"]
 
 
 def scaled_dot_product_attention(
@@ -88,19 +88,40 @@ def scaled_dot_product_attention(
     if torch.is_autocast_enabled("cuda"):
         kind = torch.get_autocast_dtype("cuda")
         query, key, value = query.to(kind), key.to(kind), value.to(kind)
-    shapes = _Broadcast.of(query, key, value, enable_gqa)
-    query, key, value = shapes.spread(query, key, value)
-    o = attention(
-        query,
-        key,
-        value,
-        bias=None if attn_mask is None else make_bias(torch, shapes.spread_mask(attn_mask, query, key), query),
-        dropout=0.0 if dropout_p == 1 else dropout_p,
+    return attend_broadcast(
+        torch,
+        (query, key, value),
+        attn_mask,
+        enable_gqa=enable_gqa,
+        dropout=dropout_p,
         causal=is_causal,
         alignment=alignment,
         scale=scale,
     )
-    if dropout_p == 1:  # nothing is kept, and all gradients are 0
+
+
+def attend_broadcast(
+    torch: Any, tensors: tuple[Any, Any, Any], mask: Any, *, enable_gqa: bool, dropout: float, **options: Any
+) -> Any:
+    """Return the attention of query, key and value of any dims; `options` are others of :func:`attention`.
+
+    Parameters
+    ----------
+    mask
+        As torch's ``attn_mask``, or None.
+    dropout
+        As torch's ``dropout_p``: 1 is allowed.
+
+    Raises
+    ------
+    UsageError
+        ``torch-tensor``, ``torch-option``.
+    """
+    shapes = _Broadcast.of(*tensors, enable_gqa)
+    query, key, value = shapes.spread(*tensors)
+    bias = None if mask is None else make_bias(torch, shapes.spread_mask(mask, query, key), query)
+    o = attention(query, key, value, bias=bias, dropout=0.0 if dropout == 1 else dropout, **options)
+    if dropout == 1:  # nothing is kept, and all gradients are 0
         o = o.nan_to_num() * 0
     return o if shapes.dims == 4 else o.reshape((*shapes.lead, *o.shape[-2:]))
 

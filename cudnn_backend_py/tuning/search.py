@@ -286,7 +286,7 @@ def autotune(
         "schema": SCHEMA,
         "version": SCHEMA_VERSION,
         "graph": graph.name,
-        "cudnn": live.library.version_text,
+        "cudnn": live.library.build_text,
         "device": live.profile.title,
         "sm": live.sm,
         "made_up_inputs": not buffers,

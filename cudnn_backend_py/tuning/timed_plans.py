@@ -136,7 +136,7 @@ class _Plans:
             self._build(graph_from_json(asked["graph"]), target, asked["configs"], say)
         else:
             library = target.library
-            say(cudnn=library.version_text, version=list(library.version), sm=target.sm, title=target.profile.title)
+            say(cudnn=library.build_text, version=list(library.version), sm=target.sm, title=target.profile.title)
 
     def _release(self) -> None:
         for plan, _ in self._plans:

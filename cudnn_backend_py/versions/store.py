@@ -120,6 +120,11 @@ class Installed:
         return self.version.rpartition(".")[0]
 
     @property
+    def build(self) -> str:
+        """Return the first three numbers and the CUDA major, ``"9.19.0+cu12"``."""
+        return f"{self.short}+cu{self.cuda}"
+
+    @property
     def judges(self) -> bool:
         """Whether it can judge graphs without a GPU; see ``JIT_SINCE``."""
         return _can_judge(self.flavor, self.version)

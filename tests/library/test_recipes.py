@@ -190,7 +190,7 @@ def run_reverse(run: Run, op: Operation) -> None:
         "tests/support/built.py",
         "# block scales\n",
         """
-@_add(D.OPERATION_REVERSE, "reverse", supported=(), refused="invented")
+@_register(D.OPERATION_REVERSE, "reverse", supported=(), refused="invented")
 def _reverse(g: GraphBuilder) -> None:
     g.reverse(g.tensor("x", (2, 3, 4)), 1, **OUT)
 
@@ -198,12 +198,12 @@ def _reverse(g: GraphBuilder) -> None:
     )
     copy.insert(
         "tests/pure/interpreter/test_interpret.py",
-        "lambda: moved(D.OPERATION_RESHAPE, x, y, numbers(2, 3)))\n",
+        "lambda: moved(D.OPERATION_RESHAPE, x, y, random_array(2, 3))\n    )\n",
         """
 
 def test_reverse() -> None:
-    value = numbers(2, 3)
-    x, y = tensor("x", (2, 3)), tensor("y", (2, 3))
+    value = random_array(2, 3)
+    x, y = double_tensor("x", (2, 3)), double_tensor("y", (2, 3))
     np.testing.assert_array_equal(moved(D.OPERATION_REVERSE, x, y, value, axis=1), value[:, ::-1])
 """,
     )

@@ -67,9 +67,9 @@ TYPES = {
 ARCHITECTURES = ("sm80", "sm90", "sm100")
 _CHILD = """
 import json, pickle, sys
-from tests.support.listing import answers
+from tests.support.listing import judge_graphs
 with open(sys.argv[1], "rb") as asked:
-    print(json.dumps(answers(*pickle.load(asked))))
+    print(json.dumps(judge_graphs(*pickle.load(asked))))
 """
 _TYPE_WORDS = {kind.c_name: word for word, kind in TYPES.items()}
 _NAMED = {"S": "[b,hq,sq,skv]", "R": "[b,hq,sq,1]", "1": "[1,1,1,1]", "1d": "[1]", "b": "[b,1,1,1]"}

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from cudnn_backend_py.torch_ops import Scales, attention, attention_varlen, attention_with_kvcache
+from cudnn_backend_py.torch_ops import (
+    Scales,
+    attention,
+    attention_varlen,
+    attention_with_kvcache,
+    scaled_dot_product_attention,
+)
 
 __all__ = ["REFUSED", "Call", "Make"]
 
@@ -48,6 +54,17 @@ def _paged_call(**changes: Any) -> Callable[[Make], Call]:
         }
         given = {name: _make_argument(make, value) for name, value in (usual | changes).items()}
         return attention_with_kvcache, tuple(given.pop(name) for name in usual), given
+
+    return make_call
+
+
+def _torch_call(**changes: Any) -> Callable[[Make], Call]:
+    """Return a call with torch's arguments."""
+
+    def make_call(make: Make) -> Call:
+        given = {name: _make_argument(make, value) for name, value in changes.items()}
+        tensors = tuple(given.pop(name) if name in given else make(B, H, S, D) for name in ("query", "key", "value"))
+        return scaled_dot_product_attention, tensors, given
 
     return make_call
 
@@ -102,12 +119,12 @@ def _refused_calls() -> Iterator[tuple[str, Callable[[Make], Call]]]:
         yield f"{name}: ALiBi of float16", function(alibi_slopes=(H, "float16"))
         yield f"{name}: sink of float16", function(sink=(H, "float16"))
         for option, values in {
-            "scale": (float("nan"), float("inf"), "1", True),
-            "soft_cap": (0.0, -1.0, float("inf")),
-            "left_bound": (0, -1, 1.5),
-            "right_bound": (-1, 0.5),
-            "alignment": ("middle",),
-            "shapes": ("some",),
+            "scale": (float("nan"), float("inf"), "1", True, [1.0]),
+            "soft_cap": (0.0, -1.0, float("inf"), float("nan"), "1"),
+            "left_bound": (0, -1, 1.5, "1", float("nan")),
+            "right_bound": (-1, 0.5, "1", float("nan")),
+            "alignment": ("middle", 3),
+            "shapes": ("some", 3),
         }.items():
             for value in values:
                 yield f"{name}: {option} {value!r}", function(**{option: value})
@@ -122,6 +139,52 @@ def _refused_calls() -> Iterator[tuple[str, Callable[[Make], Call]]]:
         yield f"{name}: bias of float32", function(bias=(B, H, S, S, "float32"))
     for out in ((B, H, S), (B, H, S, D + 8), (B + 1, H, S, D)):
         yield f"out {out}", _attention_call(out=out)
+    yield from _refused_torch_calls()
+
+
+def _refused_torch_calls() -> Iterator[tuple[str, Callable[[Make], Call]]]:
+    for name in ("query", "key", "value"):
+        for kind in ("float32", "float64", "int32", "bool", "bfloat16"):
+            yield f"torch {name}: {kind}", _torch_call(**{name: (B, H, S, D, kind)})
+        for dims in ((D,), (3, H, S, D), (B, 3, S, D), (B + 1, 1, S, D)):
+            yield f"torch {name}: {dims}", _torch_call(**{name: dims})
+        for other in (None, 1.0, [[1.0]]):
+            yield f"torch {name}: {other!r}", _torch_call(**{name: other})
+    for name in ("key", "value"):
+        yield f"torch {name}: another length", _torch_call(**{name: (B, H, S + 1, D)})
+        for heads in (3, 5, 8):
+            yield f"torch {name}: {heads} heads in groups", _torch_call(enable_gqa=True, **{name: (B, heads, S, D)})
+        for d in (D // 2, D + 1, D + 8):
+            if name == "key":
+                yield f"torch key: head dim {d}", _torch_call(key=(B, H, S, d))
+    for heads in (3, 5, 8):
+        dims = (B, heads, S, D)
+        yield f"torch: {heads} heads of keys and values in groups", _torch_call(enable_gqa=True, key=dims, value=dims)
+        yield f"torch: {heads} heads of keys and values", _torch_call(key=dims, value=dims)
+    for dims in ((S + 1,), (S, S + 1), (S + 1, S), (H + 1, S, S), (B, H + 1, S, S), (B + 1, 1, S, S), (1, B, H, S, S)):
+        for kind in ("bool", "float16", "float32"):
+            yield f"torch mask {dims} {kind}", _torch_call(attn_mask=(*dims, kind))
+    for kind in ("int64", "int32", "uint8", "float64", "bfloat16"):
+        yield f"torch mask of {kind}", _torch_call(attn_mask=(S, S, kind))
+    for mask in (True, 1.0, [[True]]):
+        yield f"torch mask {mask!r}", _torch_call(attn_mask=mask)
+    for dropout in (-0.1, 1.1, float("nan"), "0.1", None):
+        yield f"torch dropout {dropout!r}", _torch_call(dropout_p=dropout)
+    for scale in ("1", float("nan"), float("inf"), True):
+        yield f"torch scale {scale!r}", _torch_call(scale=scale)
+    for heads, groups in ((6, 4), (2, 3), (7, 2), (4, 8), (9, 6), (5, 2)):
+        given = {"query": (B, heads, S, D), "key": (B, groups, S, D), "value": (B, groups, S, D)}
+        yield f"torch: {heads} query heads in {groups} groups", _torch_call(enable_gqa=True, **given)
+        yield f"torch: {heads} query heads, {groups} of keys and values", _torch_call(**given)
+    for batches in ((2, 3, 2), (2, 2, 3), (3, 2, 2), (4, 2, 1), (1, 2, 3), (2, 1, 3)):
+        dims = [(batch, H, S, D) for batch in batches]
+        yield f"torch: batches {batches}", _torch_call(**dict(zip(("query", "key", "value"), dims, strict=True)))
+    for rank in (2, 3, 5):
+        lead = (2, 3, 4)[: rank - 2]
+        for name in ("key", "value"):
+            dims = (*lead, S + 1, D)
+            yield f"torch {name}: another length, {rank} dims", _torch_call(**{name: dims})
+        yield f"torch key: another head dim, {rank} dims", _torch_call(key=(*lead, S, D + 8))
 
 
 #: By what is wrong.

@@ -131,7 +131,7 @@ def plan_html(plan: Plan) -> str:
     """Render a plan and its graph as an HTML fragment."""
     target = plan.target
     facts = [("engine config", plan.tag), ("target", f"{target.profile.title} (sm_{target.sm})")]
-    facts.append(("cuDNN", target.library.version_text))
+    facts.append(("cuDNN", target.library.build_text))
     if plan.descriptor.closed:
         facts.append(("state", "closed"))
     else:

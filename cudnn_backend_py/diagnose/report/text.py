@@ -5,6 +5,8 @@ What a text holds that is not ours, a name or cuDNN's message, is shown as :mod:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rich.console import Group, RenderableType
 from rich.text import Text
 
@@ -55,8 +57,14 @@ def _format_candidate(candidate: Candidate) -> list[RenderableType]:
     return parts
 
 
-def render(verdict: Verdict) -> Group:
-    """Return the verdict for rich: outcome, cause, then every candidate with cuDNN's message."""
+def render(verdict: Verdict, frameworks: Mapping[str, str] | None = None) -> Group:
+    """Return the verdict for rich: outcome, cause, then every candidate with cuDNN's message.
+
+    Parameters
+    ----------
+    frameworks
+        By framework, a line on what it would do with the graph.
+    """
     where = f"{verdict.target_title} (sm_{verdict.sm})" if verdict.sm else verdict.target_title
     parts: list[RenderableType] = [
         Text.assemble(
@@ -86,6 +94,8 @@ def render(verdict: Verdict) -> Group:
     if verdict.seen:
         parts.append(_format_label("seen on", verdict.seen))
     parts += [_format_label("known issue", hazard) for hazard in verdict.hazards]
+    for framework, does in (frameworks or {}).items():
+        parts.append(_format_label("frameworks", f"{framework} {does}"))
     parts.append(_format_label("judged by", f"{verdict.library or 'no library'}, driver: {verdict.driver}"))
     if verdict.control is not None:
         state = "supported" if verdict.control.supported else "REFUSED"
@@ -120,6 +130,6 @@ def render(verdict: Verdict) -> Group:
     return Group(*parts)
 
 
-def render_text(verdict: Verdict, width: int = 160) -> str:
-    """Return the verdict as plain text."""
-    return table_text(render(verdict), width=width)
+def render_text(verdict: Verdict, width: int = 160, frameworks: Mapping[str, str] | None = None) -> str:
+    """Return the verdict as plain text; `frameworks` is that of :func:`render`."""
+    return table_text(render(verdict, frameworks), width=width)

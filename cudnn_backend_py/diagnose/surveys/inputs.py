@@ -13,7 +13,7 @@ from ...graph import Graph
 from ...graph.ir import check_graph
 from ...native import library
 from ...system.child import call_command
-from ...system.version import leading_numbers
+from ...system.version import is_same_version, leading_numbers
 from ...target import Profile
 from ...versions.setup import Setup, read_setup
 from ...versions.store import find_installed, list_judging
@@ -23,6 +23,7 @@ __all__ = [
     "DEFAULT",
     "available_versions",
     "count_cores",
+    "name_build",
     "number_of",
     "own_version",
     "places_of",
@@ -36,7 +37,7 @@ DEFAULT = "default"  # name of the cuDNN this process would load
 
 def available_versions() -> tuple[str, ...]:
     """Return every cuDNN that can judge, oldest first: the installed ones and this process's own."""
-    names = {one.short for one in list_judging()} | ({own} if (own := own_version()) else set())
+    names = {one.build for one in list_judging()} | ({own} if (own := own_version()) else set())
     return tuple(sorted(names, key=leading_numbers))
 
 
@@ -51,9 +52,23 @@ def places_of(names: Iterable[str], wheels: Mapping[str, str]) -> dict[str, str 
     Parameters
     ----------
     wheels
-        By version, such as ``{"9.19.0": "9.19.0-jit"}``.
+        By version, such as ``{"9.19.0+cu12": "9.19.0+cu12-full"}``.
     """
-    return {name: wheels.get(number_of(name), name) if wheels else name for name in names}
+
+    def find_wheel(name: str) -> str:
+        number = number_of(name)
+        return next((wheel for version, wheel in wheels.items() if is_same_version(version, number)), name)
+
+    return {name: find_wheel(name) if wheels else name for name in names}
+
+
+def name_build(name: str) -> str:
+    """Return ``9.19.0+cu12`` for ``9.19.0`` where that is the build that judges; other names unchanged."""
+    own = _version_of(read_setup(None))
+    there = find_installed(name) if name != DEFAULT else None
+    if own is not None and own.partition("+")[0] == name and (there is None or there.flavor == "jit"):
+        return own
+    return there.build if there is not None and there.short == name else name
 
 
 def read_graphs(graphs: Mapping[str, Graph] | Iterable[Graph]) -> dict[str, Graph]:
@@ -103,13 +118,19 @@ def _read_setup(version: str | None, environ: Mapping[str, str]) -> Setup:
     there = find_installed(version)
     if there is None or there.flavor == "jit":
         own = read_setup(None, environ)
-        if version == _version_of(own):
+        if _is_version_of(own, version):
             return own
     return read_setup(version, environ)
 
 
+def _is_version_of(setup: Setup, version: str) -> bool:
+    """Return whether the library of a setup is of a version: ``9.28.0`` or ``9.28.0+cu12``."""
+    own = _version_of(setup)
+    return own is not None and is_same_version(own, version)
+
+
 def own_version() -> str | None:
-    """Return the version of the cuDNN this process would load, None if there is none."""
+    """Return the version of the cuDNN this process would load, such as ``9.28.0+cu12``; None if there is none."""
     return _version_of(read_setup(None))
 
 
@@ -122,7 +143,7 @@ def _version_of(setup: Setup) -> str | None:
 
 def _report_version() -> None:
     """In a child process: print the version of the cuDNN it loads, after any output of cuDNN."""
-    print(f"\n{library().version_text}")
+    print(f"\n{library().build_text}")
 
 
 def count_cores() -> int:

@@ -261,7 +261,7 @@ def run_graph(
         graph=graph.name,
         target=live.profile.title,
         sm=live.sm,
-        cudnn=live.library.version_text,
+        cudnn=live.library.build_text,
         data=data,
         seed=seed,
         state="not run",

@@ -170,6 +170,7 @@ def test_replays_have_the_bits_of_calls() -> None:
         assert is_same(step(), want)
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
 def test_compiled_code_has_the_bits_of_calls() -> None:
     torch._dynamo.reset()
     q, k, v, _ = make(2, 300)

@@ -113,7 +113,7 @@ def test_plans_are_named_for_a_described_gpu_and_reproducible() -> None:
     assert done.code == 0, done.stderr
     record = json.loads(done.stdout)
     assert record["described"] == "NVIDIA H100 SXM5 80GB"
-    assert record["versions"][0] == OLDER
+    assert record["versions"][0] == f"{OLDER}+cu12"
     assert len(set(record["versions"])) == 2
     assert not {"gpu_name", "torch"} & set(record)
     assert len(record["rows"]) == record["cases"] == 6
@@ -128,7 +128,7 @@ def test_plans_are_named_for_a_described_gpu_and_reproducible() -> None:
     assert json.loads(again.stdout)["rows"] == record["rows"]
     text = compare.as_text(record)
     assert "Time is not judged" in text
-    assert record["rows"][0]["plans"][f"cuDNN {OLDER}"] in text
+    assert record["rows"][0]["plans"][f"cuDNN {OLDER}+cu12"] in text
     assert record["command"] in compare.as_markdown(record)
 
 

@@ -26,5 +26,5 @@ def test_cache_list_names_each_plan(tmp_path: Path) -> None:
     listed = CliRunner().invoke(main, ["cache", "list", "--format", "json"], env={VARIABLE: str(cache.folder)})
     assert json.loads(listed.stdout) == {"folder": str(cache.folder), "plans": [asdict(entry)]}
     shown = CliRunner().invoke(main, ["cache", "list"], env={VARIABLE: str(cache.folder), "COLUMNS": "120"}).stdout
-    assert {"sdpa_forward", built.tag, target.name, target.library.version_text} <= set(shown.split())
+    assert {"sdpa_forward", built.tag, target.name, target.library.build_text} <= set(shown.split())
     assert shown.endswith(f"1 plans in {cache.folder}\n")

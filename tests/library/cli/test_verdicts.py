@@ -53,4 +53,4 @@ def test_version_of_the_environment_is_installed_for_a_command(tmp_path: Path) -
     graph = str(ROOT / "examples" / "flash_forward.py")
     arguments = ["-m", "cudnn_backend_py", "--cudnn", own, "explain", graph, "--target", "sm90"]
     done = run_python(arguments, environment={**os.environ, "CUDNN_BACKEND_CACHE": str(tmp_path)}, check=True)
-    assert done.stdout.splitlines()[0].endswith(f"(sm_90), cuDNN {own}")
+    assert done.stdout.splitlines()[0].endswith(f"(sm_90), cuDNN {library().build_text}")

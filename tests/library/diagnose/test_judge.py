@@ -37,8 +37,8 @@ def test_the_answer_equals_that_of_this_process(shared_judge: Judge, target: str
 def test_another_version_answers(shared_judge: Judge) -> None:
     graph = forum_two_matmul.graph()
     older, newest = shared_judge.run_query(Query(graph, "sm90", OLDER)), shared_judge.run_query(Query(graph, "sm90"))
-    assert (older.cudnn, older.outcome) == (OLDER, Outcome.SUPPORTED)
-    assert (newest.cudnn, newest.outcome) == (library().version_text, Outcome.NOT_SUPPORTED)
+    assert (older.cudnn, older.outcome) == (f"{OLDER}+cu12", Outcome.SUPPORTED)
+    assert (newest.cudnn, newest.outcome) == (library().build_text, Outcome.NOT_SUPPORTED)
 
 
 def test_a_crash_of_a_weight_gradient_is_named_and_does_not_end_this_process(shared_judge: Judge) -> None:
@@ -57,7 +57,7 @@ def test_a_crash_in_heuristics_is_a_line_of_the_verdict(shared_judge: Judge) -> 
     assert verdict.cause.code == "cudnn-crashed"
     assert verdict.cause.headline.startswith("cuDNN crashed with SIGSEGV in heuristics mode A, as is known of a stride")
     assert verdict.cause.remedy == "lay d out densely"
-    assert (verdict.cudnn, len(verdict.hazards)) == (OLDER, 1)
+    assert (verdict.cudnn, len(verdict.hazards)) == (f"{OLDER}+cu12", 1)
     assert [stage.state for stage in verdict.stages] == ["passed"] * 3 + ["crashed"] + ["not reached"] * 3
     assert shared_judge.run_query(Query(flash_forward.graph(), "sm90", OLDER)).supported  # a new process answers
 

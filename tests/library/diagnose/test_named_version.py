@@ -14,9 +14,9 @@ OLDER = "9.19.0"
 
 
 def test_named_version_is_judged_in_a_child_if_another_is_loaded() -> None:
-    loaded = library().version_text
+    loaded = library().build_text
     verdict = explain(forum(), "l40s", version=OLDER)
-    assert (verdict.cudnn, verdict.outcome) == (OLDER, "not supported")
+    assert (verdict.cudnn, verdict.outcome) == (f"{OLDER}+cu12", "not supported")
     assert verdict.cause is not None
     assert verdict.cause.code == "shared-memory-per-block-insufficient"
     assert explain(forum(), "l40s", version=loaded).cudnn == loaded
@@ -30,11 +30,11 @@ def test_named_version_is_loaded_if_none_is() -> None:
     done = run_code(
         "from cudnn_backend_py import explain, library\n"
         "from examples.forum_two_matmul import graph\n"
-        f"print(explain(graph(), 'l40s', version='{OLDER}').cudnn, library().version_text)\n"
-        f"print(library(version='{OLDER}').version_text)",
+        f"print(explain(graph(), 'l40s', version='{OLDER}').cudnn, library().build_text)\n"
+        f"print(library(version='{OLDER}').build_text)",
         environment={**os.environ, "CUDNN_BACKEND_LIBRARY": ""},
     )
-    assert done.stdout.split() == [OLDER] * 3
+    assert done.stdout.split() == [f"{OLDER}+cu12"] * 3
 
 
 @pytest.mark.parametrize("version", ["9.7.99", "9.28.0+cu13"])

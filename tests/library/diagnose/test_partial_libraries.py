@@ -198,7 +198,7 @@ def test_installed_jit_wheels_refuse_no_graph_that_others_might_support(version:
             if name in environment:
                 changed.setenv(name, environment[name])
         verdicts = [judge.run_query(replace(question)) for question in questions]
-    assert {verdict.cudnn for verdict in verdicts if verdict.control} == {version}
+    assert {verdict.cudnn for verdict in verdicts if verdict.control} == {f"{version}+cu12"}
     assert not [verdict.graph for verdict in verdicts if verdict.outcome is Outcome.NOT_SUPPORTED]
     assert sum(verdict.cause is not None and verdict.cause.code == ENGINES_ABSENT for verdict in verdicts) >= 20
 
@@ -219,7 +219,7 @@ def test_matrix_since_and_junit_distinguish_it(use_partial: None, tmp_path: Path
     [case] = cases(found)
     assert (case.state, case.code) == ("error", ENGINES_ABSENT)
     span = since(lacking(), "sm80", [None], cache=tmp_path)
-    assert (span.first, span.unjudged, span.exit_code) == (None, (library().version_text,), 2)
+    assert (span.first, span.unjudged, span.exit_code) == (None, (library().build_text,), 2)
     assert "by none of the 0 versions that could judge" in table_text(render_since(span))
 
 
@@ -261,7 +261,7 @@ def test_whatif_names_the_wheel_that_would_judge(use_partial: None) -> None:
     assert all(remedy.verdict is not None and remedy.verdict.supported for remedy in remedies)
     text = table_text(render_remedies(verdict, lacking(), remedies))
     assert text.startswith("COULD NOT BE JUDGED")
-    assert f"remedy: cudnn-backend cudnn install {library().version_text} --full" in text
+    assert f"remedy: cudnn-backend cudnn install {library().build_text} --full" in text
 
 
 def test_support_by_a_partial_library_names_the_missing_engines(use_partial: None) -> None:
@@ -316,7 +316,7 @@ def test_without_a_terminal_the_user_is_not_asked_and_nothing_is_fetched(jit_whe
     verdict = Verdict.from_dict(json.loads(done.stdout))
     assert verdict.cause is not None
     assert (verdict.outcome, verdict.cause.code) == (Outcome.NOT_JUDGED, ENGINES_ABSENT)
-    assert f"cudnn-backend cudnn install {OLDER} --full" in verdict.cause.remedy
+    assert f"cudnn-backend cudnn install {OLDER}+cu12 --full" in verdict.cause.remedy
     assert [one.flavor for one in list_installed()] == ["jit"]
 
 
@@ -352,7 +352,7 @@ def test_at_a_terminal_the_full_wheel_is_offered_with_its_size(
     arguments = command("explain", str(jit_wheel), "--cudnn", OLDER, "--target", "sm80", *flags)
     code, shown = at_terminal(arguments, b"n\n")
     assert code == 2
-    assert (f"fetch the full wheel of cuDNN {OLDER}, 0 MB, and use it?" in shown) is prompts
+    assert (f"fetch the full wheel of cuDNN {OLDER}+cu12, 0 MB, and use it?" in shown) is prompts
     assert "COULD NOT BE JUDGED" in shown
     assert [one.flavor for one in list_installed()] == ["jit"]
 
@@ -432,7 +432,8 @@ def test_surveys_fetch_only_with_full(surveyed: Path, name: str) -> None:
 def test_surveys_offer_wheels_at_a_terminal(surveyed: Path, name: str, flags: tuple[str, ...], prompts: bool) -> None:
     code, shown = at_terminal(survey(surveyed, name, *flags), b"n\n")
     assert code == 2
-    assert (f"fetch the full wheel of cuDNN {OLDER}, 0 MB, and use it?" in shown) is prompts
+    named = OLDER if name == "check" else f"{OLDER}+cu12"  # a baseline names versions as its author did
+    assert (f"fetch the full wheel of cuDNN {named}, 0 MB, and use it?" in shown) is prompts
     assert [one.flavor for one in list_installed()] == ["jit"]
 
 
@@ -451,7 +452,7 @@ def test_info_names_the_wheel_of_each_installed_version(jit_wheel: Path) -> None
     version = install(OLDER, flavor="full", progress=False).version
     done = subprocess.run(command("doctor", "--format", "json"), capture_output=True, text=True, cwd=ROOT, check=True)
     named = json.loads(done.stdout)["cudnn versions installed"]
-    assert named == [f"{version} (full, CUDA 12)", f"{version} (jit, CUDA 12)"]
+    assert named == [f"{version}+cu12 (full)", f"{version}+cu12 (jit)"]
 
 
 def test_whatif_and_matrix_report_known_issues(tmp_path: Path) -> None:

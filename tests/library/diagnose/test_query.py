@@ -147,8 +147,8 @@ def test_a_patch_that_is_installed_meanwhile_answers_under_its_own_key(own_root:
     assert find_installed("9.99").version == "9.99.1.1"  # type: ignore[union-attr]
     assert older.key() != newer.key()
     assert (run_query().asked, run_query().asked) == (1, 0)
-    assert judge(older).cudnn == OLDER
-    assert judge(newer).cudnn == "9.14.0"
+    assert judge(older).cudnn == f"{OLDER}+cu12"
+    assert judge(newer).cudnn == "9.14.0+cu12"
 
 
 def test_a_library_that_is_replaced_by_one_of_the_same_size_and_time_is_noticed(
@@ -174,7 +174,7 @@ def test_a_library_that_is_replaced_by_one_of_the_same_size_and_time_is_noticed(
             put(source)
             question = Query(FORUM, "sm90")
             answers.append((one.run_query(question).cudnn, question.key()))
-    assert [cudnn for cudnn, _ in answers] == [OLDER, "9.14.0", OLDER]
+    assert [cudnn for cudnn, _ in answers] == [f"{OLDER}+cu12", "9.14.0+cu12", f"{OLDER}+cu12"]
     first, second, third = (key for _, key in answers)
     assert first == third != second
 

@@ -91,7 +91,7 @@ def test_newer_version_is_named_only_if_it_was_judged(judge: Judge) -> None:
 @pytest.mark.parametrize("most", [1, 2])
 def test_a_number_of_versions_is_judged_and_the_others_are_named(judge: Judge, most: int) -> None:
     question = Query(ZOO["two matmul, reordered, s 10"](), "sm89")
-    others = {item.short for item in list_installed()} - {library().version_text}
+    others = {item.build for item in list_installed()} - {library().build_text}
     cause = with_versions(judge.run_query(question), question, most=most).cause
     assert cause is not None
     assert cause.code == "pattern-removed"

@@ -41,7 +41,7 @@ def test_verdicts_configs_plans_code_and_reasons_are_compared() -> None:
     assert by["odd"].old.cause is not None
     assert "configs" in {item.what for item in by["forward"].differences}
     facts = by["forward"].to_dict()["old"]
-    assert facts["cudnn"] == OLDER
+    assert facts["cudnn"] == f"{OLDER}+cu12"
     assert list(facts["configs"]) == ["A", "B", "FALLBACK"]
     assert facts["plan"] == facts["configs"]["A"][0]
     assert facts["kernels"][0]["registers"] >= 32

@@ -226,8 +226,8 @@ def test_a_forked_child_destroys_nothing_of_its_parent() -> None:
         """
 import os
 from cudnn_backend_py import Descriptor, DescriptorType, library
-from tests.support.live import counting
-with counting() as live:
+from tests.support.live import count_descriptors
+with count_descriptors() as live:
     made = [Descriptor(DescriptorType.TENSOR) for _ in range(10)]
     child = os.fork()
     if child == 0:

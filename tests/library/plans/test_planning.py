@@ -173,7 +173,7 @@ def test_a_plan_is_loaded_with_its_evidence(cache: PlanCache, built: Plan, key: 
     assert cache.evidence(key) == {"microseconds": {"eng2": 12.5}}
     (entry,) = cache.entries()
     assert (entry.key, entry.graph, entry.tag, entry.sm) == (key, "sdpa_forward", built.tag, 90)
-    assert (entry.cudnn, entry.target) == (target.library.version_text, target.name)
+    assert (entry.cudnn, entry.target) == (target.library.build_text, target.name)
     assert entry.size_bytes == (cache.folder / f"{key}.plan").stat().st_size
     assert cache.clear() == 1
     assert cache.entries() == ()

@@ -51,7 +51,7 @@ def flash(head_dim: int = 64) -> Graph:
 
 def test_a_true_assertion_returns_the_verdict() -> None:
     built = assert_supported(flash(), "sm90", build=True)
-    assert (built.stage, built.sm, built.cudnn) == ("plan", 90, library().version_text)
+    assert (built.stage, built.sm, built.cudnn) == ("plan", 90, library().build_text)
     refused = flash(20)
     verdict = assert_not_supported(refused, "sm90")
     assert verdict.exit_code == 1
@@ -76,7 +76,7 @@ def test_a_false_assertion_fails_with_the_verdict() -> None:
 
 def test_another_version_is_judged_in_its_own_process() -> None:
     assert library().version > (9, 19, 0)
-    assert assert_supported(flash(), "sm90", version="9.19.0").cudnn == "9.19.0"
+    assert assert_supported(flash(), "sm90", version="9.19.0").cudnn == "9.19.0+cu12"
 
 
 def test_an_unjudged_graph_is_neither(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_the_plugin_runs_with_another_plugin(pytester: pytest.Pytester, other: E
     """Each installed plugin; CI installs the most common ones."""
     pytester.makepyfile(test_user=GRAPHS + MARKED)
     pytester.makeini(STRICT)
-    done = pytester.runpytest_subprocess("-p", PLUGIN, "-p", other.value, "-k", "asked", "--cudnn-target", "h100")
+    done = pytester.runpytest_subprocess("-p", PLUGIN, "-p", other.value, "-k", "queried", "--cudnn-target", "h100")
     done.assert_outcomes(passed=1, deselected=2)
 
 
@@ -173,7 +173,7 @@ def test_xdist_runs_every_target_with_all_other_plugins(
 
 
 def test_the_fixture_without_a_target_reports_a_fix(pytester: pytest.Pytester) -> None:
-    done = run(pytester, MARKED, "-k", "asked")
+    done = run(pytester, MARKED, "-k", "queried")
     done.assert_outcomes(errors=1)
     done.stdout.fnmatch_lines(["test_queried uses the fixture cudnn_target without a target: mark it with*"])
 

@@ -1,0 +1,187 @@
+"""Small random models of transformers, and runs whose logits and gradients two implementations must agree on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import transformers
+from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache, StaticCache
+
+__all__ = ["DECODERS", "ENCODERS", "RUNS", "make_decoder", "make_encoder", "run_encoder"]
+
+_VOCABULARY = 120
+_SIZES: dict[str, Any] = {
+    "vocab_size": _VOCABULARY,
+    "hidden_size": 128,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+    "pad_token_id": 0,
+}
+_HEAD_DIM = {"head_dim": 32}
+_WINDOWS = {"sliding_window": 8, "layer_types": ["sliding_attention", "full_attention"]}
+_EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
+#: Options of the config by type of model: causal language models.
+DECODERS: dict[str, dict[str, Any]] = {
+    "llama": {},
+    "mistral": {"sliding_window": 8},
+    "mixtral": {"sliding_window": None, **_EXPERTS},
+    "qwen2": {},
+    "qwen3": _HEAD_DIM,
+    "gemma": _HEAD_DIM,
+    "gemma2": {**_HEAD_DIM, **_WINDOWS, "query_pre_attn_scalar": 32, "attn_logit_softcapping": 2.0},
+    "gemma3_text": {**_HEAD_DIM, **_WINDOWS, "query_pre_attn_scalar": 32},
+    "gpt_oss": {**_HEAD_DIM, **_WINDOWS, **_EXPERTS},
+    "phi": {"partial_rotary_factor": 0.5},
+    "phi3": {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 1.0}},
+    "olmo2": {},
+    "starcoder2": {"sliding_window": None},
+    "cohere": {},
+    "granite": {"attention_multiplier": 0.3},
+    "stablelm": {},
+    "gpt_neox": {},
+    "opt": {"ffn_dim": 96, "word_embed_proj_dim": 128, "dropout": 0.0},
+    "gpt2": {
+        "n_embd": 128,
+        "n_layer": 2,
+        "n_head": 4,
+        "n_positions": 256,
+        **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0),
+    },
+}
+#: Models that are not causal, by class, with the options of their config.
+ENCODERS: dict[str, dict[str, Any]] = {
+    "BertModel": _SIZES,
+    "RobertaModel": _SIZES,
+    "ViTModel": {**_SIZES, "image_size": 32, "patch_size": 8},
+    "WhisperModel": {
+        "vocab_size": _VOCABULARY,
+        "d_model": 128,
+        **dict.fromkeys(("encoder_layers", "decoder_layers"), 2),
+        **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 4),
+        **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), 96),
+        "max_source_positions": 32,
+        **dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"), 1),
+        "num_mel_bins": 16,
+    },
+}
+Results = dict[str, Any]
+
+
+def make_decoder(name: str, **where: Any) -> Any:
+    """Return a random model for language, evaluating; `where` are the arguments of ``Module.to``."""
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(name, **{**_SIZES, **DECODERS[name]})
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").to(**where)
+    for parameter in model.parameters():
+        parameter.data.mul_(2)  # so that scores differ
+    return model.eval()
+
+
+def make_encoder(name: str, **where: Any) -> Any:
+    """Return a random model that is not causal, evaluating; `where` are the arguments of ``Module.to``."""
+    torch.manual_seed(0)
+    kind = getattr(transformers, name)
+    return kind(kind.config_class(**ENCODERS[name], attn_implementation="eager")).to(**where).eval()
+
+
+def _tokens(model: Any, padded: bool = True) -> tuple[Any, Any]:
+    """Return ids and mask [3, 20] of sentences; if padded, two of them begin with padding."""
+    generator = torch.Generator().manual_seed(1)
+    ids = torch.randint(3, _VOCABULARY, (3, 20), generator=generator).to(model.device)
+    mask = torch.ones_like(ids)
+    if padded:
+        mask[0, :6] = 0
+        mask[2, :1] = 0
+    return ids, mask
+
+
+def _prefill(model: Any) -> Results:
+    ids, mask = _tokens(model, padded=False)
+    return {"logits": model(ids).logits, "masked": model(ids, attention_mask=mask).logits}
+
+
+def _padded(model: Any) -> Results:
+    ids, mask = _tokens(model)
+    return {"logits": model(ids, attention_mask=mask).logits[mask.bool()]}
+
+
+def _decode(model: Any, cache: Any, first: int) -> Results:
+    """Return the logits of a prompt and of the tokens after it, which come one by one."""
+    ids, mask = _tokens(model)
+    found, begin = {}, 0
+    for end in (first, *range(first + 1, ids.shape[1] + 1)):
+        given = model(ids[:, begin:end], attention_mask=mask[:, :end], past_key_values=cache, use_cache=True)
+        found[f"logits {begin}"] = given.logits[mask[:, begin:end].bool()]
+        begin = end
+    return found
+
+
+def _decode_dynamic(model: Any) -> Results:
+    return _decode(model, DynamicCache(config=model.config), 12)
+
+
+def _decode_static(model: Any) -> Results:
+    return _decode(model, StaticCache(config=model.config, max_cache_len=32), 12)
+
+
+def _chunks(model: Any) -> Results:
+    """Return the logits of a prompt and of a chunk of several tokens on top of its cache."""
+    ids, mask = _tokens(model)
+    cache, found = DynamicCache(config=model.config), {}
+    for begin, end in ((0, 9), (9, 20)):
+        given = model(ids[:, begin:end], attention_mask=mask[:, :end], past_key_values=cache, use_cache=True)
+        found[f"logits {begin}"] = given.logits[mask[:, begin:end].bool()]
+    return found
+
+
+def _train(model: Any, *, checkpointing: bool = False) -> Results:
+    """Return loss and gradients of all parameters."""
+    ids, mask = _tokens(model)
+    model.train()
+    if checkpointing:
+        model.gradient_checkpointing_enable()
+    try:
+        with torch.enable_grad():
+            labels = ids.masked_fill(mask.cumsum(1) < 2, -100)  # a row of padding predicts the first token
+            loss = model(ids, attention_mask=mask, labels=labels, use_cache=False).loss
+            loss.backward()
+        found = {name: x.grad for name, x in model.named_parameters() if x.grad is not None}
+    finally:
+        model.zero_grad()
+        model.eval()
+        if checkpointing:
+            model.gradient_checkpointing_disable()
+    return {"loss": loss.detach(), **found}
+
+
+def _checkpoint(model: Any) -> Results:
+    return _train(model, checkpointing=True)
+
+
+RUNS: dict[str, Callable[[Any], Results]] = {
+    "prefill": _prefill,
+    "padding": _padded,
+    "dynamic cache": _decode_dynamic,
+    "static cache": _decode_static,
+    "chunks": _chunks,
+    "training": _train,
+    "checkpointing": _checkpoint,
+}
+
+
+def run_encoder(model: Any) -> Results:
+    """Return what a model that is not causal makes of tokens with padding, pixels or sound."""
+    generator, kind = torch.Generator().manual_seed(2), type(model).__name__
+    if kind == "ViTModel":
+        pixels = torch.randn(2, 3, 32, 32, generator=generator).to(model.device, model.dtype)
+        return {"states": model(pixel_values=pixels).last_hidden_state}
+    ids, mask = _tokens(model)
+    if kind == "WhisperModel":
+        sound = torch.randn(3, 16, 64, generator=generator).to(model.device, model.dtype)
+        return {"states": model(input_features=sound, decoder_input_ids=ids).last_hidden_state}
+    return {"states": model(ids, attention_mask=mask).last_hidden_state[mask.bool()]}
