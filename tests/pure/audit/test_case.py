@@ -22,7 +22,7 @@ from cudnn_backend_py.audit.case import Case, CaseFolder, load_case
 
 
 def make_case(value: float = 7.0, **fields: object) -> Case:
-    """Return a case of a ReLU graph whose result has one wrong element."""
+    """Return a case of a ReLU graph with one wrong element in its result."""
     g = GraphBuilder("activation")
     g.pointwise(PointwiseMode.RELU_FWD, g.tensor("x", (4, 6, 8), strides=(64, 8, 1)), name="y", virtual=False)
     x = np.zeros((4, 8, 8), np.float16)

@@ -250,7 +250,7 @@ class FakeWatcher:
         self.forgotten.append(plan.name)
 
 
-def test_a_watcher_is_asked_before_and_notified_after_eviction(pool: PlanPool, destroyed: list[str]) -> None:
+def test_a_watcher_is_queried_before_and_notified_after_eviction(pool: PlanPool, destroyed: list[str]) -> None:
     owner = FakeWatcher()
     pool.watch(owner)
     add_plans(pool, destroyed, "a", "b")

@@ -14,7 +14,7 @@ from cudnn_backend_py.native.cuda import CudaGraphHandle
 
 
 class FakeDriver:
-    """A fake CUDA driver whose functions record their name and first argument."""
+    """A fake CUDA driver: its functions record their name and first argument."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, int | None]] = []

@@ -502,7 +502,7 @@ def test_invalid_arguments_are_reported_as_blocker(wrong: TorchCall, said: str) 
 
 
 def test_certain_blockers_precede_uncertain_ones() -> None:
-    """torch 2.8 lies between two known versions: both have the same backend order, one lacks the architecture."""
+    """torch 2.8 is between two known versions: both have the same backend order, one lacks the architecture."""
     machine = Machine((2, 8, 0), (9, 10, 2), 120)
     first = find_blocker(make_call(), machine)
     assert first is not None
