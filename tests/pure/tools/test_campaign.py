@@ -17,9 +17,9 @@ from cudnn_backend_py.interpreter.data import make_inputs
 from cudnn_backend_py.rewrite.reduce import reduce_failure
 from cudnn_backend_py.tuning.trial.bound import expect
 from cudnn_backend_py.tuning.trial.expectation import expectation
-from tools.campaign.coverage import covers, missing
+from tools.campaign.coverage import features_of_graph, missing_features
 from tools.campaign.graphs import ATTENTION, FAMILIES, random_graph
-from tools.campaign.one import judge_deviceless
+from tools.campaign.one import compare_interpreters
 from tools.campaign.runner import WEIGHTS, Campaign
 
 D, P = DescriptorType, PointwiseMode
@@ -40,7 +40,7 @@ def test_a_random_graph_depends_only_on_its_seed(family: str) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_exact_and_rounding_interpreter_agree_on_random_graphs(family: str) -> None:
     for seed in range(3):
-        found = judge_deviceless(random_graph(seed, family, version=VERSION), "uniform", seed)
+        found = compare_interpreters(random_graph(seed, family, version=VERSION), "uniform", seed)
         assert found.comparisons
         assert not found.wrong, (seed, found.wrong)
 
@@ -62,8 +62,8 @@ def test_random_graphs_cover_all_kinds_and_modes() -> None:
     counts: Counter[str] = Counter()
     for family in FAMILIES:
         for seed in range(250 if family == "mode" else 60):
-            counts += covers(random_graph(seed, family, version=VERSION))
-    lacking = missing(counts)
+            counts += features_of_graph(random_graph(seed, family, version=VERSION))
+    lacking = missing_features(counts)
     # A signal waits for another graph, no engine has a band; NEAREST is not interpreted.
     assert set(lacking.pop("operation")) == {"SIGNAL", "EXPAND_BAND_MATRIX", "CONTRACT_BAND_MATRIX"}
     assert lacking.pop("resample") == ["NEAREST"]

@@ -14,7 +14,7 @@ from cudnn_backend_py.verification.answers import Answer, Facts
 from cudnn_backend_py.verification.contribution import Contribution
 from cudnn_backend_py.verification.graphs import FAMILIES, make_cases
 from cudnn_backend_py.verification.verify import Ran, Row, Verification
-from tools.hardware_evidence import add, main, read_evidence, read_table, rows_of
+from tools.hardware_evidence import add_rows, evidence_rows, main, read_evidence, read_table
 from tools.records.hardware_evidence_page import hardware_evidence_page
 
 SUPPORTED = Answer(outcome="supported", configs={"A": ["eng0"]}, workspace={"A": [0]})
@@ -43,9 +43,9 @@ def test_contribution_becomes_table_rows_and_page_cells(tmp_path: Path, capsys: 
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert len(rows) == len(FAMILIES) + 3
     table.write_text("[]")
-    add(rows_of(read_evidence(issue)), table)
+    add_rows(evidence_rows(read_evidence(issue)), table)
     before = table.read_text()
-    add(rows_of(read_evidence(issue)), table)
+    add_rows(evidence_rows(read_evidence(issue)), table)
     assert table.read_text() == before
     page = hardware_evidence_page(read_table(table))
     (line,) = [line for line in page.splitlines() if line.startswith("| sm_80 |")]
