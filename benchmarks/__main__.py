@@ -1,4 +1,4 @@
-"""Command line of the benchmarks: ``python -m benchmarks NAME`` measures, and writes the figures as JSON."""
+"""Command line of the benchmarks: ``python -m benchmarks NAME`` measures, and writes the record as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recorder of this package's cuDNN calls, as a C program that makes the same calls without Python.
+"""Recorder of this process's cuDNN calls, which writes them as a C program that makes the same calls.
 
 The functions, their values and the descriptors are recorded while a block runs. Pointers to descriptors and the handle
 become names in the program; all other values are bytes.
@@ -20,11 +20,11 @@ from cudnn_backend_py.native.libcudnn import Library
 from cudnn_backend_py.plans.build import build
 from cudnn_backend_py.target import Target
 
-__all__ = ["Recorder", "compile_program", "first_result", "recording"]
+__all__ = ["Recorder", "compile_program", "first_result_program", "recording"]
 
 
 class Recorder:
-    """The cuDNN calls of a block as C statements."""
+    """Records the cuDNN calls of a block as C statements."""
 
     def __init__(self) -> None:
         self.slots: dict[int, int] = {}
@@ -32,7 +32,7 @@ class Recorder:
         self.lines: list[str] = []
 
     def program(self, functions: str) -> str:
-        """Return the source of a program: the declarations that the statements need, and `functions`."""
+        """Return the source of a C program: declarations that the recorded statements need, and ``functions``."""
         return _PROGRAM.replace("SLOTS", str(self.count)) + functions
 
     def bind(self, bound: Any, name: str) -> Any:
@@ -112,8 +112,8 @@ def recording() -> Iterator[Recorder]:
         forget_functions()
 
 
-def first_result(graph: Graph, open_device: Callable[[], Target], names: Sequence[str]) -> tuple[str, int]:
-    """Return a program that opens cuDNN, builds and runs a graph's plan, and its workspace bytes.
+def first_result_program(graph: Graph, open_device: Callable[[], Target], names: Sequence[str]) -> tuple[str, int]:
+    """Return a C program that opens cuDNN, then builds and runs a graph's plan, and the plan's workspace bytes.
 
     It has ``load(path of libcudnn)``, ``open()``, ``plan()`` and ``run(pointers of the named tensors, workspace)``; all
     but ``plan`` return 0. Other tensors of the graph are host scalars in float32.

@@ -1,4 +1,4 @@
-"""Implementations to compare with: cudnn-frontend, our module with its names, a C loop, torch's varlen attention."""
+"""Contenders of the benchmarks: cudnn-frontend, our module with its API, a C loop, torch's varlen attention."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cudnn_backend_py.native.fast_call import compiled_library
 
 from .frontend_graph import build
 
-__all__ = ["Frontend", "c_loop", "fill_forward", "open_frontend", "torch_varlen", "with_fresh_arguments"]
+__all__ = ["Frontend", "fill_forward", "make_c_loop", "make_torch_varlen", "open_frontend", "with_fresh_arguments"]
 
 
 def fill_forward(p: Attention, buffers: Mapping[str, Any]) -> None:
@@ -34,14 +34,14 @@ def fill_forward(p: Attention, buffers: Mapping[str, Any]) -> None:
 
 
 class Frontend:
-    """cudnn-frontend, or this package under its names: graphs and calls."""
+    """Graphs and calls of cudnn-frontend, or of this package's module with the same API."""
 
     def __init__(self, cudnn: Any) -> None:
         self.cudnn = cudnn
         self.handle = cudnn.create_handle()
 
     def build(self, problem: Attention, direction: Direction) -> tuple[Any, dict[str, Any]]:
-        """Return a built graph and its tensors by our graphs' names; a forward pass writes statistics."""
+        """Return a built graph and its tensors by the names of our graph; a forward pass also writes statistics."""
         problem = replace(problem, stats=direction == "forward")
         return build(self.cudnn, self.handle, problem, direction)
 
@@ -67,8 +67,8 @@ def open_frontend(folder: str | None) -> tuple[Frontend | None, str]:
     return frontend, f"{frontend.cudnn.__version__}, cuDNN {frontend.cudnn.backend_version()}"
 
 
-def torch_varlen(**more: Any) -> Callable[..., Any] | None:
-    """Return torch's attention of packed tokens, causal with shared heads; None if this torch does not have it."""
+def make_torch_varlen(**more: Any) -> Callable[..., Any] | None:
+    """Return torch's causal attention of packed tokens with shared heads; None if this torch lacks it."""
     try:
         from torch.nn.attention.varlen import varlen_attn
     except ImportError:
@@ -92,8 +92,8 @@ def with_fresh_arguments(call: Callable[..., Any], sets: Sequence[Any]) -> Batch
     return run
 
 
-def c_loop(bound: Bound) -> Batch:
-    """Return the lower bound: a C loop over the plan, the handle and the variant pack of a bound call."""
+def make_c_loop(bound: Bound) -> Batch:
+    """Return the lower bound: a C loop that executes the plan of a bound call with its handle and variant pack."""
     function, (handle, plan, pack) = bound.native
     execute = ctypes.cast(function, ctypes.c_void_p)
 

@@ -30,7 +30,7 @@ Clock = Callable[[str], None]
 
 
 def start_clock() -> tuple[dict[str, float], Clock]:
-    """Return milliseconds by step, and a function that ends a step."""
+    """Return a dict of milliseconds by step, and a function that ends the current step under a name."""
     figures: dict[str, float] = {}
     last = time.perf_counter()
 
@@ -43,7 +43,7 @@ def start_clock() -> tuple[dict[str, float], Clock]:
     return figures, clock
 
 
-def ours(way: str, plan_file: str, clock: Clock) -> Callable[..., None]:
+def prepare_package(way: str, plan_file: str, clock: Clock) -> Callable[..., None]:
     """Return a function that runs this package's plan on q, k, v, o and stats."""
     from cudnn_backend_py.execution.executable import Executable
     from cudnn_backend_py.plans.plan import load_plan
@@ -95,8 +95,8 @@ def build_by_frontend(cudnn: Any, handle: Any, clock: Clock = lambda _: None) ->
     return graph, [*inputs.values(), o, stats]
 
 
-def frontend(module: str, clock: Clock) -> tuple[Callable[..., None], Callable[[], dict[str, float]]]:
-    """Return a function that runs the plan of a frontend module, and one that reports the steps of making it."""
+def prepare_frontend(module: str, clock: Clock) -> tuple[Callable[..., None], Callable[[], dict[str, float]]]:
+    """Return a function that runs a frontend module's plan, and one that reports the time of each build step."""
     cudnn = importlib.import_module(module)
     clock("import")
     handle = cudnn.create_handle()
@@ -118,7 +118,7 @@ def frontend(module: str, clock: Clock) -> tuple[Callable[..., None], Callable[[
     return run, report_steps
 
 
-def c_program(program: str, library: str, workspace_bytes: int, clock: Clock) -> Callable[..., None]:
+def prepare_c_program(program: str, library: str, workspace_bytes: int, clock: Clock) -> Callable[..., None]:
     """Return a function that runs the plan of a C program on q, k, v, o and stats."""
     calls = ctypes.CDLL(program)
     clock("import")
@@ -136,7 +136,7 @@ def c_program(program: str, library: str, workspace_bytes: int, clock: Clock) ->
 
 
 def main() -> None:
-    """Measure, check the result, print milliseconds as a line of JSON."""
+    """Measure, check the result, and print milliseconds by step as one line of JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("way", choices=WAYS)
     parser.add_argument("--plan", default="")
@@ -154,11 +154,11 @@ def main() -> None:
     figures, clock = start_clock()
     report_steps: Callable[[], dict[str, float]] = dict
     if options.way in FRONTENDS:
-        run, report_steps = frontend(FRONTENDS[options.way], clock)
+        run, report_steps = prepare_frontend(FRONTENDS[options.way], clock)
     elif options.way == "c":
-        run = c_program(options.program, options.library, options.workspace, clock)
+        run = prepare_c_program(options.program, options.library, options.workspace, clock)
     else:
-        run = ours(options.way, options.plan, clock)
+        run = prepare_package(options.way, options.plan, clock)
     clock("plan")
     run(q, k, v, o, stats)
     torch.cuda.synchronize()

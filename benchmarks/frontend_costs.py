@@ -1,4 +1,4 @@
-"""Costs of our frontend and of cudnn-frontend: execute with a dict as variant pack, and a fresh process's first result.
+"""Costs of our frontend module and of cudnn-frontend: host time of execute, and time to the first result.
 
 Both modules are imported in one process under their own names and take turns; fresh processes take turns, too. In
 these, PyTorch is imported, has used the GPU and has made the buffers before the clock starts, so that only the
@@ -40,8 +40,8 @@ WAYS = ("our-frontend", "cudnn-frontend")
 LIMITS = {"same": 0.7, "fresh": 0.8, "first result": 0.6}
 
 
-def calls(theirs: Frontend, direction: Direction) -> dict[str, dict[str, float]]:
-    """Return microseconds of an execute by module, with the same buffers at each call and with other buffers."""
+def execute_times(theirs: Frontend, direction: Direction) -> dict[str, dict[str, float]]:
+    """Return the host microseconds of ``execute`` for both modules, with the same and with other buffers."""
     import torch
 
     sets = make_buffers(SMALL, direction, BATCHES * CALLS)
@@ -66,7 +66,7 @@ def first_results(folder: str | None, count: int) -> Iterator[dict[str, dict[str
     runs: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
     for number in range(-1, count):  # the first run of each reads files and does not count
         for way in rotate(list(WAYS), number):
-            figures = _child(way, folder)
+            figures = _run_fresh_process(way, folder)
             if number >= 0:
                 runs[way].append(figures)
         if number >= 0:
@@ -83,7 +83,7 @@ def _medians(runs: Mapping[str, list[dict[str, float]]]) -> dict[str, dict[str, 
     }
 
 
-def _child(way: str, folder: str | None) -> dict[str, float]:
+def _run_fresh_process(way: str, folder: str | None) -> dict[str, float]:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     # Found by its folder, so that neither module is imported before the clock starts.
     environment["PYTHONPATH"] = os.pathsep.join([str(FRESH_PROCESS.parents[1]), os.environ.get("PYTHONPATH", "")])
@@ -95,7 +95,7 @@ def _child(way: str, folder: str | None) -> dict[str, float]:
     return figures
 
 
-def ratios(record: Mapping[str, Any]) -> dict[str, float]:
+def cost_ratios(record: Mapping[str, Any]) -> dict[str, float]:
     """Return the ratios of our costs to cudnn-frontend's, by measurement."""
     found = {}
     for direction in DIRECTIONS:
@@ -117,7 +117,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Measure, print each ratio next to its limit, and write."""
+    """Measure, print each ratio next to its limit, and write the record."""
     import torch
 
     console = open_console()
@@ -132,14 +132,14 @@ def run(options: argparse.Namespace) -> None:
         "problem": format_problem(SMALL),
         "limits": LIMITS,
     }
-    record["execute_us"] = {direction: calls(theirs, direction) for direction in DIRECTIONS}
-    record["ratios"] = ratios(record)
+    record["execute_us"] = {direction: execute_times(theirs, direction) for direction in DIRECTIONS}
+    record["ratios"] = cost_ratios(record)
     if options.output is not None:
         write_record(record, options.output)
     for figures in first_results(options.cudnn_frontend, options.children) if options.children else ():
         record["fresh processes"] = {"each": len(figures[WAYS[0]]["totals"]), "plan cache on disk": "neither has one"}
         record["first_result_ms"] = figures
-        record["ratios"] = ratios(record)
+        record["ratios"] = cost_ratios(record)
         if options.output is not None:
             write_record(record, options.output)
     for name, part in record["ratios"].items():

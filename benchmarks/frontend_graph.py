@@ -1,4 +1,4 @@
-"""Measured graphs, built by either frontend module as programs build them."""
+"""The measured attention graphs, built through the API of cudnn-frontend by either module."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def build(
     problem: Attention,
     direction: Direction,
 ) -> tuple[Any, dict[str, Any]]:
-    """Return a built graph and its tensors by our graphs' names; dense, ragged, or with paged K and V.
+    """Return a built attention graph and its tensors by the names of our graph; dense, ragged or paged.
 
     `cudnn` is cudnn-frontend's module or this package's.
     """
@@ -29,7 +29,7 @@ def build(
     )
     tensors: dict[str, Any] = {}
 
-    def add_numbers(name: str, *dims: int) -> Any:
+    def add_int32_tensor(name: str, *dims: int) -> Any:
         tensors[name] = graph.tensor(
             name=name, dim=list(dims), stride=[dims[2], 1, 1, 1], data_type=cudnn.data_type.INT32
         )
@@ -38,24 +38,24 @@ def build(
     def offset_of(name: str) -> Any:
         """Return the ragged offsets of a tensor; a gradient has those of its tensor."""
         owner = f"ragged_{name.removeprefix('d')}"
-        return tensors.get(owner) or add_numbers(owner, p.batch + 1, 1, 1, 1)
+        return tensors.get(owner) or add_int32_tensor(owner, p.batch + 1, 1, 1, 1)
 
-    def add(name: str) -> None:
+    def add_tensor(name: str) -> None:
         kind = {"data_type": cudnn.data_type.FLOAT} if name == "stats" else {}
         made = graph.tensor(name=name, dim=list(p.dims(name)), stride=list(p.strides(name)), **kind)
         tensors[name] = made.set_ragged_offset(offset_of(name)) if p.ragged else made
 
     if p.padding:
         for name in ("seq_len_q", "seq_len_kv"):
-            add_numbers(name, p.batch, 1, 1, 1)
+            add_int32_tensor(name, p.batch, 1, 1, 1)
     for name in ("q", "k", "v", *(("o", "do", "stats") if direction == "backward" else ())):
-        add(name)
+        add_tensor(name)
     options: dict[str, Any] = {"attn_scale": p.scale_value, "use_causal_mask": p.causal}
     if p.padding:
         options["use_padding_mask"] = True
     if p.page_size is not None:
         for name in "kv":
-            options[f"paged_attention_{name}_table"] = add_numbers(
+            options[f"paged_attention_{name}_table"] = add_int32_tensor(
                 f"page_table_{name}", p.batch, 1, p.pages_per_sequence, 1
             )
         options["paged_attention_max_seq_len_kv"] = p.seq_kv

@@ -1,4 +1,4 @@
-"""Acceptance of a record: limits, and a report on the figures that exceed them."""
+"""Comparison of a record with its limits."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from cudnn_backend_py.cli.compare.problems import DIRECTIONS
 from cudnn_backend_py.plans.choice import EngineChoice
 from cudnn_backend_py.tuning.statistics import Timing
 
-__all__ = ["ACCEPTED", "Accepted", "judge", "verdict_lines"]
+__all__ = ["ACCEPTED", "FigureLimit", "judge_record", "verdict_lines"]
 
 
 @dataclass(frozen=True)
-class Accepted:
-    """A figure with its limit; None where it was not measured."""
+class FigureLimit:
+    """A figure of a record with its upper limit; the figure is None where it was not measured."""
 
     name: str
     limit: float
@@ -37,14 +37,14 @@ def _ragged_ratio(record: Mapping[str, Any], name: str, other: str) -> float | N
     return float(found[name]["median_us"] / found[other]["median_us"])
 
 
-def _slower(record: Mapping[str, Any], name: str, other: str) -> float | None:
-    """Return how many shapes are slower than `other` beyond noise."""
+def _count_slower_shapes(record: Mapping[str, Any], name: str, other: str) -> float | None:
+    """Return the number of shapes where ``name`` is slower than ``other`` beyond noise."""
     rows = [row["us"] for row in record["gpu"] if name in row["us"] and other in row["us"]]
     return float(sum(Timing(**row[other]).beats(Timing(**row[name])) for row in rows)) if rows else None
 
 
-def _against_frontend(record: Mapping[str, Any]) -> float | None:
-    """Return how many shapes differ from cudnn-frontend with the same plan, beyond noise in either direction."""
+def _count_shapes_that_differ(record: Mapping[str, Any]) -> float | None:
+    """Return the number of shapes whose time differs from cudnn-frontend's with the same plan, beyond noise."""
     rows = []
     for row in record["gpu"]:
         us, tags = row["us"], row["plans"]
@@ -65,7 +65,7 @@ def _fresh_ratio(record: Mapping[str, Any], name: str, other: str, steps: Sequen
     return float(mine / others)
 
 
-def _accepted() -> Iterator[Accepted]:
+def _make_limits() -> Iterator[FigureLimit]:
     ratios = (
         ("same pointers", "C loop", 1.15),
         ("same pointers", "cudnn-frontend, same", 0.55),
@@ -76,7 +76,7 @@ def _accepted() -> Iterator[Accepted]:
     for direction in DIRECTIONS:
         for name, other, limit in ratios:
             figure = partial(_host_ratio, direction=direction, name=name, other=other)
-            yield Accepted(f"host, {direction}: {name} / {other}", limit, figure)
+            yield FigureLimit(f"host, {direction}: {name} / {other}", limit, figure)
     ragged = (
         ("same pointers", "C loop", 1.05),
         ("fresh pointers", "C loop", 1.2),
@@ -84,30 +84,30 @@ def _accepted() -> Iterator[Accepted]:
         ("fresh pointers", "cudnn-frontend, fresh", 0.7),
     )
     for name, other, limit in ragged:
-        yield Accepted(f"host, ragged: {name} / {other}", limit, partial(_ragged_ratio, name=name, other=other))
-    yield Accepted("GPU: shapes that differ from cudnn-frontend, same plan", 0, _against_frontend)
-    yield Accepted(
+        yield FigureLimit(f"host, ragged: {name} / {other}", limit, partial(_ragged_ratio, name=name, other=other))
+    yield FigureLimit("GPU: shapes that differ from cudnn-frontend, same plan", 0, _count_shapes_that_differ)
+    yield FigureLimit(
         "GPU: shapes where autotuned is slower than the first choice",
         0,
-        partial(_slower, name="ours, autotuned", other="ours"),
+        partial(_count_slower_shapes, name="ours, autotuned", other="ours"),
     )
-    yield Accepted(
+    yield FigureLimit(
         "fresh process: ahead of time / cudnn-frontend",
         0.5,
         partial(_fresh_ratio, name="ahead of time", other="cudnn-frontend"),
     )
     for name in ("cold", "our frontend"):
         figure = partial(_fresh_ratio, name=name, other="cudnn-frontend", steps=("import",))
-        yield Accepted(f"fresh process: import, {name} / cudnn-frontend", 1.0, figure)
+        yield FigureLimit(f"fresh process: import, {name} / cudnn-frontend", 1.0, figure)
     figure = partial(_fresh_ratio, name="cold", other="C program", steps=("open", "plan", "first run"))
-    yield Accepted("fresh process: after the import, cold / C program", 1.2, figure)
+    yield FigureLimit("fresh process: after the import, cold / C program", 1.2, figure)
 
 
-ACCEPTED: tuple[Accepted, ...] = tuple(_accepted())
+ACCEPTED: tuple[FigureLimit, ...] = tuple(_make_limits())
 
 
-def judge(record: Mapping[str, Any], accepted: Iterable[Accepted] = ACCEPTED) -> list[dict[str, Any]]:
-    """Return each figure's value and limit, and whether it passed; None for figures that were not measured."""
+def judge_record(record: Mapping[str, Any], accepted: Iterable[FigureLimit] = ACCEPTED) -> list[dict[str, Any]]:
+    """Return each figure's value, its limit, and whether it passed (None if not measured)."""
     found = []
     for item in accepted:
         value = item.figure(record)
@@ -117,7 +117,7 @@ def judge(record: Mapping[str, Any], accepted: Iterable[Accepted] = ACCEPTED) ->
 
 
 def verdict_lines(record: Mapping[str, Any]) -> list[str]:
-    """Return a line per figure that is judged: pass, fail, or not measured."""
+    """Return one line per figure: pass, fail, or not measured."""
     words = {True: "pass", False: "FAIL", None: "not measured"}
     lines = []
     for item in record["accepted"]:

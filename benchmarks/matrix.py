@@ -1,4 +1,4 @@
-"""Cost of a matrix: 12 graphs x 7 targets x 12 cuDNN versions, verdicts without building.
+"""Cost of a support matrix: 12 graphs, 7 targets and 12 cuDNN versions, judged without building plans.
 
 Then the same matrix is killed half way in a child process and resumed, and a graph that crashes cuDNN is judged with
 another graph.
@@ -34,18 +34,18 @@ TARGETS = ("sm80", "sm86", "sm89", "sm90", "sm100", "sm103", "sm120")
 PROBLEM = {"batch": 2, "heads": 4, "seq_q": 512, "head_dim": 64}
 
 
-def forward(**options: object) -> Graph:
-    """Return a forward pass with these options."""
+def attention_forward(**options: object) -> Graph:
+    """Return an attention forward graph with these options."""
     return sdpa_forward(Attention(**{**PROBLEM, **options}))  # type: ignore[arg-type]
 
 
-def backward(**options: object) -> Graph:
-    """Return a backward pass with these options."""
+def attention_backward(**options: object) -> Graph:
+    """Return an attention backward graph with these options."""
     return sdpa_backward(Attention(**{**PROBLEM, **options}))  # type: ignore[arg-type]
 
 
-def linear(data_type: DataType) -> Graph:
-    """Return a matrix product with a bias and a ReLU."""
+def linear_layer(data_type: DataType) -> Graph:
+    """Return a matmul with a bias and a ReLU."""
     g = GraphBuilder("linear", io_type=data_type)
     product = g.matmul(g.tensor("x", (4, 256, 512)), g.tensor("w", (4, 512, 128)))
     biased = g.pointwise(PointwiseMode.ADD, product, g.tensor("bias", (4, 1, 128)))
@@ -56,23 +56,23 @@ def linear(data_type: DataType) -> Graph:
 def twelve_graphs() -> dict[str, Graph]:
     """Return the graphs that are judged."""
     return {
-        "forward, causal": forward(causal=True, stats=True),
-        "forward, bfloat16, d 128": forward(data_type=DataType.BFLOAT16, head_dim=128, stats=True),
-        "forward, d 20": forward(head_dim=20),
-        "forward, d 256": forward(head_dim=256),
-        "forward, padding, window": forward(padding=True, causal=True, left_bound=64),
-        "forward, grouped heads, bias": forward(kv_heads=2, bias=(1, 4, 512, 512)),
-        "forward, paged": forward(padding=True, page_size=64),
-        "backward, causal": backward(causal=True),
-        "backward, dropout, d 128": backward(dropout=0.1, head_dim=128),
+        "forward, causal": attention_forward(causal=True, stats=True),
+        "forward, bfloat16, d 128": attention_forward(data_type=DataType.BFLOAT16, head_dim=128, stats=True),
+        "forward, d 20": attention_forward(head_dim=20),
+        "forward, d 256": attention_forward(head_dim=256),
+        "forward, padding, window": attention_forward(padding=True, causal=True, left_bound=64),
+        "forward, grouped heads, bias": attention_forward(kv_heads=2, bias=(1, 4, 512, 512)),
+        "forward, paged": attention_forward(padding=True, page_size=64),
+        "backward, causal": attention_backward(causal=True),
+        "backward, dropout, d 128": attention_backward(dropout=0.1, head_dim=128),
         "two matrix products": two_matmuls(),
-        "linear, float16": linear(DataType.HALF),
-        "linear, float32": linear(DataType.FLOAT),
+        "linear, float16": linear_layer(DataType.HALF),
+        "linear, float32": linear_layer(DataType.FLOAT),
     }
 
 
-def run_query(targets: Sequence[str], versions: Sequence[str], cache: Path) -> Matrix:
-    """Judge the cells that have no answer in the folder `cache`."""
+def judge_missing_cells(targets: Sequence[str], versions: Sequence[str], cache: Path) -> Matrix:
+    """Judge the cells of the matrix that have no stored answer in the folder ``cache``."""
     return matrix(twelve_graphs(), targets, versions, cache=cache, progress=sys.stderr.isatty())
 
 
@@ -83,7 +83,7 @@ def cpu_s() -> float:
 
 
 def count_answers(cache: Path) -> int:
-    """Return how many answers a folder holds."""
+    """Return the number of answers stored in a folder."""
     return sum(1 for _ in cache.glob("*.answer"))
 
 
@@ -100,9 +100,9 @@ def kill_and_resume(targets: Sequence[str], versions: Sequence[str], total: int)
         child.wait()
         before = count_answers(cache)
         start = time.perf_counter()
-        resumed = run_query(targets, versions, cache)
+        resumed = judge_missing_cells(targets, versions, cache)
         seconds = time.perf_counter() - start
-        again = run_query(targets, versions, cache)
+        again = judge_missing_cells(targets, versions, cache)
         return {
             "answers_when_killed": before,
             "asked_when_resumed": resumed.asked,
@@ -112,8 +112,8 @@ def kill_and_resume(targets: Sequence[str], versions: Sequence[str], total: int)
         }
 
 
-def with_a_crash(versions: Sequence[str]) -> dict[str, object]:
-    """Judge a graph that crashes many versions together with a supported one."""
+def judge_with_crashing_graph(versions: Sequence[str]) -> dict[str, object]:
+    """Judge a graph that crashes many cuDNN versions together with a supported one."""
     inner_stride = Attention(
         batch=2, heads=4, seq_q=512, head_dim=64, layout={"dv": (4 * 512 * 128, 512 * 128, 128, 2)}
     )
@@ -123,11 +123,11 @@ def with_a_crash(versions: Sequence[str]) -> dict[str, object]:
     }
     with tempfile.TemporaryDirectory() as folder:
         answered = matrix(graphs, ("sm80", "sm90"), versions, cache=Path(folder), progress=False)
-    return {name: dict(letters(answered, name)) for name in graphs}
+    return {name: dict(count_letters(answered, name)) for name in graphs}
 
 
-def letters(answered: Matrix, graph: str | None = None) -> Counter[str]:
-    """Count the letters of a matrix, or of one graph."""
+def count_letters(answered: Matrix, graph: str | None = None) -> Counter[str]:
+    """Count the outcome letters of a matrix, or of one graph in it."""
     return Counter(cell.letter for (name, _, _), cell in answered.cells.items() if graph in (None, name))
 
 
@@ -143,13 +143,13 @@ def run(options: argparse.Namespace) -> None:
     """Measure and write."""
     targets, versions = options.targets, options.versions or available_versions()[-12:]
     if options.into is not None:
-        run_query(targets, versions, options.into)
+        judge_missing_cells(targets, versions, options.into)
         return
     seconds, cpu_seconds = [], []
     for _ in range(options.rounds):
         with tempfile.TemporaryDirectory() as folder:
             start, cpu = time.perf_counter(), cpu_s()
-            answered = run_query(targets, versions, Path(folder))
+            answered = judge_missing_cells(targets, versions, Path(folder))
             seconds.append(round(time.perf_counter() - start, 1))
             cpu_seconds.append(round(cpu_s() - cpu, 1))
     total = len(answered.cells)
@@ -160,11 +160,11 @@ def run(options: argparse.Namespace) -> None:
         "targets": targets,
         "graphs": list(answered.graphs),
         "questions": total,
-        "letters": dict(letters(answered)),
+        "letters": dict(count_letters(answered)),
         "seconds": seconds,
         "cpu_seconds": cpu_seconds,
         "cpu_ms_per_question": round(min(cpu_seconds) / total * 1e3, 1),
         "killed_half_way": kill_and_resume(targets, versions, total),
-        "with_a_crashing_graph": with_a_crash(versions),
+        "with_a_crashing_graph": judge_with_crashing_graph(versions),
     }
     print(write_record(record, options.output))

@@ -1,4 +1,4 @@
-"""Measured attention problems, and the amount of work for each."""
+"""The measured attention problems, and how often each is measured."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TOKENS = 16384  # batch x s of the shapes with measured GPU time
 SMALL = Attention(batch=1, heads=2, seq_q=128, head_dim=64, causal=True)  # fresh_process.py has the same sizes
 
 
-def _large(seq: int, head_dim: int, causal: bool, bf16: bool, kv_heads: int | None = None) -> Attention:
+def _large_problems(seq: int, head_dim: int, causal: bool, bf16: bool, kv_heads: int | None = None) -> Attention:
     return Attention(
         batch=TOKENS // seq,
         heads=2048 // head_dim,
@@ -27,21 +27,21 @@ def _large(seq: int, head_dim: int, causal: bool, bf16: bool, kv_heads: int | No
 
 SHAPES: tuple[Attention, ...] = (
     *(
-        _large(seq, head_dim, causal, bf16=(head_dim == 128) == causal)
+        _large_problems(seq, head_dim, causal, bf16=(head_dim == 128) == causal)
         for head_dim in (64, 128)
         for causal in (True, False)
         for seq in (512, 2048, 4096, 16384)
     ),
-    _large(1024, 128, True, True, kv_heads=4),
-    _large(8192, 128, True, True, kv_heads=4),
-    _large(8192, 128, False, False, kv_heads=2),
-    _large(8192, 64, True, False, kv_heads=8),
+    _large_problems(1024, 128, True, True, kv_heads=4),
+    _large_problems(8192, 128, True, True, kv_heads=4),
+    _large_problems(8192, 128, False, False, kv_heads=2),
+    _large_problems(8192, 64, True, False, kv_heads=8),
 )
 
 
 @dataclass(frozen=True)
 class Effort:
-    """Amount of work."""
+    """The number of repetitions of each measurement."""
 
     shapes: tuple[Attention, ...] = SHAPES
     gpu_rounds: int = 21

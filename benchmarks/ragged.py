@@ -1,4 +1,4 @@
-"""Host time of a ragged plan with its many small tensors: bound, fresh and checked calls, compared with the C loop.
+"""Host time of calls of a ragged plan: bound, with fresh buffers and checked, compared with a C loop.
 
 Also compared with cudnn-frontend's call of the same graph. The contenders take turns; medians with quartiles are shown.
 """
@@ -21,8 +21,8 @@ from cudnn_backend_py.plans.build import build, shared_target
 from cudnn_backend_py.target import Target
 from cudnn_backend_py.terminal import open_console
 
-from .contenders import Frontend, c_loop, open_frontend, with_fresh_arguments
-from .judge import ACCEPTED, judge, verdict_lines
+from .contenders import Frontend, make_c_loop, open_frontend, with_fresh_arguments
+from .judge import ACCEPTED, judge_record, verdict_lines
 from .problems import Effort
 from .tables import ragged_table
 
@@ -38,7 +38,7 @@ def bench_ragged(target: Target, frontend: Frontend | None, effort: Effort) -> d
     sets = [_ragged_buffers(executable, problem) for _ in range(effort.host_calls)]
     bound = executable.bind(**sets[0])
     rows = [tuple(one[name] for name in executable.names) for one in sets]
-    contenders: dict[str, Batch] = {} if compiled_library() is None else {"C loop": c_loop(bound)}
+    contenders: dict[str, Batch] = {} if compiled_library() is None else {"C loop": make_c_loop(bound)}
     contenders["same pointers"] = repeat(bound)
     contenders["same buffers, by position"] = repeat(partial(executable, *rows[0]))
     contenders["fresh pointers"] = with_fresh_arguments(executable, rows * effort.host_batches)
@@ -54,7 +54,7 @@ def bench_ragged(target: Target, frontend: Frontend | None, effort: Effort) -> d
 
 
 def _ragged_buffers(executable: Executable, p: Attention) -> dict[str, Any]:
-    """Return memory for the ragged plan with the elements of dense tensors, and sequences of full length."""
+    """Return buffers for the ragged plan: the elements of dense tensors, and full-length sequences."""
     import torch
 
     made: dict[str, Any] = {}
@@ -96,7 +96,7 @@ def run(options: argparse.Namespace) -> None:
         "extension": load_operators(),  # reads torch's tensors for the compiled call
         "ragged": bench_ragged(shared_target(), frontend, effort),
     }
-    record["accepted"] = judge(record, [item for item in ACCEPTED if item.name.startswith("host, ragged")])
+    record["accepted"] = judge_record(record, [item for item in ACCEPTED if item.name.startswith("host, ragged")])
     console = open_console()
     console.print(ragged_table(record))
     for line in verdict_lines(record):

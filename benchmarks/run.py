@@ -1,4 +1,4 @@
-"""``python -m benchmarks run``: cost of calls, kernels and fresh processes, compared with cudnn-frontend and torch.
+"""Cost of calls, kernels and fresh processes, compared with cudnn-frontend and torch (``python -m benchmarks run``).
 
 This package is measured by its plans and by its frontend with cudnn-frontend's names.
 
@@ -44,12 +44,12 @@ from cudnn_backend_py.terminal import open_console, progress_bar
 from cudnn_backend_py.torch_ops.operators import load_torch
 from cudnn_backend_py.tuning.search import autotune
 
-from .c_calls import compile_program, first_result
-from .contenders import Frontend, c_loop, fill_forward, open_frontend, with_fresh_arguments
-from .judge import judge, verdict_lines
+from .c_calls import compile_program, first_result_program
+from .contenders import Frontend, fill_forward, make_c_loop, open_frontend, with_fresh_arguments
+from .judge import judge_record, verdict_lines
 from .problems import FULL, QUICK, SMALL, Effort
 from .ragged import bench_ragged
-from .tables import bench_tables, draw
+from .tables import bench_tables, draw_tflops
 
 __all__ = ["run_bench"]
 
@@ -91,7 +91,7 @@ def _host_contenders(
     executable = Executable(build(build_graph(SMALL, direction, target.library.version, target.sm), target))
     order = executable.names
     bound = executable.bind(**{name: first[name] for name in order})
-    contenders = {} if compiled_library() is None else {"C loop": c_loop(bound)}
+    contenders = {} if compiled_library() is None else {"C loop": make_c_loop(bound)}
     contenders["same pointers"] = repeat(bound)
     contenders["same buffers, by position"] = repeat(partial(executable, *(first[name] for name in order)))
     contenders["fresh pointers"] = with_fresh_arguments(
@@ -172,7 +172,7 @@ def _gpu_row(
 
 
 def _plan_of_tag(graph: Graph, target: Target, tag: str) -> dict[str, Plan]:
-    """Return our plan for cudnn-frontend's engine config, if it can be built."""
+    """Return our plan for the engine config that cudnn-frontend chose, or None if it cannot be built."""
     try:
         theirs = EngineChoice.parse(tag)
         return {"ours, frontend's plan": build(graph, target, engine=theirs.engine, knobs=theirs.knobs)}
@@ -205,7 +205,7 @@ def bench_fresh(target: Target, frontend_folder: str | None, effort: Effort) -> 
         plan, warm = Path(folder) / "ahead.plan", Path(folder) / "warm"
         small = build_graph(SMALL, "forward", target.library.version, target.sm)
         build(small, target, cache=False).save(plan)
-        program, workspace = first_result(small, lambda: target, ("q", "k", "v", "o", "stats"))
+        program, workspace = first_result_program(small, lambda: target, ("q", "k", "v", "o", "stats"))
         given = {
             "plan": plan,
             "cudnn-frontend": frontend_folder or "",
@@ -214,11 +214,11 @@ def bench_fresh(target: Target, frontend_folder: str | None, effort: Effort) -> 
             "workspace": workspace,
         }
         options = [f"--{name}={value}" for name, value in given.items()]
-        _child("disk cache", warm, options)  # fills the cache
+        _run_child("disk cache", warm, options)  # fills the cache
         for number in range(effort.children):
             for way in rotate(ways, number):
                 cache = warm if way == "disk cache" else Path(folder) / f"empty {way} {number}"
-                runs[way].append(_child(way, cache, options))
+                runs[way].append(_run_child(way, cache, options))
     return {way: _median_run(found) for way, found in runs.items()}
 
 
@@ -229,8 +229,8 @@ def _median_run(runs: list[dict[str, float]]) -> dict[str, float]:
     return {name: round(value, 2) for name, value in figures.items()}
 
 
-def _child(way: str, cache: Path, options: Sequence[str]) -> dict[str, float]:
-    """Run a new process with a plan folder; return its figures."""
+def _run_child(way: str, cache: Path, options: Sequence[str]) -> dict[str, float]:
+    """Run a fresh process with a plan cache folder, and return its figures."""
     command = script_command(FRESH_PROCESS, CHILDREN[way], *options)
     cache.mkdir(exist_ok=True, mode=0o700)
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
@@ -272,7 +272,7 @@ def run_bench(
     effort = effort or (QUICK if quick else FULL)
     torch = load_torch()
     if plot is not None:
-        draw({"gpu": [], "matrix_tflops": 0.0}, plot)  # report missing parts before the work, not after
+        draw_tflops({"gpu": [], "matrix_tflops": 0.0}, plot)  # report missing parts before the work, not after
     torch.zeros(1, device="cuda")
     target = shared_target()
     frontend, said = open_frontend(cudnn_frontend)
@@ -299,7 +299,7 @@ def run_bench(
         "fresh": fresh_processes,
     }
     record["seconds"] = round(time.perf_counter() - begin, 1)
-    record["accepted"] = judge(record)
+    record["accepted"] = judge_record(record)
     for table in bench_tables(record):
         console.print(table)
     for line in verdict_lines(record):
@@ -308,7 +308,7 @@ def run_bench(
         write_record(record, output)
         console.print(f"written to {output}")
     if plot is not None:
-        draw(record, plot)
+        draw_tflops(record, plot)
     return Record(record, bench_tables)
 
 

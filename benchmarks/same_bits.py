@@ -1,4 +1,4 @@
-"""Bits of equal calls: random problems, each called many times with calls of other shapes in between.
+"""Whether equal calls give equal bits: random problems, called many times with other shapes in between.
 
 Problems are drawn from the parametrization of flash-attn's tests. Each has two calls: a forward pass as it is by
 default, and a forward and backward pass with ``deterministic``. Every result is compared with the first one, bit by
@@ -28,7 +28,7 @@ from cudnn_backend_py.execution.any_shape import Shapes
 from cudnn_backend_py.execution.timing import repeat
 from cudnn_backend_py.info import start_record, write_record
 
-from .judge import Accepted, judge, verdict_lines
+from .judge import FigureLimit, judge_record, verdict_lines
 
 __all__ = ["ACCEPTED", "BitCheck", "Problem", "add_options", "random_problems", "run"]
 
@@ -98,8 +98,8 @@ def random_problems(count: int, seed: int = 0) -> list[Problem]:
     return list(found)
 
 
-class _Calls:
-    """The calls of a problem, on tensors of its own."""
+class _ProblemCalls:
+    """Calls of one problem on its own tensors."""
 
     def __init__(self, problem: Problem, shapes: Shapes | None = None) -> None:
         import torch
@@ -178,18 +178,18 @@ class BitCheck:
 
     @property
     def changed(self) -> int:
-        """Waits for the GPU."""
+        """Return the number of calls with other bits; waits for the GPU."""
         return int(self._changed)
 
 
-def _build_ahead(problems: Iterable[Problem], shapes: Shapes | None) -> None:
-    """Have the plans of forward passes built by several threads."""
+def _build_plans_ahead(problems: Iterable[Problem], shapes: Shapes | None) -> None:
+    """Build the plans of all forward passes in several threads."""
 
     def build(problem: Problem) -> None:
         import torch
 
         with suppress(CudnnBackendError), torch.cuda.stream(torch.cuda.Stream()):
-            calls = _Calls(problem, shapes)
+            calls = _ProblemCalls(problem, shapes)
             calls.forward()
             if not problem.dropout:
                 with torch.no_grad():
@@ -203,7 +203,7 @@ def _build_ahead(problems: Iterable[Problem], shapes: Shapes | None) -> None:
 def check_group(
     problems: Sequence[Problem], calls: int, shapes: Shapes | None = None, seed: int = 0
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Call problems in turns, with calls of other shapes in between.
+    """Call problems in turn, with calls of other shapes in between.
 
     Returns
     -------
@@ -212,10 +212,10 @@ def check_group(
     """
     rng = random.Random(seed)
     if shapes != "adaptive":  # larger classes that are there would serve these calls, or exact plans
-        _build_ahead([other for problem in problems for other in (problem, *problem.neighbours())], shapes)
+        _build_plans_ahead([other for problem in problems for other in (problem, *problem.neighbours())], shapes)
     rows, refused, checks, others = [], [], [], []
     for problem in problems:
-        own = _Calls(problem, shapes)
+        own = _ProblemCalls(problem, shapes)
         row: dict[str, Any] = {"problem": str(problem)}
         for name, call in (("forward", own.forward), ("training", own.train)):
             try:
@@ -226,7 +226,7 @@ def check_group(
             checks.append((row, name, check))
         rows.append(row)
         for other in problem.neighbours():
-            neighbour = _Calls(other, shapes)
+            neighbour = _ProblemCalls(other, shapes)
             with suppress(CudnnBackendError):
                 neighbour.forward()
                 others.append(neighbour.forward)
@@ -241,9 +241,9 @@ def check_group(
 
 
 def time_policies(problem: Problem, rounds: int) -> dict[str, Any]:
-    """Return GPU and host microseconds of a forward pass with the policies "any" and "adaptive", both settled."""
+    """Return GPU and host microseconds of a forward pass with the shape policies "any" and "adaptive"."""
     compared: tuple[Shapes, ...] = ("any", "adaptive")
-    calls: dict[str, Callable[[], Any]] = {shapes: _Calls(problem, shapes).forward for shapes in compared}
+    calls: dict[str, Callable[[], Any]] = {shapes: _ProblemCalls(problem, shapes).forward for shapes in compared}
     for call in calls.values():
         settle(call)
     on_gpu = gpu_times(calls, rounds, ahead_us=AHEAD_US)
@@ -256,15 +256,15 @@ def time_policies(problem: Problem, rounds: int) -> dict[str, Any]:
 
 
 def _count_changed(record: Mapping[str, Any], name: str, *, single_rows: bool = False) -> float | None:
-    """Return how many problems had calls with other bits; problems of single queries have a figure of their own."""
+    """Return the number of problems with changed bits, either with single queries or without them."""
     rows = [row for row in record["rows"] if name in row and (" s1x" in row["problem"]) == single_rows]
     return float(sum(bool(row[name]["changed"]) for row in rows)) if rows else None
 
 
 ACCEPTED = (
-    Accepted("problems whose bits changed, forward", 0, partial(_count_changed, name="forward")),
-    Accepted("problems whose bits changed, deterministic training", 0, partial(_count_changed, name="training")),
-    Accepted(
+    FigureLimit("problems whose bits changed, forward", 0, partial(_count_changed, name="forward")),
+    FigureLimit("problems whose bits changed, deterministic training", 0, partial(_count_changed, name="training")),
+    FigureLimit(
         "problems of single queries whose bits changed, deterministic training",
         0,
         partial(_count_changed, name="training", single_rows=True),
@@ -340,7 +340,7 @@ def run(options: argparse.Namespace) -> None:
         print(f"{len(record['rows'])} problems in {time.perf_counter() - begin:.0f} s", flush=True)
     record["seconds"] = round(time.perf_counter() - begin, 1)
     record["summary"] = _summary(record)
-    record["accepted"] = judge(record, ACCEPTED)
+    record["accepted"] = judge_record(record, ACCEPTED)
     for name, value in record["summary"].items():
         print(f"{name}: {value}")
     for line in verdict_lines(record):

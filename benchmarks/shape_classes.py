@@ -1,4 +1,4 @@
-"""GPU time of a shape class compared with the exact plan, over random shapes; and of repeated shapes, after ten calls.
+"""GPU time of class plans compared with exact plans, over random shapes, and of repeated shapes after ten calls.
 
 The class is used by ``shapes="any"``: "any" calls one shape again and again, as the layers of a model do, "any,
 another" a different one each time, so that the preparing kernel runs. The exact plans are built ahead, in threads;
@@ -38,7 +38,7 @@ from cudnn_backend_py.plans.engine import OperationGraph
 from cudnn_backend_py.plans.plan import Plan, build_plan
 
 from .contenders import fill_forward
-from .judge import Accepted, judge, verdict_lines
+from .judge import FigureLimit, judge_record, verdict_lines
 
 __all__ = ["ACCEPTED", "add_options", "random_shapes", "run"]
 
@@ -69,8 +69,8 @@ def random_shapes(count: int, seed: int = 0) -> list[Attention]:
     return list(shapes)
 
 
-def _by_class(shapes: list[Attention], first: int) -> list[Attention]:
-    """Return the shapes grouped by class from an index on: so each class is built once."""
+def _group_by_class(shapes: list[Attention], first: int) -> list[Attention]:
+    """Return the shapes, from index ``first`` on grouped by class, so that each class is built once."""
 
     def place(shape: Attention) -> tuple[Any, ...]:
         return shape.kv_heads, grow(shape.batch, shape.seq_q, shape.seq_q)
@@ -78,7 +78,7 @@ def _by_class(shapes: list[Attention], first: int) -> list[Attention]:
     return shapes[:first] + sorted(shapes[first:], key=place)
 
 
-def _exact_plans(shapes: list[Attention]) -> dict[tuple[Attention, Direction], Plan]:
+def _build_exact_plans(shapes: list[Attention]) -> dict[tuple[Attention, Direction], Plan]:
     target = shared_target()
 
     def build_one(problem: tuple[Attention, Direction]) -> Plan:
@@ -90,7 +90,9 @@ def _exact_plans(shapes: list[Attention]) -> dict[tuple[Attention, Direction], P
         return dict(zip(problems, pool.map(build_one, problems), strict=True))
 
 
-def _operator(shape: Attention, direction: Direction, buffers: Mapping[str, Any], shapes: Shapes) -> Callable[[], Any]:
+def _make_operator_call(
+    shape: Attention, direction: Direction, buffers: Mapping[str, Any], shapes: Shapes
+) -> Callable[[], Any]:
     """Return a call of the operator that writes the plan's outputs, or its backward pass."""
     if direction == "forward":
         q, k, v = (buffers[name] for name in "qkv")
@@ -99,7 +101,7 @@ def _operator(shape: Attention, direction: Direction, buffers: Mapping[str, Any]
     return differentiate(partial(torch_ops.attention, q, k, v, causal=shape.causal, shapes=shapes), (q, k, v), buffers)
 
 
-class _Row:
+class _ShapeCalls:
     """A shape in a direction: the timed calls, made once, so that their classes are requested."""
 
     def __init__(self, shape: Attention, direction: Direction, plan: Plan, *, adaptive: bool) -> None:
@@ -110,12 +112,12 @@ class _Row:
         self.facts: dict[str, Any] = {"shape": format_problem(shape), "direction": direction, "plan": plan.tag}
         self._calls: dict[str, Callable[[], Any]] = {
             "exact": executable.bind(**{name: buffers[name] for name in executable.names}),
-            "any": _operator(shape, direction, buffers, "any"),
-            "any, another": _in_turns(shape, direction),
+            "any": _make_operator_call(shape, direction, buffers, "any"),
+            "any, another": _alternate_lengths(shape, direction),
         }
         if adaptive:
-            self._calls["exact operator"] = _operator(shape, direction, buffers, "exact")
-            self._calls["adaptive"] = _operator(shape, direction, buffers, "adaptive")
+            self._calls["exact operator"] = _make_operator_call(shape, direction, buffers, "exact")
+            self._calls["adaptive"] = _make_operator_call(shape, direction, buffers, "adaptive")
             self.facts["calls_before"] = CALLS - 1
         for call in self._calls.values():
             call()
@@ -126,23 +128,23 @@ class _Row:
         return self.facts | {"us": {name: microseconds(timing) for name, timing in times.items()}}
 
 
-def _in_turns(shape: Attention, direction: Direction) -> Callable[[], Any]:
-    """Return a function that calls the class with the shape, and with one row less, in turns."""
+def _alternate_lengths(shape: Attention, direction: Direction) -> Callable[[], Any]:
+    """Return a function that calls the class alternately with the shape and with one row less."""
     calls = []
     for one in (shape, replace(shape, seq_q=shape.seq_q - 1, seq_kv=shape.seq_kv - 1)):
         (buffers,) = make_buffers(one, direction)
-        calls.append(_operator(one, direction, buffers, "any"))
+        calls.append(_make_operator_call(one, direction, buffers, "any"))
     turns = cycle(calls)
     return lambda: next(turns)()
 
 
 def _repeat_shapes(shapes: Sequence[Attention]) -> None:
-    """Make nine calls of each in turns, then wait: the background build has to be ready for the tenth."""
+    """Call the shapes nine times in turn, and wait for the background builds, which the tenth call needs."""
     calls = []
     for shape in shapes:
         for direction in DIRECTIONS:
             (buffers,) = make_buffers(shape, direction)
-            calls.append(_operator(shape, direction, buffers, "adaptive"))
+            calls.append(_make_operator_call(shape, direction, buffers, "adaptive"))
     for _ in range(CALLS - 1):
         for call in calls:
             call()
@@ -162,18 +164,18 @@ def _quantile(record: Mapping[str, Any], share: float, direction: str, name: str
     return float(np.quantile(found, share)) if found else None
 
 
-def _accepted() -> tuple[Accepted, ...]:
+def _make_limits() -> tuple[FigureLimit, ...]:
     accepted = []
     for direction in DIRECTIONS:
         for words, share, limit in (("median", 0.5, 1.2), ("p90", 0.9, 1.5)):
             figure = partial(_quantile, share=share, direction=direction, name="any", other="exact")
-            accepted.append(Accepted(f"GPU, {direction}: class / exact, {words}", limit, figure))
+            accepted.append(FigureLimit(f"GPU, {direction}: class / exact, {words}", limit, figure))
         figure = partial(_quantile, share=0.5, direction=direction, name="adaptive", other="exact operator")
-        accepted.append(Accepted(f"GPU, {direction}: adaptive from the tenth call / exact, median", 1.02, figure))
+        accepted.append(FigureLimit(f"GPU, {direction}: adaptive from the tenth call / exact, median", 1.02, figure))
     return tuple(accepted)
 
 
-ACCEPTED = _accepted()
+ACCEPTED = _make_limits()
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -190,8 +192,8 @@ def run(options: argparse.Namespace) -> None:
 
     load_operators()
     begin = time.perf_counter()
-    shapes = _by_class(random_shapes(options.shapes), options.adaptive)
-    plans = _exact_plans(shapes)
+    shapes = _group_by_class(random_shapes(options.shapes), options.adaptive)
+    plans = _build_exact_plans(shapes)
     built_s = round(time.perf_counter() - begin, 1)
     rows, refused, back = [], [], shapes[: options.adaptive]
     for first in range(0, len(shapes), AT_ONCE):
@@ -202,7 +204,7 @@ def run(options: argparse.Namespace) -> None:
         made = []
         for shape, direction in product(some, DIRECTIONS):
             try:
-                made.append(_Row(shape, direction, plans[shape, direction], adaptive=shape in back))
+                made.append(_ShapeCalls(shape, direction, plans[shape, direction], adaptive=shape in back))
             except CudnnBackendError as error:
                 refused.append(f"{format_problem(shape)} {direction}: {str(error).splitlines()[0]}")
         shared_pool().wait(PATIENCE_S)
@@ -216,7 +218,7 @@ def run(options: argparse.Namespace) -> None:
         "refused": refused,
     }
     record["seconds"] = round(time.perf_counter() - begin, 1)
-    record["accepted"] = judge(record, ACCEPTED)
+    record["accepted"] = judge_record(record, ACCEPTED)
     for line in verdict_lines(record):
         print(line)
     write_record(record, options.output)

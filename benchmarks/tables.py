@@ -1,4 +1,4 @@
-"""Tables and a picture of a record."""
+"""Tables and charts of benchmark records."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cudnn_backend_py.cli.compare.figures import new_figure
 from cudnn_backend_py.cli.compare.problems import DIRECTIONS
 from cudnn_backend_py.terminal import WordTable
 
-__all__ = ["bench_tables", "draw", "draw_bars", "fresh_table", "gpu_table", "host_table", "ragged_table"]
+__all__ = ["bench_tables", "draw_bars", "draw_tflops", "fresh_table", "gpu_table", "host_table", "ragged_table"]
 
 
 def bench_tables(record: Mapping[str, Any]) -> list[Table]:
@@ -81,8 +81,8 @@ def fresh_table(record: Mapping[str, Any]) -> Table:
     return table
 
 
-def draw(record: Mapping[str, Any], path: Path) -> None:
-    """Draw TFLOP/s by shape; the suffix of the path determines the format.
+def draw_tflops(record: Mapping[str, Any], path: Path) -> None:
+    """Draw TFLOP/s by shape; the suffix of the path selects the file format.
 
     Raises
     ------
@@ -106,7 +106,7 @@ def draw(record: Mapping[str, Any], path: Path) -> None:
 
 
 def draw_bars(figures: Mapping[str, Mapping[str, Mapping[str, float]]], path: Path) -> None:
-    """Draw bars: a chart per title, groups of bars in it, a bar per name; the suffix of the path gives the format.
+    """Draw bar charts: one chart per title, one group of bars per label in it; the suffix selects the file format.
 
     Raises
     ------

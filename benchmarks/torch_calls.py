@@ -1,4 +1,4 @@
-"""Host time of a call of the torch operators compared with torch's own: dense, packed and paged, both passes.
+"""Host time of the torch operators compared with torch's own attention: dense, packed and paged, both passes.
 
 The contenders take turns, each for some calls in a row; medians with quartiles are reported, in microseconds.
 The shapes are small, so that the GPU waits for the host. ``in Python`` is our operator without its compiled step.
@@ -30,11 +30,11 @@ from cudnn_backend_py.plans.build import build, shared_target
 from cudnn_backend_py.terminal import WordTable, open_console
 from cudnn_backend_py.torch_ops.compiled import STEP
 
-from .contenders import c_loop, torch_varlen
-from .judge import Accepted, judge, verdict_lines
+from .contenders import make_c_loop, make_torch_varlen
+from .judge import FigureLimit, judge_record, verdict_lines
 from .problems import SMALL
 
-__all__ = ["ACCEPTED", "add_options", "measure", "run"]
+__all__ = ["ACCEPTED", "add_options", "measure_all", "run"]
 
 ENVIRONMENT = ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")
 BATCH, HEADS, KEY_HEADS, LENGTH, HEAD_DIM = 4, 8, 2, 128, 64  # packed tokens
@@ -46,8 +46,8 @@ Contenders = dict[str, tuple[Callable[[], Any], Call]]
 
 
 @contextmanager
-def in_python() -> Iterator[None]:
-    """Disable the compiled step."""
+def without_compiled_step() -> Iterator[None]:
+    """Disable the compiled step in the block."""
     kept, STEP.call = STEP.call, None
     try:
         yield
@@ -55,10 +55,10 @@ def in_python() -> Iterator[None]:
         STEP.call = kept
 
 
-def contend(
+def prepare_contenders(
     way: str, tensors: tuple[Any, ...], gradient: Any, calls: dict[str, tuple[Any, Any]]
 ) -> tuple[Contenders, dict[str, str]]:
-    """Return calls of three tensors with the context of each, and the errors of those that raised, by name."""
+    """Return ready calls on three tensors, each with its context, and the errors of contenders that raised."""
     import torch
 
     made: Contenders = {}
@@ -87,7 +87,7 @@ def dense_calls() -> dict[str, tuple[Any, Any]]:
     calls: dict[str, tuple[Any, Any]] = {
         "ours": (nullcontext, partial(operator, shapes="exact")),
         "ours, any shape": (nullcontext, partial(operator, shapes="any")),
-        "ours, in Python": (in_python, partial(operator, shapes="exact")),
+        "ours, in Python": (without_compiled_step, partial(operator, shapes="exact")),
         "ours, torch's name": (nullcontext, partial(torch_ops.scaled_dot_product_attention, is_causal=True)),
     }
     for name, backend in TORCH_BACKENDS.items():
@@ -97,7 +97,7 @@ def dense_calls() -> dict[str, tuple[Any, Any]]:
     return calls
 
 
-def packed_loop() -> Batch:
+def make_packed_loop() -> Batch:
     """Return the lower bound of packed tokens: a C loop over the plan that the operator launches, without gradients."""
     import torch
 
@@ -128,27 +128,33 @@ def packed_loop() -> Batch:
             made += torch.arange(len(made), device="cuda").view(made.shape) * LENGTH * heads * HEAD_DIM
         buffers[tensor.name] = made
     bound = executable.bind(**buffers)
-    loop = c_loop(bound)
+    loop = make_c_loop(bound)
     return lambda batch, calls, _held=bound: loop(batch, calls)  # type: ignore[misc]
 
 
 def packed_calls(starts: Any) -> dict[str, tuple[Any, Any]]:
-    def ours(q: Any, k: Any, v: Any) -> Any:
+    def call_package(q: Any, k: Any, v: Any) -> Any:
         return torch_ops.attention_varlen(q, k, v, starts, starts, LENGTH, LENGTH, causal=True)
 
-    calls: dict[str, tuple[Any, Any]] = {"ours": (nullcontext, ours), "ours, in Python": (in_python, ours)}
-    varlen = torch_varlen()
+    calls: dict[str, tuple[Any, Any]] = {
+        "ours": (nullcontext, call_package),
+        "ours, in Python": (without_compiled_step, call_package),
+    }
+    varlen = make_torch_varlen()
     if varlen is not None:
         calls["torch varlen"] = (nullcontext, lambda q, k, v: varlen(q, k, v, starts, starts, LENGTH, LENGTH))
     return calls
 
 
 def paged_calls(table: Any, lengths: Any, starts: Any) -> dict[str, tuple[Any, Any]]:
-    def ours(q: Any, k: Any, v: Any) -> Any:
+    def call_package(q: Any, k: Any, v: Any) -> Any:
         return torch_ops.attention_with_kvcache(q, k, v, table, lengths, causal=True)
 
-    calls: dict[str, tuple[Any, Any]] = {"ours": (nullcontext, ours), "ours, in Python": (in_python, ours)}
-    varlen = torch_varlen(block_table=table, seqused_k=lengths)
+    calls: dict[str, tuple[Any, Any]] = {
+        "ours": (nullcontext, call_package),
+        "ours, in Python": (without_compiled_step, call_package),
+    }
+    varlen = make_torch_varlen(block_table=table, seqused_k=lengths)
     if varlen is not None:
         calls["torch varlen"] = (
             nullcontext,
@@ -157,14 +163,16 @@ def paged_calls(table: Any, lengths: Any, starts: Any) -> dict[str, tuple[Any, A
     return calls
 
 
-def measure(batches: int, calls_each: int) -> tuple[dict[str, dict[str, dict[str, float]]], dict[str, dict[str, str]]]:
+def measure_all(
+    batches: int, calls_each: int
+) -> tuple[dict[str, dict[str, dict[str, float]]], dict[str, dict[str, str]]]:
     """Return microseconds, and errors of contenders that raised: by problem and pass, then by contender."""
     import torch
 
     def random(*dims: int) -> Any:
         return torch.randn(dims, device="cuda", dtype=torch.float16)
 
-    def counting(step: int) -> Any:
+    def equal_offsets(step: int) -> Any:
         return torch.arange(0, (BATCH + 1) * step, step, device="cuda", dtype=torch.int32)
 
     q, k, v, d_o = (random(SMALL.batch, SMALL.seq_q, SMALL.heads, SMALL.head_dim).transpose(1, 2) for _ in range(4))
@@ -181,20 +189,20 @@ def measure(batches: int, calls_each: int) -> tuple[dict[str, dict[str, dict[str
             f"packed, b{BATCH} h{HEADS}/{KEY_HEADS} s{LENGTH} d{HEAD_DIM} causal f16": (
                 packed,
                 of_packed,
-                packed_calls(counting(LENGTH)),
+                packed_calls(equal_offsets(LENGTH)),
             ),
         }
         if way == PASSES[0]:
             problems[f"paged, b{BATCH} h{HEADS}/{KEY_HEADS} 1 of {PAGE * PAGES} d{HEAD_DIM} f16"] = (
                 (random(BATCH, 1, HEADS, HEAD_DIM), *cache),
                 None,
-                paged_calls(table, lengths, counting(1)),
+                paged_calls(table, lengths, equal_offsets(1)),
             )
         for problem, (tensors, gradient, calls) in problems.items():
-            contenders, errors = contend(way, tensors, gradient, calls)
+            contenders, errors = prepare_contenders(way, tensors, gradient, calls)
             timed = {name: within(*made) for name, made in contenders.items()}
             if problem.startswith("packed") and way == PASSES[0] and compiled_library() is not None:
-                timed["C loop"] = packed_loop()
+                timed["C loop"] = make_packed_loop()
             times = host_times(timed, batches, calls_each)
             found[f"{problem}: {way}"] = {name: microseconds(timing) for name, timing in times.items()}
             if errors:
@@ -217,7 +225,7 @@ LIMITS = (
     ("packed", PASSES[0], "C loop", 1.6),
 )
 ACCEPTED = tuple(
-    Accepted(f"{problem}, {way}: ours / {other}", limit, partial(_ratio, problem=problem, way=way, other=other))
+    FigureLimit(f"{problem}, {way}: ours / {other}", limit, partial(_ratio, problem=problem, way=way, other=other))
     for problem, way, other, limit in LIMITS
 )
 
@@ -246,7 +254,7 @@ def run(options: argparse.Namespace) -> None:
     """Measure, print a table, write the record."""
     torch = torch_ops.operators.load_torch()
     state = load_operators()
-    times, raised = measure(options.batches, options.calls)
+    times, raised = measure_all(options.batches, options.calls)
     record: dict[str, Any] = {
         **start_record("torch-calls", ENVIRONMENT),
         "gpu_name": torch.cuda.get_device_name(),
@@ -255,7 +263,7 @@ def run(options: argparse.Namespace) -> None:
         "us": times,
         "raised": raised,
     }
-    record["accepted"] = judge(record, ACCEPTED)
+    record["accepted"] = judge_record(record, ACCEPTED)
     print_table(record, open_console())
     for line in verdict_lines(record):
         print(line)

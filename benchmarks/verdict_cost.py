@@ -1,4 +1,4 @@
-"""Cost of a verdict without building, and of importing the package: medians."""
+"""Median time of a verdict without builds, and of importing the package."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TARGETS = ("sm80", "sm86", "sm89", "sm90", "sm100", "sm120")
 
 
 def import_ms(module: str) -> float:
-    """Return the median time of importing a module in a new interpreter, without its start."""
+    """Return the median time of importing a module in a fresh interpreter."""
     code = f"import time; t = time.perf_counter(); import {module}; print((time.perf_counter() - t) * 1e3)"
     runs = [
         float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
@@ -29,7 +29,7 @@ def import_ms(module: str) -> float:
 
 
 def verdict_ms(target: str, *, supported: bool) -> list[float]:
-    """Return the times of explaining one graph on one target, with libraries loaded and the control graph judged."""
+    """Return the times of judging one graph on one target, after libraries are loaded and the control graph judged."""
     graph = sdpa_forward(batch=2, heads=4, seq_q=512, head_dim=64 if supported else 20, causal=True, stats=True)
     explain(graph, target)
     times = []

@@ -1,4 +1,4 @@
-"""Random calls on descriptors of every type: ``python -m tools.fuzz SEED CALLS_PER_TYPE LOG``.
+"""Random attribute calls on descriptors of every type: ``python -m tools.fuzz SEED CALLS_PER_TYPE LOG``.
 
 Each call is written to LOG before it is made, so that the last line after a crash is the call that crashed. Values
 are plausible, in disguise, nonsense or hostile; descriptors are open, finalized and closed ones of every kind. Only the
@@ -62,7 +62,7 @@ TEXTS = (
 
 
 class Fuzzer:
-    """Makes random calls from one seed."""
+    """Makes random calls on descriptors, from one seed, and counts their outcomes."""
 
     def __init__(self, seed: int, log: TextIO) -> None:
         self.random = random.Random(seed)
@@ -73,16 +73,16 @@ class Fuzzer:
         self.names: dict[Descriptor, int] = {}
         self.good: dict[DescriptorType, list[Descriptor]] = {kind: [] for kind in DescriptorType}
         self.pool: dict[DescriptorType, list[Descriptor]] = {kind: [] for kind in DescriptorType}
-        self._specimens()
+        self._make_finalized_descriptors()
 
-    def sibling(self, seed: int) -> Self:
-        """Return another fuzzer for another thread, on the same descriptors."""
+    def copy_for_thread(self, seed: int) -> Self:
+        """Return a fuzzer for another thread, which shares the descriptors of this one."""
         other = type(self).__new__(type(self))
         other.__dict__.update(self.__dict__, random=random.Random(seed), outcomes=Counter(), calls=Counter())
         return other
 
-    def _specimens(self) -> None:
-        """Make finalized descriptors of all kinds that real graphs have."""
+    def _make_finalized_descriptors(self) -> None:
+        """Create the finalized descriptors of real graphs, engines, configs and plans."""
         target = open_target("sm90")
         assert target.device is not None
         self.good[DescriptorType.DEVICEPROP].append(target.device)
@@ -124,8 +124,8 @@ class Fuzzer:
             pack.set(Attr.VARIANT_PACK_DATA_POINTERS, (4096, 8192)).finalize()
         )
 
-    def any_descriptor(self, kind: DescriptorType | None = None) -> Descriptor:
-        """Return an open, finalized or closed descriptor."""
+    def choose_descriptor(self, kind: DescriptorType | None = None) -> Descriptor:
+        """Return an existing or new descriptor: open, finalized or closed."""
         kind = kind or self.random.choice(KINDS)
         choice = self.random.random()
         if choice < 0.6 and self.good[kind]:
@@ -137,20 +137,20 @@ class Fuzzer:
             fresh.close()
         return fresh
 
-    def plausible(self, facts: AttributeFacts) -> Any:
-        """Return a plausible value for an attribute: one of its types, a count in its bounds."""
+    def plausible_value(self, facts: AttributeFacts) -> Any:
+        """Return a plausible value for an attribute: of one of its types, with an allowed count."""
         kind = self.random.choice(facts.types)
         if kind is AttributeType.CHAR:
-            return self.text()
+            return self.random_text()
         high = facts.max_count or max(3, facts.min_count)
         count = self.random.randint(facts.min_count, max(high, facts.min_count))
-        values = tuple(self.element(kind, facts) for _ in range(count))
+        values = tuple(self.plausible_element(kind, facts) for _ in range(count))
         return values[0] if count == 1 and self.random.random() < 0.5 else values
 
-    def element(self, kind: AttributeType, facts: AttributeFacts) -> Any:
-        """Return one element of a type."""
+    def plausible_element(self, kind: AttributeType, facts: AttributeFacts) -> Any:
+        """Return one plausible element of a type."""
         if kind is AttributeType.BACKEND_DESCRIPTOR:
-            return self.any_descriptor(self.random.choice([k for k in facts.element if k in KINDS] or [None]))
+            return self.choose_descriptor(self.random.choice([k for k in facts.element if k in KINDS] or [None]))
         if kind in ENUM_OF_TYPE:
             return self.random.choice(list(ENUM_OF_TYPE[kind]))
         if kind is AttributeType.BOOLEAN:
@@ -165,8 +165,8 @@ class Fuzzer:
             return self.random.choice((None, 0, 4096, 2**40))
         return self.random.choice(INTEGERS)
 
-    def text(self) -> str:
-        """Return a text: nonsense, a valid one, or a valid one with one change.
+    def random_text(self) -> str:
+        """Return a text: nonsense, valid JSON, or valid JSON with one change.
 
         A plan is cut, never altered: its JSON holds code and sizes that cuDNN trusts, so ``load_plan`` checks a hash.
         """
@@ -177,8 +177,8 @@ class Fuzzer:
             text = text[:place] + end
         return text
 
-    def nonsense(self, depth: int = 0) -> Any:
-        """Return any value at all."""
+    def random_value(self, depth: int = 0) -> Any:
+        """Return a random value of any Python type."""
         r = self.random
         makers: list[Callable[[], Any]] = [
             lambda: r.choice(INTEGERS),
@@ -186,9 +186,9 @@ class Fuzzer:
             lambda: r.choice(REALS),
             lambda: r.random() < 0.5,
             lambda: None,
-            self.text,
+            self.random_text,
             lambda: b"bytes",
-            self.any_descriptor,
+            self.choose_descriptor,
             object,
             lambda: {"a": 1},
             lambda: 1 + 2j,
@@ -196,10 +196,10 @@ class Fuzzer:
             *[lambda: draw_hostile_value(r)] * 12,
         ]
         if depth < 2:
-            makers += [lambda: [self.nonsense(depth + 1) for _ in range(r.choice((0, 1, 2, 3, 9)))]] * 3
+            makers += [lambda: [self.random_value(depth + 1) for _ in range(r.choice((0, 1, 2, 3, 9)))]] * 3
         return r.choice(makers)()
 
-    def call(self, kind: DescriptorType) -> None:
+    def make_random_call(self, kind: DescriptorType) -> None:
         """Make one random call on a descriptor of `kind` and count its outcome."""
         r = self.random
         pool = self.pool[kind]
@@ -208,93 +208,112 @@ class Fuzzer:
             if len(pool) > 6:
                 pool.pop(r.randrange(6))
         if r.random() < 0.03:
-            self.fill(pool[-1])
+            self.fill_and_finalize(pool[-1])
             return
         own = [facts.attribute for facts in ATTRIBUTES[kind]]
         attribute: Any = r.choice(own) if own and r.random() < 0.85 else r.choice(list(Attr))
         if r.random() < 0.02:
-            attribute = self.nonsense()
+            attribute = self.random_value()
         descriptor = r.choice(pool) if r.random() < 0.8 or not self.good[kind] else r.choice(self.good[kind])
         facts = next((item for item in ATTRIBUTES[kind] if item.attribute is attribute), None)
         what = r.random()
         element_type: Any = None
         if r.random() < 0.15:
-            element_type = r.choice(list(AttributeType)) if r.random() < 0.9 else self.nonsense()
+            element_type = r.choice(list(AttributeType)) if r.random() < 0.9 else self.random_value()
         if what < 0.62:
-            value = self.plausible(facts) if facts is not None and r.random() < 0.65 else self.nonsense()
+            value = self.plausible_value(facts) if facts is not None and r.random() < 0.65 else self.random_value()
             if r.random() < 0.25:
                 value = disguise_value(value, r)
             if r.random() < 0.2:
-                self.c_call(descriptor, attribute, value, element_type)
+                self.make_capi_call(descriptor, attribute, value, element_type)
             else:
-                self.make("set", descriptor, attribute, value, element_type)
+                self.make_method_call("set", descriptor, attribute, value, element_type)
         elif what < 0.82:
-            self.make("get", descriptor, attribute, None, element_type)
+            self.make_method_call("get", descriptor, attribute, None, element_type)
         elif what < 0.86:
-            self.make("count", descriptor, attribute, None, element_type)
+            self.make_method_call("count", descriptor, attribute, None, element_type)
         elif what < 0.98:
-            self.make("finalize", descriptor, None, None, None)
+            self.make_method_call("finalize", descriptor, None, None, None)
         elif descriptor in pool:
-            self.make("close", descriptor, None, None, None)
+            self.make_method_call("close", descriptor, None, None, None)
 
-    def c_call(self, descriptor: Descriptor, attribute: Any, value: Any, element_type: Any) -> None:
+    def make_capi_call(self, descriptor: Descriptor, attribute: Any, value: Any, element_type: Any) -> None:
         """Make a call of :mod:`cudnn_backend_py.capi`, often with a hostile argument."""
         r = self.random
 
         wrong: tuple[Any, ...] = (None, "x", 5, 1 + 2j)
 
-        def odd(value: Any) -> Any:
-            return value if r.random() < 0.8 else self.nonsense()
+        def keep_or_replace(value: Any) -> Any:
+            return value if r.random() < 0.8 else self.random_value()
 
-        count = odd(
+        count = keep_or_replace(
             len(value) + isinstance(value, str)
             if any(type(value) is kind for kind in (tuple, list, str))
             else r.choice((1, 2**70))
         )
-        pair = odd(descriptor), odd(self.any_descriptor(DescriptorType.VARIANT_PACK))
+        pair = keep_or_replace(descriptor), keep_or_replace(self.choose_descriptor(DescriptorType.VARIANT_PACK))
         calls: list[tuple[str, Callable[[], Any]]] = [
-            ("set", lambda: capi.cudnnBackendSetAttribute(odd(descriptor), attribute, element_type, count, value)),
-            ("get", lambda: capi.cudnnBackendGetAttribute(odd(descriptor), attribute, element_type, odd(1))),
-            ("create", lambda: capi.cudnnBackendCreateDescriptor(odd(descriptor.kind))),
-            ("initialize", lambda: capi.cudnnBackendInitialize(odd(descriptor))),
-            ("finalize", lambda: capi.cudnnBackendFinalize(odd(descriptor))),
-            ("execute", lambda: capi.cudnnBackendExecute(odd(None), *pair)),
-            ("populate", lambda: capi.cudnnBackendPopulateCudaGraph(odd(None), *pair, odd(4096))),
-            ("error string", lambda: capi.cudnnGetErrorString(odd(r.choice(INTEGERS)))),
-            ("property", lambda: capi.cudnnGetProperty(odd(r.choice((0, 1, 2, 9))))),
-            ("stream", lambda: capi.cudnnSetStream(odd(None), odd(0))),
-            ("runtime error", lambda: capi.cudnnQueryRuntimeError(odd(None), odd(0))),
-            ("callback", lambda: capi.cudnnSetCallback(odd(2), _listen, odd(None))),
-            ("capture", lambda: _capture(descriptor)),
+            (
+                "set",
+                lambda: capi.cudnnBackendSetAttribute(
+                    keep_or_replace(descriptor), attribute, element_type, count, value
+                ),
+            ),
+            (
+                "get",
+                lambda: capi.cudnnBackendGetAttribute(
+                    keep_or_replace(descriptor), attribute, element_type, keep_or_replace(1)
+                ),
+            ),
+            ("create", lambda: capi.cudnnBackendCreateDescriptor(keep_or_replace(descriptor.kind))),
+            ("initialize", lambda: capi.cudnnBackendInitialize(keep_or_replace(descriptor))),
+            ("finalize", lambda: capi.cudnnBackendFinalize(keep_or_replace(descriptor))),
+            ("execute", lambda: capi.cudnnBackendExecute(keep_or_replace(None), *pair)),
+            (
+                "populate",
+                lambda: capi.cudnnBackendPopulateCudaGraph(keep_or_replace(None), *pair, keep_or_replace(4096)),
+            ),
+            ("error string", lambda: capi.cudnnGetErrorString(keep_or_replace(r.choice(INTEGERS)))),
+            ("property", lambda: capi.cudnnGetProperty(keep_or_replace(r.choice((0, 1, 2, 9))))),
+            ("stream", lambda: capi.cudnnSetStream(keep_or_replace(None), keep_or_replace(0))),
+            ("runtime error", lambda: capi.cudnnQueryRuntimeError(keep_or_replace(None), keep_or_replace(0))),
+            ("callback", lambda: capi.cudnnSetCallback(keep_or_replace(2), _ignore_message, keep_or_replace(None))),
+            ("capture", lambda: _finalize_with_captured_log(descriptor)),
             ("no callback", lambda: capi.cudnnSetCallback(0, r.choice(wrong))),
-            ("value", lambda: build(odd(None), on=odd(library()))),
-            ("execute plan", lambda: descriptor.execute(odd(None), pair[1])),
+            ("value", lambda: build(keep_or_replace(None), on=keep_or_replace(library()))),
+            ("execute plan", lambda: descriptor.execute(keep_or_replace(None), pair[1])),
         ]
         name, call = calls[0] if r.random() < 0.5 else r.choice(calls)
-        self.count(f"c {name}", descriptor, attribute, value, element_type, call)
+        self.make_and_count(f"c {name}", descriptor, attribute, value, element_type, call)
 
-    def fill(self, descriptor: Descriptor) -> None:
-        """Set the required attributes and some of the others, all plausible, and finalize: odd but complete values."""
+    def fill_and_finalize(self, descriptor: Descriptor) -> None:
+        """Set all required and some other attributes to plausible values, and finalize the descriptor."""
         for facts in ATTRIBUTES[descriptor.kind]:
             if facts.role != "output" and (facts.required or self.random.random() < 0.3):
-                self.make("set", descriptor, facts.attribute, self.plausible(facts), None)
-        self.make("finalize", descriptor, None, None, None)
+                self.make_method_call("set", descriptor, facts.attribute, self.plausible_value(facts), None)
+        self.make_method_call("finalize", descriptor, None, None, None)
 
-    def name(self, descriptor: Descriptor) -> str:
-        """Return kind, state and a fixed number of a descriptor."""
+    def label(self, descriptor: Descriptor) -> str:
+        """Return a descriptor's repr with a fixed number."""
         number = self.names.setdefault(descriptor, len(self.names))
         return f"{descriptor!r}#{number}"
 
-    def show(self, value: Any) -> str:
-        """Return a value as text, descriptors with their numbers."""
+    def format_value(self, value: Any) -> str:
+        """Return a value as text, with descriptors by their labels."""
         if type(value) is Descriptor:
-            return self.name(value)
+            return self.label(value)
         if (type(value) is list or type(value) is tuple) and len(value) < 20:
-            return "(" + ", ".join(self.show(item) if type(item) is Descriptor else show(item) for item in value) + ")"
+            return (
+                "("
+                + ", ".join(self.format_value(item) if type(item) is Descriptor else show(item) for item in value)
+                + ")"
+            )
         return show(value)
 
-    def make(self, verb: str, descriptor: Descriptor, attribute: Any, value: Any, element_type: Any) -> None:
-        """Make a call on a descriptor."""
+    def make_method_call(
+        self, verb: str, descriptor: Descriptor, attribute: Any, value: Any, element_type: Any
+    ) -> None:
+        """Make a call of a ``Descriptor`` method."""
 
         def call() -> None:
             if verb == "set":
@@ -308,15 +327,17 @@ class Fuzzer:
             else:
                 descriptor.close()
 
-        self.count(verb, descriptor, attribute, value, element_type, call)
+        self.make_and_count(verb, descriptor, attribute, value, element_type, call)
 
-    def count(
+    def make_and_count(
         self, verb: str, descriptor: Descriptor, attribute: Any, value: Any, element_type: Any, call: Callable[[], Any]
     ) -> None:
-        """Write the call to the log, make it, count its outcome."""
+        """Write the call to the log, make it, and count its outcome."""
         number = sum(self.calls.values())
         of = attribute.name if type(attribute) is Attr and hasattr(attribute, "_name_") else show(attribute)
-        text = f"{number} {verb} {self.name(descriptor)} {of} {self.show(value)[:300]} type={show(element_type)}"
+        text = (
+            f"{number} {verb} {self.label(descriptor)} {of} {self.format_value(value)[:300]} type={show(element_type)}"
+        )
         self.log.write(text)
         self.log.flush()
         self.calls[descriptor.kind.name] += 1
@@ -336,18 +357,18 @@ class Fuzzer:
         self.log.write(f" -> {outcome}\n")
 
 
-def _listen(*_arguments: Any) -> None:
-    """Listen to cuDNN's log."""
+def _ignore_message(*_arguments: Any) -> None:
+    """Ignore a message of cuDNN's log."""
 
 
-def _capture(descriptor: Descriptor) -> None:
+def _finalize_with_captured_log(descriptor: Descriptor) -> None:
     with capture_log(Severity.ERROR):
         descriptor.finalize()
 
 
-def in_threads(fuzzer: Fuzzer, count: int, work: Callable[[Fuzzer], None]) -> list[Fuzzer]:
-    """Work on the same descriptors in more threads, and fork a few times in the meantime."""
-    siblings = [fuzzer.sibling(number) for number in range(count)]
+def run_in_threads(fuzzer: Fuzzer, count: int, work: Callable[[Fuzzer], None]) -> list[Fuzzer]:
+    """Run work on the same descriptors in several threads, and fork a few times meanwhile."""
+    siblings = [fuzzer.copy_for_thread(number) for number in range(count)]
     failed: list[BaseException] = []
 
     def run_guarded(call: Callable[[], None]) -> None:
@@ -376,7 +397,7 @@ def in_threads(fuzzer: Fuzzer, count: int, work: Callable[[Fuzzer], None]) -> li
 
 
 def main(seed: int, calls_per_type: int, log_path: str, kinds: list[str]) -> None:
-    """Make the calls on all types in turns, and print the counts as JSON."""
+    """Make the calls on all descriptor types in turn, and print the counts as JSON."""
     with open(log_path, "w", encoding="utf-8", errors="backslashreplace") as log:
         fuzzer = Fuzzer(seed, log)
         chosen = [DescriptorType[name] for name in kinds] or KINDS
@@ -384,10 +405,10 @@ def main(seed: int, calls_per_type: int, log_path: str, kinds: list[str]) -> Non
         def work(one: Fuzzer) -> None:
             for _ in range(calls_per_type):
                 for kind in chosen:
-                    one.call(kind)
+                    one.make_random_call(kind)
 
         threads = int(os.environ.get("FUZZ_THREADS", "0"))
-        fuzzers = in_threads(fuzzer, threads, work) if threads else [fuzzer]
+        fuzzers = run_in_threads(fuzzer, threads, work) if threads else [fuzzer]
         if not threads:
             work(fuzzer)
     calls, outcomes = Counter[str](), Counter[str]()
@@ -398,7 +419,7 @@ def main(seed: int, calls_per_type: int, log_path: str, kinds: list[str]) -> Non
 
 
 def disable_known_issues() -> None:
-    """Disable the table of known issues, to show that this program finds crashes."""
+    """Disable the crash guards of known issues, to show that this program finds these crashes."""
     from cudnn_backend_py.native import descriptor
 
     vars(descriptor)["check_before_finalize"] = lambda *_given: None

@@ -1,4 +1,4 @@
-"""Evidence from GPUs: a file from ``target verify --contribute`` checked, and its rows added to the table.
+"""Check a file from ``target verify --contribute``, and add its results to the table of GPU results.
 
 ``python -m tools.hardware_evidence check FILE`` prints the rows of a file; ``add FILE`` adds them to
 ``docs/tables/hardware-evidence.json``. The file holds the line alone, or the text of an issue with it; ``-`` is
@@ -19,7 +19,7 @@ from cudnn_backend_py.system.typed import read_as
 from cudnn_backend_py.verification.contribution import Contribution
 from tools.repository import ROOT
 
-__all__ = ["TABLE", "Evidence", "read_evidence", "read_table", "rows_of"]
+__all__ = ["TABLE", "Evidence", "evidence_rows", "read_evidence", "read_table"]
 
 TABLE = ROOT / "docs" / "tables" / "hardware-evidence.json"
 COMPARED, RUN, ISSUES = "live and described", "run and compared with NumPy", "known issues tried"
@@ -28,7 +28,7 @@ _MOST = 65_536  # characters of an issue
 
 @dataclass(frozen=True, slots=True, order=True)
 class Evidence:
-    """How many results of one kind exist of one family on one GPU.
+    """Number of results of one kind, graph family and GPU, and how many of them agree.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class Evidence:
 
 
 def read_evidence(text: str) -> Contribution:
-    """Return the evidence in a text: the JSON alone, or an issue with it.
+    """Return the contributed results in a text: JSON, or an issue that contains it.
 
     Raises
     ------
@@ -66,20 +66,22 @@ def read_evidence(text: str) -> Contribution:
     return Contribution.from_dict(data)
 
 
-def rows_of(given: Contribution) -> list[Evidence]:
-    """Return the rows of the table that evidence adds."""
+def evidence_rows(given: Contribution) -> list[Evidence]:
+    """Return the table rows of contributed results."""
 
-    def row(family: str, kind: str, results: int, agree: int) -> Evidence:
+    def make_row(family: str, kind: str, results: int, agree: int) -> Evidence:
         where = (given.sm, given.cudnn, given.cuda, family, kind, given.gpu, given.date)
         return Evidence(*where, results, agree, given.graphs_sha256)
 
     rows = [
-        row(family, COMPARED, counts["graphs"], counts["graphs"] - counts["outcome"])
+        make_row(family, COMPARED, counts["graphs"], counts["graphs"] - counts["outcome"])
         for family, counts in given.families.items()
     ]
-    rows += [row(family, RUN, sum(states.values()), states.get("right", 0)) for family, states in given.runs.items()]
+    rows += [
+        make_row(family, RUN, sum(states.values()), states.get("right", 0)) for family, states in given.runs.items()
+    ]
     if given.known_issues:
-        rows.append(row("known issues", ISSUES, len(given.known_issues), len(given.known_issues)))
+        rows.append(make_row("known issues", ISSUES, len(given.known_issues), len(given.known_issues)))
     return sorted(rows)
 
 
@@ -92,34 +94,34 @@ def read_table(path: Path = TABLE) -> list[Evidence]:
         ``evidence-damaged``.
     """
     rows: Any = json.loads(path.read_text(encoding="utf-8"))
-    return [read_as(Evidence, row, "a row of evidence", code="evidence-damaged") for row in rows]
+    return [read_as(Evidence, make_row, "a row of evidence", code="evidence-damaged") for make_row in rows]
 
 
-def add(rows: list[Evidence], path: Path = TABLE) -> None:
-    """Write the rows into the table; those of an earlier file of the same GPU, library and date are replaced."""
-    kept = {_key(row): row for row in [*read_table(path), *rows]}
-    lines = [json.dumps(asdict(row)) for row in sorted(kept.values())]
+def add_rows(rows: list[Evidence], path: Path = TABLE) -> None:
+    """Write rows into the table, and replace rows of the same GPU, library and date."""
+    kept = {_row_key(make_row): make_row for make_row in [*read_table(path), *rows]}
+    lines = [json.dumps(asdict(make_row)) for make_row in sorted(kept.values())]
     path.write_text("[\n" + ",\n".join(lines) + "\n]\n" if lines else "[]\n", encoding="utf-8")
 
 
-def _key(row: Evidence) -> tuple[object, ...]:
-    return row.sm, row.cudnn, row.cuda, row.family, row.kind, row.gpu, row.date
+def _row_key(make_row: Evidence) -> tuple[object, ...]:
+    return make_row.sm, make_row.cudnn, make_row.cuda, make_row.family, make_row.kind, make_row.gpu, make_row.date
 
 
 def main(words: list[str]) -> int:
-    """Check or add the evidence of one file."""
+    """Check a file of contributed results, or add it to the table."""
     if len(words) != 2 or words[0] not in ("check", "add"):
         print(__doc__)
         return 2
     try:
-        rows = rows_of(read_evidence(sys.stdin.read() if words[1] == "-" else Path(words[1]).read_text("utf-8")))
+        rows = evidence_rows(read_evidence(sys.stdin.read() if words[1] == "-" else Path(words[1]).read_text("utf-8")))
     except CudnnBackendError as error:
         print(error)
         return 1
-    for row in rows:
-        print(json.dumps(asdict(row)))
+    for make_row in rows:
+        print(json.dumps(asdict(make_row)))
     if words[0] == "add":
-        add(rows)
+        add_rows(rows)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Report words of a private dialect in names, comments, docstrings, messages and pages.
+"""Report unclear words and phrases in names, comments, docstrings, messages and pages.
 
     python -m tools.plain_words [PATH ...]    # each line with a habit, and what to write instead
     python -m tools.plain_words --count       # how often each habit occurs
@@ -117,7 +117,7 @@ def tracked_files(*paths: str) -> list[str]:
 
 
 def find_habits(path: str, text: str) -> Iterator[Hit]:
-    """Yield each line of `text` that has a habit outside codes, once per habit."""
+    """Yield a hit for each line of ``text`` and each habit in it, except in error codes."""
     for number, line in enumerate(text.splitlines(), 1):
         plain = _CODE.sub("", line)
         for habit, pattern, allowed in _COMPILED:

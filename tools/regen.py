@@ -14,7 +14,7 @@ from tools.records.hardware_evidence_page import hardware_evidence_page
 from tools.records.known_issues_page import render_known_issues_page
 from tools.records.measurements_page import measurements_page
 from tools.records.operations_page import operations_page
-from tools.records.reproductions import reproductions
+from tools.records.reproductions import reproductions_json
 from tools.records.speed_page import make_page
 from tools.repository import ROOT, child_environment
 from tools.website.picture import draw
@@ -35,7 +35,7 @@ def frontend_names() -> str:
 
 
 PAGES: Mapping[str, Callable[[], str]] = {
-    "cudnn_backend_py/verification/reproductions.json": reproductions,
+    "cudnn_backend_py/verification/reproductions.json": reproductions_json,
     "docs/assets/forum.svg": draw,
     "docs/attention-speed.md": make_page,
     "docs/attention-support.md": attention_support,

@@ -1,4 +1,4 @@
-"""Path of the repository, and the environment for child processes, because only the package itself is installed."""
+"""The path of the repository, and environment variables for child processes that import its folders."""
 
 from __future__ import annotations
 

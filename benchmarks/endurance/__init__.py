@@ -1,1 +1,1 @@
-"""Long runs that check flat memory: a hundred thousand verdicts, a million descriptors, ten million calls."""
+"""Long runs in which memory must stay flat: a hundred thousand verdicts, a million descriptors, ten million calls."""

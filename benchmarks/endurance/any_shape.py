@@ -1,4 +1,4 @@
-"""Attention of many different shapes in known shape classes: host time of each shape's first call, and flat memory.
+"""Attention of many shapes in prebuilt shape classes: host time of each shape's first call, and memory use.
 
 Each shape has another batch and length; the plans of their classes are built before. More shapes are compared with
 torch in float64 afterwards, because products of float64 load kernels, and their memory is not the operator's.
@@ -25,10 +25,10 @@ from cudnn_backend_py.execution.plan_pool import shared_pool
 from cudnn_backend_py.graph.attention.shape_class import grow
 from cudnn_backend_py.info import start_record, write_record
 
-from ..judge import Accepted, judge, verdict_lines
-from .memory import in_use
+from ..judge import FigureLimit, judge_record, verdict_lines
+from .memory import measure_resources
 
-__all__ = ["ACCEPTED", "add_options", "classes_of", "new_shapes", "run"]
+__all__ = ["ACCEPTED", "add_options", "class_bounds", "random_shapes", "run"]
 
 HEADS, HEAD_DIM = 2, 64
 BATCHES, LENGTHS = 64, 2048
@@ -44,13 +44,13 @@ OF_TORCH = ("torch_empty_ms", "torch_flash_ms", "torch_flash_backward_ms", "torc
 _PATIENCE_S = 120.0  # for all plans
 
 
-def new_shapes(count: int, seed: int = 0) -> list[tuple[int, int]]:
+def random_shapes(count: int, seed: int = 0) -> list[tuple[int, int]]:
     """Return `count` different pairs of batch and length, or all pairs if there are fewer."""
     every = list(product(range(1, BATCHES + 1), range(1, LENGTHS + 1)))
     return random.Random(seed).sample(every, min(count, len(every)))
 
 
-def classes_of() -> list[tuple[int, int]]:
+def class_bounds() -> list[tuple[int, int]]:
     """Return the batches and lengths of the classes that serve these shapes, the largest first."""
     sequences = {grow(batch, 1, 1).batch for batch in range(1, BATCHES + 1)}
     lengths = {grow(1, seq, seq).q for seq in range(1, LENGTHS + 1)}
@@ -58,7 +58,7 @@ def classes_of() -> list[tuple[int, int]]:
 
 
 class _Calls:
-    """Calls of the operator on slices of one memory block."""
+    """Attention calls of many shapes, on slices of one memory block."""
 
     def __init__(self, shapes: Shapes, backward: bool) -> None:
         import torch
@@ -94,7 +94,7 @@ class _Calls:
             times.append(time.perf_counter_ns() - start)
         return tuple(spent / 1e6 for spent in times), made
 
-    def of_torch(self, batch: int, seq: int) -> tuple[float, ...]:
+    def times_of_torch(self, batch: int, seq: int) -> tuple[float, ...]:
         """Return the host time of allocating an output, and of each pass of torch's own flash attention, in ms.
 
         With a backward pass, also that of the gradient of a view, which is the time of torch's autograd engine.
@@ -137,7 +137,7 @@ class _Calls:
         )
 
 
-def _growth(record: Mapping[str, Any], key: str) -> float | None:
+def _memory_growth(record: Mapping[str, Any], key: str) -> float | None:
     points = record["points"]
     later = points[max(1, len(points) // 10) :]
     return float(later[-1][key] - later[0][key]) if len(later) > 1 else None
@@ -147,19 +147,23 @@ def _largest_error(record: Mapping[str, Any]) -> float | None:
     return 1000 * float(record["largest_relative_error"]) if record["compared"] else None
 
 
-def _first(record: Mapping[str, Any], what: str, name: str) -> float | None:
+def _first_call_figure(record: Mapping[str, Any], what: str, name: str) -> float | None:
     return float(record[name][what]) if name in record else None
 
 
 ACCEPTED = (
     *(
-        Accepted(f"host time of {words} of a shape, {what}, ms", limit, partial(_first, what=what, name=name))
+        FigureLimit(
+            f"host time of {words} of a shape, {what}, ms", limit, partial(_first_call_figure, what=what, name=name)
+        )
         for words, name in zip(("the first call", "the first backward pass"), PASSES, strict=True)
         for what, limit in (("median", 0.15), ("p99", 1.0))
     ),
-    Accepted("host memory after the first tenth, bytes more", FLAT_BYTES, lambda r: _growth(r, "resident_bytes")),
-    Accepted("GPU memory after the first tenth, bytes more", FLAT_BYTES, lambda r: _growth(r, "gpu_bytes")),
-    Accepted("largest relative error of calls compared, thousandths", 10.0, _largest_error),
+    FigureLimit(
+        "host memory after the first tenth, bytes more", FLAT_BYTES, lambda r: _memory_growth(r, "resident_bytes")
+    ),
+    FigureLimit("GPU memory after the first tenth, bytes more", FLAT_BYTES, lambda r: _memory_growth(r, "gpu_bytes")),
+    FigureLimit("largest relative error of calls compared, thousandths", 10.0, _largest_error),
 )
 
 
@@ -172,11 +176,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _build_classes(calls: _Calls) -> None:
-    """Build the plans of all classes and call them: only calls of known classes are measured."""
+    """Build the plans of all classes by calling them, so that only calls of known classes are measured."""
     import torch
 
     for _ in range(4):  # the thread that builds plans queues few of them, and a class is complete after its first run
-        for batch, seq in classes_of():
+        for batch, seq in class_bounds():
             calls(batch, seq)
             torch.cuda.synchronize()
         shared_pool().wait(_PATIENCE_S)
@@ -188,7 +192,7 @@ def _times_of_torch(calls: _Calls, shapes: Sequence[tuple[int, int]]) -> Iterato
     for number, shape in enumerate(shapes):
         if number % IN_A_ROW == 0:
             torch.cuda.synchronize()
-        yield calls.of_torch(*shape)
+        yield calls.times_of_torch(*shape)
 
 
 def _spread(spent: Any) -> dict[str, float]:
@@ -198,7 +202,7 @@ def _spread(spent: Any) -> dict[str, float]:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Run, record memory, write."""
+    """Measure, record memory use, and write the record."""
     import torch
 
     load_operators()
@@ -206,7 +210,7 @@ def run(options: argparse.Namespace) -> None:
     begin = time.perf_counter()
     _build_classes(calls)
     built_s = round(time.perf_counter() - begin, 1)
-    shapes = new_shapes(options.shapes + COMPARED)
+    shapes = random_shapes(options.shapes + COMPARED)
     others = shapes[len(shapes) - min(COMPARED, len(shapes) // 10) :]
     shapes = shapes[: len(shapes) - len(others)][: options.shapes]
     begin = time.perf_counter()
@@ -221,14 +225,14 @@ def run(options: argparse.Namespace) -> None:
             torch.cuda.empty_cache()
             free, total = torch.cuda.mem_get_info()
             mine = torch.cuda.memory_reserved()  # the GPU memory of other processes does not count
-            points.append({"shapes": done, "gpu_bytes": total - free, "torch_bytes": mine, **in_use()})
+            points.append({"shapes": done, "gpu_bytes": total - free, "torch_bytes": mine, **measure_resources()})
         if time.perf_counter() - begin > options.limit:
             break
     torch.cuda.synchronize()
     spent = spent[:done]
     seconds = round(time.perf_counter() - begin, 1)
     errors = [calls.error(*shape) for shape in others]
-    of_torch = np.array(list(_times_of_torch(calls, shapes[:CALLS_OF_TORCH])))
+    times_of_torch = np.array(list(_times_of_torch(calls, shapes[:CALLS_OF_TORCH])))
     record: dict[str, Any] = {
         **start_record("any-shape", ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")),
         "gpu_name": torch.cuda.get_device_name(),
@@ -244,12 +248,12 @@ def run(options: argparse.Namespace) -> None:
             {"number": int(at) + 1, "shape": shapes[at], "ms": spent[at].round(3).tolist()}
             for at in np.argsort(-spent.sum(1))[:SLOWEST]
         ],
-        **{name: _spread(times) for name, times in zip(OF_TORCH, of_torch.T, strict=False)},
+        **{name: _spread(times) for name, times in zip(OF_TORCH, times_of_torch.T, strict=False)},
         "compared": len(errors),
         "largest_relative_error": max(errors, default=0.0),
         "points": points,
     }
-    record["accepted"] = judge(record, ACCEPTED)
+    record["accepted"] = judge_record(record, ACCEPTED)
     for line in verdict_lines(record):
         print(line)
     write_record(record, options.output)

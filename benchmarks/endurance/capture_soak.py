@@ -1,4 +1,4 @@
-"""A million replays of one CUDA graph of paged attention, with other pages and lengths at each replay.
+"""A million replays of one CUDA graph of paged attention, each with other pages and lengths.
 
 The graph itself selects the next set of lengths and pages, runs our operator and compares the result with the expected
 one, so that every replay is checked without the host. A plan that would have to be built during the capture is refused,
@@ -17,8 +17,8 @@ from cudnn_backend_py.cli.compare.contenders import load_operators
 from cudnn_backend_py.errors import UsageError
 from cudnn_backend_py.info import start_record, write_record
 
-from ..judge import Accepted, judge, verdict_lines
-from .memory import in_use
+from ..judge import FigureLimit, judge_record, verdict_lines
+from .memory import measure_resources
 
 __all__ = ["ACCEPTED", "add_options", "run"]
 
@@ -28,8 +28,8 @@ BATCH, HEADS, KV_HEADS, HEAD_DIM = 16, 8, 2, 64
 PAGE, PAGES = 64, 8  # tokens of a page, pages of a sequence
 
 
-class _Soak:
-    """The captured operations, and all tensors they read and write."""
+class _CapturedAttention:
+    """The captured operations, and all tensors that they read and write."""
 
     def __init__(self) -> None:
         import torch
@@ -74,7 +74,7 @@ class _Soak:
         return torch_ops.attention_with_kvcache(self.q, self.k, self.v, self.table, self.lengths)
 
     def step(self) -> None:
-        """Select the next set, run, and keep the largest error and the count; a NaN stays."""
+        """Select the next set, run the operator, and update the largest error (a NaN stays) and the count."""
         import torch
 
         torch.index_select(self.all_sets, 0, self.number, out=self.set)
@@ -89,8 +89,8 @@ class _Soak:
         return float(self.worst) / self.size
 
 
-def _refused(soak: _Soak) -> str:
-    """Return the error code of a plan of another head dim that is refused during a capture."""
+def _error_code_of_build_in_capture(soak: _CapturedAttention) -> str:
+    """Return the error code of a call that needs another plan during a capture, which must be refused."""
     import torch
 
     x = torch.zeros(2, 64, 2, 2 * HEAD_DIM, device="cuda", dtype=torch.half).transpose(1, 2)
@@ -101,22 +101,22 @@ def _refused(soak: _Soak) -> str:
     return "it was built"
 
 
-def _growth(record: Mapping[str, Any], key: str) -> float:
+def _memory_growth(record: Mapping[str, Any], key: str) -> float:
     points = record["points"]
     return float(points[-1][key] - points[0][key])
 
 
 ACCEPTED = (
-    Accepted("largest relative error of all replays", 0.01, lambda record: record["largest_relative_error"]),
-    Accepted("replays that did not run", 0, lambda record: record["replays"] - record["counted"]),
-    Accepted("replays there was no time for", 0, lambda record: record["asked"] - record["replays"]),
-    Accepted(
+    FigureLimit("largest relative error of all replays", 0.01, lambda record: record["largest_relative_error"]),
+    FigureLimit("replays that did not run", 0, lambda record: record["replays"] - record["counted"]),
+    FigureLimit("replays there was no time for", 0, lambda record: record["asked"] - record["replays"]),
+    FigureLimit(
         "builds inside a capture that were not refused",
         0,
         lambda record: float(record["build_in_capture"] != "plan-in-capture"),
     ),
-    Accepted("host memory, bytes more", 8 << 20, lambda record: _growth(record, "resident_bytes")),
-    Accepted("GPU memory, bytes more", 8 << 20, lambda record: _growth(record, "gpu_bytes")),
+    FigureLimit("host memory, bytes more", 8 << 20, lambda record: _memory_growth(record, "resident_bytes")),
+    FigureLimit("GPU memory, bytes more", 8 << 20, lambda record: _memory_growth(record, "gpu_bytes")),
 )
 
 
@@ -131,7 +131,7 @@ def run(options: argparse.Namespace) -> None:
     import torch
 
     load_operators()
-    soak = _Soak()
+    soak = _CapturedAttention()
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -143,7 +143,7 @@ def run(options: argparse.Namespace) -> None:
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, stream=stream):
-        refused = _refused(soak)
+        refused = _error_code_of_build_in_capture(soak)
         soak.step()
     torch.cuda.synchronize()
     begin = time.perf_counter()
@@ -155,7 +155,7 @@ def run(options: argparse.Namespace) -> None:
             replays += 1
         torch.cuda.synchronize()
         free, total = torch.cuda.mem_get_info()
-        points.append({"replays": replays, "gpu_bytes": total - free, **in_use()})
+        points.append({"replays": replays, "gpu_bytes": total - free, **measure_resources()})
     record: dict[str, Any] = {
         **start_record("capture-soak", ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")),
         "gpu_name": torch.cuda.get_device_name(),
@@ -171,7 +171,7 @@ def run(options: argparse.Namespace) -> None:
         "points": points,
     }
     record["microseconds_each"] = round(record["seconds"] / max(1, replays) * 1e6, 2)
-    record["accepted"] = judge(record, ACCEPTED)
+    record["accepted"] = judge_record(record, ACCEPTED)
     for line in verdict_lines(record):
         print(line)
     write_record(record, options.output)

@@ -1,4 +1,4 @@
-"""Memory that a process keeps per verdict: the package compared with a C loop that makes the same cuDNN calls.
+"""Memory that stays allocated per verdict: the package compared with a C loop that makes the same cuDNN calls.
 
 The calls of one verdict of each graph are recorded (functions, values, descriptors), written as a C program, compiled
 with gcc and replayed in a separate process that has loaded the same libraries and runs no Python in its loop. The
@@ -29,7 +29,7 @@ from tools.repository import child_environment
 
 from ..c_calls import compile_program, recording
 from ..graphs import two_matmuls
-from .memory import in_use
+from .memory import measure_resources
 
 __all__ = ["add_options", "run"]
 
@@ -37,8 +37,8 @@ TARGET = "sm90"
 CHECKPOINTS = 20
 
 
-def graphs(build: bool) -> list[Graph]:
-    """Return the graphs that are judged in turn: without builds, a supported one and a refused one."""
+def graphs_to_judge(build: bool) -> list[Graph]:
+    """Return the graphs to judge in turn: one for builds, else a supported one and a refused one."""
     if not build:
         return [sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, implementation="unified"), two_matmuls()]
     g = GraphBuilder("matmul", io_type=DataType.HALF)
@@ -46,16 +46,16 @@ def graphs(build: bool) -> list[Graph]:
     return [g.graph()]
 
 
-def watch(rounds: int, warm: int, run: Callable[[int], None]) -> dict[str, Any]:
-    """Make `rounds` rounds in steps by `run`, and return memory in use after the warm-up and after each step."""
+def measure_memory(rounds: int, warm: int, run: Callable[[int], None]) -> dict[str, Any]:
+    """Run ``rounds`` rounds in steps, and return the memory in use after the warm-up and after each step."""
     run(warm)
     began = time.perf_counter()
-    points = [{"rounds": warm, **in_use()}]
+    points = [{"rounds": warm, **measure_resources()}]
     step = max(1, (rounds - warm) // CHECKPOINTS)
     while points[-1]["rounds"] < rounds:
         now = min(step, rounds - points[-1]["rounds"])
         run(now)
-        points.append({"rounds": points[-1]["rounds"] + now, **in_use()})
+        points.append({"rounds": points[-1]["rounds"] + now, **measure_resources()})
     first, last = points[0], points[-1]
     made = last["rounds"] - first["rounds"]
     return {
@@ -68,15 +68,15 @@ def watch(rounds: int, warm: int, run: Callable[[int], None]) -> dict[str, Any]:
     }
 
 
-def of_package(rounds: int, warm: int, build: bool) -> dict[str, Any]:
-    """Measure memory over verdicts of the package."""
-    judged = graphs(build)
+def measure_package(rounds: int, warm: int, build: bool) -> dict[str, Any]:
+    """Measure the memory in use while the package judges graphs."""
+    judged = graphs_to_judge(build)
 
     def run(count: int) -> None:
         for number in range(count):
             explain(judged[number % len(judged)], TARGET, build=build)
 
-    return watch(rounds, warm, run)
+    return measure_memory(rounds, warm, run)
 
 
 # the same calls without the package
@@ -89,11 +89,11 @@ void replay(int64_t rounds) {{ for (int64_t i = 0; i < rounds; i++) blocks[i % {
 """
 
 
-def record_calls(build: bool) -> tuple[str, dict[str, int]]:
-    """Return the C program that makes the calls of a verdict of each graph, and the number of calls of each."""
+def record_verdict_calls(build: bool) -> tuple[str, dict[str, int]]:
+    """Return a C program that makes the cuDNN calls of each graph's verdict, and the number of calls by graph."""
     blocks, counts = [], {}
     with recording() as recorder:
-        for graph in graphs(build):
+        for graph in graphs_to_judge(build):
             explain(graph, TARGET, build=build)  # queries that a process makes only once are not recorded
             gc.collect()
             recorder.lines = []
@@ -107,8 +107,8 @@ def record_calls(build: bool) -> tuple[str, dict[str, int]]:
     return recorder.program(functions), counts
 
 
-def of_calls(rounds: int, warm: int, build: bool) -> dict[str, Any]:
-    """Measure memory over the same calls made by C: another process recorded them, this one only loads libraries."""
+def measure_c_calls(rounds: int, warm: int, build: bool) -> dict[str, Any]:
+    """Measure memory while C makes the same calls, which another process has recorded."""
     with tempfile.TemporaryDirectory() as folder:
         recorded_file = Path(folder, "recorded.c")
         counts = json.loads(_child("--record", str(recorded_file), *(["--build"] if build else [])))
@@ -116,7 +116,7 @@ def of_calls(rounds: int, warm: int, build: bool) -> dict[str, Any]:
         program = ctypes.CDLL(str(compile_program(recorded_file.read_text(encoding="utf-8"), Path(folder))))
         program.replay.argtypes = [ctypes.c_int64]
         assert program.load(lib.path.encode()) == 0
-        measured = watch(rounds, warm, program.replay)
+        measured = measure_memory(rounds, warm, program.replay)
     return {"calls_of_a_verdict": counts, **measured}
 
 
@@ -126,8 +126,8 @@ def _child(*arguments: str) -> str:
     return done.stdout
 
 
-def compare(rounds: int, warm: int, build: bool) -> dict[str, Any]:
-    """Run both loops, each in a separate process, and return their growth and the package's growth beyond cuDNN's."""
+def compare_package_with_c(rounds: int, warm: int, build: bool) -> dict[str, Any]:
+    """Run both loops in separate processes; return their growth, and the package's growth beyond the C loop's."""
     options = [str(rounds), str(warm), *(["--build"] if build else [])]
     package, calls = (json.loads(_child("--watch", who, *options)) for who in ("package", "calls"))
     ours = {key: round(value - calls["growth_per_round"][key], 4) for key, value in package["growth_per_round"].items()}
@@ -151,21 +151,27 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Measure and write; in an existing file, the part that was not measured stays."""
+    """Measure and write the record; keep the parts of an existing record that were not measured."""
     if options.record:
-        text, counts = record_calls(options.build)
+        text, counts = record_verdict_calls(options.build)
         options.record.write_text(text, encoding="utf-8")
         print(json.dumps(counts))
         return
     if options.watch:
         who, rounds, warm = options.watch
-        print(json.dumps({"package": of_package, "calls": of_calls}[who](int(rounds), int(warm), options.build)))
+        print(
+            json.dumps(
+                {"package": measure_package, "calls": measure_c_calls}[who](int(rounds), int(warm), options.build)
+            )
+        )
         return
     record = (
         json.loads(options.output.read_text(encoding="utf-8")) if options.output and options.output.exists() else {}
     )
     if options.explains:
-        record["without_builds"] = compare(options.explains, min(1000, options.explains // 10), build=False)
+        record["without_builds"] = compare_package_with_c(
+            options.explains, min(1000, options.explains // 10), build=False
+        )
     if options.builds:
-        record["with_builds"] = compare(options.builds, min(100, options.builds // 10), build=True)
+        record["with_builds"] = compare_package_with_c(options.builds, min(100, options.builds // 10), build=True)
     print(write_record(record, options.output))

@@ -1,4 +1,4 @@
-"""Resources of this process: memory, files, threads."""
+"""Memory, files and threads that this process uses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import threading
 from functools import cache
 from pathlib import Path
 
-__all__ = ["in_use", "resident_bytes"]
+__all__ = ["measure_resources", "resident_bytes"]
 
 
 class _Mallinfo(ctypes.Structure):
@@ -30,8 +30,8 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def in_use() -> dict[str, int]:
-    """Return the resources in use: memory in RAM, bytes given out by malloc, Python's blocks, files, threads.
+def measure_resources() -> dict[str, int]:
+    """Return the resources in use: resident memory, bytes from malloc, Python's memory blocks, files, threads.
 
     First, garbage is collected and free memory returned to the system. It needs glibc 2.33 or later.
     """

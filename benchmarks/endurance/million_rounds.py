@@ -1,4 +1,4 @@
-"""A million rounds of create, set, finalize, get, destroy: memory before, during and after."""
+"""A million rounds of create, set, finalize, get and destroy of descriptors: memory before, during and after."""
 
 from __future__ import annotations
 
@@ -15,34 +15,36 @@ from .memory import resident_bytes
 __all__ = ["add_options", "run"]
 
 
-def tensor(uid: int) -> Descriptor:
+def make_tensor_descriptor(uid: int) -> Descriptor:
     """Return a finalized tensor descriptor."""
     made = Descriptor(DescriptorType.TENSOR).set(Attr.TENSOR_DATA_TYPE, DataType.HALF)
     made.set(Attr.TENSOR_UNIQUE_ID, uid).set(Attr.TENSOR_BYTE_ALIGNMENT, 16)
     return made.set(Attr.TENSOR_DIMENSIONS, (2, 8, 64)).set(Attr.TENSOR_STRIDES, (512, 64, 1)).finalize()
 
 
-def one_round(number: int) -> None:
-    """Make a tensor, read it and destroy it; every tenth round a whole operation with its children."""
-    x = tensor(1)
+def run_round(number: int) -> None:
+    """Create, read and destroy a tensor descriptor; every tenth round also an operation with its children."""
+    x = make_tensor_descriptor(1)
     assert x.get(Attr.TENSOR_UNIQUE_ID) == 1
     if number % 10 == 0:
         mode = Descriptor(DescriptorType.POINTWISE).set(Attr.POINTWISE_MODE, PointwiseMode.RELU_FWD).finalize()
         operation = Descriptor(DescriptorType.OPERATION_POINTWISE).set(Attr.OPERATION_POINTWISE_PW_DESCRIPTOR, mode)
-        operation.set(Attr.OPERATION_POINTWISE_XDESC, x).set(Attr.OPERATION_POINTWISE_YDESC, tensor(2)).finalize()
+        operation.set(Attr.OPERATION_POINTWISE_XDESC, x).set(
+            Attr.OPERATION_POINTWISE_YDESC, make_tensor_descriptor(2)
+        ).finalize()
         operation.close()
     x.close()
 
 
-def measure(rounds: int) -> dict[str, object]:
-    """Return the memory in use at the start, after each tenth and at the end."""
+def measure_memory(rounds: int) -> dict[str, object]:
+    """Return the resident memory at the start, after each tenth of the rounds, and its growth."""
     for number in range(1000):
-        one_round(number)
+        run_round(number)
     began = time.perf_counter()
     start = resident_bytes()
     tenths = []
     for number in range(1, rounds + 1):
-        one_round(number)
+        run_round(number)
         if number % (rounds // 10) == 0:
             tenths.append(resident_bytes())
     return {
@@ -61,4 +63,4 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Measure and write."""
-    print(write_record({**start_record("million-rounds"), **measure(options.rounds)}, options.output))
+    print(write_record({**start_record("million-rounds"), **measure_memory(options.rounds)}, options.output))

@@ -1,4 +1,4 @@
-"""Ten million calls of one executable from eight threads with own streams and changing buffers; needs a GPU, torch.
+"""Ten million calls of one executable by eight threads, with streams of their own and changing buffers (needs a GPU).
 
 Expected: flat host and device memory, right results at the end, no deadlock.
 """
@@ -30,7 +30,7 @@ SYNCHRONIZE_EVERY = 2000  # calls between synchronizations; streams would queue 
 
 
 class Worker(threading.Thread):
-    """One thread with its stream, buffers and share of the calls."""
+    """A thread with its own stream and buffers, and its share of the calls."""
 
     def __init__(self, executable: Executable, calls: int, seed: int) -> None:
         import torch
@@ -46,16 +46,16 @@ class Worker(threading.Thread):
         self.outputs = torch.full((SETS, *dims), torch.nan, device="cuda", dtype=torch.half)
 
     def run(self) -> None:
-        """Make the calls, and keep an exception."""
+        """Make the calls, and store an exception if one is raised."""
         import torch
 
         try:
             with torch.cuda.stream(self.stream):
-                self._work()
+                self._call_and_check()
         except BaseException as error:
             self.failure = error
 
-    def _work(self) -> None:
+    def _call_and_check(self) -> None:
         import torch
 
         sets = [(*self.inputs[index], self.outputs[index]) for index in range(SETS)]
@@ -80,7 +80,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Run, record memory, write; the process ends here, with 1 if a call failed or a thread still runs."""
+    """Run, and write the record; exit with 1 if a call failed or a thread is still running."""
     torch = load_torch()
     graph = sdpa_forward(SMALL)
     executable = Executable(build_plan(OperationGraph(graph, open_target()).heuristics().configs[0]))

@@ -1,4 +1,4 @@
-"""A small GPT, trained on sequences of random lengths and served from pages, with attention of several providers.
+"""Training and serving of a small GPT with random lengths, with attention of several providers.
 
 ``python -m benchmarks model``. Imports nothing.
 """

@@ -1,4 +1,4 @@
-"""Providers of attention for a model: ours, torch's backends, cudnn-frontend's graphs; each called as by a model."""
+"""Attention providers for the model: this package, torch's backends, cudnn-frontend."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cudnn_backend_py.execution.any_shape import Shapes
 from cudnn_backend_py.generated.enums import DataType
 from cudnn_backend_py.graph.attention import Attention as Problem
 
-from ..contenders import open_frontend, torch_varlen
+from ..contenders import make_torch_varlen, open_frontend
 from ..frontend_graph import build
 
 __all__ = ["MAKERS", "Attention", "Cache", "NotOffered", "make_attention"]
@@ -26,11 +26,11 @@ _BF16 = DataType.BFLOAT16
 
 
 class NotOffered(Exception):
-    """A provider has no such attention, or not for this problem."""
+    """Raised if a provider does not offer a kind of attention, or not for this problem."""
 
 
 class Cache:
-    """Keys and values of several sequences in pages, with one memory per layer.
+    """A paged cache of keys and values of several sequences, for all layers.
 
     Attributes
     ----------
@@ -94,8 +94,8 @@ class Attention:
         raise NotOffered("it has no attention to a cache here")
 
 
-class Plain(Attention):
-    """Torch's default attention, one sequence after the other; also without a GPU."""
+class TorchDefault(Attention):
+    """Torch's default attention, called for one sequence after the other; also runs without a GPU."""
 
     name = "torch plain"
 
@@ -116,8 +116,8 @@ class Plain(Attention):
         return scaled_dot_product_attention(q.unsqueeze(2), k, v, attn_mask=there[:, None, None]).squeeze(2)
 
 
-class Ours(Attention):
-    """The torch operators of this package."""
+class PackageAttention(Attention):
+    """Attention by the torch operators of this package."""
 
     def __init__(self, shapes: Shapes) -> None:
         self.shapes = shapes
@@ -137,14 +137,14 @@ class Ours(Attention):
 
 
 class TorchFlash(Attention):
-    """FlashAttention of torch; packed tokens by ``torch.nn.attention.varlen``, if this torch has it."""
+    """Torch's FlashAttention; packed tokens use ``torch.nn.attention.varlen`` if this torch has it."""
 
     name = "torch flash"
     page = 256  # FlashAttention-2 does not support smaller ones
     shuffled = False
 
     def packed(self, q: Any, k: Any, v: Any, cu: Any, longest: int) -> Any:
-        call = torch_varlen()
+        call = make_torch_varlen()
         if call is None:
             raise NotOffered("this torch has no attention of packed tokens")
         return call(q, k, v, cu, cu, longest, longest)
@@ -153,7 +153,7 @@ class TorchFlash(Attention):
         return _by_backend("FLASH_ATTENTION", q, k, v, is_causal=True)
 
     def cached(self, q: Any, layer: int, cache: Cache) -> Any:
-        """Read the cache in place: sequences at equal distances, each with its own length."""
+        """Read the cache in place: the sequences are at equal distances, each with its own length."""
         ends = torch.arange(cache.sequences + 1, device=q.device, dtype=torch.int32)
         o, *_ = torch.ops.aten._flash_attention_forward(
             q,
@@ -172,7 +172,7 @@ class TorchFlash(Attention):
 
 
 class TorchCudnn(Attention):
-    """cuDNN called by torch: it has no attention of packed tokens, so sequences are padded to the longest for it."""
+    """cuDNN called by torch; it has no packed attention, so sequences are padded to the longest."""
 
     name = "torch cudnn"
     shuffled = False
@@ -199,7 +199,7 @@ class TorchCudnn(Attention):
 
 
 class TorchNested(Attention):
-    """cuDNN called by torch for nested tensors."""
+    """cuDNN called by torch, with nested tensors."""
 
     name = "torch cudnn, nested"
     shuffled = False
@@ -228,7 +228,7 @@ def _backend(name: str) -> AbstractContextManager[None]:
 
 
 class CudnnFrontend(Attention):
-    """cudnn-frontend, called as a program would from autograd: one graph for each shape of dense tensors.
+    """cudnn-frontend, called from an autograd function: one graph for each shape of dense tensors.
 
     For packed tokens, one graph per bound, a power of two: lengths and offsets are data.
     """
@@ -248,7 +248,7 @@ class CudnnFrontend(Attention):
         tokens, h, d = q.shape
         batch, s, total = (1 << (size - 1).bit_length() for size in (len(cu) - 1, longest, tokens))
         if self._numbers[0] is not cu:
-            self._numbers = cu, _ragged_numbers(cu, batch, h, d)
+            self._numbers = cu, _lengths_and_offsets(cu, batch, h, d)
         numbers = self._numbers[1]
 
         def run(direction: Any, buffers: dict[str, Any]) -> None:
@@ -323,8 +323,8 @@ def _paged(cudnn: Any, handle: Any, key: tuple[Any, ...]) -> Any:
     return build(cudnn, handle, problem, "forward")
 
 
-def _ragged_numbers(cu: Any, batch: int, heads: int, head_dim: int) -> dict[str, Any]:
-    """Return lengths and offsets, with empty sequences up to the bound."""
+def _lengths_and_offsets(cu: Any, batch: int, heads: int, head_dim: int) -> dict[str, Any]:
+    """Return lengths and offsets, filled with empty sequences up to the bound."""
     ends = torch.cat([cu, cu[-1:].expand(batch + 1 - len(cu))])
     lengths, tokens = ends.diff(), ends * (heads * head_dim)
     numbers = {f"ragged_{name}": tokens for name in ("q", "k", "v", "o")}
@@ -351,18 +351,18 @@ class _FrontendFunction(torch.autograd.Function):  # type: ignore[misc]
 
 MAKERS: dict[str, Callable[[], Attention]] = {
     "torch flash": TorchFlash,
-    "ours, adaptive": lambda: Ours("adaptive"),
+    "ours, adaptive": lambda: PackageAttention("adaptive"),
     "torch cudnn": TorchCudnn,
-    "ours, any": lambda: Ours("any"),
+    "ours, any": lambda: PackageAttention("any"),
     "cudnn-frontend": CudnnFrontend,
     "torch cudnn, nested": TorchNested,
-    "ours, exact": lambda: Ours("exact"),
-    "torch plain": Plain,
+    "ours, exact": lambda: PackageAttention("exact"),
+    "torch plain": TorchDefault,
 }
 
 
 def make_attention(name: str) -> Attention:
-    """Return the provider with a name.
+    """Return the provider with this name.
 
     Raises
     ------

@@ -31,7 +31,7 @@ class Sizes:
 
     @property
     def width(self) -> int:
-        """Numbers per token."""
+        """Number of features per token."""
         return self.heads * self.head_dim
 
 
@@ -100,8 +100,8 @@ class Batch:
     cu: torch.Tensor | None = None
 
 
-def _text(length: int, vocabulary: int, generator: torch.Generator) -> torch.Tensor:
-    """Return tokens that mostly follow from the previous one, so that the model can learn."""
+def _random_text(length: int, vocabulary: int, generator: torch.Generator) -> torch.Tensor:
+    """Return random tokens that mostly follow from the previous one, so that the model can learn."""
     noise = torch.randint(vocabulary, (length + 1,), generator=generator).tolist()
     kept = (torch.rand(length + 1, generator=generator) < 0.85).tolist()
     text = noise[:1]
@@ -110,7 +110,7 @@ def _text(length: int, vocabulary: int, generator: torch.Generator) -> torch.Ten
     return torch.tensor(text)
 
 
-def _length(least: int, most: int, generator: torch.Generator) -> int:
+def _random_length(least: int, most: int, generator: torch.Generator) -> int:
     """Return a random length, uniform on a logarithmic scale."""
     share = float(torch.rand((), generator=generator))
     return round(math.exp(math.log(least) + share * (math.log(most) - math.log(least))))
@@ -123,8 +123,8 @@ def packed_batches(count: int, tokens: int, most: int, sizes: Sizes, seed: int, 
     for _ in range(count):
         lengths: list[int] = []
         while sum(lengths) < tokens:
-            lengths.append(min(_length(16, most, generator), max(16, tokens - sum(lengths))))
-        texts = [_text(length, sizes.vocabulary, generator) for length in lengths]
+            lengths.append(min(_random_length(16, most, generator), max(16, tokens - sum(lengths))))
+        texts = [_random_text(length, sizes.vocabulary, generator) for length in lengths]
         cu = torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32)
         batches.append(
             Batch(
@@ -148,7 +148,7 @@ def padded_batches(count: int, sequences: int, most: int, sizes: Sizes, seed: in
     generator = torch.Generator().manual_seed(seed)
     batches: list[Batch] = []
     for number in range(count):
-        lengths = [_length(16, most, generator) for _ in range(sequences)]
+        lengths = [_random_length(16, most, generator) for _ in range(sequences)]
         longest = max(lengths)
         while number < most - 16 and longest in [batch.longest for batch in batches]:
             lengths[0] = longest = 16 + (longest - 16 + 1) % (most - 15)
@@ -156,7 +156,7 @@ def padded_batches(count: int, sequences: int, most: int, sizes: Sizes, seed: in
         tokens = torch.zeros(sequences, longest, dtype=torch.int64)
         targets = torch.full((sequences, longest), -1)
         for row, length in enumerate(lengths):
-            text = _text(length, sizes.vocabulary, generator)
+            text = _random_text(length, sizes.vocabulary, generator)
             tokens[row, :length], targets[row, :length] = text[:-1], text[1:]
         positions = torch.arange(longest).repeat(sequences)
         batches.append(
@@ -177,8 +177,8 @@ def prompts_of(
 ) -> tuple[Batch, torch.Tensor]:
     """Return packed prompts of random lengths, and the next `after` tokens of each, [after + 1, count]."""
     generator = torch.Generator().manual_seed(seed)
-    lengths = [_length(16, most, generator) for _ in range(count)]
-    texts = [_text(length + after, sizes.vocabulary, generator) for length in lengths]
+    lengths = [_random_length(16, most, generator) for _ in range(count)]
+    texts = [_random_text(length + after, sizes.vocabulary, generator) for length in lengths]
     cu = torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32)
     heads = [text[:length] for text, length in zip(texts, lengths, strict=True)]
     tails: Any = [text[length:] for text, length in zip(texts, lengths, strict=True)]

@@ -1,4 +1,4 @@
-"""One provider of attention in one process: cost of training and serving a model from the first step on."""
+"""Cost of training and serving the model with one provider, in one process."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from cudnn_backend_py.errors import CudnnBackendError
 from .attentions import Attention, Cache, NotOffered, make_attention
 from .gpt import Batch, Gpt, Sizes, loss_of, packed_batches, padded_batches, prompts_of
 
-__all__ = ["LITTLE", "WAYS", "WHOLE", "Effort", "measure"]
+__all__ = ["LITTLE", "WAYS", "WHOLE", "Effort", "measure_provider"]
 
 WAYS = ("packed", "padded")  # to train; packed sequences are served as well
 
 
 @dataclass(frozen=True)
 class Effort:
-    """Amount of work: the same steps on the same batches for every provider.
+    """The amount of work: the same steps on the same batches for every provider.
 
     The first epoch has a different length in each step. An epoch that takes longer than `limit_s` is ended, so that a
     hanging machine does not block the run; the provider's losses after that point are not compared.
@@ -50,7 +50,7 @@ SHARE = 16  # fraction of the GPU's memory reserved by each process at the start
 
 
 class Clock:
-    """Clock in milliseconds that waits for all work before and during a measurement."""
+    """A clock in milliseconds that waits for all GPU work before and after a measurement."""
 
     def __init__(self, device: str) -> None:
         self._wait: Callable[[], None] = torch.cuda.synchronize if device == "cuda" else lambda: None
@@ -64,8 +64,8 @@ class Clock:
         into.append(round((time.perf_counter() - start) * 1e3, 3))
 
 
-class Trained:
-    """A model and its optimizer, with the same initial weights for every provider, and the batches of its epochs."""
+class TrainingRun:
+    """A model with its optimizer, the same initial weights for every provider, and the batches of all epochs."""
 
     def __init__(self, effort: Effort, attention: Attention, way: str, device: str) -> None:
         self.effort, self.attention, self.device = effort, attention, device
@@ -87,7 +87,7 @@ class Trained:
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=3e-4, fused=self.device == "cuda")
 
     def warm_up(self) -> None:
-        """Make steps without attention, because its first use is measured; allocate memory for all steps."""
+        """Run steps without attention, because its first use is measured, and allocate memory for all steps."""
         for batch in self.warm:
             self.step(batch, _no_attention)
         self.reset()
@@ -159,8 +159,8 @@ class Trained:
         cuda = [round(begin.elapsed_time(end), 3) for begin, end in events]
         return found | ({"cuda_ms": round(statistics.median(cuda), 3)} if cuda else {})
 
-    def compared(self) -> dict[str, Any]:
-        """Return losses and gradients of the first batches at the initial weights, which differ by rounding alone.
+    def compare_at_initial_weights(self) -> dict[str, Any]:
+        """Return the losses and gradients of the first batches at the initial weights; they differ by rounding only.
 
         For the gradients, the norm for the weights of each layer that produce q, k and v.
         """
@@ -177,8 +177,8 @@ def _no_attention(_layer: int, _q: Any, _k: Any, v: Any) -> Any:
     return v
 
 
-def train(made: Trained) -> dict[str, Any]:
-    """Return the cost of training: lengths seen for the first time, new lengths again, and the first ones again."""
+def train(made: TrainingRun) -> dict[str, Any]:
+    """Return the times of training: first epoch, new lengths, and the first lengths again."""
     found = {"first epoch": made.epoch(made.first)}
     found["new lengths"] = made.epoch(made.other)
     met = made.first[: min(made.effort.later, found["first epoch"]["steps"])]
@@ -186,8 +186,8 @@ def train(made: Trained) -> dict[str, Any]:
     return found
 
 
-class Served:
-    """A model that answers requests, with a cache of the tokens it has read."""
+class ServingRun:
+    """A model that answers requests, with a cache of keys and values."""
 
     def __init__(self, effort: Effort, attention: Attention, model: Gpt, device: str) -> None:
         self.effort, self.attention, self.model, self.device = effort, attention, model, device
@@ -239,8 +239,8 @@ class Served:
         logits: torch.Tensor = self.model(tokens, positions, attend)
         return logits
 
-    def eager(self) -> dict[str, Any]:
-        """Serve token by token."""
+    def serve_eagerly(self) -> dict[str, Any]:
+        """Serve token by token, without a CUDA graph."""
         first: list[float] = []
         rest: list[float] = []
         with self.clock(first):
@@ -259,8 +259,8 @@ class Served:
             "loss": round(statistics.mean(losses), 5),
         }
 
-    def captured(self) -> dict[str, Any]:
-        """Serve by a CUDA graph of one step, replayed while tokens and lengths change."""
+    def serve_by_cuda_graph(self) -> dict[str, Any]:
+        """Serve by a CUDA graph of one step, which is replayed while tokens and lengths change."""
         at = self.effort.decoded
         given = self.tails[at].clone()
         stream = torch.cuda.Stream()
@@ -293,8 +293,8 @@ class Served:
         }
 
 
-def measure(name: str, way: str, effort: Effort, device: str, ready: Callable[[], None]) -> dict[str, Any]:
-    """Return the cost of a provider's attention in one of :data:`WAYS`; a part it does not offer has a reason instead.
+def measure_provider(name: str, way: str, effort: Effort, device: str, ready: Callable[[], None]) -> dict[str, Any]:
+    """Return the times of a provider in one of :data:`WAYS`, or the reason why a part is not offered.
 
     `ready` is called just before the clock starts: attention has not been used until then.
     """
@@ -302,7 +302,7 @@ def measure(name: str, way: str, effort: Effort, device: str, ready: Callable[[]
         torch.zeros(1, device=device)
         torch.cuda.synchronize()
     try:
-        made = Trained(effort, make_attention(name), way, device)
+        made = TrainingRun(effort, make_attention(name), way, device)
         made.warm_up()
     except NotOffered as error:
         ready()
@@ -317,16 +317,16 @@ def measure(name: str, way: str, effort: Effort, device: str, ready: Callable[[]
     if device == "cuda":
         trained["gpu_memory_bytes"] = torch.cuda.max_memory_allocated()
     served = _serve(effort, made.attention, made.model, device) if way == "packed" else {}
-    return {way: trained | {"same weights": _figures_or_reason(made.compared)}} | served
+    return {way: trained | {"same weights": _figures_or_reason(made.compare_at_initial_weights)}} | served
 
 
 def _serve(effort: Effort, attention: Attention, model: Gpt, device: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     with torch.no_grad():
-        served = Served(effort, attention, model, device)
-        ways = {"serving": served.eager}
+        served = ServingRun(effort, attention, model, device)
+        ways = {"serving": served.serve_eagerly}
         if device == "cuda":
-            ways["serving, captured"] = served.captured
+            ways["serving, captured"] = served.serve_by_cuda_graph
         for way, run in ways.items():
             found[way] = _figures_or_reason(run)
             if "not measured" in found[way]:
@@ -335,7 +335,7 @@ def _serve(effort: Effort, attention: Attention, model: Gpt, device: str) -> dic
 
 
 def _figures_or_reason(run: Callable[..., dict[str, Any]], *given: Any) -> dict[str, Any]:
-    """Return figures, or the reason why there are none."""
+    """Return the figures, or the reason why there are none."""
     try:
         return run(*given)
     except (NotOffered, RuntimeError, TypeError, AssertionError, CudnnBackendError) as error:

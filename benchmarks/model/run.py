@@ -1,4 +1,4 @@
-"""Compare a small GPT with our attention and others', trained on random lengths and served from pages.
+"""Benchmark of a small GPT with the package's attention and others, trained and served with random lengths.
 
 Each provider of attention runs in its own process, one after the other, from the first use of its library on; before,
 the process has done all other parts of a step. The report has the time to the first step, of the first epoch (every
@@ -33,7 +33,7 @@ from cudnn_backend_py.system.child import call_command
 from cudnn_backend_py.terminal import WordTable, open_console
 from tools.repository import child_environment
 
-from ..judge import Accepted, judge, verdict_lines
+from ..judge import FigureLimit, judge_record, verdict_lines
 from ..tables import draw_bars
 
 __all__ = ["ACCEPTED", "add_options", "draw_model", "model_table", "run"]
@@ -76,8 +76,8 @@ def _ratio(record: Figures, provider: str, other: str, path: tuple[str, ...]) ->
     return None if mine is None or theirs is None else float(mine / theirs)
 
 
-def _first_epochs(record: Figures, way: str) -> float | None:
-    """Return the ratio of our first epoch (all lengths new) to torch's cuDNN's; an upper bound if theirs was ended."""
+def _first_epoch_ratio(record: Figures, way: str) -> float | None:
+    """Return the ratio of our first epoch to torch cuDNN's, an upper bound if the latter was cut short."""
     mine, theirs = (_figure(record, provider, way, EPOCHS[0]) for provider in (OURS, CUDNN))
     if mine is None or theirs is None or mine["steps"] < theirs["steps"]:
         return None
@@ -85,22 +85,23 @@ def _first_epochs(record: Figures, way: str) -> float | None:
 
 
 def _loss_difference(record: Figures, way: str) -> float | None:
-    """Return the largest relative difference of losses to those of torch's flash, over all providers.
+    """Return the largest relative difference of any provider's losses to those of torch's flash attention.
 
     Compared are the first steps, and the means of the last epoch: in between, training amplifies small differences, and
     two runs of one provider differ as much.
     """
     return _largest_difference(
-        (_compared_losses(record, provider, way), _compared_losses(record, FLASH, way)) for provider in _others(record)
+        (_compared_losses(record, provider, way), _compared_losses(record, FLASH, way))
+        for provider in _other_providers(record)
     )
 
 
-def _others(record: Figures) -> list[str]:
+def _other_providers(record: Figures) -> list[str]:
     return [provider for provider in record["makers"] if provider != FLASH]
 
 
 def _largest_difference(found: Iterable[tuple[Sequence[float] | None, Sequence[float] | None]]) -> float | None:
-    """Return the largest relative difference of numbers to their base: infinite if one is NaN."""
+    """Return the largest relative difference of number pairs, infinite if one is NaN."""
     pairs = [pair for mine, base in found if mine and base for pair in zip(mine, base, strict=False)]
     apart = [abs(one / two - 1) for one, two in pairs]
     return max((x if math.isfinite(x) else math.inf for x in apart), default=None)
@@ -111,59 +112,59 @@ def _compared_losses(record: Figures, provider: str, way: str) -> list[float] | 
     first, last = (_figure(record, provider, way, epoch, "losses") for epoch in (EPOCHS[0], EPOCHS[-1]))
     if first is None or last is None:
         return None
-    whole = _steps(record, provider, way) == _steps(record, FLASH, way)
+    whole = _finished_steps(record, provider, way) == _finished_steps(record, FLASH, way)
     return [*first[:FIRST_STEPS], *([statistics.mean(last)] if whole else [])]
 
 
-def _steps(record: Figures, provider: str, way: str) -> list[Any]:
-    """Return how long a provider trained: other weights have other losses."""
+def _finished_steps(record: Figures, provider: str, way: str) -> list[Any]:
+    """Return the number of training steps of each epoch, because more steps give other weights."""
     return [_figure(record, provider, way, epoch, "steps") for epoch in EPOCHS]
 
 
 def _rounding_difference(record: Figures, way: str, what: str) -> float | None:
     """Return the largest relative difference of losses, or gradients, at the same weights to those of torch's flash."""
 
-    def of(provider: str) -> list[float]:
+    def values_of(provider: str) -> list[float]:
         found = _figure(record, provider, way, "same weights", what) or []
         return [x for batch in found for x in batch] if what == "gradients" else found
 
-    return _largest_difference((of(provider), of(FLASH)) for provider in _others(record))
+    return _largest_difference((values_of(provider), values_of(FLASH)) for provider in _other_providers(record))
 
 
 def _serving_difference(record: Figures, way: str) -> float | None:
-    def of(provider: str) -> list[float]:
+    def values_of(provider: str) -> list[float]:
         loss = _figure(record, provider, way, "loss")
-        whole = _steps(record, provider, "packed") == _steps(record, FLASH, "packed")
+        whole = _finished_steps(record, provider, "packed") == _finished_steps(record, FLASH, "packed")
         return [loss] if whole and loss is not None else []
 
-    return _largest_difference((of(provider), of(FLASH)) for provider in _others(record))
+    return _largest_difference((values_of(provider), values_of(FLASH)) for provider in _other_providers(record))
 
 
-def _accepted() -> Iterator[Accepted]:
+def _make_limits() -> Iterator[FigureLimit]:
     for way in WAYS:
         path = way, "new lengths", "step_ms"
-        yield Accepted(
+        yield FigureLimit(
             f"{way}: a step on new lengths, {OURS} / {FLASH}",
             1.0,
             partial(_ratio, provider=OURS, other=FLASH, path=path),
         )
-        yield Accepted(f"{way}: first epoch, {OURS} / {CUDNN}", 0.3, partial(_first_epochs, way=way))
-        yield Accepted(f"{way}: losses apart from those of {FLASH}", 0.01, partial(_loss_difference, way=way))
+        yield FigureLimit(f"{way}: first epoch, {OURS} / {CUDNN}", 0.3, partial(_first_epoch_ratio, way=way))
+        yield FigureLimit(f"{way}: losses apart from those of {FLASH}", 0.01, partial(_loss_difference, way=way))
         for what, limit in (("losses", 1e-3), ("gradients", 0.01)):
             figure = partial(_rounding_difference, way=way, what=what)
-            yield Accepted(f"{way}: {what} at the same weights, apart from those of {FLASH}", limit, figure)
+            yield FigureLimit(f"{way}: {what} at the same weights, apart from those of {FLASH}", limit, figure)
     for way in ("serving", "serving, captured"):
-        yield Accepted(f"{way}: losses apart from those of {FLASH}", 0.01, partial(_serving_difference, way=way))
+        yield FigureLimit(f"{way}: losses apart from those of {FLASH}", 0.01, partial(_serving_difference, way=way))
 
 
-ACCEPTED = tuple(_accepted())
+ACCEPTED = tuple(_make_limits())
 
 
 # tables
 
 
 def model_table(record: Figures) -> Table:
-    """Return the table of all providers."""
+    """Return the table of times of all providers."""
     table = WordTable(
         title=f"A GPT of {record['parameters']} parameters: training and serving, milliseconds (tokens/s)"
     )
@@ -204,13 +205,15 @@ def draw_model(record: Figures, path: Path) -> None:
     groups = {}
     for way in WAYS:
         for epoch in EPOCHS:
-            groups[f"{way},\n{epoch}"] = _rates(record, way, epoch)
+            groups[f"{way},\n{epoch}"] = _tokens_per_second(record, way, epoch)
     bars = {"training, tokens per second": groups}
-    bars["serving, tokens per second"] = {way: _rates(record, way) for way in ("serving", "serving, captured")}
+    bars["serving, tokens per second"] = {
+        way: _tokens_per_second(record, way) for way in ("serving", "serving, captured")
+    }
     draw_bars(bars, path)
 
 
-def _rates(record: Figures, *path: str) -> dict[str, float]:
+def _tokens_per_second(record: Figures, *path: str) -> dict[str, float]:
     found = {provider: _figure(record, provider, *path, "tokens_per_second") for provider in record["makers"]}
     return {provider: rate for provider, rate in found.items() if rate}
 
@@ -231,21 +234,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
 
 
-def _child(options: argparse.Namespace) -> None:
-    """Measure one mode of one provider when the parent gives the signal, and print a line of JSON."""
-    from .measure import LITTLE, WHOLE, measure
+def _measure_in_child(options: argparse.Namespace) -> None:
+    """Measure one mode of one provider when the parent sends a line, and print the figures as JSON."""
+    from .measure import LITTLE, WHOLE, measure_provider
 
-    def ready() -> None:
+    def report_ready() -> None:
         print(READY, flush=True)
         sys.stdin.readline()
 
     effort = replace(LITTLE if options.little else WHOLE, is_contiguous=options.contiguous)
     provider, way = options.child
-    print(json.dumps(measure(provider, way, effort, options.device, ready)), flush=True)
+    print(json.dumps(measure_provider(provider, way, effort, options.device, report_ready)), flush=True)
 
 
 class _Process:
-    """A process for one mode of one provider, which waits for its turn; its plans are kept in its own empty folder.
+    """A child process for one mode of one provider, with a plan cache folder of its own.
 
     The effect of a kernel on the GPU's context then changes no other figures.
     """
@@ -268,11 +271,11 @@ class _Process:
             )
 
     def wait(self, limit_s: float) -> None:
-        """Wait until it is ready; end it after the time limit."""
+        """Wait until the process is ready; kill it after the time limit."""
         self._last = self._read_until(READY, limit_s)
 
     def result(self, limit_s: float) -> dict[str, Any]:
-        """Run it, and return its figures."""
+        """Let the process measure, and return its figures."""
         given = self.process.stdin
         assert given is not None
         if self._last == READY and limit_s > 0:
@@ -293,7 +296,7 @@ class _Process:
         return found
 
     def _read_until(self, begin: str, limit_s: float) -> str:
-        """Return the line with this beginning, or the last line of an ended process."""
+        """Return the first line that starts with ``begin``, or the last line if the process ends."""
         answers = self.process.stdout
         assert answers is not None
 
@@ -312,8 +315,8 @@ class _Process:
         return last
 
 
-def _read_libraries(makers: Sequence[str]) -> None:
-    """Run both passes of all providers here, so that the first process does not wait longer for the disk."""
+def _load_libraries(makers: Sequence[str]) -> None:
+    """Run both passes of all providers once, so that the first child process need not read libraries from disk."""
     import torch
 
     from .attentions import NotOffered, make_attention
@@ -324,7 +327,7 @@ def _read_libraries(makers: Sequence[str]) -> None:
             make_attention(provider).padded(q, k, v).sum().backward()
 
 
-def run_makers(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
+def measure_all_providers(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the figures of every mode of every provider.
 
     All processes are started at once, and run one after the other when all are ready.
@@ -337,7 +340,7 @@ def run_makers(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any
         try:
             if options.device == "cuda":
                 load_operators()  # their compiled step is built once per machine, outside every measured first step
-                _read_libraries(names)
+                _load_libraries(names)
             loaded = time.perf_counter() - begin
             for _, process in started:
                 process.wait(max(10.0, START_S - (time.perf_counter() - begin)))
@@ -358,7 +361,7 @@ def run_makers(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any
 def run(options: argparse.Namespace) -> None:
     """Measure, print a table, and write."""
     if options.child:
-        _child(options)
+        _measure_in_child(options)
         return
     import torch
 
@@ -378,11 +381,11 @@ def run(options: argparse.Namespace) -> None:
         "makers": {provider: {} for provider in options.makers},
         "left_out": {provider: why for provider, why in LEFT_OUT.items() if provider not in options.makers},
     }
-    for provider, figures in run_makers(options):
+    for provider, figures in measure_all_providers(options):
         record["makers"][provider] |= figures
         write_record(record, options.output)  # keep the known figures in case a later process does not end
     record["seconds"] = round(time.perf_counter() - begin, 1)
-    record["accepted"] = judge(record, ACCEPTED)
+    record["accepted"] = judge_record(record, ACCEPTED)
     for provider, ways in record["makers"].items():
         for way, found in ways.items():
             if isinstance(found, Mapping) and "not measured" in found:

@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md names files and commands that exist. `tests/library/test_recipes.py` follows its recipes."""
+"""Files and make targets named in CONTRIBUTING.md exist. `tests/library/test_recipes.py` follows its recipes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ MADE_THERE = {"mine.py"}
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_path_that_is_named_exists(path: str) -> None:
+def test_path_named_in_contributing_exists(path: str) -> None:
     assert path in MADE_THERE or any((folder / path).exists() for folder in (ROOT, ROOT / "cudnn_backend_py"))
 
 
-def test_the_table_of_recipes_is_of_the_recipes_and_their_files() -> None:
+def test_recipe_table_lists_all_recipes_and_their_files() -> None:
     table = re.findall(r"^\| \[(.+)\]\(#(.+)\) \| \d+ \| (.+) \|$", PAGE, re.MULTILINE)
     assert [name for name, _, _ in table] == [name[0].lower() + name[1:] for name in RECIPES]
     for (_, anchor, files), (name, text) in zip(table, RECIPES.items(), strict=True):
@@ -30,6 +30,6 @@ def test_the_table_of_recipes_is_of_the_recipes_and_their_files() -> None:
         assert not missing, name
 
 
-def test_make_targets_that_are_named_exist() -> None:
+def test_make_targets_named_in_contributing_exist() -> None:
     made = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     assert set(re.findall(r"`make ([a-z-]+)", PAGE)) <= made

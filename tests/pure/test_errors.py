@@ -1,4 +1,4 @@
-"""Tests of the exceptions: message form, plain data, pickling, list of codes. Loads no library."""
+"""The exceptions: message format, conversion to plain data, pickling, list of error codes. Loads no library."""
 
 from __future__ import annotations
 
@@ -50,11 +50,13 @@ HEADLINE, BODY = WHOLE.split("\n", 1)
 PLAIN = [CudnnBackendError, EnvironmentNotReady, GraphError, NotSupported, UsageError]
 
 
-def plain(kind: type[CudnnBackendError]) -> CudnnBackendError:
+def make_error(kind: type[CudnnBackendError]) -> CudnnBackendError:
     return kind("tensor 'k' has 2 dims but 1 strides", code="strides-rank-mismatch", **SECTIONS)
 
 
-def of_status(kind: type[CudnnStatusError], status: Status | int = Status.NOT_SUPPORTED_SHAPE) -> CudnnStatusError:
+def make_status_error(
+    kind: type[CudnnStatusError], status: Status | int = Status.NOT_SUPPORTED_SHAPE
+) -> CudnnStatusError:
     return kind(
         "finalize was refused",
         code="plan-refused",
@@ -67,29 +69,29 @@ def of_status(kind: type[CudnnStatusError], status: Status | int = Status.NOT_SU
     )
 
 
-def of_every_class() -> Iterator[CudnnBackendError]:
+def errors_of_every_class() -> Iterator[CudnnBackendError]:
     for kind in PLAIN:
-        yield plain(kind)
+        yield make_error(kind)
         yield kind("no sections", code="bare")
     for status_kind in (CudnnStatusError, NotSupportedStatus):
-        yield of_status(status_kind)
-        yield of_status(status_kind, 3999)
+        yield make_status_error(status_kind)
+        yield make_status_error(status_kind, 3999)
         yield status_kind("silent", status=Status.BAD_PARAM, function="cudnnCreate")
 
 
-def test_every_public_class_is_covered_here() -> None:
-    assert {type(error).__name__ for error in of_every_class()} == set(errors.__all__)
+def test_every_public_exception_class_is_tested() -> None:
+    assert {type(error).__name__ for error in errors_of_every_class()} == set(errors.__all__)
 
 
 @pytest.mark.parametrize("kind", PLAIN)
 def test_message_is_headline_then_sections_in_order(kind: type[CudnnBackendError]) -> None:
-    error = plain(kind)
+    error = make_error(kind)
     assert str(error) == HEADLINE
     assert error.__notes__ == [BODY]
     assert error.render() == WHOLE
 
 
-def test_text_has_the_first_reason_of_cudnn() -> None:
+def test_message_contains_the_first_reason_of_cudnn() -> None:
     words = "Warning: CUDNN_STATUS_NOT_SUPPORTED; Reason: {}\n"
     error = NotSupportedStatus(
         "finalize was refused",
@@ -103,10 +105,10 @@ def test_text_has_the_first_reason_of_cudnn() -> None:
     assert error.headline == "finalize was refused"
     long = NotSupported("none", code="nothing-selected", cudnn=words.format("x" * 5000))
     assert len(str(long)) < 400
-    assert of_status(NotSupportedStatus).reason == "", "a text without reasons"
+    assert make_status_error(NotSupportedStatus).reason == "", "a text without reasons"
 
 
-def test_empty_sections_are_left_out() -> None:
+def test_empty_sections_are_omitted() -> None:
     error = GraphError("nothing to add", code="bare", where="", fix=None)
     assert error.sections == {}
     assert not hasattr(error, "__notes__")
@@ -119,8 +121,8 @@ def test_unknown_section_is_refused(kind: type[CudnnBackendError]) -> None:
         kind("x", code="bare", hint="turn it off and on")
 
 
-def test_to_dict_of_a_plain_error_is_complete() -> None:
-    assert plain(GraphError).to_dict() == {
+def test_to_dict_of_an_error_is_complete() -> None:
+    assert make_error(GraphError).to_dict() == {
         "type": "GraphError",
         "code": "strides-rank-mismatch",
         "headline": "tensor 'k' has 2 dims but 1 strides",
@@ -128,8 +130,8 @@ def test_to_dict_of_a_plain_error_is_complete() -> None:
     }
 
 
-def test_status_error_quotes_cudnn() -> None:
-    error = of_status(NotSupportedStatus)
+def test_status_error_quotes_the_message_of_cudnn() -> None:
+    error = make_status_error(NotSupportedStatus)
     assert error.render() == (
         "plan-refused: finalize was refused\n"
         "  where:  engine 3\n"
@@ -164,11 +166,13 @@ def test_a_missing_message_of_cudnn_is_reported() -> None:
     ("status", "text"),
     [(Status.SUCCESS, "CUDNN_STATUS_SUCCESS (0)"), (3999, "status unknown to this package (3999)")],
 )
-def test_status_text_names_status_and_number(status: Status | int, text: str) -> None:
+def test_status_text_has_name_and_number(status: Status | int, text: str) -> None:
     assert status_text(status) == text
 
 
-@pytest.mark.parametrize("error", list(of_every_class()), ids=lambda error: f"{type(error).__name__}-{error.code}")
+@pytest.mark.parametrize(
+    "error", list(errors_of_every_class()), ids=lambda error: f"{type(error).__name__}-{error.code}"
+)
 @pytest.mark.parametrize("twin_of", [lambda e: pickle.loads(pickle.dumps(e)), copy.copy, copy.deepcopy])
 def test_errors_are_copied_and_pickled_completely(error: CudnnBackendError, twin_of: object) -> None:
     assert callable(twin_of)
@@ -182,7 +186,7 @@ def test_errors_are_copied_and_pickled_completely(error: CudnnBackendError, twin
 
 
 def test_not_supported_keeps_its_verdict_when_pickled() -> None:
-    error = of_status(NotSupportedStatus)
+    error = make_status_error(NotSupportedStatus)
     assert isinstance(error, NotSupported)
     assert error.verdict is None
     error.verdict = {"outcome": "not supported"}
@@ -201,7 +205,7 @@ def test_not_supported_keeps_its_verdict_when_pickled() -> None:
         (CudnnStatusError, CudnnBackendError),
     ],
 )
-def test_classes_form_one_family(kind: type[Exception], base: type[Exception]) -> None:
+def test_exception_classes_have_the_documented_bases(kind: type[Exception], base: type[Exception]) -> None:
     assert issubclass(kind, base)
     assert issubclass(kind, CudnnBackendError)
 
@@ -209,8 +213,8 @@ def test_classes_form_one_family(kind: type[Exception], base: type[Exception]) -
 # ------------------------------------------------------------------------------------------------ status errors
 
 
-def _makers_of_status_errors() -> set[tuple[str, str]]:
-    """Return file and function of every call that creates an exception with a cuDNN status."""
+def _functions_that_create_status_errors() -> set[tuple[str, str]]:
+    """Return file and function of every call that creates an exception with a ``status`` argument."""
     found = set()
     for path in PACKAGE.rglob("*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -223,16 +227,16 @@ def _makers_of_status_errors() -> set[tuple[str, str]]:
     return found
 
 
-def test_a_status_is_claimed_only_if_cudnn_returned_it() -> None:
-    """The library raises the exception of a status that it got; a descriptor adds the context of the call."""
-    assert _makers_of_status_errors() == {
+def test_only_two_functions_create_status_errors() -> None:
+    """The library function raises the status it got from cuDNN; a descriptor adds the context of the call."""
+    assert _functions_that_create_status_errors() == {
         ("native/libcudnn.py", "status_error"),
         ("native/descriptor.py", "_with_subject"),
     }
 
 
-def test_no_other_class_is_a_status_error() -> None:
-    """No other class implies by its type that cuDNN returned a status."""
+def test_only_not_supported_status_derives_from_status_errors() -> None:
+    """Other exception classes must not imply that cuDNN returned a status."""
     heirs = set()
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -245,8 +249,8 @@ def test_no_other_class_is_a_status_error() -> None:
 # ------------------------------------------------------------------------------------------------ codes
 
 
-def _places_of_code(tree: ast.Module) -> dict[str, int]:
-    """Return the functions of a module that have a code as a parameter, and its position in a call."""
+def _positions_of_code_parameter(tree: ast.Module) -> dict[str, int]:
+    """Return the functions of a module with a ``code`` parameter, each with its position among the arguments."""
     places = {"Cause": 0, "Rule": 0}
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
@@ -257,18 +261,18 @@ def _places_of_code(tree: ast.Module) -> dict[str, int]:
 
 
 @cache
-def _public_places() -> dict[str, int]:
-    """Return the functions of all modules that other modules may call."""
+def _public_positions_of_code_parameter() -> dict[str, int]:
+    """Return the public functions of all modules with a ``code`` parameter, each with its position."""
     found: dict[str, int] = {}
     for path in PACKAGE.rglob("*.py"):
-        places = _places_of_code(ast.parse(path.read_text(encoding="utf-8")))
+        places = _positions_of_code_parameter(ast.parse(path.read_text(encoding="utf-8")))
         found |= {name: place for name, place in places.items() if not name.startswith("_")}
     return found
 
 
-def _codes_of(path: Path) -> Iterator[str]:
+def _find_codes(path: Path) -> Iterator[str]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    places = _public_places() | _places_of_code(tree)
+    places = _public_positions_of_code_parameter() | _positions_of_code_parameter(tree)
     for node in ast.walk(tree):
         given: list[ast.expr | None] = []
         if isinstance(node, ast.Call):
@@ -288,15 +292,15 @@ def _codes_of(path: Path) -> Iterator[str]:
                     yield part.value
 
 
-def codes_in_use() -> set[str]:
+def find_all_codes() -> set[str]:
     paths = (path for path in PACKAGE.rglob("*.py") if "generated" not in path.parts)
-    return {code for path in paths for code in _codes_of(path)}
+    return {code for path in paths for code in _find_codes(path)}
 
 
-def test_codes_are_kebab_case() -> None:
-    assert [code for code in sorted(codes_in_use()) if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", code)] == []
+def test_error_codes_are_kebab_case() -> None:
+    assert [code for code in sorted(find_all_codes()) if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", code)] == []
 
 
-def test_no_code_changed_its_name() -> None:
-    """Codes are not renamed or reused; new ones are added to golden/codes.txt by hand."""
-    assert sorted(codes_in_use()) == GOLDEN_CODES.read_text(encoding="utf-8").split()
+def test_error_codes_equal_the_golden_list() -> None:
+    """Codes must not be renamed or reused; new codes are added to golden/codes.txt by hand."""
+    assert sorted(find_all_codes()) == GOLDEN_CODES.read_text(encoding="utf-8").split()

@@ -1,4 +1,4 @@
-"""Figures on the pages equal those of the logs that the pages cite."""
+"""Numbers on the documentation pages equal those in the JSON records that the pages cite."""
 
 from __future__ import annotations
 
@@ -39,17 +39,20 @@ OPERATORS = (
 )
 
 
-def row(*cells: str) -> str:
+def table_row(*cells: str) -> str:
     return f"| {' | '.join(cells)} |\n"
 
 
 @pytest.mark.parametrize("words", HOST)
-def test_host_times_of_plans_equal_the_log(words: str) -> None:
+def test_host_times_of_plans_equal_the_record(words: str) -> None:
     host = read_record("bench-h200-cudnn-9.19.0.json")["host"]
-    assert row(words, *(f"{host[way][HOST[words]]['median_us']:.1f}" for way in ("forward", "backward"))) in EXECUTION
+    assert (
+        table_row(words, *(f"{host[way][HOST[words]]['median_us']:.1f}" for way in ("forward", "backward")))
+        in EXECUTION
+    )
 
 
-def test_times_of_first_results_equal_the_log() -> None:
+def test_times_to_first_result_equal_the_record() -> None:
     fresh = read_record("bench-h200-cudnn-9.19.0.json")["fresh"]
     names = ("ahead of time", "disk cache", "cold", "our frontend", "cudnn-frontend")
     said = re.search(
@@ -62,13 +65,13 @@ def test_times_of_first_results_equal_the_log() -> None:
 
 
 @pytest.mark.parametrize("way", ["no gradients", "with gradients", "backward"])
-def test_host_times_of_operators_equal_the_log(way: str) -> None:
+def test_host_times_of_torch_operators_equal_the_record(way: str) -> None:
     us = read_record("torch-calls-h200-cudnn-9.19.0.json")["us"]
     found = [us.get(f"{case}: {way}", {}).get(who) for case, who in OPERATORS]
-    assert row(way, *("-" if one is None else f"{one['median_us']:.1f}" for one in found)) in EXECUTION
+    assert table_row(way, *("-" if one is None else f"{one['median_us']:.1f}" for one in found)) in EXECUTION
 
 
-def test_host_times_in_the_text_equal_the_log() -> None:
+def test_host_times_in_the_text_equal_the_record() -> None:
     us = read_record("torch-calls-h200-cudnn-9.19.0.json")["us"]
     loop = us[f"{PACKED}: no gradients"]["C loop"]["median_us"]
     assert f"A C loop over the plan of the packed call takes {loop:.1f}." in EXECUTION
@@ -78,7 +81,7 @@ def test_host_times_in_the_text_equal_the_log() -> None:
     assert "takes {:.1f}, {:.1f} and {:.1f}.".format(*each) in " ".join(EXECUTION.split())
 
 
-def test_costs_of_the_frontend_equal_the_log() -> None:
+def test_frontend_costs_equal_the_record() -> None:
     ratios = read_record("frontend-costs-h200-cudnn-9.19.0.json")["ratios"]
     names = ("forward, same", "backward, same", "forward, fresh", "backward, fresh", "first result")
     assert (
@@ -91,8 +94,8 @@ COMPARED = [line for line in FRONTEND.splitlines() if line.startswith("|") and "
 
 
 @pytest.mark.parametrize("line", COMPARED, ids=[re.sub(r"[^\w ]", "", line)[:30] for line in COMPARED])
-def test_counts_of_compared_tests_equal_the_log(line: str) -> None:
-    """The tests, then graphs compared with 1.23, or intended differences from 1.32; worse in none."""
+def test_counts_of_compared_frontend_tests_equal_the_records(line: str) -> None:
+    """Each line has the number of tests, then of compared graphs (1.23) or intended differences (from 1.32)."""
     totals = [read_record(name)["total"] for name in re.findall(r"logs/(frontend-tests-[\w.-]+\.json)", line)]
     tests, other = [int(cell.replace(",", "")) for cell in line.split("|") if re.fullmatch(r" [\d,]+ ", cell)]
     assert tests == sum(total["ours"]["ids"] for total in totals)
@@ -100,7 +103,7 @@ def test_counts_of_compared_tests_equal_the_log(line: str) -> None:
     assert all(total["worse"] == 0 for total in totals)
 
 
-def test_counts_of_gpu_runs_equal_the_log() -> None:
+def test_counts_of_frontend_tests_on_the_gpu_equal_the_record() -> None:
     data, page = read_record("frontend-tests-1.32-h200-cudnn-9.19.0.json"), " ".join(FRONTEND.split())
     total, left = data["total"], data["left out, of both, for want of time or memory"]
     assert (total["worse"], total["better"]) == (0, 0)
@@ -111,7 +114,7 @@ def test_counts_of_gpu_runs_equal_the_log() -> None:
     assert f"{left:,} more are left out of both" in page
 
 
-def test_counts_of_the_tests_of_1_24_equal_the_log() -> None:
+def test_counts_of_cudnn_frontend_1_24_tests_equal_the_records() -> None:
     page = " ".join(FRONTEND.split())
     totals = [read_record(name)["total"] for name in re.findall(r"frontend-tests-1\.24-[\w.-]+\.json", page)]
     assert len(totals) == 7

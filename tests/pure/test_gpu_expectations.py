@@ -1,4 +1,4 @@
-"""Expectations of tests/gpu by architecture, the limit of GPU memory, and the reasons in a record of a run."""
+"""Expected performance of tests/gpu by architecture, the GPU memory limit, and skip reasons in the record of a run."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ USED = {
 
 
 @pytest.mark.parametrize("where", EXPECTED)
-def test_every_architecture_has_what_tests_read(where: str) -> None:
+def test_every_architecture_has_all_expected_values(where: str) -> None:
     assert set(EXPECTED[where]) == USED
     assert all(EXPECTED[ELSEWHERE][name] <= least for name, least in EXPECTED[where].items())
 
 
-def test_names_of_architectures_are_read() -> None:
+def test_measured_architectures_and_versions_are_parsed() -> None:
     assert (90, "9.19.0") in MEASURED
     assert len(MEASURED) == len(EXPECTED) - 1
 
 
-def test_limit_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_memory_limit_is_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     assert memory_limit() is None
     monkeypatch.setenv(VARIABLE, "16")
@@ -40,7 +40,7 @@ def test_limit_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "it needs 17.0 GB of GPU memory, 16.0 are left" in why_too_large(17_000_000_000, 16_000_000_000)
 
 
-def test_record_says_why_tests_did_not_run(tmp_path: Path) -> None:
+def test_record_contains_skip_reasons(tmp_path: Path) -> None:
     text = "import pytest\n\ndef test_a():\n    pytest.skip('no second GPU')\n\ntest_b = test_a\n\ndef test_c(): pass\n"
     (tmp_path / "test_three.py").write_text(text)
     done = record_run(tmp_path / "logs", [str(tmp_path / "test_three.py"), "-q", "-p", "no:cacheprovider"])

@@ -1,4 +1,4 @@
-"""``import cudnn_backend_py`` loads nothing: no library, no NumPy, no other module of the package."""
+"""``import cudnn_backend_py`` loads no library, no NumPy and no other module of the package."""
 
 from __future__ import annotations
 
@@ -37,34 +37,40 @@ ctypes.CDLL(stub_path())
 """
 
 
-def look(statement: str) -> dict[str, Any]:
-    """Return the loaded modules of a fresh interpreter after a statement."""
+def run_and_list_loaded_modules(statement: str) -> dict[str, Any]:
+    """Run a statement in a fresh interpreter, and return its loaded libraries and modules."""
     code = LOOK.format(statement=statement)
     run = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True)
     found: dict[str, Any] = json.loads(run.stdout)
     return found
 
 
-def test_import_loads_nothing() -> None:
-    assert look("import cudnn_backend_py") == {"libraries": [], "ours": ["cudnn_backend_py"], "heavy": []}
+def test_import_loads_no_library_and_no_module() -> None:
+    assert run_and_list_loaded_modules("import cudnn_backend_py") == {
+        "libraries": [],
+        "ours": ["cudnn_backend_py"],
+        "heavy": [],
+    }
 
 
-def test_dir_loads_nothing() -> None:
-    assert look("import cudnn_backend_py; dir(cudnn_backend_py)")["ours"] == ["cudnn_backend_py"]
+def test_dir_loads_no_module() -> None:
+    assert run_and_list_loaded_modules("import cudnn_backend_py; dir(cudnn_backend_py)")["ours"] == ["cudnn_backend_py"]
 
 
 def test_every_public_name_resolves_without_a_library() -> None:
-    assert look(ALL_NAMES)["libraries"] == []
+    assert run_and_list_loaded_modules(ALL_NAMES)["libraries"] == []
 
 
 @pytest.mark.parametrize("package", ["native", "graph", "diagnose", "tuning", "testing", "torch_ops"])
-def test_every_name_of_a_package_resolves_if_it_is_imported_alone(package: str) -> None:
-    """Names are imported at their first use; an already imported submodule would hide a missing one."""
-    look(f"import cudnn_backend_py.{package} as one; [getattr(one, name) for name in one.__all__]")
+def test_every_name_of_a_subpackage_resolves_when_imported_alone(package: str) -> None:
+    """A fresh interpreter is needed: a submodule that is already imported would hide a missing lazy name."""
+    run_and_list_loaded_modules(
+        f"import cudnn_backend_py.{package} as one; [getattr(one, name) for name in one.__all__]"
+    )
 
 
-def test_graphs_need_neither_library_nor_numpy() -> None:
-    found = look(
+def test_building_a_graph_loads_neither_library_nor_numpy() -> None:
+    found = run_and_list_loaded_modules(
         "from cudnn_backend_py import attention; attention.sdpa_forward(batch=1, heads=1, seq_q=8, head_dim=8)"
     )
     assert (found["libraries"], found["heavy"]) == ([], [])
@@ -76,16 +82,16 @@ def test_a_loaded_library_would_be_detected() -> None:
 
     stub = stub_path()
     assert stub is not None, "the driver stub was not built: tests need a C compiler"
-    assert look(LOAD_THE_STUB)["libraries"] == [stub.name]
+    assert run_and_list_loaded_modules(LOAD_THE_STUB)["libraries"] == [stub.name]
 
 
-def test_dir_lists_exactly_all() -> None:
+def test_dir_equals_dunder_all() -> None:
     assert dir(cudnn_backend_py) == sorted(cudnn_backend_py.__all__)
     assert len(set(cudnn_backend_py.__all__)) == len(cudnn_backend_py.__all__)
 
 
-def test_type_checkers_find_the_same_names_in_the_same_modules() -> None:
-    """They read imports, not tables, so the public names are in two places; this test keeps the lists equal."""
+def test_imports_for_type_checkers_equal_the_lazy_import_table() -> None:
+    """Type checkers read the imports under TYPE_CHECKING; at run time the lazy table is used."""
     block = next(
         node
         for node in ast.parse(Path(cudnn_backend_py.__file__).read_text(encoding="utf-8")).body
@@ -109,11 +115,11 @@ def test_type_checkers_find_the_same_names_in_the_same_modules() -> None:
     assert seen == {name: ".".join(filter(None, place)) for name, place in cudnn_backend_py._PUBLIC.items()}
 
 
-def test_unknown_name_is_an_attribute_error() -> None:
+def test_unknown_name_raises_attribute_error() -> None:
     assert not hasattr(cudnn_backend_py, "no_such_name")
 
 
-def test_the_reference_names_the_module_of_each_public_name() -> None:
+def test_reference_page_lists_every_public_name_with_its_module() -> None:
     page = (Path(cudnn_backend_py.__file__).parents[1] / "docs/reference/index.md").read_text(encoding="utf-8")
     at_the_top: set[str] = set()
     rows = [row.split("|") for row in page.splitlines() if row.startswith("| [") and row.count("|") == 4]

@@ -1,4 +1,4 @@
-"""Records of figures: their common header."""
+"""The common header of JSON records: command and commit."""
 
 import json
 import os
@@ -20,7 +20,7 @@ PROGRAM = "import json; from cudnn_backend_py.info import start_record; print(js
         (["{}/cudnn-backend", "bench", "{}/logs/"], "cudnn-backend bench logs/"),
     ],
 )
-def test_a_record_has_its_command_and_no_folder_of_the_machine(words, command, tmp_path):
+def test_recorded_command_contains_no_absolute_path(words, command, tmp_path):
     for file in ("named.py", "cudnn-backend"):
         (tmp_path / file).write_text(PROGRAM)
     given = [word.replace("{}", str(tmp_path)) for word in words]
@@ -30,22 +30,22 @@ def test_a_record_has_its_command_and_no_folder_of_the_machine(words, command, t
     assert str(tmp_path) not in done.stdout
 
 
-def test_the_commit_of_a_record_is_that_of_its_folder(tmp_path, monkeypatch):
+def test_recorded_commit_is_that_of_the_repository(tmp_path, monkeypatch):
     monkeypatch.delenv("CUDNN_BACKEND_COMMIT", raising=False)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     assert find_commit(tmp_path) == "unknown"
 
-    def git(*words):
+    def run_git(*words):
         who = ["-c", "user.name=a", "-c", "user.email=a@b"]
         done = subprocess.run(["git", *who, *words], cwd=tmp_path, capture_output=True, text=True, check=True)
         return done.stdout.strip()
 
-    git("init", "-q")
+    run_git("init", "-q")
     (tmp_path / "file").write_text("one")
-    git("add", "file")
-    git("commit", "-qm", "one")
-    git("tag", "-a", "v1", "-m", "one")
-    head = git("rev-parse", "HEAD")
+    run_git("add", "file")
+    run_git("commit", "-qm", "one")
+    run_git("tag", "-a", "v1", "-m", "one")
+    head = run_git("rev-parse", "HEAD")
     assert find_commit(tmp_path) == head
     (tmp_path / "file").write_text("two")
     assert find_commit(tmp_path) == f"{head}-dirty"

@@ -1,4 +1,4 @@
-"""Compare the layers and rooms of docs/architecture.md with the imports of the package."""
+"""The layers and parts in docs/architecture.md agree with the imports of the package."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ PACKAGE = ROOT / "cudnn_backend_py"
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
 
-def table(heading: str) -> dict[str, list[str]]:
-    """Return the first table under a heading as a dict from the first cell, without backticks, to the others."""
+def read_table(heading: str) -> dict[str, list[str]]:
+    """Return the first table under a heading as a dict: first cell, without backticks, to the other cells."""
     section = PAGE.partition(f"{heading}\n")[2]
     rows = re.search(r"^\|[^\n]*\n\|[-|]+\|\n((?:\|.*\|\n)+)", section, re.MULTILINE)
     assert rows, f"docs/architecture.md has no table under {heading!r}"
@@ -29,24 +29,24 @@ def table(heading: str) -> dict[str, list[str]]:
     return {first.strip("`"): rest for first, *rest in cells}
 
 
-ROOMS = table("## Parts")
+ROOMS = read_table("## Parts")
 NAMES = {room.removesuffix("/").removesuffix(".py"): room for room in ROOMS}
 BINDING = "all of the binding"
 
 
-def names(cell: str) -> list[str]:
-    """Return the names in a cell; those of Python's special files are escaped in Markdown."""
+def split_names(cell: str) -> list[str]:
+    """Return the comma-separated names in a table cell, without Markdown escapes."""
     return cell.replace("\\", "").split(", ") if cell else []
 
 
-LAYERS = [[NAMES[name] for name in names(cells[1])] for cells in table("## Layers").values()]
+LAYERS = [[NAMES[name] for name in split_names(cells[1])] for cells in read_table("## Layers").values()]
 LAYER_OF = {room: number for number, rooms in enumerate(LAYERS) for room in rooms}
 MAY_IMPORT = {
-    room: {other for name in names(cells[1]) for other in (LAYERS[0] if name == BINDING else [NAMES[name]])}
+    room: {other for name in split_names(cells[1]) for other in (LAYERS[0] if name == BINDING else [NAMES[name]])}
     for room, cells in ROOMS.items()
 }
-FROM_OUTSIDE = {room: set(names(cells[2])) for room, cells in ROOMS.items()}
-CTYPES_OUTSIDE = table("### ctypes outside native")
+FROM_OUTSIDE = {room: set(split_names(cells[2])) for room, cells in ROOMS.items()}
+CTYPES_OUTSIDE = read_table("### ctypes outside native")
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 
@@ -55,28 +55,28 @@ def parse(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def room_of(path: Path) -> str:
-    """Return the folder of the package that a file belongs to: its name, or that of its folder."""
+def part_of_file(path: Path) -> str:
+    """Return the part of the package that contains a file: a top-level folder with ``/``, or a top-level file."""
     parts = path.relative_to(PACKAGE).parts
     return parts[0] if len(parts) == 1 else f"{parts[0]}/"
 
 
-def module_of(path: Path) -> str:
-    """Return the full name of the module in a file."""
+def module_name(path: Path) -> str:
+    """Return the dotted module name of a file."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-MODULES = {module_of(path): path for path in FILES}
+MODULES = {module_name(path): path for path in FILES}
 
 
 @cache
-def imported(path: Path) -> tuple[str, ...]:
-    """Return the full name of every module, or member of a module, that a file imports, also only for its types."""
-    return tuple(_imported(path))
+def imported_names(path: Path) -> tuple[str, ...]:
+    """Return the dotted names that a file imports, including imports for type checkers."""
+    return tuple(_find_imported_names(path))
 
 
-def _imported(path: Path) -> Iterator[str]:
+def _find_imported_names(path: Path) -> Iterator[str]:
     package = ["cudnn_backend_py", *path.relative_to(PACKAGE).parent.parts]
     for node in ast.walk(parse(path)):
         if isinstance(node, ast.Import):
@@ -87,13 +87,13 @@ def _imported(path: Path) -> Iterator[str]:
             yield from (f"{module}.{alias.name}" for alias in node.names)
 
 
-def imported_file(name: str) -> Path | None:
-    """Return the file of the package that defines a name."""
+def file_of_name(name: str) -> Path | None:
+    """Return the file of the package that defines an imported name, or None."""
     return MODULES.get(name) or MODULES.get(name.rpartition(".")[0])
 
 
-def named_modules(path: Path) -> Iterator[str]:
-    """Yield the package modules that strings of a file name: whole strings, arguments of ``make_lazy_getattr``."""
+def modules_named_in_strings(path: Path) -> Iterator[str]:
+    """Yield package modules named in the strings of a file, including arguments of ``make_lazy_getattr``."""
     package = ".".join(["cudnn_backend_py", *path.relative_to(PACKAGE).parent.parts])
     for node in ast.walk(parse(path)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -106,33 +106,33 @@ def named_modules(path: Path) -> Iterator[str]:
                 yield resolve_name(f".{keyword.value.value}", package)
 
 
-def used(room: str) -> tuple[set[str], set[str]]:
-    """Return the folders and the external top-level modules that a folder imports."""
+def imports_of_part(room: str) -> tuple[set[str], set[str]]:
+    """Return the parts of the package and the external top-level modules that a part imports."""
     rooms, outside = set(), set()
     for path in FILES:
-        if room_of(path) != room:
+        if part_of_file(path) != room:
             continue
-        for name in imported(path):
+        for name in imported_names(path):
             top = name.split(".")[0]
             if top == "cudnn_backend_py":
-                found = imported_file(name)
+                found = file_of_name(name)
                 assert found is not None, f"{path} imports {name}"
-                rooms.add(room_of(found))
+                rooms.add(part_of_file(found))
             elif top == "ctypes" or top not in sys.stdlib_module_names:
                 outside.add(top)
     return rooms - {room}, outside
 
 
-def test_page_lists_every_room() -> None:
-    assert set(ROOMS) == {room_of(path) for path in FILES}
+def test_page_lists_every_part() -> None:
+    assert set(ROOMS) == {part_of_file(path) for path in FILES}
 
 
 @pytest.mark.parametrize("room", ROOMS)
-def test_room_imports_match_the_page(room: str) -> None:
-    assert used(room) == (MAY_IMPORT[room], FROM_OUTSIDE[room])
+def test_imports_of_a_part_match_the_page(room: str) -> None:
+    assert imports_of_part(room) == (MAY_IMPORT[room], FROM_OUTSIDE[room])
 
 
-def test_rooms_import_only_rooms_above_them() -> None:
+def test_parts_import_only_parts_listed_before_them() -> None:
     order = list(ROOMS)
     upward = {
         (room, other)
@@ -143,21 +143,21 @@ def test_rooms_import_only_rooms_above_them() -> None:
     assert upward == set()
 
 
-def test_every_room_is_in_one_layer_in_their_order() -> None:
+def test_every_part_is_in_one_layer_and_in_order() -> None:
     assert sorted(room for rooms in LAYERS for room in rooms) == sorted(ROOMS)
     numbers = [LAYER_OF[room] for room in ROOMS]
     assert numbers == sorted(numbers)
 
 
 @pytest.mark.parametrize("layer", range(len(LAYERS)))
-def test_no_layer_refers_to_one_above_it(layer: int) -> None:
-    """Neither by an import, for types or inside a function, nor by the name of a module in a string."""
+def test_no_layer_refers_to_a_higher_layer(layer: int) -> None:
+    """References are imports, also inside functions and for type checkers, and module names in strings."""
     upward = {
         (path.relative_to(PACKAGE).as_posix(), name)
         for path in FILES
-        if LAYER_OF[room_of(path)] == layer
-        for name in (*imported(path), *named_modules(path))
-        if (found := imported_file(name)) is not None and LAYER_OF[room_of(found)] > layer
+        if LAYER_OF[part_of_file(path)] == layer
+        for name in (*imported_names(path), *modules_named_in_strings(path))
+        if (found := file_of_name(name)) is not None and LAYER_OF[part_of_file(found)] > layer
     }
     assert upward == set()
 
@@ -167,47 +167,48 @@ def test_the_binding_imports_only_numpy() -> None:
     assert outside == {"ctypes", "numpy"}
 
 
-def test_modules_are_imported_by_name_in_known_places() -> None:
-    """The layer of a module with a name made at run time cannot be checked."""
+def test_lower_layers_import_modules_by_name_only_in_two_files() -> None:
+    """A module name computed at run time cannot be checked against the layers."""
     found = {
         path.relative_to(PACKAGE).as_posix()
         for path in FILES
         if re.search(r"\b(import_module|__import__)\(", path.read_text(encoding="utf-8"))
     }
-    assert {name for name in found if LAYER_OF[room_of(PACKAGE / name)] < 2} == {
+    assert {name for name in found if LAYER_OF[part_of_file(PACKAGE / name)] < 2} == {
         "system/child.py",
         "system/lazy_import.py",
     }
 
 
-def test_no_files_import_each_other_in_a_cycle() -> None:
-    """Imports for types and inside functions count as well."""
+def test_files_have_no_import_cycles() -> None:
+    """Imports inside functions and for type checkers count as well."""
     graph = {
-        path: {found for name in imported(path) if (found := imported_file(name)) not in (None, path)} for path in FILES
+        path: {found for name in imported_names(path) if (found := file_of_name(name)) not in (None, path)}
+        for path in FILES
     }
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
-        pytest.fail(" -> ".join(module_of(path) for path in error.args[1]))
+        pytest.fail(" -> ".join(module_name(path) for path in error.args[1]))
 
 
 def test_the_package_imports_no_other_folder_of_the_repository() -> None:
-    tops = {name.split(".")[0] for path in FILES for name in imported(path)}
+    tops = {name.split(".")[0] for path in FILES for name in imported_names(path)}
     assert not tops & {path.name for path in ROOT.iterdir() if path.is_dir()} - {PACKAGE.name}
 
 
-def test_ctypes_outside_native_is_named_with_its_reason() -> None:
+def test_page_lists_every_use_of_ctypes_outside_native_with_a_reason() -> None:
     found = {
         str(path.relative_to(PACKAGE))
         for path in FILES
-        if room_of(path) != "native/" and any(name.split(".")[0] == "ctypes" for name in imported(path))
+        if part_of_file(path) != "native/" and any(name.split(".")[0] == "ctypes" for name in imported_names(path))
     }
     assert found == set(CTYPES_OUTSIDE)
     assert all(reason for (reason,) in CTYPES_OUTSIDE.values())
 
 
-def test_no_submodule_is_shadowed_by_a_name() -> None:
-    """``from .library import library`` in a package would hide the file of that name."""
+def test_no_submodule_is_shadowed_by_an_imported_name() -> None:
+    """``from .library import library`` in a package's ``__init__`` would hide the submodule ``library``."""
     shadowed = set()
     for path in FILES:
         if path.name != "__init__.py":
@@ -215,7 +216,7 @@ def test_no_submodule_is_shadowed_by_a_name() -> None:
         inside = {item.stem for item in path.parent.glob("*.py")} | {
             item.parent.name for item in path.parent.glob("*/__init__.py")
         }
-        for name in imported(path):
+        for name in imported_names(path):
             module, _, last = name.rpartition(".")
             if last in inside and MODULES.get(name) is None and MODULES.get(module) is not None:
                 shadowed.add(name)
@@ -223,16 +224,16 @@ def test_no_submodule_is_shadowed_by_a_name() -> None:
 
 
 @pytest.mark.parametrize("ring", ["pure", "library", "gpu"])
-def test_folders_of_tests_are_rooms(ring: str) -> None:
-    """Each folder is a package, as a file name such as ``test_attention.py`` may occur in several rooms."""
+def test_test_folders_are_named_after_parts(ring: str) -> None:
+    """Each test folder is a package, since file names such as ``test_attention.py`` occur in several folders."""
     folders = {path.parent for path in (ROOT / "tests" / ring).rglob("test_*.py")} - {ROOT / "tests" / ring}
     assert folders
     assert {f"{path.name}/" for path in folders} - {"benchmarks/", "tools/", "torture/"} <= set(ROOMS)
     assert all((path / "__init__.py").is_file() for path in folders)
 
 
-def imported_by_test(path: Path, seen: set[Path]) -> Iterator[str]:
-    """Yield the modules of the package that a test imports at the top, directly or through other files."""
+def names_imported_by_test(path: Path, seen: set[Path]) -> Iterator[str]:
+    """Yield the package names that a test file imports at the top, directly or through other test files."""
     seen.add(path)
     for node in parse(path).body:
         if not isinstance(node, ast.ImportFrom):
@@ -254,16 +255,16 @@ def imported_by_test(path: Path, seen: set[Path]) -> Iterator[str]:
                 )
                 other = next(file for file in places if file.is_file())
                 if other not in seen:
-                    yield from imported_by_test(other, seen)
+                    yield from names_imported_by_test(other, seen)
 
 
 @pytest.mark.parametrize("ring", ["pure", "library", "gpu"])
-def test_tests_of_a_layer_run_without_the_layers_above(ring: str) -> None:
+def test_tests_of_a_layer_do_not_import_higher_layers(ring: str) -> None:
     upward = {
         (path.relative_to(ROOT).as_posix(), name)
         for room in ROOMS
         for path in (ROOT / "tests" / ring / room).glob("test_*.py")
-        for name in imported_by_test(path, set())
-        if (found := imported_file(name)) is not None and LAYER_OF[room_of(found)] > LAYER_OF[room]
+        for name in names_imported_by_test(path, set())
+        if (found := file_of_name(name)) is not None and LAYER_OF[part_of_file(found)] > LAYER_OF[room]
     }
     assert upward == set()

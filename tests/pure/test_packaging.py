@@ -1,4 +1,4 @@
-"""Contents of an installation, as far as they can be checked without building one."""
+"""Contents of the wheel and the sdist, extras, workflows and release files, without building a distribution."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def test_package_data_pattern_matches_files(pattern: str) -> None:
     assert list(PACKAGE.glob(pattern))
 
 
-def test_every_file_that_is_not_a_python_is_package_data() -> None:
+def test_every_other_file_of_the_package_is_package_data() -> None:
     made = (".py", ".pyc", ".so")
     files = {path for path in PACKAGE.rglob("*") if path.is_file() and path.suffix not in made}
     assert files == {path for pattern in PATTERNS for path in PACKAGE.glob(pattern)}
 
 
-def test_every_folder_with_python_is_a_package() -> None:
+def test_every_folder_with_python_files_has_an_init_file() -> None:
     assert {path.parent for path in PACKAGE.rglob("*.py")} == {path.parent for path in PACKAGE.rglob("__init__.py")}
 
 
@@ -50,7 +50,7 @@ def test_only_the_package_is_installed() -> None:
 
 
 def run_setup(monkeypatch: pytest.MonkeyPatch, *, root: Path = ROOT, **environment: str) -> dict[str, Any]:
-    """Return the arguments that setup.py, of the checkout or a copy, passes to setuptools."""
+    """Run setup.py of the checkout, or of a copy, and return the arguments that it passes to setuptools."""
     seen: dict[str, Any] = {}
     for name in ("GITHUB_REPOSITORY", "GITHUB_SERVER_URL", "GITHUB_REF_NAME"):
         monkeypatch.delenv(name, raising=False)
@@ -79,7 +79,7 @@ def test_c_extensions_are_optional(monkeypatch: pytest.MonkeyPatch) -> None:
         assert all((ROOT / source).is_file() for source in item.sources)
 
 
-def test_base_installation_installs_no_nvidia_library() -> None:
+def test_base_dependencies_contain_no_nvidia_package() -> None:
     assert {project_name(item) for item in PROJECT["project"]["dependencies"]} == {
         "jinja2",
         "numpy",
@@ -91,7 +91,7 @@ def test_base_installation_installs_no_nvidia_library() -> None:
 
 
 @pytest.mark.parametrize(("extra", "major"), [("cu12", 12), ("cu13", 13), ("jit-cu12", 12), ("jit-cu13", 13)])
-def test_cudnn_extra_has_one_cudnn_and_the_nvrtc_of_its_cuda(extra: str, major: int) -> None:
+def test_cudnn_extra_has_one_cudnn_and_the_nvrtc_of_its_cuda_major(extra: str, major: int) -> None:
     names = [project_name(item) for item in EXTRAS[extra]]
     jit = "jit-" if extra.startswith("jit-") else ""
     assert [name for name in names if "cudnn" in name] == [f"nvidia-cudnn-{jit}cu{major}"]
@@ -103,7 +103,7 @@ def test_test_and_dev_extras_install_no_cudnn() -> None:
     assert not [item for extra in ("test", "dev") for item in EXTRAS[extra] if "nvidia" in item]
 
 
-def test_version_is_in_one_place() -> None:
+def test_package_version_is_defined_in_one_file() -> None:
     attribute = PROJECT["tool"]["setuptools"]["dynamic"]["version"]["attr"]
     assert "version" in PROJECT["project"]["dynamic"]
     said = {
@@ -115,14 +115,14 @@ def test_version_is_in_one_place() -> None:
     assert attribute == "cudnn_backend_py.system.version.__version__"
 
 
-def test_python_versions_of_ci_are_those_of_the_classifiers() -> None:
+def test_ci_tests_the_python_versions_of_the_classifiers() -> None:
     text = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
     tested = set(re.findall(r'"(3\.\d+)"', text))
     known = {item.rpartition(" ")[2] for item in PROJECT["project"]["classifiers"] if re.search(r":: 3\.\d+$", item)}
     assert tested == known
 
 
-def test_links_of_the_readme_work_outside_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readme_links_are_absolute_in_the_package_description(monkeypatch: pytest.MonkeyPatch) -> None:
     said = run_setup(monkeypatch, GITHUB_REPOSITORY="someone/something", GITHUB_REF_NAME="v1.2.3")
     base = "https://github.com/someone/something"
     page = said["long_description"]
@@ -135,9 +135,7 @@ def test_links_of_the_readme_work_outside_the_repository(monkeypatch: pytest.Mon
     assert said["author_email"] == "someone@users.noreply.github.com"
 
 
-def test_an_sdist_names_its_commit_or_none_without_a_repository(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_project_urls_of_an_sdist_come_from_pkg_info(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("setup.py", "README.md"):
         shutil.copy(ROOT / name, tmp_path)
     said = run_setup(monkeypatch, root=tmp_path)
@@ -148,7 +146,7 @@ def test_an_sdist_names_its_commit_or_none_without_a_repository(
     assert said["project_urls"]["Source"] == "https://forge.example/a/b"
 
 
-def test_the_sdist_has_every_kind_of_file_of_the_checkout() -> None:
+def test_sdist_manifest_covers_every_tracked_folder() -> None:
     taken = set(re.findall(r"^recursive-include (\S+)", (said := (ROOT / "MANIFEST.in").read_text()), re.MULTILINE))
     taken |= {name for line in re.findall(r"^include (.+)", said, re.MULTILINE) for name in line.split()}
     taken |= {PACKAGE.name, "pyproject.toml", "setup.py", "MANIFEST.in"}  # setuptools adds these
@@ -168,7 +166,7 @@ def test_actions_are_pinned_by_hash(path: Path) -> None:
     assert [line for line in used if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v\d+(\.\d+)+", line)] == []
 
 
-def test_an_action_has_one_hash_everywhere() -> None:
+def test_every_workflow_pins_an_action_to_the_same_hash() -> None:
     used = {
         line
         for path in WORKFLOWS
@@ -177,7 +175,7 @@ def test_an_action_has_one_hash_everywhere() -> None:
     assert len({line.partition("@")[0] for line in used}) == len(used)
 
 
-def test_publishing_needs_no_secret() -> None:
+def test_release_workflow_uses_no_secret() -> None:
     release = (ROOT / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8")
     assert "id-token: write" in release
     assert "attestations: write" in release
@@ -189,7 +187,7 @@ CHANGES = (
 )
 
 
-def test_notes_of_a_release_are_its_section() -> None:
+def test_release_notes_are_the_changelog_section_of_the_tag() -> None:
     notes = runpy.run_path(str(ROOT / ".ci" / "release_notes.py"))["release_notes"]
     assert notes("v1.2.3", '__version__ = "1.2.3"\n', CHANGES) == "* one\n* two"
     for tag, version in (("v1.2.4", "1.2.3"), ("1.2.3", "1.2.3"), ("v1.3.0", "1.3.0")):
@@ -197,13 +195,13 @@ def test_notes_of_a_release_are_its_section() -> None:
             notes(tag, f'__version__ = "{version}"\n', CHANGES)
 
 
-def test_the_changelog_is_versioned() -> None:
+def test_changelog_headings_have_version_and_date() -> None:
     heads = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert heads[0] == "Unreleased"
     assert [head for head in heads[1:] if not re.fullmatch(r"\d+\.\d+\.\d+ \(\d{4}-\d\d-\d\d\)", head)] == []
 
 
-def test_help_of_make_is_ten_lines() -> None:
+def test_make_help_prints_ten_lines() -> None:
     done = subprocess.run(
         ["make", "--no-print-directory", "help"], cwd=ROOT, capture_output=True, text=True, check=True
     )
@@ -211,7 +209,7 @@ def test_help_of_make_is_ten_lines() -> None:
     assert "demo " in done.stdout
 
 
-def test_files_for_contributors_exist() -> None:
+def test_issue_forms_and_community_files_exist() -> None:
     forms = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
     assert [path.stem for path in forms] == [
         "bug",
@@ -225,7 +223,7 @@ def test_files_for_contributors_exist() -> None:
         assert (ROOT / name).stat().st_size > 300, name
 
 
-def test_pre_commit_uses_the_linters_of_dev_and_the_imports_of_the_package() -> None:
+def test_pre_commit_pins_the_linters_and_has_the_dependencies_of_the_package() -> None:
     text = (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8")
     pinned = re.findall(r'"((?:ruff|mypy)==[^"]+)"', text)
     assert set(pinned) == {item for item in EXTRAS["dev"] if "==" in item}

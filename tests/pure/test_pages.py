@@ -1,4 +1,4 @@
-"""Code blocks on every page use existing names: languages, commands with their options, imports, keys.
+"""Code blocks on documentation pages use existing languages, commands, options, imports and keys.
 
 tests/library/test_readme.py runs the executable ones.
 """
@@ -29,25 +29,25 @@ OTHERS = ("pip", "uv", "uvx", "eval", "make", "pytest", "pre-commit", "conda", "
 COMMANDS = dict.fromkeys(command_lines("sh", "bash", "console") + INLINE)
 
 
-def test_blocks_have_a_language_that_determines_their_test() -> None:
+def test_code_blocks_have_a_known_language() -> None:
     languages = {"python", "py", "sh", "bash", "console", "text", "json", "toml", "yaml"}
     assert [str(block) for block in BLOCKS if block.language not in languages] == []
     assert len(BLOCKS) > 50
 
 
-def test_text_blocks_contain_no_unchecked_code() -> None:
+def test_text_blocks_contain_no_code() -> None:
     code = re.compile(
         r"^(?:\$ |from \w+ import |import \w|cudnn-backend |python -m |pip install|with \w+\()", re.MULTILINE
     )
     assert [str(block) for block in BLOCKS if block.language == "text" and code.search(block.text)] == []
 
 
-def test_console_blocks_mark_commands_by_a_prompt() -> None:
+def test_console_blocks_begin_with_a_prompt() -> None:
     assert [str(block) for block in BLOCKS if block.language == "console" and not block.text.startswith("$ ")] == []
 
 
 def find_command(words: list[str]) -> tuple[click.Command | None, list[str]]:
-    """Return the click command of a command line, and its parsed arguments; None if there is none."""
+    """Return the click command of a command line, or None, and its remaining arguments."""
     if words[0] != "cudnn-backend":
         spec = importlib.util.find_spec(words[2])
         assert spec is not None, f"there is no module {words[2]}"
@@ -86,8 +86,8 @@ def test_command_and_its_options_exist(page: str, line: str) -> None:
     assert [file for file in arguments if file.startswith("examples/") and not (ROOT / file).is_file()] == []
 
 
-def imported(tree: ast.AST) -> list[tuple[str, str]]:
-    """Return the names that code imports from this package, with their modules."""
+def names_imported_from_package(tree: ast.AST) -> list[tuple[str, str]]:
+    """Return pairs of module and name that code imports from this package."""
     return [
         (node.module, name.name)
         for node in ast.walk(tree)
@@ -97,14 +97,14 @@ def imported(tree: ast.AST) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("block", [block for block in BLOCKS if block.language == "py"], ids=str)
-def test_python_that_is_not_run_uses_existing_names(block: Block) -> None:
-    for module, name in imported(ast.parse(block.text)):
+def test_python_blocks_that_are_not_run_import_existing_names(block: Block) -> None:
+    for module, name in names_imported_from_package(ast.parse(block.text)):
         found = importlib.import_module(module)
         assert hasattr(found, name) or importlib.util.find_spec(f"{module}.{name}") is not None
 
 
 @pytest.mark.parametrize("block", [block for block in BLOCKS if block.language in ("json", "toml")], ids=str)
-def test_data_can_be_read(block: Block) -> None:
+def test_json_and_toml_blocks_are_valid(block: Block) -> None:
     if included := re.fullmatch(r'--8<-- "([^":]+).*"\n', block.text):
         assert (ROOT / included[1]).is_file()
         return
@@ -112,7 +112,7 @@ def test_data_can_be_read(block: Block) -> None:
 
 
 @pytest.mark.parametrize("task", [*TASKS, *GPU_TASKS], ids=lambda task: task.task)
-def test_tasks_use_the_commands_of_their_page(task: Task, tmp_path: Path) -> None:
+def test_commands_of_recorded_tasks_are_on_their_page(task: Task, tmp_path: Path) -> None:
     write_files(task, tmp_path)
     page = " ".join(PAGES[task.page].split())
     assert [command for command in task.commands if command not in page] == []
@@ -126,6 +126,6 @@ def test_the_record_of_ten_tasks_is_current(tried: str, tasks: tuple[Task, ...])
     assert all(task.shows in one["came"] for one, task in zip(record["tasks"], tasks, strict=True))
 
 
-def test_blocks_of_lists_are_read() -> None:
+def test_code_blocks_inside_lists_are_found() -> None:
     [block] = read_blocks("page", "1. a\n\n   ```python\n   x = 1\n     # y\n   ```\n")
     assert (block.language, block.text, block.line) == ("python", "x = 1\n  # y\n", 3)

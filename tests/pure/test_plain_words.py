@@ -1,4 +1,4 @@
-"""The glossary and plain words: few terms with one meaning each, and no habits of `tools/plain_words.py`."""
+"""Terms of the glossary are few and distinct, and texts avoid the habits listed in `tools/plain_words.py`."""
 
 from __future__ import annotations
 
@@ -51,28 +51,28 @@ LINES = {
 }
 
 
-def test_glossary_has_at_most_forty_terms_in_order() -> None:
+def test_glossary_has_at_most_forty_sorted_terms() -> None:
     assert 30 <= len(TERMS) <= 40
     for table in GLOSSARY.split("## ")[1:3]:
         terms = [row[0] for row in ROWS if f"| {row[0]} |" in table]
         assert terms == sorted(terms, key=str.lower)
 
 
-def test_terms_have_one_meaning_each() -> None:
+def test_glossary_terms_have_distinct_meanings() -> None:
     assert [meaning for meaning, count in Counter(row[1] for row in ROWS).items() if count > 1] == []
     assert all(meaning for _, meaning, _ in ROWS)
 
 
 @pytest.fixture(scope="module")
-def text() -> str:
-    """Return the text of the package and of all pages but the glossary."""
+def package_and_page_text() -> str:
+    """Return the text of the package and of all documentation pages, in lower case."""
     names = tracked_files("cudnn_backend_py", "docs", "README.md")
     return "\n".join((ROOT / name).read_text(encoding="utf-8") for name in names).lower()
 
 
 @pytest.mark.parametrize("term", TERMS)
-def test_term_is_used(term: str, text: str) -> None:
-    assert re.search(rf"\b{re.escape(term.lower())}", text)
+def test_glossary_term_is_used(term: str, package_and_page_text: str) -> None:
+    assert re.search(rf"\b{re.escape(term.lower())}", package_and_page_text)
 
 
 @pytest.mark.parametrize("habit", HABITS, ids=lambda habit: habit.name)
@@ -82,7 +82,7 @@ def test_habit_is_found_and_similar_text_is_not(habit: Habit) -> None:
     assert habit not in [hit.habit for hit in find_habits("page.md", without)]
 
 
-def hits(*paths: str) -> list[str]:
+def lines_with_habits(*paths: str) -> list[str]:
     return [
         f"{hit.path}:{hit.line}: {hit.habit.name}: {hit.text}"
         for name in tracked_files(*paths)
@@ -146,10 +146,10 @@ LEFT: dict[str, int] = {
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_folder_has_no_more_habits_than_before(folder: str) -> None:
-    found = hits(folder)
+    found = lines_with_habits(folder)
     assert len(found) <= LEFT.get(folder, 0), found[-20:]
 
 
 def test_all_other_files_have_no_more_habits_than_before() -> None:
-    others = [line for line in hits() if not line.startswith(tuple(f"{folder}/" for folder in FOLDERS))]
+    others = [line for line in lines_with_habits() if not line.startswith(tuple(f"{folder}/" for folder in FOLDERS))]
     assert len(others) <= LEFT["others"], others[-20:]

@@ -1,4 +1,4 @@
-"""Foreign texts in text output: no control character, no bidirectional mark, no forged line or command."""
+"""Untrusted text in output is escaped: control and bidirectional characters, forged lines and CI commands."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.mutations import HOSTILE, assert_safe_to_print
 from tests.support.reporting import make_matrix, make_verdict, two_matmuls
 
 
-def test_everything_that_is_not_a_letter_sign_or_space_is_escaped() -> None:
+def test_control_characters_and_other_separators_are_escaped() -> None:
     for code in range(sys.maxunicode + 1):
         letter = chr(code)
         kind = unicodedata.category(letter)
@@ -44,16 +44,16 @@ def test_everything_that_is_not_a_letter_sign_or_space_is_escaped() -> None:
         ("a ##[error]b ##vso[c", r"a \x23#[error]b \x23#vso[c"),
     ],
 )
-def test_special_characters_are_escaped(text: str, shown: str) -> None:
+def test_escapes_of_special_characters(text: str, shown: str) -> None:
     assert printable(text) == shown
 
 
-def test_lines_keep_their_newlines_and_are_not_commands() -> None:
+def test_printable_lines_keep_newlines_and_escape_ci_commands() -> None:
     assert printable_lines("a\n  ::error::b\r\nc::d") == "a\n  \\x3a:error::b\\r\nc::d"
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_names_reasons_and_causes_of_a_verdict_are_printable(name: str) -> None:
+def test_text_of_a_verdict_with_hostile_names_is_printable(name: str) -> None:
     graph = two_matmuls(name)
     tensor = Tensor(name=name, uid=1, dims=(1,), strides=(1,), data_type=DataType.HALF)
     cause = Cause(name, name, Basis.GUESS, f"{name}\n{name}", name)
@@ -75,8 +75,8 @@ def test_names_reasons_and_causes_of_a_verdict_are_printable(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_graph_and_its_parts_are_printable(name: str) -> None:
-    """A line of a listing may start with a name."""
+def test_text_of_a_graph_with_hostile_names_is_printable(name: str) -> None:
+    """A line of the graph's text can begin with a name."""
     g = GraphBuilder(name, io_type=DataType.HALF)
     g.pointwise(PointwiseMode.RELU_FWD, g.tensor("x", (1, 4, 8)), name=name, virtual=False)
     made = g.graph()
@@ -85,7 +85,7 @@ def test_a_graph_and_its_parts_are_printable(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_errors_are_printable(name: str) -> None:
+def test_text_of_errors_with_hostile_names_is_printable(name: str) -> None:
     for error in (
         GraphError(name, code="x", where=f"{name}\n{name}", fix=name),
         EnvironmentNotReady(name, code="x"),
@@ -101,7 +101,7 @@ def test_a_long_headline_is_truncated() -> None:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_log_is_printable(name: str) -> None:
+def test_report_of_a_log_with_hostile_names_is_printable(name: str) -> None:
     data = {
         "context": {"name": name, "io_data_type": "HALF"},
         "nodes": [{"tag": "POINTWISE", "mode": "RELU_FWD", "inputs": {"IN_0": "x"}, "outputs": {"OUT_0": "y"}}],
@@ -114,14 +114,14 @@ def test_a_log_is_printable(name: str) -> None:
     )
 
 
-def test_markdown_code_cannot_be_closed() -> None:
+def test_markdown_code_spans_cannot_be_closed_by_their_text() -> None:
     assert _format_code("plain") == "`plain`"
     assert _format_code("a `b`` c") == "``` a `b`` c ```"
     assert _format_code("a\n# b") == r"`a\n# b`"
 
 
 @pytest.mark.parametrize("what", ["graph", "tensor", "operation"])
-def test_a_name_is_text_that_a_file_can_store(what: str) -> None:
+def test_names_that_utf8_cannot_encode_are_refused(what: str) -> None:
     data = graph_to_json(two_matmuls())
     place = {"graph": data, "tensor": data["tensors"][-1], "operation": data["operations"][-1]}[what]
     old, place["name"] = place["name"], "half \ud800"

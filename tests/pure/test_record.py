@@ -1,4 +1,4 @@
-"""Records of runs: none is written without pytest, and a test without its record is skipped."""
+"""Records of test runs: pytest is needed to write one, and a test without its record is skipped."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.records import COMMANDS, LOGS, read_record
 ROOT = Path(__file__).parents[2]
 
 
-def test_without_pytest_nothing_is_recorded(tmp_path: Path) -> None:
+def test_without_pytest_no_record_is_written(tmp_path: Path) -> None:
     code = (
         f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
         "from pathlib import Path\n"
@@ -37,7 +37,7 @@ def test_every_record_is_cited_on_a_page() -> None:
 
 
 @pytest.mark.parametrize("start", COMMANDS)
-def test_a_missing_record_skips_a_test_with_the_command_that_makes_it(start: str) -> None:
+def test_missing_record_skips_the_test_and_names_the_recording_command(start: str) -> None:
     with pytest.raises(pytest.skip.Exception, match=f"no record logs/{start}of-no-gpu.json; ") as skipped:
         read_record(f"{start}of-no-gpu.json")
     program, *words = COMMANDS[start].split()

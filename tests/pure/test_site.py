@@ -1,4 +1,4 @@
-"""Tests of the site without building it: pages, pictures, entries of cuDNN's reasons, links."""
+"""The website without building it: navigation, included files, explanations of cuDNN's reasons, dead links."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ QUOTED = {match.groups() for path in ROOT.glob("docs/**/*.md") for match in QUOT
 
 
 @pytest.mark.parametrize(("path", "part"), sorted(QUOTED, key=str))
-def test_quotes_of_a_page_are_in_the_file(path: str, part: str | None) -> None:
-    """The workflows are the CI recipe: the page shows them unchanged."""
+def test_markers_of_included_sections_exist(path: str, part: str | None) -> None:
+    """Pages include a whole file, or the part between its `start` and `end` markers."""
     lines = [line.strip() for line in (ROOT / path).read_text(encoding="utf-8").splitlines()]
     assert part is None or lines.index(f"# --8<-- [start:{part}]") < lines.index(f"# --8<-- [end:{part}]")
 
 
-def test_the_workflows_are_the_recipe_of_a_ci() -> None:
+def test_ci_page_includes_the_example_workflow() -> None:
     assert ("examples/workflow.yml", None) in QUOTED
     text = (ROOT / "examples/workflow.yml").read_text(encoding="utf-8")
     assert "architecture: [hopper, ampere]" in text
@@ -46,13 +46,13 @@ def test_the_workflows_are_the_recipe_of_a_ci() -> None:
     assert {"check", "cudnn", "doctor", "run", "target"} <= set(commands) <= set(main.commands)
 
 
-def test_the_page_of_files_describes_each() -> None:
+def test_file_page_describes_every_source_file() -> None:
     rows = re.findall(r"^\| `([^`]+)` \| (\S.*) \|$", write_files(), re.MULTILINE)
     files = [path for suffix in ("py", "c", "h", "cpp", "cu") for path in ROOT.glob(f"cudnn_backend_py/**/*.{suffix}")]
     assert sorted(name.rpartition("/")[2] for name, _ in rows) == sorted(path.name for path in files)
 
 
-def test_entries_have_unique_anchors_under_existing_rules() -> None:
+def test_reason_entries_have_unique_anchors_and_existing_rules() -> None:
     found = entries()
     assert len(found) > 500
     anchors = [entry.anchor for entry in found] + [rule.anchor for rule in rules()]
@@ -97,23 +97,23 @@ def test_patterns_for_the_browser_have_no_inline_flags() -> None:
     assert either.search("block.scale e4m3")
 
 
-def test_keys_forget_numbers_and_punctuation() -> None:
+def test_keys_of_reasons_ignore_numbers_and_punctuation() -> None:
     assert key_of("must be (1, 128, 8) but found (1, 128, 5) at: d != 8") == key_of(
         "must be (2,64,8), but found 1 7 9 at d != 8"
     )
     assert key_of("d_qk % 8 != 0") != key_of("d_v % 8 != 0")
 
 
-def test_the_table_of_reasons_is_of_several_versions() -> None:
+def test_reasons_come_from_several_cudnn_versions() -> None:
     versions = {version for entry in entries() for version in entry.versions}
     assert {"9.14.0", "9.19.0", "9.28.0"} <= versions, TABLE
 
 
-def test_roles_become_code() -> None:
+def test_sphinx_roles_become_code_spans() -> None:
     assert plain_roles("see :func:`~a.b.name` and :class:`Graph`, ``x``") == "see `name` and `Graph`, `x`"
 
 
-def test_dead_links_are_found(tmp_path: Path) -> None:
+def test_dead_links_are_reported(tmp_path: Path) -> None:
     (tmp_path / "a.html").write_text(
         '<a href="b.html#there">b</a><a href="https://example.org/x">out</a><img src="p.svg">'
     )

@@ -1,4 +1,4 @@
-"""The progress bar: its output on terminals, and none elsewhere."""
+"""The progress bar is drawn on terminals only."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 from cudnn_backend_py.terminal import progress_bar
 
 
-def stderr_of(monkeypatch: pytest.MonkeyPatch, *, terminal: bool = True) -> io.StringIO:
-    """Replace standard error by a terminal of 80 columns or by a pipe, and return it."""
+def replace_stderr(monkeypatch: pytest.MonkeyPatch, *, terminal: bool = True) -> io.StringIO:
+    """Replace standard error by a fake terminal of 80 columns or a fake pipe, and return its text buffer."""
     for name, value in {"TERM": "xterm-256color", "COLUMNS": "80", "TTY_COMPATIBLE": "1" if terminal else "0"}.items():
         monkeypatch.setenv(name, value)
     shown = io.StringIO()
@@ -23,8 +23,8 @@ def stderr_of(monkeypatch: pytest.MonkeyPatch, *, terminal: bool = True) -> io.S
 
 
 def test_the_progress_bar_shows_count_and_item(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a terminal, for long work: number done, total, and current item; it is erased at the end."""
-    shown = stderr_of(monkeypatch)
+    """For long work on a terminal the bar shows number done, total and current item; it is erased at the end."""
+    shown = replace_stderr(monkeypatch)
     with progress_bar(3, "first: querying cuDNN") as (step, _):
         for place, text in enumerate(("first: querying cuDNN", "second: running eng1_k2=3", "[third]: interpreting")):
             step(place, text)
@@ -45,14 +45,14 @@ def test_the_progress_bar_shows_count_and_item(monkeypatch: pytest.MonkeyPatch) 
 def test_no_bar_is_drawn_for_quick_work_or_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     for terminal in (True, False):
         with monkeypatch.context() as patch:
-            shown = stderr_of(patch, terminal=terminal)
+            shown = replace_stderr(patch, terminal=terminal)
             with progress_bar(1, patience_s=2.0 if terminal else 0.0) as (step, _):
                 step(0, "quick")
         assert shown.getvalue() == ""
 
 
-def test_a_still_bar_is_drawn_on_request_and_by_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = stderr_of(monkeypatch)
+def test_a_still_bar_is_drawn_without_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = replace_stderr(monkeypatch)
     before = threading.enumerate()
     with progress_bar(2, "first", still=True) as (step, _):
         assert threading.enumerate() == before

@@ -1,4 +1,4 @@
-"""Tables of text: copied cells are complete, at any width."""
+"""Text tables keep cells complete at any width, so that they can be copied."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PROSE = "NVIDIA GH200 Grace Hopper (96GB HBM3, 480GB LPDDR5X)"
 
 
 @pytest.mark.parametrize("width", [1, 40, 80, 400])
-def test_texts_and_paths_are_whole_at_any_width(width: int) -> None:
+def test_words_and_paths_in_tables_are_never_split(width: int) -> None:
     table = WordTable("hash", "words", Column("path", no_wrap=True))
     table.add_row(DIGEST, PROSE, PATH)
     console = Console(width=width, color_system=None)
@@ -36,7 +36,7 @@ def test_texts_and_paths_are_whole_at_any_width(width: int) -> None:
     assert all(line == line.rstrip() for line in printed.splitlines())
 
 
-def test_outside_a_terminal_no_line_is_folded() -> None:
+def test_tables_outside_a_terminal_are_not_folded() -> None:
     program = (
         "from cudnn_backend_py.terminal import WordTable, open_console\n"
         f"table = WordTable('a', 'b')\ntable.add_row({PROSE * 9!r}, {PATH!r})\nopen_console().print(table)"
@@ -52,7 +52,7 @@ def test_outside_a_terminal_no_line_is_folded() -> None:
         *(("1", 20), ("20", 20), ("80", 80), (" 90 ", 90), ("500", 500), ("1048577", UNFOLDED)),
     ],
 )
-def test_an_invalid_width_is_none(said: str, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_columns_variable_is_ignored(said: str, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", said)
     monkeypatch.setenv("LINES", said)
     written = io.StringIO()
@@ -64,7 +64,7 @@ def test_an_invalid_width_is_none(said: str, columns: int, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(("given", "columns"), [(0, 80), (1, 20), (33, 33), (500, 500)])
-def test_the_width_of_a_terminal_is_used(given: int, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_width_of_the_terminal_is_used(given: int, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (25, given))
@@ -77,7 +77,7 @@ FOREIGN = "word " * 9 + "::error::x ##[error]y " + "word " * 9 + "::set-output n
 
 
 @pytest.mark.parametrize("colours", ["0", "1"])
-def test_layout_makes_no_command_of_a_ci(colours: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folded_tables_contain_no_ci_command(colours: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
     if colours == "1":
         monkeypatch.setenv("FORCE_COLOR", "1")

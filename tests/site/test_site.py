@@ -18,7 +18,7 @@ from cudnn_backend_py.plans.refusals import Reason
 from cudnn_backend_py.tuning import trial
 from tests.conftest import SITE
 from tests.support.chromium import Browser, Page
-from tools.records.reasons import answers, reasons_of
+from tools.records.reasons import reasons_of, verdicts_of_random_graphs
 from tools.website.reasons import entries, key_of, rules
 
 PAGES = (
@@ -217,7 +217,7 @@ def test_page_of_reasons_answers_what_is_pasted(browser: Browser) -> None:
 def fresh_reasons() -> list[Reason]:
     """Return reasons of the available cuDNN for graphs outside the collected table, each once."""
     found: dict[str, Reason] = {}
-    for _, verdict in answers(FRESH_SEED):
+    for _, verdict in verdicts_of_random_graphs(FRESH_SEED):
         found |= {key_of(reason.text): reason for reason in reasons_of(verdict)}
         if len(found) >= 2 * WANTED:
             break

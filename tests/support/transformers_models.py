@@ -1,4 +1,4 @@
-"""Small random models of transformers, and runs whose logits and gradients two implementations must agree on."""
+"""Small random transformers models, and runs of them whose results depend on the attention implementation."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ Results = dict[str, Any]
 
 
 def make_decoder(name: str, **where: Any) -> Any:
-    """Return a random model for language, evaluating; `where` are the arguments of ``Module.to``."""
+    """Return a random causal language model in evaluation mode; ``where`` are arguments of ``Module.to``."""
     torch.manual_seed(0)
     config = AutoConfig.for_model(name, **{**_SIZES, **DECODERS[name]})
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").to(**where)
@@ -83,14 +83,14 @@ def make_decoder(name: str, **where: Any) -> Any:
 
 
 def make_encoder(name: str, **where: Any) -> Any:
-    """Return a random model that is not causal, evaluating; `where` are the arguments of ``Module.to``."""
+    """Return a random encoder model in evaluation mode; ``where`` are arguments of ``Module.to``."""
     torch.manual_seed(0)
     kind = getattr(transformers, name)
     return kind(kind.config_class(**ENCODERS[name], attn_implementation="eager")).to(**where).eval()
 
 
 def _tokens(model: Any, padded: bool = True) -> tuple[Any, Any]:
-    """Return ids and mask [3, 20] of sentences; if padded, two of them begin with padding."""
+    """Return token ids and attention mask [3, 20]; if ``padded``, two sentences begin with padding."""
     generator = torch.Generator().manual_seed(1)
     ids = torch.randint(3, _VOCABULARY, (3, 20), generator=generator).to(model.device)
     mask = torch.ones_like(ids)
@@ -100,18 +100,18 @@ def _tokens(model: Any, padded: bool = True) -> tuple[Any, Any]:
     return ids, mask
 
 
-def _prefill(model: Any) -> Results:
+def _prefill_logits(model: Any) -> Results:
     ids, mask = _tokens(model, padded=False)
     return {"logits": model(ids).logits, "masked": model(ids, attention_mask=mask).logits}
 
 
-def _padded(model: Any) -> Results:
+def _padded_logits(model: Any) -> Results:
     ids, mask = _tokens(model)
     return {"logits": model(ids, attention_mask=mask).logits[mask.bool()]}
 
 
-def _decode(model: Any, cache: Any, first: int) -> Results:
-    """Return the logits of a prompt and of the tokens after it, which come one by one."""
+def _decode_logits(model: Any, cache: Any, first: int) -> Results:
+    """Return the logits of a prompt and of the following tokens, which are fed one at a time."""
     ids, mask = _tokens(model)
     found, begin = {}, 0
     for end in (first, *range(first + 1, ids.shape[1] + 1)):
@@ -121,16 +121,16 @@ def _decode(model: Any, cache: Any, first: int) -> Results:
     return found
 
 
-def _decode_dynamic(model: Any) -> Results:
-    return _decode(model, DynamicCache(config=model.config), 12)
+def _decode_logits_with_dynamic_cache(model: Any) -> Results:
+    return _decode_logits(model, DynamicCache(config=model.config), 12)
 
 
-def _decode_static(model: Any) -> Results:
-    return _decode(model, StaticCache(config=model.config, max_cache_len=32), 12)
+def _decode_logits_with_static_cache(model: Any) -> Results:
+    return _decode_logits(model, StaticCache(config=model.config, max_cache_len=32), 12)
 
 
-def _chunks(model: Any) -> Results:
-    """Return the logits of a prompt and of a chunk of several tokens on top of its cache."""
+def _chunked_prefill_logits(model: Any) -> Results:
+    """Return the logits of a prompt, and of a chunk of several tokens that follows in the cache."""
     ids, mask = _tokens(model)
     cache, found = DynamicCache(config=model.config), {}
     for begin, end in ((0, 9), (9, 20)):
@@ -139,8 +139,8 @@ def _chunks(model: Any) -> Results:
     return found
 
 
-def _train(model: Any, *, checkpointing: bool = False) -> Results:
-    """Return loss and gradients of all parameters."""
+def _loss_and_gradients(model: Any, *, checkpointing: bool = False) -> Results:
+    """Return the loss and the gradients of all parameters."""
     ids, mask = _tokens(model)
     model.train()
     if checkpointing:
@@ -159,23 +159,23 @@ def _train(model: Any, *, checkpointing: bool = False) -> Results:
     return {"loss": loss.detach(), **found}
 
 
-def _checkpoint(model: Any) -> Results:
-    return _train(model, checkpointing=True)
+def _loss_and_gradients_with_checkpointing(model: Any) -> Results:
+    return _loss_and_gradients(model, checkpointing=True)
 
 
 RUNS: dict[str, Callable[[Any], Results]] = {
-    "prefill": _prefill,
-    "padding": _padded,
-    "dynamic cache": _decode_dynamic,
-    "static cache": _decode_static,
-    "chunks": _chunks,
-    "training": _train,
-    "checkpointing": _checkpoint,
+    "prefill": _prefill_logits,
+    "padding": _padded_logits,
+    "dynamic cache": _decode_logits_with_dynamic_cache,
+    "static cache": _decode_logits_with_static_cache,
+    "chunks": _chunked_prefill_logits,
+    "training": _loss_and_gradients,
+    "checkpointing": _loss_and_gradients_with_checkpointing,
 }
 
 
 def run_encoder(model: Any) -> Results:
-    """Return what a model that is not causal makes of tokens with padding, pixels or sound."""
+    """Return the outputs of an encoder model for padded tokens, an image or audio."""
     generator, kind = torch.Generator().manual_seed(2), type(model).__name__
     if kind == "ViTModel":
         pixels = torch.randn(2, 3, 32, 32, generator=generator).to(model.device, model.dtype)

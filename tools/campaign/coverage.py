@@ -1,4 +1,4 @@
-"""Coverage of graphs: kinds of operations, modes, types, layouts, ranks, options; counted, and as lines of text."""
+"""Which operations, modes, types, layouts, ranks and options occur in random graphs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cudnn_backend_py.graph.data_types import SHORT_TYPES
 from cudnn_backend_py.graph.replace import all_ops
 from cudnn_backend_py.graph.strides import channels_last, packed_strides
 
-__all__ = ["covers", "missing"]
+__all__ = ["features_of_graph", "missing_features"]
 
 _ENUMS = {"mode": "mode", "phase": "phase", "distribution": "distribution", "padding_mode": "padding"}
 _WHOLE: dict[str, Iterable[Any]] = {
@@ -31,60 +31,60 @@ _WHOLE: dict[str, Iterable[Any]] = {
 }
 
 
-def covers(graph: Graph) -> Counter[str]:
+def features_of_graph(graph: Graph) -> Counter[str]:
     """Return the features of a graph by subject, such as ``"pointwise RELU_FWD"``, each counted once."""
     found: set[str] = set()
     for op in all_ops(graph):
-        found.add(f"operation {_short(op.kind)}")
+        found.add(f"operation {_operation_name(op.kind)}")
         if isinstance(op, Pointwise):
             found.add(f"pointwise {op.mode.name}")
         elif isinstance(op, Reduction):
             found.add(f"reduction {op.operator.name}")
         else:
-            family = _short(op.kind).split("_")[0].lower()
+            family = _operation_name(op.kind).split("_")[0].lower()
             for key, value in op.parameters().items():
-                found |= _modes(family, key, value)
+                found |= _mode_features(family, key, value)
     for tensor in graph.tensors:
         if not tensor.by_value:
             where = "virtual" if tensor.virtual else "in memory"
             found |= {f"type {SHORT_TYPES[tensor.data_type]} {where}", f"rank {tensor.rank}"}
         if not tensor.virtual and not tensor.by_value and max(tensor.dims) > 1:
-            found.add(f"layout {_layout(tensor)}")
+            found.add(f"layout {_layout_name(tensor)}")
     return Counter(found)
 
 
-def _modes(family: str, key: str, value: Any) -> set[str]:
+def _mode_features(family: str, key: str, value: Any) -> set[str]:
     if isinstance(value, CudnnEnum) and key in _ENUMS:
         return {f"{family} {value.name}"}
     fields: Mapping[str, Any] = getattr(value, "fields", {})
     return {f"{family} {item.name}" for name, item in fields.items() if isinstance(item, CudnnEnum) and name in _ENUMS}
 
 
-def _layout(tensor: Tensor) -> str:
+def _layout_name(tensor: Tensor) -> str:
     if tensor.ragged_offset is not None:
         return "ragged"
     if tensor.strides == packed_strides(tensor.dims):
         return "row-major"
     if tensor.rank > 2 and tensor.strides == channels_last(tensor.dims):
         return "channels last"
-    return "with gaps" if tensor.span_elements > _count(tensor.dims) else "permuted"
+    return "with gaps" if tensor.span_elements > _element_count(tensor.dims) else "permuted"
 
 
-def _count(dims: tuple[int, ...]) -> int:
+def _element_count(dims: tuple[int, ...]) -> int:
     product = 1
     for dim in dims:
         product *= dim
     return product
 
 
-def _short(kind: DescriptorType) -> str:
+def _operation_name(kind: DescriptorType) -> str:
     return kind.name.removeprefix("OPERATION_")
 
 
-def missing(counts: Mapping[str, int]) -> dict[str, list[str]]:
+def missing_features(counts: Mapping[str, int]) -> dict[str, list[str]]:
     """Return by subject the features that no graph had, for subjects with a complete list."""
     found = {}
     for subject, whole in _WHOLE.items():
-        names = dict.fromkeys(_short(item) if subject == "operation" else item.name for item in whole)
+        names = dict.fromkeys(_operation_name(item) if subject == "operation" else item.name for item in whole)
         found[subject] = [name for name in names if not counts.get(f"{subject} {name}")]
     return found

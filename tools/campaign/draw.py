@@ -1,4 +1,4 @@
-"""``Draw``: the random choices of one graph from a seed: sizes, types, layouts, chains of operations.
+"""``RandomGraphBuilder``: a graph builder with random sizes, types, layouts and chains of operations from a seed.
 
 Numbers stay in a range that 16-bit floats represent, and discontinuous operations (comparisons, rounding to integers)
 mostly read tensors in memory, so that a difference of one rounding does not become another result.
@@ -15,7 +15,7 @@ from cudnn_backend_py.graph import GraphBuilder, Tensor
 from cudnn_backend_py.graph.strides import channels_last, ordered_strides, packed_strides
 from cudnn_backend_py.system.version import VersionTuple
 
-__all__ = ["REDUCTIONS", "Draw", "Layout"]
+__all__ = ["REDUCTIONS", "Layout", "RandomGraphBuilder"]
 
 _T = TypeVar("_T")
 _P, _R = PointwiseMode, ReduceTensorOp
@@ -38,8 +38,8 @@ REDUCTIONS = {**dict.fromkeys(_R, 0.15), _R.ADD: 8, _R.MAX: 4, _R.MIN: 4, _R.AMA
 SMALL_INTEGERS = (DataType.INT8, DataType.UINT8, DataType.INT32, DataType.INT64)
 
 
-class Draw:
-    """The choices of one graph, and its builder."""
+class RandomGraphBuilder:
+    """Builds one random graph; all choices follow from its seed."""
 
     def __init__(self, family: str, seed: int, version: VersionTuple | None) -> None:
         self.random = random.Random(f"{family} {seed}")
@@ -50,110 +50,110 @@ class Draw:
 
     # choices
 
-    def chance(self, probability: float) -> bool:
+    def draw_bool(self, probability: float) -> bool:
         return self.random.random() < probability
 
-    def pick(self, *choices: _T) -> _T:
+    def choose(self, *choices: _T) -> _T:
         return self.random.choice(choices)
 
-    def weighted(self, weights: Mapping[_T, float]) -> _T:
+    def choose_weighted(self, weights: Mapping[_T, float]) -> _T:
         return self.random.choices(list(weights), list(weights.values()))[0]
 
-    def between(self, least: int, most: int) -> int:
+    def draw_int(self, least: int, most: int) -> int:
         return self.random.randint(least, most)
 
     def is_since(self, *version: int) -> bool:
-        """Return whether the judging cuDNN is of this version or later, or not known."""
+        """Return whether the cuDNN version to judge is this one or later; True if it is not known."""
         return self.version is None or self.version >= version
 
     def set_types(self, weights: Mapping[DataType, float]) -> DataType:
-        """Choose the type of tensors in memory; sums of integers are INT32, of doubles double."""
-        kind = self.weighted(weights)
+        """Choose the type of stored tensors; integers are summed as INT32, doubles as double."""
+        kind = self.choose_weighted(weights)
         self.g.io_type = kind
         if kind is DataType.DOUBLE:
             self.g.compute_type = self.g.intermediate_type = DataType.DOUBLE
         return kind
 
     def set_layout(self, weights: Mapping[str, float], rank: int) -> str:
-        """Choose the layout of tensors of the largest rank: row-major, channels last, permuted, with gaps."""
-        name = self.weighted(weights)
+        """Choose the layout of tensors of the largest rank: row-major, channels last, permuted or with gaps."""
+        name = self.choose_weighted(weights)
         order = list(range(rank))
         self.random.shuffle(order)
-        gap = self.pick(8, 16, 64)
+        gap = self.choose(8, 16, 64)
 
-        def permuted(dims: tuple[int, ...]) -> tuple[int, ...]:
+        def permuted_strides(dims: tuple[int, ...]) -> tuple[int, ...]:
             return ordered_strides(dims, order) if len(dims) == rank else packed_strides(dims)
 
-        def with_gaps(dims: tuple[int, ...]) -> tuple[int, ...]:
+        def strides_with_gaps(dims: tuple[int, ...]) -> tuple[int, ...]:
             return packed_strides((*dims[:-1], dims[-1] + gap)) if dims[-1] > 1 else packed_strides(dims)
 
         layouts: dict[str, Layout] = {
             "packed": packed_strides,
             "last": channels_last,
-            "permuted": permuted,
-            "gaps": with_gaps,
+            "permuted": permuted_strides,
+            "gaps": strides_with_gaps,
         }
         self.layout = layouts[name]
         return name
 
     # tensors
 
-    def tensor(self, stem: str, dims: Sequence[int], kind: DataType | None = None, **options: Any) -> Tensor:
-        """Return a tensor in memory with this graph's layout."""
+    def add_tensor(self, stem: str, dims: Sequence[int], kind: DataType | None = None, **options: Any) -> Tensor:
+        """Add a stored input tensor with this graph's layout."""
         options.setdefault("strides", self.layout(tuple(dims)))
         return self.g.tensor(self.g.free_name(stem), tuple(dims), kind, **options)
 
-    def virtual(self, dims: tuple[int, ...], kind: DataType | None = None) -> dict[str, Any]:
-        """Return the options of a virtual result, with the strides that it would have in memory, without gaps."""
+    def virtual_options(self, dims: tuple[int, ...], kind: DataType | None = None) -> dict[str, Any]:
+        """Return the options of a virtual result, with the strides of a stored one without gaps."""
         strides = self.layout(dims)
         sound = sorted(strides) == sorted(ordered_strides(dims, sorted(range(len(dims)), key=strides.__getitem__)))
         made: dict[str, Any] = {"virtual": True, "strides": strides if sound else packed_strides(dims)}
         return made | ({} if kind is None else {"data_type": kind})
 
-    def memory(self, dims: tuple[int, ...], kind: DataType | None = None) -> dict[str, Any]:
-        """Return the options of a result in memory."""
+    def memory_options(self, dims: tuple[int, ...], kind: DataType | None = None) -> dict[str, Any]:
+        """Return the options of a stored result."""
         made: dict[str, Any] = {"virtual": False, "strides": self.layout(dims)}
         return made | ({} if kind is None else {"data_type": kind})
 
-    def output_type(self) -> DataType:
-        """Return the type of a result in memory, mostly that of the inputs."""
+    def choose_output_type(self) -> DataType:
+        """Return a type for a stored result, mostly that of the inputs."""
         kind = self.g.io_type
         if kind in (DataType.FP8_E4M3, DataType.FP8_E5M2):
-            return self.pick(DataType.FLOAT, DataType.HALF, DataType.BFLOAT16, kind)
-        if kind in (DataType.HALF, DataType.BFLOAT16) and self.chance(0.2):
+            return self.choose(DataType.FLOAT, DataType.HALF, DataType.BFLOAT16, kind)
+        if kind in (DataType.HALF, DataType.BFLOAT16) and self.draw_bool(0.2):
             return DataType.FLOAT
-        if kind is DataType.FLOAT and self.chance(0.1):
-            return self.pick(DataType.HALF, DataType.BFLOAT16)
+        if kind is DataType.FLOAT and self.draw_bool(0.1):
+            return self.choose(DataType.HALF, DataType.BFLOAT16)
         return kind
 
-    def number(self, rank: int, value: float | None = None) -> Tensor:
-        """Return one number by value, between -2 and 2 by default."""
+    def add_scalar(self, rank: int, value: float | None = None) -> Tensor:
+        """Add a scalar by value, between -2 and 2 by default."""
         return self.g.scalar(self.random.randint(-16, 16) / 8 if value is None else value, rank=rank)
 
-    def operand(self, dims: tuple[int, ...], *, channel: int | None, earlier: Sequence[Tensor] = ()) -> Tensor:
-        """Return the second operand of an elementwise operation: a bias, a whole tensor, a number, an earlier one."""
+    def choose_operand(self, dims: tuple[int, ...], *, channel: int | None, earlier: Sequence[Tensor] = ()) -> Tensor:
+        """Return the second operand of an elementwise operation: a bias, whole tensor, scalar or earlier result."""
         same = [tensor for tensor in earlier if tensor.dims == dims]
-        what = self.weighted(
+        what = self.choose_weighted(
             {"bias": 4, "whole": 3, "number": 2, "one": 0.5, "rows": 0.7, "earlier": 1.5 if same else 0}
         )
         if what == "earlier":
-            return self.pick(*same)
+            return self.choose(*same)
         if what == "whole":
-            return self.tensor("residual", dims)
+            return self.add_tensor("residual", dims)
         if what == "number":
-            return self.number(len(dims))
+            return self.add_scalar(len(dims))
         if what == "one":
-            return self.tensor("factor", (1,) * len(dims), DataType.FLOAT)
+            return self.add_tensor("factor", (1,) * len(dims), DataType.FLOAT)
         axis = len(dims) - 1 if channel is None else channel
         if what == "rows":
-            return self.tensor("row", tuple(1 if i == axis else dim for i, dim in enumerate(dims)))
-        kind = DataType.FLOAT if self.chance(0.3) else None
-        kept = {axis, 0} if self.whole_batch and len(dims) == 3 and self.chance(0.93) else {axis}
-        return self.tensor("bias", tuple(dim if i in kept else 1 for i, dim in enumerate(dims)), kind)
+            return self.add_tensor("row", tuple(1 if i == axis else dim for i, dim in enumerate(dims)))
+        kind = DataType.FLOAT if self.draw_bool(0.3) else None
+        kept = {axis, 0} if self.whole_batch and len(dims) == 3 and self.draw_bool(0.93) else {axis}
+        return self.add_tensor("bias", tuple(dim if i in kept else 1 for i, dim in enumerate(dims)), kind)
 
     # chains
 
-    def finish(
+    def add_with_chain(
         self,
         make: Callable[[dict[str, Any]], Tensor],
         dims: tuple[int, ...],
@@ -163,7 +163,7 @@ class Draw:
         reduce: float = 0.0,
         kind: DataType | None = None,
     ) -> Tensor:
-        """Add an operation and a chain that ends in memory, and return the last result.
+        """Add an operation and a chain of elementwise operations that ends in a stored result; return that.
 
         Parameters
         ----------
@@ -178,15 +178,15 @@ class Draw:
         kind
             Type of the result.
         """
-        kind = self.output_type() if kind is None else kind
-        reduces = self.chance(reduce)
+        kind = self.choose_output_type() if kind is None else kind
+        reduces = self.draw_bool(reduce)
         if not length and not reduces:
-            return make(self.memory(dims, kind))
-        spills = self.chance(0.12)  # the output of the operation itself is used, too
-        z = make(self.memory(dims, kind) if spills else self.virtual(dims))
-        return self.chain(z, length, channel=channel, kind=kind, reduces=reduces)
+            return make(self.memory_options(dims, kind))
+        spills = self.draw_bool(0.12)  # the output of the operation itself is used, too
+        z = make(self.memory_options(dims, kind) if spills else self.virtual_options(dims))
+        return self.add_chain(z, length, channel=channel, kind=kind, reduces=reduces)
 
-    def chain(
+    def add_chain(
         self,
         z: Tensor,
         length: int,
@@ -196,102 +196,106 @@ class Draw:
         reduces: bool = False,
         virtual: bool = False,
     ) -> Tensor:
-        """Add elementwise operations and maybe a reduction; the last result is in memory unless `virtual`."""
+        """Add elementwise operations, perhaps with a reduction; the last result is stored unless ``virtual``."""
         earlier = [z]
         for step in range(length):
             last = step == length - 1 and not reduces and not virtual
-            options = self.memory(z.dims, kind) if last else self.virtual(z.dims)
-            if not last and self.chance(0.06):
-                options = self.memory(z.dims, self.g.io_type if kind is None else kind)
-            z = self.step(z, options, channel=channel, earlier=earlier)
+            options = self.memory_options(z.dims, kind) if last else self.virtual_options(z.dims)
+            if not last and self.draw_bool(0.06):
+                options = self.memory_options(z.dims, self.g.io_type if kind is None else kind)
+            z = self.add_elementwise(z, options, channel=channel, earlier=earlier)
             earlier.append(z)
-        return self.reduce(z, virtual=False) if reduces else z
+        return self.add_reduction(z, virtual=False) if reduces else z
 
-    def step(
+    def add_elementwise(
         self, z: Tensor, options: dict[str, Any], *, channel: int | None, earlier: Sequence[Tensor] = ()
     ) -> Tensor:
-        """Add one elementwise operation with its required ones, and return its result."""
+        """Add one elementwise operation, and others that it needs, and return its result."""
         g, dims, rank = self.g, z.dims, z.rank
-        what = self.weighted(
+        what = self.choose_weighted(
             {"smooth": 6, "arithmetic": 7, "select": 0.7, "gradient": 1.2, "positive": 0.7, "rough": 0.4}
         )
-        between = self.virtual(dims)
+        between = self.virtual_options(dims)
         if what == "arithmetic":
-            mode = self.pick(*ARITHMETIC)
-            b = self.operand(dims, channel=channel, earlier=[] if mode is _P.DIV else earlier)
-            x, b = (b, z) if mode is _P.SUB and b.dims == dims and self.chance(0.3) else (z, b)
+            mode = self.choose(*ARITHMETIC)
+            b = self.choose_operand(dims, channel=channel, earlier=[] if mode is _P.DIV else earlier)
+            x, b = (b, z) if mode is _P.SUB and b.dims == dims and self.draw_bool(0.3) else (z, b)
             return g.pointwise(mode, x, b, **options)
         if what == "gradient":
-            mode = self.pick(*GRADIENTS)
-            return g.pointwise(mode, self.tensor("x", dims), dy=z, **options, parameters=self.parameters(mode))
+            mode = self.choose(*GRADIENTS)
+            return g.pointwise(
+                mode, self.add_tensor("x", dims), dy=z, **options, parameters=self.choose_parameters(mode)
+            )
         if what == "select":
-            leaf = self.tensor("leaf", dims)
-            mask = self.mask(leaf, between, channel)
-            return g.pointwise(_P.BINARY_SELECT, z, self.operand(dims, channel=channel), mask, **options)
+            leaf = self.add_tensor("leaf", dims)
+            mask = self.add_mask(leaf, between, channel)
+            return g.pointwise(_P.BINARY_SELECT, z, self.choose_operand(dims, channel=channel), mask, **options)
         if what == "positive":
-            safe = g.pointwise(_P.ADD, g.pointwise(_P.ABS, z, **between), self.number(rank, 0.5), **between)
-            return g.pointwise(self.pick(*POSITIVE), safe, **options)
+            safe = g.pointwise(_P.ADD, g.pointwise(_P.ABS, z, **between), self.add_scalar(rank, 0.5), **between)
+            return g.pointwise(self.choose(*POSITIVE), safe, **options)
         if what == "rough":
-            mode = self.pick(*ROUGH)
+            mode = self.choose(*ROUGH)
             if mode is _P.EXP:
-                return g.pointwise(mode, g.pointwise(_P.MIN, z, self.number(rank, 3.0), **between), **options)
-            leaf = g.pointwise(mode, self.tensor("leaf", dims), **between)
-            return g.pointwise(self.pick(_P.ADD, _P.MUL, _P.MAX), z, leaf, **options)
-        mode = self.pick(*SMOOTH)
-        return g.pointwise(mode, z, **options, parameters=self.parameters(mode))
+                return g.pointwise(mode, g.pointwise(_P.MIN, z, self.add_scalar(rank, 3.0), **between), **options)
+            leaf = g.pointwise(mode, self.add_tensor("leaf", dims), **between)
+            return g.pointwise(self.choose(_P.ADD, _P.MUL, _P.MAX), z, leaf, **options)
+        mode = self.choose(*SMOOTH)
+        return g.pointwise(mode, z, **options, parameters=self.choose_parameters(mode))
 
-    def mask(self, leaf: Tensor, between: dict[str, Any], channel: int | None) -> Tensor:
-        """Return a comparison of a tensor in memory with an operand in memory, or of an index with another one."""
+    def add_mask(self, leaf: Tensor, between: dict[str, Any], channel: int | None) -> Tensor:
+        """Add a comparison of a stored tensor with an operand, or of an index with another index."""
         g = self.g
         strides = between["strides"]
-        if self.chance(0.05):  # engines of elementwise operations support no index
-            axis, other = self.between(0, leaf.rank - 1), self.between(0, leaf.rank - 1)
+        if self.draw_bool(0.05):  # engines of elementwise operations support no index
+            axis, other = self.draw_int(0, leaf.rank - 1), self.draw_int(0, leaf.rank - 1)
             kind = DataType.INT32
             rows, columns = (
                 g.pointwise(_P.GEN_INDEX, leaf, axis=i, strides=strides, data_type=kind, compute_type=kind)
                 for i in (axis, other)
             )
-            return g.pointwise(self.pick(*COMPARISONS), rows, columns, strides=strides)
-        first = self.compare(leaf, self.operand(leaf.dims, channel=channel), strides)
-        if self.chance(0.3):
-            second = self.compare(leaf, self.number(leaf.rank), strides)
-            return g.pointwise(self.pick(_P.LOGICAL_AND, _P.LOGICAL_OR), first, second, strides=strides)
-        return g.pointwise(_P.LOGICAL_NOT, first, strides=strides) if self.chance(0.2) else first
+            return g.pointwise(self.choose(*COMPARISONS), rows, columns, strides=strides)
+        first = self.add_comparison(leaf, self.choose_operand(leaf.dims, channel=channel), strides)
+        if self.draw_bool(0.3):
+            second = self.add_comparison(leaf, self.add_scalar(leaf.rank), strides)
+            return g.pointwise(self.choose(_P.LOGICAL_AND, _P.LOGICAL_OR), first, second, strides=strides)
+        return g.pointwise(_P.LOGICAL_NOT, first, strides=strides) if self.draw_bool(0.2) else first
 
-    def compare(self, x: Tensor, b: Tensor, strides: tuple[int, ...], mode: PointwiseMode | None = None) -> Tensor:
-        """Return a comparison: in float32, the type that cuDNN mostly supports, or in booleans."""
-        kind = DataType.FLOAT if self.chance(0.95) else None
-        return self.g.pointwise(mode or self.pick(*COMPARISONS), x, b, strides=strides, compute_type=kind)
+    def add_comparison(
+        self, x: Tensor, b: Tensor, strides: tuple[int, ...], mode: PointwiseMode | None = None
+    ) -> Tensor:
+        """Add a comparison, mostly computed in float32, which most engines need."""
+        kind = DataType.FLOAT if self.draw_bool(0.95) else None
+        return self.g.pointwise(mode or self.choose(*COMPARISONS), x, b, strides=strides, compute_type=kind)
 
-    def parameters(self, mode: PointwiseMode) -> dict[str, Any]:
-        """Return numbers of an activation, or none."""
-        if self.chance(0.6):
+    def choose_parameters(self, mode: PointwiseMode) -> dict[str, Any]:
+        """Return random parameters of an activation, or none."""
+        if self.draw_bool(0.6):
             return {}
         name = mode.name
         if name.startswith("RELU"):
-            clip = {"relu_lower_clip_slope": 0.1} if self.chance(0.5) else {"relu_upper_clip": 6.0}
-            return clip | ({"relu_lower_clip": 0.5} if self.chance(0.2) else {})
+            clip = {"relu_lower_clip_slope": 0.1} if self.draw_bool(0.5) else {"relu_upper_clip": 6.0}
+            return clip | ({"relu_lower_clip": 0.5} if self.draw_bool(0.2) else {})
         for stem, key in (("ELU", "elu_alpha"), ("SOFTPLUS", "softplus_beta"), ("SWISH", "swish_beta")):
             if name.startswith(stem):
-                return {key: self.pick(0.5, 1.5, 2.0)}
+                return {key: self.choose(0.5, 1.5, 2.0)}
         return {}
 
-    def reduce(self, x: Tensor, *, virtual: bool, operator: ReduceTensorOp | None = None) -> Tensor:
-        """Add a reduction over some axes and return its result in float32, which cuDNN requires."""
+    def add_reduction(self, x: Tensor, *, virtual: bool, operator: ReduceTensorOp | None = None) -> Tensor:
+        """Add a reduction over some axes, and return its result in float32, which cuDNN requires."""
         axes = [axis for axis, dim in enumerate(x.dims) if dim > 1] or [x.rank - 1]
-        if self.chance(0.12):
-            chosen = set(self.random.sample(axes, self.between(1, len(axes))))
+        if self.draw_bool(0.12):
+            chosen = set(self.random.sample(axes, self.draw_int(1, len(axes))))
         else:  # columns, rows, or all elements
             rest = {0, *range(2, x.rank)} if x.rank > 3 else set(range(x.rank - 1))
             last = set(range(x.rank)) - rest
-            chosen = self.pick(rest, last, rest | last)
+            chosen = self.choose(rest, last, rest | last)
         dims = tuple(1 if axis in chosen else dim for axis, dim in enumerate(x.dims))
         count = 1
         for whole, part in zip(x.dims, dims, strict=True):
             count *= whole // part
-        operator = self.weighted(REDUCTIONS) if operator is None else operator
+        operator = self.choose_weighted(REDUCTIONS) if operator is None else operator
         if operator in (_R.MUL, _R.MUL_NO_ZEROS) and count > 64:
             operator = _R.ADD
         kind = DataType.DOUBLE if self.g.io_type is DataType.DOUBLE else DataType.FLOAT
-        options = self.virtual(dims, kind) if virtual else self.memory(dims, kind)
+        options = self.virtual_options(dims, kind) if virtual else self.memory_options(dims, kind)
         return self.g.reduction(operator, x, dims, **options)

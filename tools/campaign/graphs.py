@@ -8,10 +8,15 @@ from cudnn_backend_py.errors import GraphError, UsageError
 from cudnn_backend_py.graph import Graph
 from cudnn_backend_py.system.version import VersionTuple
 
-from .draw import Draw
-from .families.attention import attention, attention_backward, sdpa, sdpa_backward_as_one
+from .draw import RandomGraphBuilder
+from .families.attention import (
+    composite_attention,
+    composite_attention_backward,
+    unified_attention,
+    unified_attention_backward,
+)
 from .families.convolutions import convolution
-from .families.elementwise import mode, pointwise, reduction
+from .families.elementwise import any_mode, pointwise, reduction
 from .families.fusions import fusion
 from .families.norms import batch_norm, norm, norm_backward
 from .families.others import block_scale, experts, moves, resample, rope
@@ -19,11 +24,11 @@ from .families.products import matmul
 
 __all__ = ["ATTENTION", "FAMILIES", "random_graph"]
 
-FAMILIES: dict[str, Callable[[Draw], Graph | None]] = {
+FAMILIES: dict[str, Callable[[RandomGraphBuilder], Graph | None]] = {
     "convolution": convolution,
     "matmul": matmul,
     "pointwise": pointwise,
-    "mode": mode,
+    "mode": any_mode,
     "reduction": reduction,
     "norm": norm,
     "norm backward": norm_backward,
@@ -34,12 +39,12 @@ FAMILIES: dict[str, Callable[[Draw], Graph | None]] = {
     "block scale": block_scale,
     "rope": rope,
     "fusion": fusion,
-    "attention": attention,
-    "attention backward": attention_backward,
-    "sdpa": sdpa,
-    "sdpa backward": sdpa_backward_as_one,
+    "attention": composite_attention,
+    "attention backward": composite_attention_backward,
+    "sdpa": unified_attention,
+    "sdpa backward": unified_attention_backward,
 }
-"""What adds a graph of each family to a draw, or returns it."""
+"""The function of each family, which adds its operations to a builder, or returns a graph."""
 
 ATTENTION = ("attention", "attention backward", "sdpa", "sdpa backward")
 _TRIES = 100
@@ -64,11 +69,11 @@ def random_graph(seed: int, family: str | None = None, *, version: VersionTuple 
     if family is not None and family not in FAMILIES:
         raise UsageError(f"no family is called {family!r}, known are {', '.join(FAMILIES)}", code="unknown-family")
     for number in range(_TRIES):
-        draw = Draw(family or "any", seed if not number else seed + number * 1_000_003, version)
-        write = FAMILIES[family or draw.pick(*FAMILIES)]
+        builder = RandomGraphBuilder(family or "any", seed if not number else seed + number * 1_000_003, version)
+        write = FAMILIES[family or builder.choose(*FAMILIES)]
         try:
-            made = write(draw)
-            return draw.g.graph() if made is None else made
+            made = write(builder)
+            return builder.g.graph() if made is None else made
         except GraphError:  # the random parts do not fit together; try the next
             continue
     raise AssertionError(f"no graph of {family} fits in {_TRIES} draws from {seed}")

@@ -1,4 +1,4 @@
-"""One random graph: judged, run if there is a GPU, and compared with the interpreter."""
+"""One random graph: cuDNN builds a plan; with a GPU its outputs are compared with the interpreter's."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from cudnn_backend_py.tuning.stage import TimingBuffers
 from cudnn_backend_py.tuning.trial.bound import Arithmetic, Comparison, Expected
 from cudnn_backend_py.tuning.trial.expectation import expectation
 
-__all__ = ["Differences", "PlanAnswer", "is_context_lost", "judge_deviceless", "on_device", "run_query"]
+__all__ = ["Differences", "PlanOrRefusal", "compare_interpreters", "find_plan", "is_context_lost", "run_and_compare"]
 
 Numbers = NDArray[Any]
 _GUARD = 512  # guard bytes after each tensor that no kernel may write
 
 
 @dataclass
-class PlanAnswer:
-    """cuDNN's answer for a graph: a plan, or the reason why there is none."""
+class PlanOrRefusal:
+    """A plan for a graph, or cuDNN's reason why there is none."""
 
     plan: Plan | None
     config: EngineConfig | None
@@ -43,17 +43,17 @@ class PlanAnswer:
 
     @property
     def engine(self) -> str:
-        """Engine and knobs, empty if there is no plan."""
+        """Tag of the engine config, empty if there is none."""
         return "" if self.config is None else self.config.tag
 
     def arithmetic(self) -> Arithmetic:
-        """Return the arithmetic that the engine may use."""
+        """Return the arithmetic that the engine may use, from its numerical notes."""
         return Arithmetic.of(None if self.config is None else [note.name for note in self.config.numerical_notes])
 
 
 @dataclass
 class Differences:
-    """Comparison of results with the expected ones.
+    """Comparison of outputs with the expected ones.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class Differences:
 
     @property
     def wrong(self) -> list[str]:
-        """The differences as text; empty if there are none."""
+        """The differences as text; empty if all outputs are right."""
         said = [str(one) for one in self.comparisons if not one.right]
         return said + [f"{name}: memory after it is written" for name in self.beyond]
 
@@ -79,7 +79,7 @@ class Differences:
 
     @property
     def kinds(self) -> set[str]:
-        """Kinds of differences: numbers, all of them together, NaN and infinities, memory after a tensor."""
+        """Kinds of differences: single numbers, all numbers together, NaN and infinities, writes after a tensor."""
         found = {
             "together" if not one.beyond else "number" if math.isfinite(one.got - one.wanted) else "no number"
             for one in self.comparisons
@@ -88,15 +88,15 @@ class Differences:
         return found | ({"memory"} if self.beyond else set())
 
 
-def run_query(
+def find_plan(
     graph: Graph,
     target: Target,
     *,
     choice: random.Random | None = None,
     build: bool = True,
     engine: int | None = None,
-) -> PlanAnswer:
-    """Return the plan of a graph: of the first engine config that can be built, or of a random one for `choice`.
+) -> PlanOrRefusal:
+    """Return the plan of the first engine config that can be built, or of a random one with ``choice``.
 
     A refusal is an answer with cuDNN's message. Without `build`, only the support check runs, and the plan is
     None. With `engine`, all other engines are refused.
@@ -105,12 +105,12 @@ def run_query(
     try:
         question = OperationGraph(graph, target)
     except CudnnBackendError as error:
-        return PlanAnswer(None, None, _words(error))
+        return PlanOrRefusal(None, None, _error_text(error))
     for mode in ("A", "FALLBACK"):
         try:
             answer = question.heuristics(mode)
         except CudnnStatusError as error:
-            words = _words(error)
+            words = _error_text(error)
             continue
         words = answer.answer.text.strip() or words
         configs = [config for config in answer.configs if engine in (None, config.engine)]
@@ -118,20 +118,20 @@ def run_query(
             configs.insert(0, configs.pop(choice.randrange(len(configs))))
         for config in configs:
             if not build:
-                return PlanAnswer(None, config)
+                return PlanOrRefusal(None, config)
             try:
-                return PlanAnswer(build_plan(config), config)
+                return PlanOrRefusal(build_plan(config), config)
             except CudnnStatusError as error:
-                words = f"not built: {_words(error)}"
-    return PlanAnswer(None, None, words or "no engine config")
+                words = f"not built: {_error_text(error)}"
+    return PlanOrRefusal(None, None, words or "no engine config")
 
 
-def _words(error: CudnnBackendError) -> str:
+def _error_text(error: CudnnBackendError) -> str:
     return str(getattr(error, "last_error", "") or error).strip()
 
 
-def run(plan: Plan, inputs: Mapping[str | int, Numbers]) -> tuple[dict[str, Numbers], list[str]]:
-    """Return the outputs of a plan by name, and the names of tensors with writes after their end.
+def run_plan(plan: Plan, inputs: Mapping[str | int, Numbers]) -> tuple[dict[str, Numbers], list[str]]:
+    """Return the outputs of a plan by name, and the names of tensors written past their end.
 
     The memory of outputs is filled with ones before, which is NaN in every float type.
 
@@ -143,11 +143,11 @@ def run(plan: Plan, inputs: Mapping[str | int, Numbers]) -> tuple[dict[str, Numb
     graph = plan.graph
     written = {tensor.uid for tensor in graph.outputs}
     held: dict[str | int, Numbers] = dict(inputs)
-    held.update(_in_place(graph, inputs))
+    held.update(_initial_outputs(graph, inputs))
     placed: dict[int, Any] = {}
     for tensor in graph.variant_pack_tensors:
         if not tensor.by_value:
-            placed[tensor.uid] = _bytes_of(tensor, held.get(tensor.uid))
+            placed[tensor.uid] = _memory_image(tensor, held.get(tensor.uid))
         elif tensor.uid in held:
             placed[tensor.uid] = held[tensor.uid].reshape(-1)[0].item()
     stage = TimingBuffers(graph, plan.target, inputs=placed, guard_bytes=_GUARD)
@@ -164,8 +164,8 @@ def run(plan: Plan, inputs: Mapping[str | int, Numbers]) -> tuple[dict[str, Numb
             stage.close()
 
 
-def _in_place(graph: Graph, inputs: Mapping[str | int, Numbers]) -> dict[str | int, Numbers]:
-    """Return the initial data of outputs: the existing part of a concatenation in place."""
+def _initial_outputs(graph: Graph, inputs: Mapping[str | int, Numbers]) -> dict[str | int, Numbers]:
+    """Return the initial data of outputs: for a concatenation in place, the part that exists already."""
     found: dict[str | int, Numbers] = {}
     for op in graph.ops:
         fields = op.parameters()
@@ -185,8 +185,8 @@ def _in_place(graph: Graph, inputs: Mapping[str | int, Numbers]) -> dict[str | i
     return found
 
 
-def _bytes_of(tensor: Tensor, numbers: Numbers | None) -> NDArray[np.uint8]:
-    """Return the bytes of a tensor with these numbers; all ones for None."""
+def _memory_image(tensor: Tensor, numbers: Numbers | None) -> NDArray[np.uint8]:
+    """Return the memory content of a tensor with these numbers; all bytes 0xFF for None."""
     image = np.full(tensor.span_bytes, 0xFF, np.uint8)
     if numbers is None:
         return image
@@ -194,19 +194,19 @@ def _bytes_of(tensor: Tensor, numbers: Numbers | None) -> NDArray[np.uint8]:
     return held if held.size > image.size else np.concatenate([held, image[held.size :]])
 
 
-def compare(expected: Mapping[str, Expected], results: Mapping[str, Numbers], beyond: list[str]) -> Differences:
-    """Return the comparison of results with the expected ones."""
+def compare_outputs(expected: Mapping[str, Expected], results: Mapping[str, Numbers], beyond: list[str]) -> Differences:
+    """Compare outputs with the expected ones."""
     return Differences([item.compare(results[name]) for name, item in expected.items()], beyond)
 
 
-def _inputs(graph: Graph, kind: str, seed: int) -> dict[str | int, Numbers]:
-    """Return generated data; for hostile attention only the scores are hostile, on every odd seed."""
+def _make_data(graph: Graph, kind: str, seed: int) -> dict[str | int, Numbers]:
+    """Return generated input data; for hostile attention with an odd seed, of which only scores are hostile."""
     return make_inputs(graph, kind, seed | 1 if kind == "hostile" else seed)
 
 
-def judge_deviceless(graph: Graph, kind: str, seed: int) -> Differences:
-    """Return the comparison of an exact run of the interpreter with the results that are expected of a kernel."""
-    inputs = _inputs(graph, kind, seed)
+def compare_interpreters(graph: Graph, kind: str, seed: int) -> Differences:
+    """Compare an exact run of the interpreter with the results expected of a kernel."""
+    inputs = _make_data(graph, kind, seed)
     expected = expectation(graph, kind, inputs, seed, None)
     exact = interpret(graph, inputs)
     results: dict[str, Numbers] = {}
@@ -218,11 +218,11 @@ def judge_deviceless(graph: Graph, kind: str, seed: int) -> Differences:
         results[name] = round_to(exact[name].astype(float), form)
         # Beyond the largest number, one mode saturates, and the other converts as cuDNN does.
         expected[name] = replace(item, defined=item.defined & ~(np.abs(exact[name]) > largest(form)))
-    return compare(expected, results, [])
+    return compare_outputs(expected, results, [])
 
 
 def is_context_lost(device: int) -> bool:
-    """Return whether a kernel of this process has failed: all later CUDA calls then fail, too."""
+    """Return whether a kernel of this process has failed, so that all later CUDA calls fail."""
     try:
         with Memory(device) as memory:
             memory.allocate(1)
@@ -232,18 +232,18 @@ def is_context_lost(device: int) -> bool:
     return False
 
 
-def on_device(
+def run_and_compare(
     plan: Plan, graph: Graph, kind: str, seed: int, arithmetic: Arithmetic
 ) -> tuple[Differences, dict[str, float]]:
-    """Run a plan on a kind of data and compare; also return the seconds of data, expectation and run."""
+    """Run a plan on data of one kind and compare; return also the seconds of each part."""
     began = time.perf_counter()
-    inputs = _inputs(graph, kind, seed)
+    inputs = _make_data(graph, kind, seed)
     made = time.perf_counter()
-    results, beyond = run(plan, inputs)
+    results, beyond = run_plan(plan, inputs)
     ran = time.perf_counter()
     expected = expectation(graph, kind, inputs, seed, arithmetic)
     if "dsink" in expected and not any(op.kind is DescriptorType.OPERATION_SDPA_BWD for op in graph.ops):
         # Kernels write the true gradient; the operations, read literally, have the opposite sign.
         expected["dsink"] = replace(expected["dsink"], center=-expected["dsink"].center)
-    found = compare(expected, results, beyond)
+    found = compare_outputs(expected, results, beyond)
     return found, {"data": made - began, "run": ran - made, "expect": time.perf_counter() - ran}

@@ -1,4 +1,4 @@
-"""``run_campaign``: random graphs in child processes for a time, with findings and coverage.
+"""``run_campaign``: run random graphs in child processes for some time, and collect failures and coverage.
 
 One child has one CUDA context. A child that crashes, hangs or loses its context is ended and its graph recorded;
 another replaces it. Judged graphs are kept in a file, line by line, and a campaign that resumes it does not judge them
@@ -23,7 +23,7 @@ from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.system.child import ONE_THREAD, TIMED_OUT, LastingChild
 from tools.repository import child_environment
 
-from .coverage import missing
+from .coverage import missing_features
 from .graphs import ATTENTION, FAMILIES
 
 __all__ = ["WEIGHTS", "Campaign", "Options", "run_campaign"]
@@ -80,7 +80,7 @@ class Options:
 
 @dataclass
 class Campaign:
-    """Findings of a campaign: counts by family, coverage, failures with their smallest forms."""
+    """Result of a campaign: counts by family, coverage, and failures with their smallest graphs."""
 
     counts: dict[str, Counter[str]] = field(default_factory=dict)
     cover: Counter[str] = field(default_factory=Counter)
@@ -91,7 +91,7 @@ class Campaign:
     spent_s: float = 0.0
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """Count one graph's record."""
+        """Add one graph's record to the counts."""
         counts = self.counts.setdefault(record["family"], Counter())
         counts["graphs"] += 1
         counts.update(record["outcomes"])
@@ -105,7 +105,7 @@ class Campaign:
         if record.get("failure"):
             self.failures.append(dict(record["failure"]))
 
-    def total(self, *, attention: bool | None = None) -> Counter[str]:
+    def total_counts(self, *, attention: bool | None = None) -> Counter[str]:
         """Return the counts of all families, or only of those with or without attention."""
         found: Counter[str] = Counter()
         for family, counts in self.counts.items():
@@ -117,23 +117,23 @@ class Campaign:
         """Return the campaign as plain data, small enough to store."""
         return {
             "seconds": round(self.spent_s, 1),
-            "outside attention": dict(self.total(attention=False)),
-            "attention": dict(self.total(attention=True)),
+            "outside attention": dict(self.total_counts(attention=False)),
+            "attention": dict(self.total_counts(attention=True)),
             "families": {family: dict(counts) for family, counts in sorted(self.counts.items())},
             "unnamed failures": sum(not failure.get("faults") for failure in self.failures),
             "named failures": dict(Counter(f["faults"] for f in self.failures if f.get("faults")).most_common()),
-            "failures": list(self._groups()),
+            "failures": list(self._group_failures()),
             "covered": dict(sorted(self.cover.items())),
-            "not covered": missing(self.cover),
+            "not covered": missing_features(self.cover),
             "engines": dict(self.engines.most_common()),
             "seconds by part": {name: round(spent, 1) for name, spent in self.seconds.items()},
         }
 
-    def _groups(self) -> Iterator[dict[str, Any]]:
-        """Yield groups of similar failures without a known issue: the count, and the smallest form of the first."""
+    def _group_failures(self) -> Iterator[dict[str, Any]]:
+        """Yield groups of similar failures without a known issue: count, and smallest graph of the first."""
         unnamed = [failure for failure in self.failures if not failure.get("faults")]
-        for alike, count in Counter(map(self._similarity, unnamed)).most_common():
-            first = next(failure for failure in unnamed if self._similarity(failure) == alike)
+        for alike, count in Counter(map(self._similarity_key, unnamed)).most_common():
+            first = next(failure for failure in unnamed if self._similarity_key(failure) == alike)
             smallest = str(first.get("smallest", {}).get("text", ""))
             yield {
                 "alike": alike,
@@ -144,8 +144,8 @@ class Campaign:
             }
 
     @staticmethod
-    def _similarity(failure: Mapping[str, Any]) -> str:
-        """Return text that failures of one cause often share."""
+    def _similarity_key(failure: Mapping[str, Any]) -> str:
+        """Return a text that is equal for failures of probably the same cause."""
         words = str(failure.get("words", "")).lstrip("['").partition(":")[0]
         engine = failure.get("engine", "").partition("_")[0]
         return f"{failure['outcome']}, {failure['family']}, {failure.get('data', 'any')} data, {engine}, {words[:40]}"
@@ -156,8 +156,8 @@ class Campaign:
         lines = [f"{'family':20}" + "".join(f"{name:>13}" for name in columns)]
         rows = [
             *sorted(self.counts.items()),
-            ("outside attention", self.total(attention=False)),
-            ("attention", self.total(attention=True)),
+            ("outside attention", self.total_counts(attention=False)),
+            ("attention", self.total_counts(attention=True)),
         ]
         lines += [f"{name:20}" + "".join(f"{counts[column]:13}" for column in columns) for name, counts in rows]
         by_subject: dict[str, list[str]] = {}
@@ -165,10 +165,12 @@ class Campaign:
             subject, _, item = name.partition(" ")
             by_subject.setdefault(subject, []).append(f"{item} {count}")
         lines += [f"{subject}: {', '.join(items)}" for subject, items in by_subject.items()]
-        lines += [f"no {subject}: {', '.join(names)}" for subject, names in missing(self.cover).items() if names]
+        lines += [
+            f"no {subject}: {', '.join(names)}" for subject, names in missing_features(self.cover).items() if names
+        ]
         lines += [f"seconds: {', '.join(f'{name} {spent:.0f}' for name, spent in self.seconds.items())}"]
         named = Counter(failure["faults"] for failure in self.failures if failure["faults"])
-        others = Counter(self._similarity(failure) for failure in self.failures if not failure["faults"])
+        others = Counter(self._similarity_key(failure) for failure in self.failures if not failure["faults"])
         lines += [f"{count:5} of the known issue {name}" for name, count in named.most_common()]
         lines += [f"{count:5} without a known issue: {name}" for name, count in others.most_common()]
         for failure in self.failures:
@@ -182,7 +184,7 @@ class Campaign:
 
 
 def run_campaign(options: Options, output: Path | None = None, resume: Path | None = None) -> Campaign:
-    """Run random graphs for a time and return the findings.
+    """Run random graphs for some time and return the results.
 
     Parameters
     ----------
@@ -201,19 +203,19 @@ def run_campaign(options: Options, output: Path | None = None, resume: Path | No
         record = json.loads(line)
         done.add(record["seed"])
         campaign.add(record)
-    tasks = _tasks(options, done)
+    tasks = _seeds_and_families(options, done)
     lock = threading.Lock()
     troubles: list[CudnnBackendError] = []
     until = began + options.seconds
     with open(output or os.devnull, "a", encoding="utf-8") as kept:
 
-        def work(number: int) -> None:
+        def run_worker(number: int) -> None:
             try:
-                _work(options, number, tasks, lock, campaign, kept, until)
+                _run_tasks(options, number, tasks, lock, campaign, kept, until)
             except CudnnBackendError as error:
                 troubles.append(error)
 
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(options.processes)]
+        threads = [threading.Thread(target=run_worker, args=(number,)) for number in range(options.processes)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -224,7 +226,7 @@ def run_campaign(options: Options, output: Path | None = None, resume: Path | No
     return campaign
 
 
-def _tasks(options: Options, done: set[int]) -> Iterator[tuple[int, str]]:
+def _seeds_and_families(options: Options, done: set[int]) -> Iterator[tuple[int, str]]:
     families = list(options.families or (name for name in FAMILIES if name != "block scale"))
     weights = [WEIGHTS[name] for name in families]
     for seed in itertools.count(options.seed):
@@ -235,7 +237,7 @@ def _tasks(options: Options, done: set[int]) -> Iterator[tuple[int, str]]:
             yield seed, family
 
 
-def _work(
+def _run_tasks(
     options: Options,
     number: int,
     tasks: Iterator[tuple[int, str]],
@@ -244,8 +246,8 @@ def _work(
     kept: IO[str],
     until: float,
 ) -> None:
-    """Let one child after another run graphs until the time is over."""
-    with LastingChild(_WORKER, lambda: _environment(options, number)) as child:
+    """Run graphs in child processes, one after the other, until the time is over."""
+    with LastingChild(_WORKER, lambda: _worker_environment(options, number)) as child:
         while time.monotonic() < until:
             with lock:
                 task = next(tasks, None)
@@ -265,7 +267,7 @@ def _work(
                 kept.flush()
 
 
-def _environment(options: Options, number: int) -> dict[str, str]:
+def _worker_environment(options: Options, number: int) -> dict[str, str]:
     environment = child_environment(**ONE_THREAD)
     if options.target is None and options.gpus > 1:
         environment["CUDA_VISIBLE_DEVICES"] = str(number % options.gpus)
@@ -273,7 +275,7 @@ def _environment(options: Options, number: int) -> dict[str, str]:
 
 
 def _run_graph(child: LastingChild, options: Options, seed: int, family: str, limit_s: float) -> dict[str, Any]:
-    """Return the record of one graph."""
+    """Run one graph in a child process, and return its record."""
     record: dict[str, Any] = {
         "seed": seed,
         "family": family,

@@ -1,4 +1,4 @@
-"""Child process of a campaign: runs one random graph per request, and reduces those with wrong results."""
+"""Child process of a campaign: runs one random graph per request, and reduces graphs with wrong results."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from cudnn_backend_py.rewrite.reduce import Reduced, reduce_failure
 from cudnn_backend_py.system.child import Say, serve
 from cudnn_backend_py.target import Target, open_target
 
-from .coverage import covers
+from .coverage import features_of_graph
 from .graphs import ATTENTION, random_graph
-from .one import Differences, PlanAnswer, is_context_lost, judge_deviceless, on_device, run_query
+from .one import Differences, PlanOrRefusal, compare_interpreters, find_plan, is_context_lost, run_and_compare
 
 __all__ = ["main"]
 
@@ -29,12 +29,12 @@ _WORDS = 400
 _ALIKE = 3  # failures of one family and engine that one process reduces
 
 
-class _LostError(Exception):
-    """A kernel failed during the reduction of a failure: the context of this process is lost."""
+class _ContextLostError(Exception):
+    """Raised if a kernel fails during a reduction, so that this process has lost its CUDA context."""
 
 
 class _Worker:
-    """State that a child keeps between requests."""
+    """State of the child process between requests."""
 
     def __init__(self) -> None:
         self.target: Target | None = None
@@ -46,78 +46,80 @@ class _Worker:
         return self.target
 
     def answer(self, request: dict[str, Any], say: Say) -> None:
-        """Report cuDNN's answer to a graph; if the result is wrong, also each smaller graph with a wrong result."""
+        """Judge a graph and report the result; if outputs are wrong, also report each smaller failing graph."""
         target = self.open(request["target"])
-        if self._is_lost(target):
+        if self._is_context_lost(target):
             say(spoiled=True)
             return
         began = time.perf_counter()
-        graph = _graph(request, target)
+        graph = _requested_graph(request, target)
         if "cover" in request:
-            say(cover=dict(covers(graph)))
+            say(cover=dict(features_of_graph(graph)))
             return
         seconds = {"graph": time.perf_counter() - began}
         choice = random.Random(f"choice {request['seed']}")
-        kinds = [request["data"]] if request.get("data") else _kinds(request["family"], choice)
+        kinds = [request["data"]] if request.get("data") else _choose_data_kinds(request["family"], choice)
         ends = ", ".join(issue.code for issue in find_ending_problems(graph, target.sm, target.library.version))
-        say(about=_describe(graph), data=kinds, faults=ends)  # before a crash can prevent further output
+        say(about=_operation_names(graph), data=kinds, faults=ends)  # before a crash can prevent further output
         began = time.perf_counter()
-        got = run_query(graph, target, choice=choice, build=request["build"] or target.is_live)
+        got = find_plan(graph, target, choice=choice, build=request["build"] or target.is_live)
         seconds["plan"] = time.perf_counter() - began
-        line: dict[str, Any] = {"engine": got.engine, "cover": dict(covers(graph)), "seconds": seconds}
+        line: dict[str, Any] = {"engine": got.engine, "cover": dict(features_of_graph(graph)), "seconds": seconds}
         if got.config is None:
             say(outcome="refused", words=got.words[-_WORDS:], **line)
             if not target.is_live:
-                self._deviceless(graph, kinds, request, say)
+                self._judge_without_device(graph, kinds, request, say)
             return
         if got.plan is None or not target.is_live:
             if got.plan is not None:
                 got.plan.close()
             say(outcome="accepted", **line)
-            self._deviceless(graph, kinds, request, say)
+            self._judge_without_device(graph, kinds, request, say)
             return
         say(outcome="accepted", faults=_codes_of_known_issues(graph, got, ()), **line)
         try:
-            self._on_device(graph, got, kinds, request, say)
+            self._judge_on_device(graph, got, kinds, request, say)
         finally:
             got.plan.close()
 
     @staticmethod
-    def _is_lost(target: Target) -> bool:
+    def _is_context_lost(target: Target) -> bool:
         return target.handle is not None and is_context_lost(target.handle.device or 0)
 
-    def _deviceless(self, graph: Graph, kinds: list[str], request: dict[str, Any], say: Say) -> None:
-        """Report whether both modes of the interpreter agree."""
+    def _judge_without_device(self, graph: Graph, kinds: list[str], request: dict[str, Any], say: Say) -> None:
+        """Report whether exact and rounding interpreter agree."""
         for kind in kinds if request["interpret"] else ():
             began = time.perf_counter()
             try:
-                found = judge_deviceless(graph, kind, request["seed"])
+                found = compare_interpreters(graph, kind, request["seed"])
             except CudnnBackendError as error:
                 say(outcome="not interpreted", data=kind, words=str(error)[:_WORDS])
                 return
             say(seconds={"interpret": time.perf_counter() - began})
             if found.wrong:
-                say(outcome="differs", data=kind, words=found.wrong[:3], largest=_largest(found))
+                say(outcome="differs", data=kind, words=found.wrong[:3], largest=_largest_error(found))
 
-    def _on_device(self, graph: Graph, got: PlanAnswer, kinds: list[str], request: dict[str, Any], say: Say) -> None:
+    def _judge_on_device(
+        self, graph: Graph, got: PlanOrRefusal, kinds: list[str], request: dict[str, Any], say: Say
+    ) -> None:
         assert got.plan is not None
         target = got.plan.target
         arithmetic = got.arithmetic()
         for kind in kinds:
             try:
-                found, seconds = on_device(got.plan, graph, kind, request["seed"], arithmetic)
+                found, seconds = run_and_compare(got.plan, graph, kind, request["seed"], arithmetic)
             except CudnnBackendError as error:
                 failed = "not run" if isinstance(error, CudnnStatusError) else "not compared"
-                outcome = "lost" if error.code == _LOST or self._is_lost(target) else failed
+                outcome = "lost" if error.code == _LOST or self._is_context_lost(target) else failed
                 words = f"{error} {getattr(error, 'last_error', '')}"
                 say(outcome=outcome, data=kind, words=words[:_WORDS], faults=_codes_of_known_issues(graph, got, ()))
                 return
             compared = sum(one.compared for one in found.comparisons)
-            say(outcome="compared", data=kind, seconds=seconds, elements=compared, largest=_largest(found))
+            say(outcome="compared", data=kind, seconds=seconds, elements=compared, largest=_largest_error(found))
             if not found.wrong:
                 continue
             faults = _codes_of_known_issues(graph, got, found.tensors)
-            say(outcome="differs", data=kind, words=found.wrong[:3], largest=_largest(found), faults=faults)
+            say(outcome="differs", data=kind, words=found.wrong[:3], largest=_largest_error(found), faults=faults)
             if faults:  # the table has their smallest forms
                 return
             name = f"{request['family']} {got.engine.partition('_')[0]}"
@@ -127,9 +129,9 @@ class _Worker:
             return
 
     def _reduce(
-        self, graph: Graph, kind: str, failure: tuple[PlanAnswer, Differences], request: dict[str, Any], say: Say
+        self, graph: Graph, kind: str, failure: tuple[PlanOrRefusal, Differences], request: dict[str, Any], say: Say
     ) -> None:
-        """Report each smaller graph with a wrong result, the smallest last; the parent notices a crash.
+        """Report each smaller graph with the same kind of wrong result; the parent notices a crash.
 
         The same kind of error: by the same engine, without a known issue, wrong numbers for wrong numbers.
         """
@@ -138,19 +140,19 @@ class _Worker:
         assert failure[0].config is not None
         engine, last = failure[0].config.engine, dict[str, Any]()
 
-        def fails(smaller: Graph, data: str) -> bool:
+        def fails_alike(smaller: Graph, data: str) -> bool:
             nonlocal last
             if find_ending_problems(smaller, target.sm, target.library.version):
                 return False
             say(trying=graph_to_json(smaller))
-            got = run_query(smaller, target, choice=random.Random(f"choice {request['seed']}"), engine=engine)
+            got = find_plan(smaller, target, choice=random.Random(f"choice {request['seed']}"), engine=engine)
             if got.plan is None:
                 return False
             try:
-                found, _ = on_device(got.plan, smaller, data, request["seed"], got.arithmetic())
+                found, _ = run_and_compare(got.plan, smaller, data, request["seed"], got.arithmetic())
             except CudnnBackendError as error:
-                if error.code == _LOST or self._is_lost(target):
-                    raise _LostError from error
+                if error.code == _LOST or self._is_context_lost(target):
+                    raise _ContextLostError from error
                 return False
             finally:
                 got.plan.close()
@@ -161,19 +163,19 @@ class _Worker:
             return True
 
         try:
-            made: Reduced = reduce_failure(graph, kind, fails, budget_s=request["reduce_s"], most=80)
-        except _LostError as error:
+            made: Reduced = reduce_failure(graph, kind, fails_alike, budget_s=request["reduce_s"], most=80)
+        except _ContextLostError as error:
             say(reduced={"ended": "a smaller form lost the context"}, lost=str(error.__cause__))
             return
         say(reduced={"tried": made.tried, "complete": made.complete, "steps": len(made.steps)})
 
 
-def _graph(request: dict[str, Any], target: Target) -> Graph:
+def _requested_graph(request: dict[str, Any], target: Target) -> Graph:
     return random_graph(request["seed"], request["family"], version=target.library.version)
 
 
-def _kinds(family: str, choice: random.Random) -> list[str]:
-    """Return the kinds of data for a graph: one for most, two for every third.
+def _choose_data_kinds(family: str, choice: random.Random) -> list[str]:
+    """Return one or two kinds of input data for a graph.
 
     Hostile data are the scores of attention, and inputs of elementwise operations: sums of huge numbers overflow in the
     order of each kernel, and a convolution may multiply padding with infinities.
@@ -189,17 +191,17 @@ def _kinds(family: str, choice: random.Random) -> list[str]:
     return list(dict.fromkeys(drawn[: 1 if choice.random() < 0.5 else 2]))
 
 
-def _describe(graph: Graph) -> str:
+def _operation_names(graph: Graph) -> str:
     return " ".join(op.verb() for op in all_ops(graph))
 
 
-def _largest(found: Differences) -> float | None:
+def _largest_error(found: Differences) -> float | None:
     finite = [one.largest for one in found.comparisons if one.largest < float("inf")]
     return max(finite, default=None)
 
 
-def _codes_of_known_issues(graph: Graph, got: PlanAnswer, wrong: Sequence[str]) -> str:
-    """Return the codes of the known issues that explain these wrong outputs; empty if there are none."""
+def _codes_of_known_issues(graph: Graph, got: PlanOrRefusal, wrong: Sequence[str]) -> str:
+    """Return the codes of known issues that explain the wrong outputs, or an empty text."""
     assert got.config is not None
     assert got.plan is not None
     target = got.plan.target

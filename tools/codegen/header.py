@@ -45,7 +45,7 @@ class EnumType:
 
 
 @dataclass(frozen=True)
-class Declared:
+class DeclaredName:
     """A parameter or a struct field."""
 
     name: str
@@ -58,13 +58,13 @@ class Prototype:
 
     name: str
     returns: str
-    parameters: tuple[Declared, ...]
+    parameters: tuple[DeclaredName, ...]
     since: VersionTuple | None
     deprecated: bool
 
 
 @dataclass(frozen=True)
-class Documented:
+class DocumentedAttribute:
     """Facts of a comment block about one attribute; ``None`` if it has none."""
 
     types: tuple[str, ...] | None = None
@@ -82,9 +82,9 @@ class Header:
     enums: tuple[EnumType, ...]
     functions: tuple[Prototype, ...]
     callbacks: tuple[Prototype, ...]
-    structs: dict[str, tuple[Declared, ...]]
+    structs: dict[str, tuple[DeclaredName, ...]]
     defines: dict[str, int]
-    documented: dict[str, dict[str, Documented]] = field(default_factory=dict)
+    documented: dict[str, dict[str, DocumentedAttribute]] = field(default_factory=dict)
 
     def enum(self, c_name: str) -> EnumType:
         """Return the enum with this C name."""
@@ -93,20 +93,23 @@ class Header:
 
 def parse(text: str) -> Header:
     """Parse the whole header; raise ValueError at unknown text."""
-    enums = tuple(_enums(text))
+    enums = tuple(_read_enums(text))
     plain = re.sub(r"^#.*?(?<!\\)$", "", _COMMENT.sub(" ", text), flags=re.M)
     values = {member.c_name: member.value for enum in enums for member in enum.members}
     header = Header(
         version=version(text),
         enums=enums,
-        functions=tuple(_functions(text, plain)),
+        functions=tuple(_read_functions(text, plain)),
         callbacks=tuple(_callback(match) for match in _CALLBACK.finditer(plain)),
-        structs={name: _fields(body) for body, name in _STRUCT.findall(plain)},
-        defines={name: _define(value, values) for name, value in _DEFINE.findall(text)},
+        structs={name: _read_fields(body) for body, name in _STRUCT.findall(plain)},
+        defines={name: _read_define(value, values) for name, value in _DEFINE.findall(text)},
     )
     _refuse_lost_code(plain)
     kinds = header.enum("cudnnBackendDescriptorType_t")
-    return replace(header, documented={kind.c_name: documented(kind.block) for kind in kinds.members})
+    return replace(
+        header,
+        documented={kind.c_name: read_documented_attributes(kind.block) for kind in kinds.members},
+    )
 
 
 def version(text: str) -> VersionTuple:
@@ -115,7 +118,7 @@ def version(text: str) -> VersionTuple:
     return found["MAJOR"], found["MINOR"], found["PATCH"]
 
 
-def _define(value: str, values: dict[str, int]) -> int:
+def _read_define(value: str, values: dict[str, int]) -> int:
     shift = re.fullmatch(r"\(1U << (\w+)\)", value)
     return 1 << values[shift[1]] if shift else int(value)
 
@@ -132,7 +135,7 @@ def _comment_before(text: str, position: int) -> str:
     return "" if between.strip() else text[start:position]
 
 
-def _enums(text: str) -> Iterator[EnumType]:
+def _read_enums(text: str) -> Iterator[EnumType]:
     values: dict[str, int] = {}
     for match in _ENUM.finditer(text):
         body, c_name, deprecated = match.groups()
@@ -175,7 +178,7 @@ def _with_remark(member: Enumerator, remark: str) -> Enumerator:
     )
 
 
-def _functions(text: str, plain: str) -> Iterator[Prototype]:
+def _read_functions(text: str, plain: str) -> Iterator[Prototype]:
     for match in _FUNCTION.finditer(plain):
         deprecated, returns, name, parameters = match.groups()
         place = re.search(rf"^[^\n]*CUDNNWINAPI\s+{name}\(", text, re.M)
@@ -185,31 +188,31 @@ def _functions(text: str, plain: str) -> Iterator[Prototype]:
         yield Prototype(
             name,
             _c_type(returns),
-            _parameters(parameters),
+            _read_parameters(parameters),
             _since(comment),
             bool(deprecated) or "@deprecated" in comment,
         )
 
 
 def _callback(match: re.Match[str]) -> Prototype:
-    return Prototype(match[2], _c_type(match[1]), _parameters(match[3]), None, False)
+    return Prototype(match[2], _c_type(match[1]), _read_parameters(match[3]), None, False)
 
 
-def _parameters(text: str) -> tuple[Declared, ...]:
+def _read_parameters(text: str) -> tuple[DeclaredName, ...]:
     if text.strip() in ("", "void"):
         return ()
-    return tuple(_declared(part) for part in text.split(","))
+    return tuple(_read_declaration(part) for part in text.split(","))
 
 
-def _fields(body: str) -> tuple[Declared, ...]:
-    return tuple(_declared(part) for part in body.split(";") if part.strip())
+def _read_fields(body: str) -> tuple[DeclaredName, ...]:
+    return tuple(_read_declaration(part) for part in body.split(";") if part.strip())
 
 
-def _declared(text: str) -> Declared:
+def _read_declaration(text: str) -> DeclaredName:
     match = re.fullmatch(r"\s*(.*?)(\w+)\s*(\[\d+\])?\s*", text, re.S)
     if not match or not match[1].strip():
         raise ValueError(f"cannot read the declaration {text!r}")
-    return Declared(match[2], _c_type(match[1]) + (match[3] or ""))
+    return DeclaredName(match[2], _c_type(match[1]) + (match[3] or ""))
 
 
 def _c_type(text: str) -> str:
@@ -231,7 +234,7 @@ def _refuse_lost_code(plain: str) -> None:
             raise ValueError(f"cannot place this part of the header: {statement[:200]!r}")
 
 
-def documented(block: str) -> dict[str, Documented]:
+def read_documented_attributes(block: str) -> dict[str, DocumentedAttribute]:
     """Read the attribute list of a descriptor's comment block, in either of its two layouts."""
     text = re.sub(r"^ *\*? ?", "", block, flags=re.M)
     start = re.search(r"^(Supported a|A)ttributes\b.*:$", text, re.M)
@@ -240,7 +243,7 @@ def documented(block: str) -> dict[str, Documented]:
     text = re.split(r"^(?:Finalization:|Notes? |Note:|@since)", text[start.end() :], maxsplit=1, flags=re.M)[0]
     entries = list(_ENTRY.finditer(text))
     ends = [entry.start() for entry in entries[1:]] + [len(text)]
-    found: dict[str, Documented] = {}
+    found: dict[str, DocumentedAttribute] = {}
     says = ""
     for entry, end in reversed(list(zip(entries, ends, strict=True))):
         # Names in a row share the text after the last one.
@@ -250,13 +253,13 @@ def documented(block: str) -> dict[str, Documented]:
     return dict(reversed(found.items()))
 
 
-def _read_entry(text: str) -> Documented:
+def _read_entry(text: str) -> DocumentedAttribute:
     types = tuple(dict.fromkeys(_TYPE.findall(text)))
     kinds = tuple(dict.fromkeys(_KIND.findall(text))) if "BACKEND_DESCRIPTOR" in types else ()
     output = re.search(r"(Read|Get)-only attribute", text)
-    return Documented(
+    return DocumentedAttribute(
         types=types or None,
-        count=_count(text),
+        count=_read_count(text),
         role="output" if output else None,
         required=_required(text),
         element=kinds or None,
@@ -282,5 +285,5 @@ _COUNTS: tuple[tuple[str, tuple[int, int | None]], ...] = (
 )
 
 
-def _count(text: str) -> tuple[int, int | None] | None:
+def _read_count(text: str) -> tuple[int, int | None] | None:
     return next((count for pattern, count in _COUNTS if re.search(pattern, text)), None)

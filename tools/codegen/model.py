@@ -13,7 +13,7 @@ from typing import Any
 
 from cudnn_backend_py.system.version import VersionTuple, version_numbers
 
-from .header import Documented, Enumerator, EnumType, Header
+from .header import DocumentedAttribute, Enumerator, EnumType, Header
 
 FIRST = (9, 0, 0)
 ASPECTS = ("types", "count", "role", "required", "element")
@@ -239,9 +239,9 @@ class _Builder:
         self.prefixes = {kind: (facts.name("attribute_prefixes", kind) or kind) + "_" for kind in kinds}
         self.documented = self._documented()
 
-    def _documented(self) -> dict[str, dict[str, Documented]]:
+    def _documented(self) -> dict[str, dict[str, DocumentedAttribute]]:
         """Return the header's documentation by descriptor type, under the names of its enum."""
-        found: dict[str, dict[str, Documented]] = {}
+        found: dict[str, dict[str, DocumentedAttribute]] = {}
         for c_name, block in self.model.header.documented.items():
             names = {name.removeprefix("CUDNN_ATTR_"): entry for name, entry in block.items()}
             kind = _cut(c_name, self.facts)

@@ -12,14 +12,14 @@ from pathlib import Path
 
 from cudnn_backend_py.native.find import nvrtc_places
 
-__all__ = ["SOURCE", "compile_ptx", "mark"]
+__all__ = ["SOURCE", "compile_ptx", "ptx_header"]
 
 SOURCE = Path(__file__).parents[2] / "cudnn_backend_py" / "native" / "prepare.cu"
 _ARCHITECTURE = b"--gpu-architecture=compute_75"
 _OLDEST = ".version 6.4"  # of the first PTX with that architecture; NVRTC writes its newest
 
 
-def mark(source: bytes) -> str:
+def ptx_header(source: bytes) -> str:
     """Return the first line of a source's PTX."""
     return f"// {SOURCE.name} {hashlib.sha256(source).hexdigest()}"
 
@@ -37,10 +37,10 @@ def compile_ptx(nvrtc: str, source: bytes) -> str:
     if status:
         raise SystemExit(text.value.decode())
     lines = [line for line in text.value.decode().splitlines() if line and not line.startswith("//")]
-    return "\n".join([mark(source), *(re.sub(r"^\.version [\d.]+$", _OLDEST, line) for line in lines)]) + "\n"
+    return "\n".join([ptx_header(source), *(re.sub(r"^\.version [\d.]+$", _OLDEST, line) for line in lines)]) + "\n"
 
 
 if __name__ == "__main__":
     source, ptx = SOURCE.read_bytes(), SOURCE.with_suffix(".ptx")
-    if not ptx.read_text().startswith(mark(source)):
+    if not ptx.read_text().startswith(ptx_header(source)):
         ptx.write_text(compile_ptx(next(place.path for place in nvrtc_places(12) if place.path), source))

@@ -1,4 +1,4 @@
-"""Engine configs of forty graphs on a target: ``python -m tools.records.agreement TARGET FILE`` writes them.
+"""Supported engine configs of forty graphs on a target: ``python -m tools.records.agreement TARGET FILE``.
 
 ``tests/gpu/diagnose/data`` has those of described GPUs, which a test compares with the real GPU.
 """
@@ -15,7 +15,7 @@ from cudnn_backend_py.target import Profile
 from tests.support.zoo import ZOO
 
 
-def judge(target: str | Profile | None) -> dict[str, Any]:
+def judge_graphs(target: str | Profile | None) -> dict[str, Any]:
     """Return for each graph the outcome and, per mode, the supported configs in cuDNN's order."""
     found = {}
     for name, make in ZOO.items():
@@ -40,6 +40,8 @@ if __name__ == "__main__":
     from cudnn_backend_py import library
 
     Path(sys.argv[2]).write_text(
-        json.dumps({"cudnn": library().version_text, "target": sys.argv[1], "graphs": judge(sys.argv[1])}, indent=1)
+        json.dumps(
+            {"cudnn": library().version_text, "target": sys.argv[1], "graphs": judge_graphs(sys.argv[1])}, indent=1
+        )
         + "\n"
     )

@@ -1,4 +1,4 @@
-"""Audits of programs with known issues, and the cost of audits of correct programs, on the GPU of this process.
+"""Audits of programs with known issues, and the cost of auditing correct programs, on this process's GPU.
 
 ``python -m tools.records.audits faults logs/NAME.json --cudnn OTHER`` audits unmodified programs with known issues,
 then runs ``cudnn-backend audit`` on the kept cases. ``cost`` times programs with and without an audit, and
@@ -36,7 +36,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def audit_program(name: str, folder: Path, *, by_environment: bool) -> dict[str, Any]:
-    """Return the report of an audited program, started by the environment variable or by the module."""
+    """Audit a program, started by environment variable or module, and return the audit's report."""
     program = ["-m", "tests.support.audited_programs", name]
     output = folder / "report.json"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
@@ -69,8 +69,8 @@ def audit_case(file: str, versions: Sequence[str], reduce_s: float) -> dict[str,
     return found
 
 
-def run_one(name: str, versions: Sequence[str], reduce_s: float) -> dict[str, Any]:
-    """Audit one program, from its start to the name of the known issue, and return the findings."""
+def audit_and_examine(name: str, versions: Sequence[str], reduce_s: float) -> dict[str, Any]:
+    """Audit one program and examine its cases up to the known issue; return the findings."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
@@ -82,7 +82,7 @@ def run_one(name: str, versions: Sequence[str], reduce_s: float) -> dict[str, An
             return found | {"ok": ran and not report["wrong"], "seconds": round(time.monotonic() - began, 1)}
         kept = [one["file"] for one in report["wrong"] if one["file"]]
         found["examined"] = [audit_case(file, versions, reduce_s) for file in kept]
-        found["programs"] = [_run_again(one.get("program", "")) for one in found["examined"]]
+        found["programs"] = [_run_reproduction(one.get("program", "")) for one in found["examined"]]
         codes = {fault for one in found["examined"] for fault in one["faults"]}
         named = [
             one for one in found["examined"] if one.get("engine") is not None and WRONG[name].fault in one["faults"]
@@ -91,8 +91,8 @@ def run_one(name: str, versions: Sequence[str], reduce_s: float) -> dict[str, An
         return found | {"ok": bool(named) and found["seconds"] <= MOST_S, "is_nan": WRONG[name].is_nan}
 
 
-def brief(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the part of the findings for the record: no paths, no texts of reports."""
+def summarize_for_record(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the findings for the record, without paths and report texts."""
     report = row["report"]
     found = {name: row[name] for name in ("name", "ok", "seconds", "fault", "is_nan", "modes") if name in row}
     found["entry_point"] = WRONG[row["name"]].entry_point if row["name"] in WRONG else ""
@@ -120,8 +120,8 @@ def brief(row: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _run_again(program: str) -> dict[str, Any]:
-    """Run a reproduction, which must not depend on other files, and return its output."""
+def _run_reproduction(program: str) -> dict[str, Any]:
+    """Run a reproduction program, which must not need other files, and return its output."""
     if not program:
         return {}
     done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False, timeout=120)
@@ -135,16 +135,16 @@ def _run_again(program: str) -> dict[str, Any]:
 def run_programs(
     versions: Sequence[str], reduce_s: float, workers: int, names: Sequence[str] = ()
 ) -> Iterator[dict[str, Any]]:
-    """Yield the findings of each program."""
+    """Yield the findings of each audited program."""
     with ThreadPoolExecutor(workers) as pool:
-        yield from pool.map(lambda name: run_one(name, versions, reduce_s), names or [*WRONG, *RIGHT])
+        yield from pool.map(lambda name: audit_and_examine(name, versions, reduce_s), names or [*WRONG, *RIGHT])
 
 
 # the cost
 
 
-def _loops() -> dict[str, Callable[[], Any]]:
-    """Return functions by name, each for one round of a program."""
+def _workloads() -> dict[str, Callable[[], Any]]:
+    """Return one function per workload, which runs one round of it."""
     import torch
 
     from cudnn_backend_py import torch_ops
@@ -228,7 +228,7 @@ def _convolution() -> Callable[[], None]:
     return lambda: graph.execute(buffers, workspace, handle=handle)
 
 
-def measure_cost(seconds: float = 12.0, block_s: float = 0.5, names: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
+def measure_cost(time_calls: float = 12.0, block_s: float = 0.5, names: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
     """Yield the cost of auditing 1 % of the calls of correct programs, in pairs of blocks with and without an audit.
 
     The blocks of a pair run directly after one another, in alternating order; the median of their ratios is reported
@@ -239,7 +239,7 @@ def measure_cost(seconds: float = 12.0, block_s: float = 0.5, names: Sequence[st
     from cudnn_backend_py.audit import audit
     from cudnn_backend_py.audit.look import COST, EVERY
 
-    for name, loop in _loops().items():
+    for name, loop in _workloads().items():
         if names and name not in names:
             continue
         rounds = 1
@@ -250,16 +250,16 @@ def measure_cost(seconds: float = 12.0, block_s: float = 0.5, names: Sequence[st
                 with audit(folder=folder, first=4, patience_s=5.0) as warm:
                     take_time(loop, max(1, rounds // 4))
             pays = (warm.host_s + warm.gpu_s) / max(1, sum(warm.sampled.values())) / COST
-            counting, _, _ = _pairs(loop, max(1, rounds // 10), seconds / 2, 10**9, 1e-9, folder)
+            counting, _, _ = _time_pairs(loop, max(1, rounds // 10), time_calls / 2, 10**9, 1e-9, folder)
             rounds = max(1, round(rounds * min(4.0, max(1.0, 1.2 * pays / block_s))))
-            times, sampled, report = _pairs(loop, rounds, seconds, EVERY, COST, folder)
+            times, sampled, report = _time_pairs(loop, rounds, time_calls, EVERY, COST, folder)
         found = judge_pairs(*times, MOST)
         yield {
             "program": name,
             "counting": judge_pairs(*counting, MOST),
             "audited": found,
-            "without_a_sample": _judge_some(times, [count == 0 for count in sampled]),
-            "with_samples": _judge_some(times, [count > 0 for count in sampled]),
+            "without_a_sample": _judge_selected_pairs(times, [count == 0 for count in sampled]),
+            "with_samples": _judge_selected_pairs(times, [count > 0 for count in sampled]),
             "own_account": round(report.cost, 5),
             "counted_ns": round(1e9 * report.counted_s / max(1, report.calls)),
             "setup_s": round(report.setup_s, 3),
@@ -273,16 +273,18 @@ def measure_cost(seconds: float = 12.0, block_s: float = 0.5, names: Sequence[st
         }
 
 
-def _judge_some(times: tuple[list[TurnTime], list[TurnTime]], chosen: Sequence[bool]) -> dict[str, Any] | None:
-    """Judge some of the pairs; return None if there are none."""
+def _judge_selected_pairs(
+    times: tuple[list[TurnTime], list[TurnTime]], chosen: Sequence[bool]
+) -> dict[str, Any] | None:
+    """Return the verdict on the selected pairs of times, or None if no pair is selected."""
     some = [[one for one, wanted in zip(turns, chosen, strict=True) if wanted] for turns in times]
     return judge_pairs(some[0], some[1], MOST) if any(chosen) else None
 
 
-def _pairs(
-    loop: Callable[[], Any], rounds: int, seconds: float, every: int, cost: float, folder: str
+def _time_pairs(
+    loop: Callable[[], Any], rounds: int, time_calls: float, every: int, cost: float, folder: str
 ) -> tuple[tuple[list[TurnTime], list[TurnTime]], list[int], AuditReport]:
-    """Return the times of blocks without an audit and with one, the samples of each of the latter, and the report.
+    """Return times without and with an audit in turn, the samples per audited block, and the audit's report.
 
     One audit covers all blocks and pauses in those without: its time is spent in the others only.
     """
@@ -296,7 +298,7 @@ def _pairs(
     sampled: list[int] = []
     watch.start()
     with without_garbage_collection():
-        deadline = time.perf_counter() + seconds
+        deadline = time.perf_counter() + time_calls
         while time.perf_counter() < deadline or len(plain) < 4:
             for is_audited in (False, True) if len(sampled) % 2 else (True, False):
                 before = sum(report.sampled.values())
@@ -309,7 +311,7 @@ def _pairs(
 
 
 def measure_unsampled() -> dict[str, int]:
-    """Return the nanoseconds that an audit adds to a call without a sample, for each way of passing arguments."""
+    """Return the nanoseconds that an audit adds to an unsampled call, by way of passing arguments."""
     import torch
 
     from cudnn_backend_py.audit import audit
@@ -317,13 +319,13 @@ def measure_unsampled() -> dict[str, int]:
     functional = torch.nn.functional
     original = functional.scaled_dot_product_attention
 
-    def by_place(query: Any, key: Any, value: Any, attn_mask: Any = None, is_causal: bool = False) -> None:
+    def take_positional(query: Any, key: Any, value: Any, attn_mask: Any = None, is_causal: bool = False) -> None:
         return None
 
-    def by_name(q: Any, k: Any, v: Any, *, causal: bool = False, scale: Any = None, **others: Any) -> None:
+    def take_keywords(q: Any, k: Any, v: Any, *, causal: bool = False, scale: Any = None, **others: Any) -> None:
         return None
 
-    def seconds(given: tuple[Any, ...], named: dict[str, Any]) -> float:
+    def time_calls(given: tuple[Any, ...], named: dict[str, Any]) -> float:
         attend = functional.scaled_dot_product_attention
         began = time.thread_time()
         for _ in range(20_000):
@@ -332,8 +334,8 @@ def measure_unsampled() -> dict[str, int]:
 
     found = {}
     ways: dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = {
-        "python": (by_place, (1, 2, 3), {"is_causal": True}),
-        "python, by name": (by_name, (1, 2, 3), {"causal": True}),
+        "python": (take_positional, (1, 2, 3), {"is_causal": True}),
+        "python, by name": (take_keywords, (1, 2, 3), {"causal": True}),
         "builtin": ("a".split, (None,), {"maxsplit": 1}),
     }
     try:
@@ -341,9 +343,9 @@ def measure_unsampled() -> dict[str, int]:
             turns = []
             for _ in range(15):
                 functional.scaled_dot_product_attention = function
-                plain = seconds(given, named)
+                plain = time_calls(given, named)
                 with tempfile.TemporaryDirectory() as folder, audit(folder=folder, first=0, every=10**9):
-                    turns.append(seconds(given, named) - plain)
+                    turns.append(time_calls(given, named) - plain)
             found[name] = round(1e9 * median(turns) / 20_000)
     finally:
         functional.scaled_dot_product_attention = original
@@ -351,7 +353,7 @@ def measure_unsampled() -> dict[str, int]:
 
 
 def main() -> int:
-    """Run one of the measurements, print it, and write the record if a file is named."""
+    """Run one of the measurements and print it; write the record if a file is named."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["faults", "cost", "counting"])
     parser.add_argument("record", nargs="?", type=Path)
@@ -371,7 +373,7 @@ def main() -> int:
             print(row["name"], "ok" if row["ok"] else "NOT", row["seconds"], row.get("faults"), asked_of, flush=True)
             if not row["ok"]:
                 print(json.dumps(row, indent=1, default=str)[:3000], flush=True)
-        record["programs"] = [brief(row) for row in rows]
+        record["programs"] = [summarize_for_record(row) for row in rows]
     else:  # counting needs no GPU
         record["unsampled_ns"] = measure_unsampled()
         print(f"an unsampled call takes more, in ns: {record['unsampled_ns']}", flush=True)

@@ -1,4 +1,4 @@
-"""The graphs of tests/support/built.py, built, run on the GPU of this machine, and compared with the interpreter.
+"""The graphs of tests/support/built.py, run on this machine's GPU and compared with the interpreter.
 
 ``python -m tools.records.built_runs logs/NAME.json`` writes the record for docs/operations.md, each
 graph run in its own process, which it may crash; ``python -m tools.records.built_runs --graph NAME`` runs one.
@@ -49,7 +49,7 @@ WORDS = 1500  # characters kept of cuDNN's message
 
 
 def limit_for(graph: Graph, name: str) -> float:
-    """Return the largest accepted relative error of an output: from the rounding of its type or of the coarsest one."""
+    """Return the largest accepted relative error of an output, by the rounding of the coarsest type involved."""
     own = tolerance_for(graph.tensor(name), None)
     if graph.tensor(name).data_type not in TOLERANCES:
         return own
@@ -69,11 +69,11 @@ def run_graph(name: str) -> dict[str, Any]:
     configs = [config for answer in answers for config in answer.configs]
     if not configs:
         return {"said": REFUSED, "words": "\n".join(answer.answer.text for answer in answers)[:WORDS]}
-    return _run_first(graph, configs, make_typical_inputs(graph))
+    return _run_first_config(graph, configs, make_typical_inputs(graph))
 
 
-def _run_first(graph: Graph, configs: list[EngineConfig], inputs: Mapping[Any, Any]) -> dict[str, Any]:
-    """Run the first config that can be built."""
+def _run_first_config(graph: Graph, configs: list[EngineConfig], inputs: Mapping[Any, Any]) -> dict[str, Any]:
+    """Run the first engine config that can be built, and compare its outputs."""
     words = ""
     for config in configs:
         try:
@@ -85,14 +85,16 @@ def _run_first(graph: Graph, configs: list[EngineConfig], inputs: Mapping[Any, A
             name: encode(value, graph.tensor(str(name)).data_type) for name, value in inputs.items()
         }
         # Elements that the graph does not write stay NaN, as in the interpreter.
-        got: dict[Any, Any] = {tensor.name: _unwritten(tensor.dims, tensor.data_type) for tensor in graph.outputs}
+        got: dict[Any, Any] = {
+            tensor.name: _unwritten_output(tensor.dims, tensor.data_type) for tensor in graph.outputs
+        }
         _put_in_place(graph, given, got)
         execute(plan, {**given, **got})
-        return {"plan": plan.tag, **_compared(graph, got, interpret(graph, inputs, rounding=True))}
+        return {"plan": plan.tag, **_compare_outputs(graph, got, interpret(graph, inputs, rounding=True))}
     return {"said": "no plan is built", "words": words[:WORDS]}
 
 
-def _unwritten(dims: tuple[int, ...], data_type: DataType) -> Any:
+def _unwritten_output(dims: tuple[int, ...], data_type: DataType) -> Any:
     return encode(np.full(dims, np.nan if data_type in TOLERANCES else 77.0), data_type)
 
 
@@ -106,7 +108,7 @@ def _put_in_place(graph: Graph, given: Mapping[Any, Any], got: Mapping[str, Any]
             part[start : start + inputs[place].dims[axis]] = np.moveaxis(given[inputs[place].name], axis, 0)
 
 
-def _compared(graph: Graph, got: Mapping[str, Any], want: Mapping[str, Any]) -> dict[str, Any]:
+def _compare_outputs(graph: Graph, got: Mapping[str, Any], want: Mapping[str, Any]) -> dict[str, Any]:
     beyond, outputs = [], {}
     for tensor in graph.outputs:
         limit = limit_for(graph, tensor.name)

@@ -1,4 +1,4 @@
-"""Attention with scores far below 0 in every row, on the GPU of this process, compared with float64.
+"""Attention with scores far below 0 in every row, run on this process's GPU and compared with float64.
 
 The logarithm of a row's sum of exponentials is near the level of the scores, and a score of 0 instead of -inf in a
 kernel overflows if the level is below -88.7, the logarithm of the largest float32: exp(0 - lse).
@@ -34,9 +34,9 @@ from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.known_issues import KnownIssueWarning, find_known_issues
 from cudnn_backend_py.system.child import ONE_THREAD
 from cudnn_backend_py.target import Target
-from tools.campaign.one import run, run_query
+from tools.campaign.one import find_plan, run_plan
 
-__all__ = ["LEVELS", "Deep", "deep_cases", "run_deep"]
+__all__ = ["LEVELS", "DeepScoresCase", "deep_cases", "run_deep"]
 
 LEVELS = (-20.0, -80.0, -87.0, -90.0, -120.0, -1e3, -1e4)
 MASKS = ("none", "causal", "padding", "shorter", "bias", "causal bias", "deep bias")
@@ -54,8 +54,8 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Deep:
-    """One graph of attention, which is run at every level of scores."""
+class DeepScoresCase:
+    """An attention graph that is run with scores at several levels below 0."""
 
     backward: bool
     unified: bool
@@ -67,13 +67,13 @@ class Deep:
 
     @property
     def name(self) -> str:
-        """All fields in a line."""
+        """All fields as one line of text."""
         form = "unified" if self.unified else "composite"
         sizes = f"{self.seq_q}x{self.seq_kv} d{self.head_dim} {self.data_type}"
         return f"{'backward' if self.backward else 'forward'} {form} {self.mask} {sizes}"
 
     def problem(self) -> Attention:
-        """Return the problem."""
+        """Return the attention problem."""
         options: dict[str, Any] = {"padding": self.mask in ("padding", "shorter")}
         if "causal" in self.mask:
             options["right_bound"] = 0
@@ -92,20 +92,20 @@ class Deep:
         return make(self.problem(), implementation=form, version=known, allow_hazards=True)  # type: ignore[arg-type]
 
 
-def deep_cases(version: tuple[int, ...]) -> list[Deep]:
-    """Return the cases of a cuDNN version: the one operation has masks since 9.21, and a backward pass."""
+def deep_cases(version: tuple[int, ...]) -> list[DeepScoresCase]:
+    """Return the cases of a cuDNN version; the unified form has masks since 9.21, and a backward pass."""
     forms = (False, True) if version >= (9, 21, 0) else (False,)
     sizes = ((s_q, s_kv, d) for (s_q, s_kv), d in itertools.product(SHAPES, (64, 128)))
     return [
-        Deep(backward, unified, mask, *size, kind)
+        DeepScoresCase(backward, unified, mask, *size, kind)
         for size, mask, kind, unified, backward in itertools.product(
             sizes, MASKS, ("HALF", "BFLOAT16"), forms, (False, True)
         )
     ]
 
 
-def _data(case: Deep, level: float) -> tuple[dict[str, Floats], dict[str, Any]]:
-    """Return Q, K, V, dO and the bias, and the options of the reference; every score is near the level."""
+def _make_data(case: DeepScoresCase, level: float) -> tuple[dict[str, Floats], dict[str, Any]]:
+    """Return Q, K, V, dO and bias with every score near the level, and options of the reference."""
     draw = np.random.default_rng([int(-level), case.seq_q, case.seq_kv])
     kind, scale = DataType[case.data_type], case.head_dim**-0.5
     sizes = {"q": case.seq_q, "do": case.seq_q, "k": case.seq_kv, "v": case.seq_kv}
@@ -130,8 +130,8 @@ def _data(case: Deep, level: float) -> tuple[dict[str, Floats], dict[str, Any]]:
     return numbers, options
 
 
-def _expected(case: Deep, numbers: dict[str, Floats], options: dict[str, Any]) -> dict[str, Floats]:
-    """Return the expected outputs; add O and the statistics of a forward pass to the numbers."""
+def _reference_outputs(case: DeepScoresCase, numbers: dict[str, Floats], options: dict[str, Any]) -> dict[str, Floats]:
+    """Return the reference outputs; for a backward pass also add O and the statistics to ``numbers``."""
     q, k, v, do = (numbers[name] for name in ("q", "k", "v", "do"))
     made = reference.forward(q, k, v, **options)
     if not case.backward:
@@ -142,19 +142,19 @@ def _expected(case: Deep, numbers: dict[str, Floats], options: dict[str, Any]) -
     return {"dq": back.dq, "dk": back.dk, "dv": back.dv}
 
 
-def run_deep(case: Deep, target: Target) -> dict[str, Any]:
-    """Run a case at every level and return: agrees, or the outputs that are NaN or wrong, and their known issues."""
+def run_deep(case: DeepScoresCase, target: Target) -> dict[str, Any]:
+    """Run a case at every level; return "agrees", or the wrong outputs and their known issues."""
     version = target.library.version
     graph = case.graph(version)
     found: dict[str, Any] = {"name": case.name, "case": astuple(case)}
     found["faults"] = sorted({fault.code for fault in find_known_issues(graph, target.sm, version)})
-    answer = run_query(graph, target)
+    answer = find_plan(graph, target)
     if answer.plan is None:
         return found | {"outcome": "refused", "words": answer.words[-200:]}
     found["engine"], found["levels"] = answer.engine, {}
     try:
         for level in LEVELS:
-            found["levels"][f"{level:g}"] = _compared(case, graph, answer.plan, level)
+            found["levels"][f"{level:g}"] = _run_and_compare(case, graph, answer.plan, level)
     except CudnnBackendError as error:
         return found | {"outcome": "failed", "words": str(error)[:200]}
     finally:
@@ -163,9 +163,9 @@ def run_deep(case: Deep, target: Target) -> dict[str, Any]:
     return found | {"outcome": "differs" if wrong else "agrees"}
 
 
-def _compared(case: Deep, graph: Graph, plan: Any, level: float) -> str:
-    numbers, options = _data(case, level)
-    wanted = _expected(case, numbers, options)
+def _run_and_compare(case: DeepScoresCase, graph: Graph, plan: Any, level: float) -> str:
+    numbers, options = _make_data(case, level)
+    wanted = _reference_outputs(case, numbers, options)
     lengths = {name: options[name].reshape(1, 1, 1, 1) for name in ("seq_len_q", "seq_len_kv") if name in options}
     given: dict[str | int, Any] = {}
     for tensor in graph.variant_pack_tensors:
@@ -174,7 +174,7 @@ def _compared(case: Deep, graph: Graph, plan: Any, level: float) -> str:
             given[tensor.uid] = values if values.shape == tensor.dims else values.swapaxes(-1, -2)
             if values.shape == tensor.dims and tensor.rank == 4 and tensor.strides[-2] == 1 < tensor.strides[-1]:
                 given[tensor.uid] = values.swapaxes(-1, -2)  # a square tensor described as transposed
-    results, beyond = run(plan, given)
+    results, beyond = run_plan(plan, given)
     words = [f"{name}: memory after it is written" for name in beyond]
     limit = LIMITS[DataType[case.data_type]] + abs(level) * 2.0**-20  # scores are float32
     for name, want in wanted.items():
@@ -200,8 +200,10 @@ def _compared(case: Deep, graph: Graph, plan: Any, level: float) -> str:
 # many
 
 
-def run_many(cases: Iterable[Deep], workers: int = WORKERS, seconds: float = DAY_S) -> Iterator[dict[str, Any]]:
-    """Yield the results of cases, a few per child process, which a failing kernel may end; stop at the deadline."""
+def run_many(
+    cases: Iterable[DeepScoresCase], workers: int = WORKERS, seconds: float = DAY_S
+) -> Iterator[dict[str, Any]]:
+    """Yield the results of cases from child processes, a few cases each, until the deadline."""
     todo, until = list(cases), time.monotonic() + seconds
     parts = [todo[start : start + _FEW] for start in range(0, len(todo), _FEW)]
     with ThreadPoolExecutor(workers) as pool:
@@ -209,7 +211,7 @@ def run_many(cases: Iterable[Deep], workers: int = WORKERS, seconds: float = DAY
             yield from found
 
 
-def _in_children(cases: list[Deep], until: float) -> list[dict[str, Any]]:
+def _in_children(cases: list[DeepScoresCase], until: float) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     while len(found) < len(cases) and (seconds := until - time.monotonic()) > 0:
         left = json.dumps([astuple(case) for case in cases[len(found) :]])
@@ -261,7 +263,7 @@ def main() -> None:
         for one in json.loads(arguments.cases):
             if time.monotonic() > until:
                 return
-            said = run_deep(Deep(*one), target)
+            said = run_deep(DeepScoresCase(*one), target)
             print(json.dumps(said), flush=True)
             if said["outcome"] == "failed":  # the context may be lost: another child runs the rest
                 return

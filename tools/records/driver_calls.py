@@ -1,4 +1,4 @@
-"""What cuDNN asks the CUDA driver on a GPU: ``python -m tools.records.driver_calls FILE``, with a C compiler.
+"""CUDA driver calls that cuDNN makes on a GPU: ``python -m tools.records.driver_calls FILE`` (needs a C compiler).
 
 The file has a line for each call, below a line that says what cuDNN does; see ``tools/driver_trace.c``. Graphs are the
 first of each family of ``cudnn-backend target verify``.
@@ -18,8 +18,8 @@ from tools.repository import ROOT, child_environment
 _TRACE = "DRIVER_TRACE"
 
 
-def trace(file: Path) -> int:
-    """Run :func:`query` with the calls of the driver written into a file, and return its exit code."""
+def trace_driver_calls(file: Path) -> int:
+    """Run the build function in a child process that writes its driver calls to a file; return the exit code."""
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder) / "driver_trace.so"
         source = ROOT / "tools" / "driver_trace.c"
@@ -28,8 +28,8 @@ def trace(file: Path) -> int:
         return subprocess.run([sys.executable, "-m", __spec__.name], env=environment, check=False).returncode
 
 
-def query() -> None:
-    """Query and build one graph of each family on the GPU of this process."""
+def build_one_graph_per_family() -> None:
+    """Judge one graph of each family on this process's GPU, and build its plan."""
     from cudnn_backend_py import CudnnBackendError, OperationGraph, build_plan, open_target
     from cudnn_backend_py.verification.graphs import FAMILIES, make_cases
 
@@ -54,5 +54,5 @@ def query() -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        raise SystemExit(trace(Path(sys.argv[1])))
-    query()
+        raise SystemExit(trace_driver_calls(Path(sys.argv[1])))
+    build_one_graph_per_family()

@@ -1,4 +1,4 @@
-"""EdgeCase cases of operations and random problems, run on the GPU of this process and compared.
+"""Edge cases of operations, and random problems, run on this process's GPU and compared with the interpreter.
 
 ``python -m tools.records.edge_runs logs/NAME.json`` runs all of them and writes the record for docs/operations.md.
 With ``--output DIR`` the results are kept: a line of JSON for each, and the elements of each output that
@@ -54,7 +54,7 @@ def _target() -> Target:
 
 
 def plans_of(graph: Graph, target: Target, most: int) -> list[Plan] | str:
-    """Return a plan of each engine, by its first config that builds, and the refusals of the others."""
+    """Return a plan for each engine, from its first config that can be built, or cuDNN's refusal."""
     plans: dict[int, Plan] = {}
     words: list[str] = []
     try:
@@ -74,7 +74,7 @@ def plans_of(graph: Graph, target: Target, most: int) -> list[Plan] | str:
 
 
 def run_graph(graph: Graph, plan: Plan, values: dict[str, Array]) -> dict[str, Array]:
-    """Return the outputs as they are in memory, where every byte is 0x55 before the run."""
+    """Return the raw outputs of a run; memory is filled with 0x55 bytes before it."""
     arrays: dict[str | int, Array] = {
         name: encode(value, graph.tensor(name).data_type) for name, value in values.items()
     }
@@ -90,8 +90,8 @@ def run_graph(graph: Graph, plan: Plan, values: dict[str, Array]) -> dict[str, A
 # equality
 
 
-def spacing(values: Array, kind: DataType) -> Array:
-    """Return the distance between neighbouring numbers of a type around each value; 1 for integers."""
+def number_spacing(values: Array, kind: DataType) -> Array:
+    """Return the distance between neighbouring numbers of a type at each value; 1 for integers."""
     forms = {T.FLOAT: (23, -126), T.HALF: (10, -14), T.BFLOAT16: (7, -126), T.DOUBLE: (52, -1022)}
     forms |= {T.FP8_E4M3: (3, -6), T.FP8_E5M2: (2, -14)}
     if kind not in forms:
@@ -102,10 +102,10 @@ def spacing(values: Array, kind: DataType) -> Array:
     return np.asarray(np.exp2(np.maximum(exponent, low) - bits))
 
 
-def differences(
+def find_differences(
     case: EdgeCase, graph: Graph, name: str, found: Array, want: Array, exact: Array, values: dict[str, Array]
 ) -> tuple[Array, str]:
-    """Return the places at which an output differs from the interpreter's, and their number by kind as text."""
+    """Return where an output differs from the interpreter's, and the counts by kind as text."""
     kind = graph.tensor(name).data_type
     exact, want, found = (np.asarray(item, np.float64) for item in (exact, want, found))
     compared, allowed = compared_and_allowed(case, graph, name, want, exact, values)
@@ -114,7 +114,7 @@ def differences(
     if case.approximation_bound or case.family != "pointwise":
         sign[...] = False  # zeros with different signs
     with np.errstate(all="ignore"):
-        far = np.abs(found - want) > allowed + (spacing(want, kind) if allowed.any() else 0.0)
+        far = np.abs(found - want) > allowed + (number_spacing(want, kind) if allowed.any() else 0.0)
         at_limit = np.abs(want) >= largest(kind) * (1 - 2.0**-7) if kind not in _WHOLE else np.zeros(want.shape, bool)
     limit &= ~(at_limit & bool(allowed.any()))
     masks = {"NaN": nan, "infinity": limit & ~nan, "sign": sign, "number": far & ~nan & ~limit}
@@ -131,7 +131,7 @@ def differences(
 def compared_and_allowed(
     case: EdgeCase, graph: Graph, name: str, want: Array, exact: Array, values: dict[str, Array]
 ) -> tuple[Array, Array]:
-    """Return which elements are compared, and their allowed error in addition to one rounding of the result."""
+    """Return which elements are compared, and their allowed error besides one rounding of the result."""
     unit = 2.0**-23
     everywhere = np.ones(want.shape, np.bool_)
     if case.family in ("pointwise", "convert", "virtual"):
@@ -155,12 +155,12 @@ def compared_and_allowed(
     if case.family in ("norm", "pool", "convolution", "matmul") and "hostile" in case.name:
         everywhere &= np.isfinite(want) & (np.abs(want) < 1e30)
         if case.family == "pool":
-            everywhere &= _settled(case, values)
+            everywhere &= _windows_without_nan(case, values)
     return everywhere, case.allowed_share * unit * (top + np.abs(np.nan_to_num(want, posinf=0.0, neginf=0.0)))
 
 
-def _settled(case: EdgeCase, values: dict[Any, Array]) -> Array:
-    """Return which windows of a pool hold no NaN and not only -inf: engines treat NaN differently."""
+def _windows_without_nan(case: EdgeCase, values: dict[Any, Array]) -> Array:
+    """Return which pooling windows contain a number and no NaN; engines treat NaN differently."""
     graph = CASES[case.name.replace("NOT_PROPAGATE", "PROPAGATE")].make()
     y = next(tensor for tensor in graph.outputs if not tensor.name.endswith(".idx"))
     made = interpret(graph, values)[y.name]
@@ -174,7 +174,7 @@ _WHOLE = tuple(kind for kind in DataType if DATA_TYPES[kind].kind != "float")
 
 
 def run_case(case: EdgeCase, folder: Path | None = None) -> Record:
-    """Run a case on each engine and report how its output differs from the interpreter's; keep it in `folder`."""
+    """Run a case on each engine and report differences from the interpreter; store outputs in ``folder``."""
     graph = case.make()
     plans = plans_of(graph, _target(), 1 if case.family in ONE_ENGINE else ENGINES)
     if isinstance(plans, str):
@@ -188,7 +188,7 @@ def run_case(case: EdgeCase, folder: Path | None = None) -> Record:
         for name, raw in run_graph(graph, plan, values).items():
             kind = graph.tensor(name).data_type
             found = raw if is_integer(kind) else decode(raw, kind)
-            wrong, words = differences(case, graph, name, found, want[name], exact[name], values)
+            wrong, words = find_differences(case, graph, name, found, want[name], exact[name], values)
             record["elements"] += raw.size
             if words:
                 record["outcome"] = "differs"
@@ -206,12 +206,12 @@ def run_case(case: EdgeCase, folder: Path | None = None) -> Record:
 
 
 def random_names(count: int) -> list[str]:
-    """Return the names of the random problems of both families, in the form for :func:`run_many`."""
+    """Return the names of the random problems of both families, as for :func:`run_many`."""
     return [f"random/{family}/{number}" for number in range(count) for family in ("convolution", "norm")]
 
 
 def run_random(name: str) -> Record:
-    """Run the first problem of a number that an engine supports; compare it with PyTorch and the interpreter."""
+    """Run the first random problem that an engine supports, and compare it with PyTorch and the interpreter."""
     import torch
 
     from tools.records.random_operations import draw_convolution, draw_norm, share_of_allowed
@@ -247,7 +247,7 @@ def run_random(name: str) -> Record:
 
 
 def _codes_of_known_issues(graph: Graph, plan: Plan, wrong: Sequence[str]) -> list[str]:
-    """Return the codes of the known issues that explain these wrong outputs of a plan."""
+    """Return the codes of known issues that explain a plan's wrong outputs."""
     engine = int(plan.tag.partition("_")[0].removeprefix("eng"))
     target = plan.target
     return [row.code for row in name_failure(graph, wrong, engine=engine, version=target.library.version, sm=target.sm)]
@@ -257,7 +257,7 @@ def _codes_of_known_issues(graph: Graph, plan: Plan, wrong: Sequence[str]) -> li
 
 
 def run_many(names: Iterable[str], workers: int | None = None, folder: Path | None = None) -> list[Record]:
-    """Run cases and random problems in child processes; a crash loses only its own problem."""
+    """Run cases and random problems in child processes, so that a crash affects only one of them."""
     waiting, records = list(names), list[Record]()
     count = workers or min(14, os.cpu_count() or 1)
     with ThreadPoolExecutor(count) as pool:

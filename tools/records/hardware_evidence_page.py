@@ -1,4 +1,4 @@
-"""``docs/hardware-evidence.md``: how many results exist of each architecture, cuDNN version and family."""
+"""``docs/hardware-evidence.md``: number of GPU results by architecture, cuDNN version and graph family."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _COLUMNS = (*FAMILIES, "known issues")
 
 
 def hardware_evidence_page(rows: Iterable[Evidence] | None = None) -> str:
-    """Return the page of some rows, or of those of the table."""
+    """Return the page for the given rows, by default for the stored table."""
     found = read_table() if rows is None else list(rows)
     known = {profile.sm for profile in list_profiles()} | {row.sm for row in found}
     lines = [f"| architecture | cuDNN | {' | '.join(_COLUMNS)} |", f"|---|---|{'---|' * len(_COLUMNS)}"]

@@ -14,23 +14,25 @@ __all__ = ["measurements_page"]
 _START, _END = "<!-- records -->\n", "<!-- end of records -->"
 
 
-def _values(record: Any, *keys: str) -> Iterator[str]:
-    """Yield the texts under some keys at any depth; a text may name several commits."""
+def _texts_under_keys(record: Any, *keys: str) -> Iterator[str]:
+    """Yield the texts stored under some keys at any depth; a text may list several commits."""
     if isinstance(record, dict):
         for key, value in record.items():
             if key in keys and isinstance(value, str):
                 yield from value.split(", ")
             else:
-                yield from _values(value, *keys)
+                yield from _texts_under_keys(value, *keys)
     elif isinstance(record, list):
         for value in record:
-            yield from _values(value, *keys)
+            yield from _texts_under_keys(value, *keys)
 
 
 def _row(path: Path) -> str:
     record = json.loads(path.read_text(encoding="utf-8"))
-    dates = sorted({date[:10] for date in _values(record, "date")})
-    commits = dict.fromkeys(f"`{text[:7]}`" for text in _values(record, "commit", "our commit") if text != "unknown")
+    dates = sorted({date[:10] for date in _texts_under_keys(record, "date")})
+    commits = dict.fromkeys(
+        f"`{text[:7]}`" for text in _texts_under_keys(record, "commit", "our commit") if text != "unknown"
+    )
     days = " to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else "-"
     return f"| [{path.stem}](../logs/{path.name}) | {days} | {', '.join(commits) or '-'} |\n"
 

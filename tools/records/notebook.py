@@ -1,4 +1,4 @@
-"""The notebook of the docs, executed: ``python -m tools.records.notebook`` writes the outputs of its cells into it.
+"""Execute the notebook of the docs and store its outputs: ``python -m tools.records.notebook``.
 
 Cells are run in this process, because the notebook has no commands for Jupyter: no kernel is installed or started.
 """
@@ -24,9 +24,9 @@ Output = dict[str, Any]
 
 
 def run_cells(path: Path = NOTEBOOK) -> list[list[Output]]:
-    """Run the cells and return the outputs of each code cell in the notebook's format."""
+    """Run the cells, and return the outputs of each code cell in notebook format."""
     names: dict[str, Any] = {"__name__": "__main__"}
-    return [_run(source, names, number) for number, source in enumerate(read_cells(path), 1)]
+    return [_run_cell(source, names, number) for number, source in enumerate(read_cells(path), 1)]
 
 
 def read_outputs(path: Path = NOTEBOOK) -> list[list[Output]]:
@@ -35,7 +35,7 @@ def read_outputs(path: Path = NOTEBOOK) -> list[list[Output]]:
     return [cell["outputs"] for cell in content["cells"] if cell["cell_type"] == "code"]
 
 
-def _run(source: str, names: dict[str, Any], number: int) -> list[Output]:
+def _run_cell(source: str, names: dict[str, Any], number: int) -> list[Output]:
     *lines, last = ast.parse(source).body
     value = None
     with redirect_stdout(io.StringIO()) as printed:
@@ -55,7 +55,7 @@ def _run(source: str, names: dict[str, Any], number: int) -> list[Output]:
     return shown
 
 
-def _write(path: Path) -> None:
+def _write_outputs(path: Path) -> None:
     content = json.loads(path.read_text(encoding="utf-8"))
     cells = [cell for cell in content["cells"] if cell["cell_type"] == "code"]
     for number, (cell, outputs) in enumerate(zip(cells, run_cells(path), strict=True), 1):
@@ -65,4 +65,4 @@ def _write(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    _write(NOTEBOOK)
+    _write_outputs(NOTEBOOK)

@@ -1,4 +1,4 @@
-"""Support of each kind of operation by architecture and cuDNN version: judges tests/support/built.py without a GPU.
+"""Support of each operation by architecture and cuDNN version: judges tests/support/built.py without a GPU.
 
 ``python -m tools.records.operation_support 9.14.0-full 9.19.0-full default`` judges with these versions, which need
 all engines, and writes ``docs/tables/operation-support.json``; ``make regen`` writes its
@@ -24,12 +24,12 @@ TARGETS = ("sm80", "sm86", "sm89", "sm90", "sm100", "sm103", "sm120")
 
 
 def read_support() -> Matrix:
-    """Return the stored answers."""
+    """Return the stored verdicts."""
     return Matrix.from_dict(json.loads(TABLE.read_text(encoding="utf-8")))
 
 
 def describe_support(found: Matrix, graphs: Sequence[str], target: str) -> str:
-    """Return the versions in which a target has an engine for at least one of the graphs: a cell of the table."""
+    """Return a table cell: the cuDNN versions in which a target supports at least one of the graphs."""
     graphs = [graph for graph in graphs if graph in found.graphs]
     if not graphs:
         return NOT_MEASURED
@@ -48,7 +48,7 @@ def _shorten(found: Matrix) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Judge all graphs, and write the answers."""
+    """Judge all graphs and store the verdicts."""
     from tests.support.built import BUILT
 
     parser = argparse.ArgumentParser(description="Judge every kind of operation.")

@@ -14,7 +14,17 @@ from tests.support.built import BLOCKS, BUILT, ELSEWHERE, FRONTEND, IN_PARTS, KI
 from tools.records.operation_support import NOT_MEASURED, describe_support, read_support
 from tools.repository import ROOT
 
-__all__ = ["AGREES", "PAGE", "RECORDS", "REFUSED", "UNMEASURED", "key_of", "operations_page", "read_records", "seen"]
+__all__ = [
+    "AGREES",
+    "PAGE",
+    "RECORDS",
+    "REFUSED",
+    "UNMEASURED",
+    "describe_outcome",
+    "gpu_and_version",
+    "operations_page",
+    "read_records",
+]
 
 D = DescriptorType
 
@@ -37,8 +47,8 @@ _REFUSES = {
 }
 
 
-def _cell(kind: DescriptorType) -> str:
-    """Return the described GPUs for which cuDNN supports a graph with the operation, or the reason for none."""
+def _supported_gpus(kind: DescriptorType) -> str:
+    """Return the described GPUs on which cuDNN supports an operation, or the reason why there are none."""
     cases = [case for case in BUILT.values() if case.kind is kind]
     found = sorted({target for case in cases for target in case.supported})
     notes = dict.fromkeys(case.note for case in cases if case.note)
@@ -46,15 +56,15 @@ def _cell(kind: DescriptorType) -> str:
 
 
 def read_records() -> dict[str, dict[str, dict[str, Any]]]:
-    """Return the outcome of each graph on a GPU, by the GPU and the cuDNN version."""
+    """Return the outcome of each graph in the GPU records, by GPU and cuDNN version."""
     found = {}
     for path in RECORDS:
         record = json.loads(path.read_text(encoding="utf-8"))
-        found[key_of(record["environment"])] = record["graphs"]
+        found[gpu_and_version(record["environment"])] = record["graphs"]
     return found
 
 
-def key_of(facts: Mapping[str, Any]) -> str:
+def gpu_and_version(facts: Mapping[str, Any]) -> str:
     """Return the GPU and the cuDNN version in the facts of :func:`cudnn_backend_py.info.collect_info`."""
     return f"{facts['gpus'][0].removeprefix('NVIDIA ')}, {facts['cudnn']}"
 
@@ -62,8 +72,8 @@ def key_of(facts: Mapping[str, Any]) -> str:
 _NEEDS = re.compile(r"needs (cuDNN [0-9.]+[0-9])")
 
 
-def seen(found: Mapping[str, Any]) -> str:
-    """Return the outcome of a graph as a short text: `agrees`, or the reason why not; or that there is no record."""
+def describe_outcome(found: Mapping[str, Any]) -> str:
+    """Return a recorded outcome as short text: `agrees`, the reason of a refusal, or that there is no record."""
     if not found:
         return UNMEASURED
     if found["said"] != REFUSED:
@@ -76,17 +86,17 @@ def seen(found: Mapping[str, Any]) -> str:
     return f"refused: `{words.removeprefix('cudnn-status: ')}`"
 
 
-def _ran(kind: DescriptorType, graphs: Mapping[str, Any]) -> str:
-    """Return how many graphs of a kind agree with the interpreter on a GPU, and the outcome of the others."""
+def _describe_gpu_runs(kind: DescriptorType, graphs: Mapping[str, Any]) -> str:
+    """Return how many graphs of an operation agree with the interpreter on a GPU, and other outcomes."""
     names = [name for name, case in BUILT.items() if case.kind is kind]
-    said = [seen(graphs.get(name, {})) for name in names]
+    said = [describe_outcome(graphs.get(name, {})) for name in names]
     others = dict.fromkeys(words for words in said if words != AGREES)
     needed = [f"needs {ELSEWHERE[kind]}"] if kind in ELSEWHERE else []
     return "; ".join([f"{said.count(AGREES)} of {len(names)}", *needed, *others])
 
 
 def kinds_table() -> str:
-    """Return the table of all kinds."""
+    """Return the table of all operations."""
     found = {case.kind for case in BUILT.values()}
     supported = {case.kind for case in BUILT.values() if case.supported}
     records = read_records()
@@ -107,20 +117,20 @@ def kinds_table() -> str:
             f"{runs}, except {_REFUSES[kind]}" if kind in _REFUSES else runs,
             (", ".join(f"`{name}`" for name in FRONTEND.get(kind, ())) or "none")
             + (", in parts" if kind in IN_PARTS else ""),
-            _cell(kind),
-            *(_ran(kind, graphs) for graphs in records.values()),
+            _supported_gpus(kind),
+            *(_describe_gpu_runs(kind, graphs) for graphs in records.values()),
         )
         lines.append(_row(*cells))
     return "\n".join(lines)
 
 
 def _row(*cells: str) -> str:
-    """Return a row of a table; a cell may contain ``||`` in cuDNN's message."""
+    """Return a table row, with escaped ``|`` in cells."""
     return f"| {' | '.join(cell.replace('|', BAR) for cell in cells)} |"
 
 
 def graphs_table() -> str:
-    """Return the table of the judged graphs."""
+    """Return the table of sample graphs."""
     records = read_records()
     lines = [
         f"| graph | operation | {' | '.join(('described GPUs', 'reason of a refusal', *records))} |",
@@ -128,13 +138,13 @@ def graphs_table() -> str:
     ]
     for name, case in BUILT.items():
         kind, words = case.kind.name.removeprefix("OPERATION_"), case.refused and f"`{case.refused}`"
-        ran = (_errors(graphs.get(name, {})) for graphs in records.values())
+        ran = (_largest_error(graphs.get(name, {})) for graphs in records.values())
         lines.append(_row(name, kind, ", ".join(case.supported) or "none", words, *ran))
     return "\n".join(lines)
 
 
 def support_table() -> str:
-    """Return the table of all kinds by architecture, with the versions that support them."""
+    """Return the table of operations by architecture, with the cuDNN versions that support them."""
     found = read_support()
     lines = [
         f"cuDNN {', '.join(found.versions)} for CUDA 12, full wheels.",
@@ -158,9 +168,9 @@ def blocks_table() -> str:
     return "\n".join(lines)
 
 
-def _errors(found: Mapping[str, Any]) -> str:
-    """Return the largest relative error of the outputs of a graph that agrees, and the outcome of others."""
-    said = seen(found)
+def _largest_error(found: Mapping[str, Any]) -> str:
+    """Return the largest relative error of a graph that agrees, or the other outcome."""
+    said = describe_outcome(found)
     return f"{max(item['relative'] for item in found['outputs'].values()):.0e}" if said == AGREES else said
 
 

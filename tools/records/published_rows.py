@@ -1,4 +1,4 @@
-"""``python -m tools.records.published_rows CSV RECORD``: judge the rows of cudnn-frontend's published benchmarks.
+"""Judge the rows of cudnn-frontend's published benchmarks: ``python -m tools.records.published_rows CSV RECORD``.
 
 The CSV is one, or several one after the other, of ``benchmark/sdpa_benchmark_training/results`` of cudnn-frontend: rows
 of attention that ran on a GB200 or GB300. Each is judged with its own cuDNN version, which must be installed.
@@ -21,7 +21,7 @@ GPUS = {"NVIDIA GB200": ("gb200", 100), "NVIDIA GB300": ("b300", 103)}
 
 
 def read_rows(path: Path) -> Iterator[dict[str, str]]:
-    """Yield the rows as dicts; a header line may come again."""
+    """Yield the CSV rows as dicts; skip repeated header lines."""
     header: list[str] = []
     with path.open(newline="", encoding="utf-8") as file:
         for row in csv.reader(file):

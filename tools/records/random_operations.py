@@ -15,7 +15,7 @@ from cudnn_backend_py import DataType, Graph, GraphBuilder
 from cudnn_backend_py.generated.enums import ConvolutionMode, NormMode
 from cudnn_backend_py.graph.formats import round_to
 
-__all__ = ["Problem", "draw_convolution", "draw_norm", "share_of_allowed"]
+__all__ = ["RandomProblem", "draw_convolution", "draw_norm", "share_of_allowed"]
 
 Array = NDArray[Any]
 N, T = NormMode, DataType
@@ -23,8 +23,8 @@ EPSILON = {T.HALF: 2.0**-11, T.BFLOAT16: 2.0**-8, T.FLOAT: 2.0**-24}  # half the
 
 
 @dataclass
-class Problem:
-    """A graph, its inputs, and by output name PyTorch's results and the sums of the magnitudes of their terms."""
+class RandomProblem:
+    """A graph with its inputs, and by output PyTorch's result and the sum of the magnitudes of its terms."""
 
     title: str
     graph: Graph
@@ -34,7 +34,7 @@ class Problem:
     is_convolution: bool = False
 
 
-def share_of_allowed(found: Array, want: Array, size: Array, problem: Problem, kind: DataType) -> float:
+def share_of_allowed(found: Array, want: Array, size: Array, problem: RandomProblem, kind: DataType) -> float:
     """Return the largest error as a share of the allowed error.
 
     Allowed are two roundings of the result, and roundings of float32 of the sum of all magnitudes: 8 in a norm, 32 in a
@@ -58,30 +58,30 @@ def _numpy(values: torch.Tensor | None) -> Array:
 # convolutions
 
 
-def draw_convolution(number: int) -> Iterator[Problem]:
-    """Yield the problems of a number, one after the other, until cuDNN has an engine for one; it has for most."""
+def draw_convolution(number: int) -> Iterator[RandomProblem]:
+    """Yield random convolutions of a number; callers take the first that cuDNN supports."""
     random = np.random.default_rng([number, 1])
     which = ("forward", "data", "filter")[number % 3]
     while True:
-        yield _convolution(random, which)
+        yield _random_convolution(random, which)
 
 
-def _convolution(random: np.random.Generator, which: str) -> Problem:
-    def pick(*values: Any) -> Any:
+def _random_convolution(random: np.random.Generator, which: str) -> RandomProblem:
+    def choose(*values: Any) -> Any:
         return values[int(random.integers(len(values)))]
 
-    kind = pick(T.HALF, T.BFLOAT16, T.FLOAT)
-    spatial = pick(2, 2, 2, 3, 3, 1)
-    groups = pick(1, 1, 1, 2, 4)
-    n, c, k = pick(1, 2, 3), groups * pick(8, 16, 32), groups * pick(8, 16, 24, 64)
+    kind = choose(T.HALF, T.BFLOAT16, T.FLOAT)
+    spatial = choose(2, 2, 2, 3, 3, 1)
+    groups = choose(1, 1, 1, 2, 4)
+    n, c, k = choose(1, 2, 3), groups * choose(8, 16, 32), groups * choose(8, 16, 24, 64)
     size = [int(random.integers(5, (40, 20, 10)[spatial - 1])) for _ in range(spatial)]
-    taps = [pick(1, 2, 3, 3, 4) for _ in range(spatial)]
-    stride, dilation = ([pick(*values) for _ in range(spatial)] for values in ((1, 1, 2, 3), (1, 1, 1, 2)))
-    even = pick(True, True, False)
-    before = [pick(0, 1, 2) for _ in range(spatial)]
-    after = before if even else [pick(0, 1, 2) for _ in range(spatial)]
-    turned = pick(False, False, False, True)
-    layout = pick("channels_last", "channels_last", "channels_last", "packed")
+    taps = [choose(1, 2, 3, 3, 4) for _ in range(spatial)]
+    stride, dilation = ([choose(*values) for _ in range(spatial)] for values in ((1, 1, 2, 3), (1, 1, 1, 2)))
+    even = choose(True, True, False)
+    before = [choose(0, 1, 2) for _ in range(spatial)]
+    after = before if even else [choose(0, 1, 2) for _ in range(spatial)]
+    turned = choose(False, False, False, True)
+    layout = choose("channels_last", "channels_last", "channels_last", "packed")
     while any(s + b + a < d * (t - 1) + 1 for s, b, a, d, t in zip(size, before, after, dilation, taps, strict=True)):
         size = [s + 1 for s in size]
     sides = {"padding": before, "post_padding": after, "stride": stride, "dilation": dilation}
@@ -126,7 +126,7 @@ def _convolution(random: np.random.Generator, which: str) -> Problem:
         return {made.name: (result(x, w, dy), result(x.abs(), w.abs(), dy.abs()))}
 
     title = f"{which} {kind.name} x {list(x_dims)} w {list(w_dims)} {sides} {layout}{' turned' if turned else ''}"
-    return Problem(title, g.graph(), {name: values[name].numpy() for name in read}, reference, kind, True)
+    return RandomProblem(title, g.graph(), {name: values[name].numpy() for name in read}, reference, kind, True)
 
 
 # norms
@@ -134,36 +134,36 @@ def _convolution(random: np.random.Generator, which: str) -> Problem:
 _MODES = (N.LAYER_NORM, N.RMS_NORM, N.ADA_LAYER_NORM, N.INSTANCE_NORM, N.BATCH_NORM)
 
 
-def draw_norm(number: int) -> Iterator[Problem]:
-    """Yield the problems of a number, one after the other, until cuDNN has an engine for one; it has for most."""
+def draw_norm(number: int) -> Iterator[RandomProblem]:
+    """Yield random norms of a number; callers take the first that cuDNN supports."""
     random = np.random.default_rng([number, 2])
     mode = _MODES[number % 5]
     which = ("training", "backward", "inference")[number // 5 % (2 if mode is N.BATCH_NORM else 3)]
     while True:
-        yield _norm(random, mode, which)
+        yield _random_norm(random, mode, which)
 
 
-def _norm(random: np.random.Generator, mode: NormMode, which: str) -> Problem:
-    def pick(*values: Any) -> Any:
+def _random_norm(random: np.random.Generator, mode: NormMode, which: str) -> RandomProblem:
+    def choose(*values: Any) -> Any:
         return values[int(random.integers(len(values)))]
 
-    kind = pick(T.HALF, T.BFLOAT16, T.FLOAT)
-    epsilon = pick(1e-5, 1e-3, 0.1)
+    kind = choose(T.HALF, T.BFLOAT16, T.FLOAT)
+    epsilon = choose(1e-5, 1e-3, 0.1)
     x_dims: tuple[int, ...]
     w_dims: tuple[int, ...]
     sets: tuple[int, ...]
     if mode in (N.BATCH_NORM, N.INSTANCE_NORM):
-        x_dims = (pick(2, 3, 8), pick(8, 16, 32, 64), pick(4, 7, 16), pick(4, 8, 15))
+        x_dims = (choose(2, 3, 8), choose(8, 16, 32, 64), choose(4, 7, 16), choose(4, 8, 15))
         w_dims, layout = (1, x_dims[1], 1, 1), "channels_last"
         sets = w_dims if mode is N.BATCH_NORM else (*x_dims[:2], 1, 1)
     elif mode is N.ADA_LAYER_NORM:
-        x_dims, layout = (pick(1, 2, 4), pick(7, 16, 64), pick(64, 128, 256, 512)), "packed"
+        x_dims, layout = (choose(1, 2, 4), choose(7, 16, 64), choose(64, 128, 256, 512)), "packed"
         w_dims, sets = (x_dims[0], 1, x_dims[2]), (*x_dims[:2], 1)
     else:
-        x_dims, layout = (pick(1, 5, 33, 64), pick(64, 128, 256, 768, 1024), 1, 1), "packed"
+        x_dims, layout = (choose(1, 5, 33, 64), choose(64, 128, 256, 768, 1024), 1, 1), "packed"
         w_dims, sets = (1, x_dims[1], 1, 1), (x_dims[0], 1, 1, 1)
     weights = kind if mode is N.ADA_LAYER_NORM else T.FLOAT
-    x = _tensor(round_to(random.normal(size=x_dims) * pick(0.1, 1.0, 10.0) + pick(0.0, 0.0, 1.0), kind))
+    x = _tensor(round_to(random.normal(size=x_dims) * choose(0.1, 1.0, 10.0) + choose(0.0, 0.0, 1.0), kind))
     scale = _tensor(round_to(random.uniform(0.5, 2.0, w_dims), weights))
     bias = _tensor(round_to(random.normal(size=w_dims), weights))
     dy = _tensor(round_to(random.normal(size=x_dims), kind))
@@ -198,12 +198,14 @@ def _norm(random: np.random.Generator, mode: NormMode, which: str) -> Problem:
     out: dict[str, Any] = {"virtual": False, "data_type": kind}
     title = f"{mode.name} {which} {kind.name} {list(x_dims)} epsilon {epsilon}"
     if which == "backward":
-        return _norm_backward(title, g, mode, image, factor, inputs, dy, out, options, statistics, apply, epsilon)
+        return _random_norm_backward(
+            title, g, mode, image, factor, inputs, dy, out, options, statistics, apply, epsilon
+        )
     shift = g.tensor("bias", w_dims, weights, **options) if centered else None
     if shift is not None:
         inputs["bias"] = bias.numpy()
     more: dict[str, Any] = {}
-    running = mode is N.BATCH_NORM and pick(True, False)
+    running = mode is N.BATCH_NORM and choose(True, False)
     if running:
         for name, value in (("running_mean", random.normal(size=sets)), ("running_var", random.uniform(0.5, 2, sets))):
             more[name], inputs[name] = g.tensor(name, sets, T.FLOAT, **options), round_to(value, T.FLOAT)
@@ -230,10 +232,10 @@ def _norm(random: np.random.Generator, mode: NormMode, which: str) -> Problem:
                 found[tensor] = (0.75 * before + 0.25 * value, before.abs() + x.abs().max() ** 2)
         return {tensor.name: (_numpy(want), _numpy(much)) for tensor, (want, much) in found.items()}
 
-    return Problem(title, g.graph(), inputs, reference, kind)
+    return RandomProblem(title, g.graph(), inputs, reference, kind)
 
 
-def _norm_backward(
+def _random_norm_backward(
     title: str,
     g: GraphBuilder,
     mode: NormMode,
@@ -246,7 +248,7 @@ def _norm_backward(
     statistics: Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]],
     apply: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor],
     epsilon: float,
-) -> Problem:
+) -> RandomProblem:
     x, scale = torch.from_numpy(inputs["x"]), torch.from_numpy(inputs["scale"])
     mean, variance = statistics(x)
     inverse = 1 / (variance + epsilon).sqrt()
@@ -272,4 +274,4 @@ def _norm_backward(
             found[made.dbias] = (leaves[2].grad, dy.abs().sum(axes, keepdim=True))
         return {tensor.name: (_numpy(want), _numpy(much)) for tensor, (want, much) in found.items()}
 
-    return Problem(title, g.graph(), inputs, reference, image.data_type)
+    return RandomProblem(title, g.graph(), inputs, reference, image.data_type)

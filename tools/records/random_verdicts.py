@@ -1,4 +1,4 @@
-"""Records of verdicts for random graphs without a GPU: ``python -m tools.records.random_verdicts SUBJECT FILE``.
+"""Records of verdicts on random graphs without a GPU: ``python -m tools.records.random_verdicts SUBJECT FILE``.
 
 ``engines`` checks every engine of graphs that the heuristics refuse, ``versions`` compares the outcomes of several
 cuDNN versions, and ``code`` reads the architecture of built plans. ``--help`` lists the options.
@@ -31,21 +31,21 @@ _LIMIT_S = 300.0
 
 
 def draw_graphs(count: int, first: int) -> Iterator[tuple[str, Graph]]:
-    """Yield random graphs of each family in turn, with operations that the oldest version has, and their names."""
+    """Yield random graphs with their names, of each family in turn, with operations of the oldest version."""
     families = [name for name in FAMILIES if name != "mode"]
     for seed in range(first, first + count):
         family = families[seed % len(families)]
         yield f"{family} {seed}", random_graph(seed, family, version=_OLDEST)
 
 
-def _explain(verdict: Verdict) -> str:
-    """Return the first sentence of the cause, without numbers, so that causes can be counted."""
+def _cause_without_numbers(verdict: Verdict) -> str:
+    """Return the first sentence of the cause without numbers, so that equal causes can be counted."""
     text = verdict.cause.headline if verdict.cause is not None else ""
     return re.sub(r"\d+", "N", text)[:120]
 
 
 def check_engines(graphs: Sequence[tuple[str, Graph]], targets: Sequence[str]) -> dict[str, Any]:
-    """Check every engine of each graph that the heuristics refuse, on each target."""
+    """Check every engine for graphs that heuristics refuse, on each target."""
     outcomes: Counter[str] = Counter()
     configs, found, engine_count = 0, [], Counter[int]()
     for name, graph in graphs:
@@ -70,7 +70,7 @@ def check_engines(graphs: Sequence[tuple[str, Graph]], targets: Sequence[str]) -
 def compare_outcomes(
     graphs: Sequence[tuple[str, Graph]], targets: Sequence[str], versions: Sequence[str]
 ) -> dict[str, Any]:
-    """Compare the outcomes of each graph in neighboring versions: the transitions, with the cause or known issues."""
+    """Compare outcomes between successive cuDNN versions; return changes with their cause and known issues."""
     transitions, judged = [], Counter[str]()
     for name, graph in graphs:
         for target in targets:
@@ -88,7 +88,7 @@ def compare_outcomes(
                         "old": old,
                         "new": new,
                         "change": "refused since" if before.supported else "supported since",
-                        "cause": _explain(refused),
+                        "cause": _cause_without_numbers(refused),
                         "known issues of the other version": [
                             text.split(":")[0][:80] for text in (before if before.supported else after).hazards
                         ],
@@ -99,7 +99,7 @@ def compare_outcomes(
 
 
 def check_code(graphs: Sequence[tuple[str, Graph]], targets: Sequence[str], most: int) -> dict[str, Any]:
-    """Build a plan for supported graphs, until there are `most`, and read the architecture of its code."""
+    """Build plans for supported graphs, up to ``most``, and read the GPU architecture of their code."""
     counts: Counter[str] = Counter()
     cannot_load = []
     for number, (name, graph) in enumerate(graphs):

@@ -1,4 +1,4 @@
-"""Collection of cuDNN's reasons: random graphs of all kinds, judged by the real library for described GPUs.
+"""Collection of cuDNN's refusal reasons: random graphs, judged for described GPUs.
 
 ``python -m tools.records.reasons --minutes 5 --version 9.19.0`` adds the reasons it gets to
 ``docs/tables/reasons.json``, from which the site writes an entry for each reason.
@@ -21,7 +21,7 @@ from cudnn_backend_py.plans.refusals import Reason
 from tests.support.mutants import draw_mutants
 from tools.website.reasons import key_of
 
-__all__ = ["TABLE", "answers", "collect", "reasons_of"]
+__all__ = ["TABLE", "collect_reasons", "reasons_of", "verdicts_of_random_graphs"]
 
 TABLE = Path(__file__).parents[2] / "docs" / "tables" / "reasons.json"
 TARGETS = ("sm80", "sm86", "sm89", "sm90", "sm100", "sm103", "sm120")
@@ -29,13 +29,13 @@ SCHEMA = "cudnn-backend-py/reasons"
 
 
 def reasons_of(verdict: Verdict) -> set[Reason]:
-    """Return every reason of cuDNN in a verdict."""
+    """Return all of cuDNN's reasons in a verdict."""
     found = {reason for candidate in verdict.candidates for reason in candidate.reasons}
     return {reason for reason in found | set(verdict.reasons) if reason.status.startswith("CUDNN_STATUS_")}
 
 
-def answers(seed: int, version: str | None = None) -> Iterator[tuple[Query, Verdict]]:
-    """Yield queries of random graphs and their verdicts, without end."""
+def verdicts_of_random_graphs(seed: int, version: str | None = None) -> Iterator[tuple[Query, Verdict]]:
+    """Yield queries of random graphs with their verdicts, endlessly."""
     rng = random.Random(seed)
     with Judge(limit_s=60.0) as judge:
         for drawn in draw_mutants(rng):
@@ -44,12 +44,12 @@ def answers(seed: int, version: str | None = None) -> Iterator[tuple[Query, Verd
                 yield question, judge.run_query(question)
 
 
-def collect(table: dict[str, Any], seed: int, version: str | None, seconds: float) -> int:
-    """Add reasons to the table for some time; return the number of queries."""
+def collect_reasons(table: dict[str, Any], seed: int, version: str | None, seconds: float) -> int:
+    """Add reasons of random graphs to the table for some seconds; return the number of queries."""
     rows = {key_of(row["text"]): row for row in table["reasons"]}
     end = time.monotonic() + seconds
     queries = 0
-    for question, verdict in answers(seed, version):
+    for question, verdict in verdicts_of_random_graphs(seed, version):
         queries += 1
         kinds = {op.kind.name.removeprefix("OPERATION_") for op in all_ops(question.graph)}
         for reason in reasons_of(verdict):
@@ -74,7 +74,7 @@ def collect(table: dict[str, Any], seed: int, version: str | None, seconds: floa
 
 
 def main() -> None:
-    """Collect for some minutes."""
+    """Collect reasons for some minutes and store them."""
     parser = argparse.ArgumentParser(description="Collect cuDNN's reasons.")
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--version", default=None, help="an installed cuDNN; else the available one")
@@ -83,7 +83,7 @@ def main() -> None:
     options = parser.parse_args()
     empty: dict[str, Any] = {"schema": SCHEMA, "version": 1, "asked": 0, "reasons": []}
     table = json.loads(options.output.read_text()) if options.output.exists() else empty
-    queries = collect(table, options.seed, options.version, 60 * options.minutes)
+    queries = collect_reasons(table, options.seed, options.version, 60 * options.minutes)
     options.output.parent.mkdir(parents=True, exist_ok=True)
     lines = ",\n".join("  " + json.dumps(row) for row in table.pop("reasons"))
     head = json.dumps(table, indent=1).removesuffix("\n}")

@@ -1,4 +1,4 @@
-"""Check of printed remedies: every change, target and version in the text of a verdict is judged.
+"""Check of printed remedies: each change, target or version named in a verdict must be supported.
 
 ``python -m tools.records.remedies`` does so for every refused verdict of the tables of attention, and writes a record.
 """
@@ -41,14 +41,14 @@ _DATA = ROOT / "tests/library/diagnose/data"
 
 
 def remedy_of(verdict: Verdict) -> str:
-    """Return the remedy or suggestion of the printed verdict."""
+    """Return the remedy, or suggestion, in the printed verdict."""
     lines = render_text(verdict).splitlines()
     said = [line.partition(":")[2].strip() for line in lines if line.startswith(("remedy:", "suggestion:"))]
     return said[0] if said else ""
 
 
 def build_graphs(question: Query, said: str) -> list[Graph]:
-    """Return the graphs that a remedy describes: with one or another change, or without some options of attention."""
+    """Return the graphs that a remedy describes: with one of its changes, or without attention options."""
     offered = {change.title: change.graph for change in changes(question.graph) if change.graphs}
     titles = [EFFECT.sub("", one) for one in re.split(r" or (?=with)", said)]
     if set(titles) <= offered.keys():
@@ -56,15 +56,15 @@ def build_graphs(question: Query, said: str) -> list[Graph]:
     version = tuple(map(int, (question.setup.version or library().version_text).split(".")))
     options = read_options(question.graph, version)  # type: ignore[arg-type]
     assert options is not None, said
-    gone = options_of(options, said)
+    gone = options_to_remove(options, said)
     left = [[key for key in options.found if not options.whole([key]) & set(some)] for some in gone]
     graphs = [options.graph(kept) for kept in left]
     assert None not in graphs, said
     return [graph for graph in graphs if graph is not None]
 
 
-def options_of(options: Options, said: str) -> list[tuple[str, ...]]:
-    """Return the options that a remedy leaves out: one at a time, or all together."""
+def options_to_remove(options: Options, said: str) -> list[tuple[str, ...]]:
+    """Return the sets of attention options that a remedy removes."""
     named = [key for key, option in options.found.items() if (option.instead or option.name) in said]
     for word in (" or ", " and "):
         for keys in chain.from_iterable(permutations(named, number) for number in range(len(named), 0, -1)):
@@ -77,7 +77,7 @@ def options_of(options: Options, said: str) -> list[tuple[str, ...]]:
 
 
 def check_remedies(run_query: JudgeFunction, question: Query, verdict: Verdict) -> int:
-    """Check that each remedy of the printed verdict makes the graph supported; return the number of remedies."""
+    """Check that each remedy in the printed verdict is supported; return the number of remedies."""
     said = remedy_of(verdict)
     if not said:
         return 0
@@ -120,7 +120,7 @@ def all_cells() -> list[Cell]:
 
 
 def query_of(cell: Cell, version: str, *, build: bool = False) -> Query | None:
-    """Return the query of a cell, None if this package no longer builds its graph."""
+    """Return the query of a table cell, or None if the package refuses to build its graph."""
     name, form, target = cell
     own = None if version == library().version_text else version
     try:
@@ -133,16 +133,16 @@ def query_of(cell: Cell, version: str, *, build: bool = False) -> Query | None:
 # the campaign
 
 
-def _cells(version: str) -> list[Cell]:
-    """Return the refused cells of a version's stored table; if none is stored, all cells."""
+def _cells_to_check(version: str) -> list[Cell]:
+    """Return the refused cells of a version's stored table, or all cells if no table is stored."""
     stored = _DATA / f"attention-support-{version}.json"
     if stored.is_file():
         return refused_cells(SupportTable.from_json(stored.read_text(encoding="utf-8")))
     return all_cells()
 
 
-def _try(cell: Cell, version: str, *, build: bool) -> tuple[str, int, str]:
-    """Check a cell's remedies and return a state, the number judged, and the text if a remedy fails."""
+def _check_cell(cell: Cell, version: str, *, build: bool) -> tuple[str, int, str]:
+    """Check the remedies of a cell; return the state, number of queries, and text of a failing remedy."""
     question = query_of(cell, version, build=build)
     if question is None:
         return "no such graph", 0, ""
@@ -157,20 +157,20 @@ def _try(cell: Cell, version: str, *, build: bool) -> tuple[str, int, str]:
     return "holds" if count else f"not asked: {said}" if said else "no remedy", count, ""
 
 
-def campaign(version: str, *, build: bool, sample: int | None, workers: int) -> dict[str, Any]:
+def check_version(version: str, *, build: bool, sample: int | None, workers: int) -> dict[str, Any]:
     """Check the remedies of every refused verdict of a version, or of a seeded sample; return the counts."""
-    cells = _cells(version)
+    cells = _cells_to_check(version)
     if sample is not None:
         cells = random.Random(f"{version} {build}").sample(cells, min(sample, len(cells)))
     start = time.monotonic()
     with ThreadPoolExecutor(workers) as pool:
-        results = list(pool.map(lambda cell: _try(cell, version, build=build), cells))
+        results = list(pool.map(lambda cell: _check_cell(cell, version, build=build), cells))
     states = Counter(state.partition(":")[0] for state, _, _ in results)
     return {
         "cudnn": version,
         "build": build,
         "asked about": len(cells),
-        "of": len(_cells(version)),
+        "of": len(_cells_to_check(version)),
         "verdicts": dict(states.most_common()),
         "remedies asked": sum(count for _, count, _ in results),
         "does not hold": [said for _, _, said in results if said],
@@ -179,12 +179,12 @@ def campaign(version: str, *, build: bool, sample: int | None, workers: int) -> 
     }
 
 
-def _rounds(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def _run_campaigns(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     for version in arguments.versions:
         if not arguments.only_built:
-            yield campaign(version, build=False, sample=arguments.sample, workers=arguments.workers)
+            yield check_version(version, build=False, sample=arguments.sample, workers=arguments.workers)
         if arguments.built:
-            yield campaign(version, build=True, sample=arguments.built, workers=arguments.workers)
+            yield check_version(version, build=True, sample=arguments.built, workers=arguments.workers)
 
 
 def main(given: Sequence[str] | None = None) -> int:
@@ -199,7 +199,7 @@ def main(given: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(given)
     record = start_record("remedies")
     record["rounds"] = []
-    for one in _rounds(arguments):
+    for one in _run_campaigns(arguments):
         record["rounds"].append(one)
         text = write_record(record, arguments.output)
     print(text)

@@ -1,4 +1,4 @@
-"""Graphs of known issues that ``cudnn-backend target verify`` runs: of ``tests/known_issues`` some are in the wheel."""
+"""Graphs of known issues that ``cudnn-backend target verify`` runs; some of ``tests/known_issues`` are in the wheel."""
 
 from __future__ import annotations
 
@@ -8,24 +8,28 @@ from cudnn_backend_py.graph import Graph, graph_to_json
 from cudnn_backend_py.known_issues import FAULTS, KnownIssue
 from tests.known_issues import EXAMPLES, graph_of
 
-__all__ = ["reproductions"]
+__all__ = ["reproductions_json"]
 
 _OLDEST = (9, 14, 0)  # issues that were gone by then are left out
 _MOST_BYTES = 256 << 20  # of the tensors of a graph
 
 
-def reproductions() -> str:
-    """Return as JSON, by the code of the issue, one graph of each that wrong results on made-up data can show."""
-    graphs = {row.code: graph_of(next(iter(EXAMPLES[row.code].reproductions.values()))) for row in FAULTS if _is(row)}
-    kept = {code: graph for code, graph in graphs.items() if _bytes(graph) <= _MOST_BYTES}
+def reproductions_json() -> str:
+    """Return JSON with one graph for each known issue that random data can show, by code."""
+    graphs = {
+        row.code: graph_of(next(iter(EXAMPLES[row.code].reproductions.values())))
+        for row in FAULTS
+        if _can_be_shown(row)
+    }
+    kept = {code: graph for code, graph in graphs.items() if _stored_bytes(graph) <= _MOST_BYTES}
     lines = (f'"{code}": {json.dumps(graph_to_json(graph), separators=(",", ":"))}' for code, graph in kept.items())
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def _is(row: KnownIssue) -> bool:
+def _can_be_shown(row: KnownIssue) -> bool:
     depends = row.sharing or row.depends_on or row.code not in EXAMPLES
     return row.step == "run" and not depends and (row.until is None or row.until > _OLDEST)
 
 
-def _bytes(graph: Graph) -> int:
+def _stored_bytes(graph: Graph) -> int:
     return sum(tensor.span_bytes for tensor in graph.tensors if not tensor.virtual)

@@ -1,4 +1,4 @@
-"""Random calls of torch's scaled_dot_product_attention, and torch's report on each; ``run_query`` needs a GPU.
+"""Random calls of torch's scaled_dot_product_attention, and torch's backend choice for each (needs a GPU).
 
 ``python -m tools.records.sdpa_grid FILE`` writes the answers of this torch, for tests without a GPU.
 """
@@ -68,8 +68,8 @@ ASPECTS: tuple[tuple[dict[str, Any], ...], ...] = (
 )
 
 
-def draw(number: int, seed: int = 18) -> list[dict[str, Any]]:
-    """Return cases: each value of every aspect alone, then up to three at a time."""
+def draw_cases(number: int, seed: int = 18) -> list[dict[str, Any]]:
+    """Return cases: each value of every aspect alone, then combinations of up to three."""
     found = [dict(BASE)] + [{**BASE, **choice} for aspect in ASPECTS for choice in aspect]
     chance = random.Random(seed)
     while len(found) < number:
@@ -97,7 +97,7 @@ def sizes_of(case: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     return sizes
 
 
-def _strided(size: tuple[int, ...], layout: str, which: int, torch: Any, **how: Any) -> Any:
+def _tensor_with_layout(size: tuple[int, ...], layout: str, which: int, torch: Any, **how: Any) -> Any:
     if len(size) != 4 or layout == "bhsd":
         return torch.zeros(size, **how)
     b, h, s, d = size
@@ -114,7 +114,7 @@ def _strided(size: tuple[int, ...], layout: str, which: int, torch: Any, **how: 
     return torch.zeros(b, h, d, s, **how).transpose(2, 3)
 
 
-def make(case: dict[str, Any], torch: Any) -> dict[str, Any]:
+def make_arguments(case: dict[str, Any], torch: Any) -> dict[str, Any]:
     """Return the arguments of the call of a case."""
     sizes, made = sizes_of(case), {}
     for place, name in enumerate("qkv"):
@@ -124,7 +124,7 @@ def make(case: dict[str, Any], torch: Any) -> dict[str, Any]:
             parts = [torch.zeros(h, length, d, **how) for length in case["nested"]]
             made[name] = torch.nested.nested_tensor(parts, layout=torch.strided, **how)
         else:
-            made[name] = _strided(sizes[name], case["layout"], place, torch, **how)
+            made[name] = _tensor_with_layout(sizes[name], case["layout"], place, torch, **how)
         if case.get("requires_grad") and made[name].is_floating_point():
             made[name].requires_grad_(True)
     mask = None
@@ -140,8 +140,8 @@ def make(case: dict[str, Any], torch: Any) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def switched(case: dict[str, Any], torch: Any) -> Iterator[None]:
-    """Set the switches of a case, and restore them."""
+def apply_switches(case: dict[str, Any], torch: Any) -> Iterator[None]:
+    """Apply the backend switches of a case in the block."""
     cuda = torch.backends.cuda
     order = torch._C._get_sdp_priority_order()
     try:
@@ -164,7 +164,7 @@ def switched(case: dict[str, Any], torch: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _standard_error() -> Iterator[list[str]]:
-    """Capture standard error: torch writes its messages there, not through Python's warnings."""
+    """Capture standard error in the block, as torch's C++ code writes its warnings there."""
     said: list[str] = []
     kept = os.dup(2)
     with tempfile.TemporaryFile() as file:
@@ -178,12 +178,12 @@ def _standard_error() -> Iterator[list[str]]:
             said.append(file.read().decode(errors="replace"))
 
 
-def run_query(case: dict[str, Any], torch: Any) -> dict[str, Any]:
-    """Return torch's report of a case: which of cuDNN, flash and efficient attention may run, and which is selected."""
-    call = make(case, torch)
+def report_backends(case: dict[str, Any], torch: Any) -> dict[str, Any]:
+    """Return which of cuDNN, flash and efficient attention torch could use for a case, and which it selects."""
+    call = make_arguments(case, torch)
     cuda = torch.backends.cuda
     answer: dict[str, Any] = {"words": []}
-    with switched(case, torch), warnings.catch_warnings():
+    with apply_switches(case, torch), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         given = cuda.SDPAParams(*(call[name] for name in ("q", "k", "v", "mask", "dropout", "causal", "gqa")))
         try:
@@ -205,21 +205,21 @@ def run_query(case: dict[str, Any], torch: Any) -> dict[str, Any]:
     return answer
 
 
-def _try_query(case: dict[str, Any], torch: Any) -> dict[str, Any]:
+def _try_report(case: dict[str, Any], torch: Any) -> dict[str, Any]:
     try:
-        return run_query(case, torch)
+        return report_backends(case, torch)
     except Exception as error:  # torch cannot make the tensors
         return {"unmade": f"{type(error).__name__}: {str(error)[:200]}"}
 
 
 def main(path: str, number: int = 320) -> None:
-    """Write torch's report on every case, and on a few under each environment variable, as JSON."""
+    """Write torch's backend choice for every case, and for a few under each environment variable, as JSON."""
     import torch
 
     # torch sets its order then
     torch._fused_sdp_choice(*[torch.empty(1, 1, 8, 8, dtype=torch.half, device="cuda")] * 3)
-    cases = draw(number)
-    answers = [_try_query(case, torch) for case in cases]
+    cases = draw_cases(number)
+    answers = [_try_report(case, torch) for case in cases]
     major, minor = torch.cuda.get_device_capability()
     record = {
         "torch": torch.__version__,

@@ -1,4 +1,4 @@
-"""Write docs/attention-speed.md and its pictures from records of an H200.
+"""Write docs/attention-speed.md and its pictures from H200 records.
 
 ``make regen`` writes the page. ``python -m tools.records.speed_page`` draws the pictures with matplotlib.
 """
@@ -19,8 +19,8 @@ ON = "h200-cudnn-9.19.0"
 Record = Mapping[str, Any]
 
 
-def read(name: str) -> Any:
-    """Return a record of the H200."""
+def read_h200_record(name: str) -> Any:
+    """Return the H200 record with this name prefix."""
     return json.loads((ROOT / "logs" / f"{name}-{ON}.json").read_text(encoding="utf-8"))
 
 
@@ -33,20 +33,20 @@ def figure_of(record: Record, *path: str) -> Any:
 
 
 def kept_rows(record: Record) -> str:
-    """Return a sentence with the number of rows from earlier runs."""
+    """Return a sentence that states how many rows are from earlier runs."""
     counts = [part["rows"] for part in record.get("resumed", ())]
     return f" {counts[-1]} of {len(record['rows'])} rows are from earlier runs." if counts else ""
 
 
 def without_plans(table: str) -> str:
-    """Return the lines of Markdown without the last column of engine configs in tables; the record has them."""
+    """Return a Markdown table without its last column, which has engine configs."""
     lines = table.splitlines()
     cut = [line.rpartition("|")[0].rpartition("|")[0] + "|" if line.startswith("|") else line for line in lines]
     return "\n".join(cut if any(line.endswith("| plans |") for line in lines) else lines)
 
 
 def class_rows(record: Record) -> Iterator[str]:
-    """Yield the row of each direction."""
+    """Yield a table row for each direction."""
     accepted = {item["name"]: item["value"] for item in record["accepted"]}
     for direction in ("forward", "backward"):
         median, p90 = (accepted[f"GPU, {direction}: class / exact, {words}"] for words in ("median", "p90"))
@@ -55,7 +55,7 @@ def class_rows(record: Record) -> Iterator[str]:
 
 
 def model_rows(record: Record) -> Iterator[str]:
-    """Yield the rows of each provider's attention."""
+    """Yield the table rows of the model's providers."""
     epochs = ("first epoch", "new lengths", "known lengths")
     rows: list[tuple[str, tuple[str, ...]]] = []
     for way in ("packed", "padded"):
@@ -68,8 +68,8 @@ def model_rows(record: Record) -> Iterator[str]:
         yield f"| {title} | {' | '.join(cells)} |"
 
 
-def gaps(record: Record) -> Iterator[str]:
-    """Yield the missing measurements with the reason."""
+def missing_measurements(record: Record) -> Iterator[str]:
+    """Yield a list item for each missing measurement, with the reason."""
     for maker, ways in record["makers"].items():
         for way, found in ways.items():
             if isinstance(found, Mapping) and "not measured" in found:
@@ -80,7 +80,7 @@ def gaps(record: Record) -> Iterator[str]:
 
 def make_page() -> str:
     """Return the text of the page."""
-    compared, classes, model = (read(name) for name in ("compare", "shape-classes", "model"))
+    compared, classes, model = (read_h200_record(name) for name in ("compare", "shape-classes", "model"))
     shapes = len({row["shape"] for row in classes["rows"]})
     makers = list(model["makers"])
     return f"""# Speed of attention
@@ -142,10 +142,10 @@ Tokens per second:
 
 Not measured:
 
-{chr(10).join(gaps(model)) or "* none"}
+{chr(10).join(missing_measurements(model)) or "* none"}
 """
 
 
 if __name__ == "__main__":
-    draw_model(read("model"), PAGE.with_name("model.svg"))
-    draw(read("compare"), PAGE.with_name("compare.svg"))
+    draw_model(read_h200_record("model"), PAGE.with_name("model.svg"))
+    draw(read_h200_record("compare"), PAGE.with_name("compare.svg"))

@@ -1,4 +1,4 @@
-"""Ten tasks of a new user, done from the text of the site with a wheel in a fresh environment, and recorded.
+"""Ten tasks of a new user, done by the website's text with a wheel in a fresh environment, and recorded.
 
 ``python -m tools.records.ten_tasks WHEEL`` makes the environment outside the checkout, runs the commands of the pages
 there and writes ``logs/ten-tasks.json``; ``--torch FOLDER`` has a torch. The look-up needs the built site.
@@ -41,7 +41,7 @@ PASTED = "CUDNN_STATUS_NOT_SUPPORTED_ARCH_MISMATCH: only Hopper is supported for
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """One task: the commands of a page, and the expected result.
+    """A task: its page, commands, files and expected output.
 
     Attributes
     ----------
@@ -214,8 +214,8 @@ def write_files(task: Task, folder: Path) -> None:
             place.write_text(block.text, encoding="utf-8")
 
 
-def look_up(folder: Path) -> str:
-    """Paste an error text into the page of reasons of the built site; return the text of the entry."""
+def look_up_reason(folder: Path) -> str:
+    """Paste an error text into the built page of reasons, and return the text of the entry found."""
     with Browser(folder) as browser:
         page = browser.open(ROOT / "site" / "tables" / "reasons.html")
         page.evaluate("document.getElementById('reason').focus()")
@@ -227,10 +227,10 @@ def look_up(folder: Path) -> str:
 
 
 def try_task(task: Task, folder: Path, environment: Mapping[str, str]) -> dict[str, Any]:
-    """Follow the page; return the time and the result."""
+    """Run the task's commands, and return the time and the output line."""
     write_files(task, folder)
     begun = time.monotonic()
-    said, code = (look_up(folder), 0) if not task.commands else ("", 0)
+    said, code = (look_up_reason(folder), 0) if not task.commands else ("", 0)
     for command in task.commands:
         done = subprocess.run(
             shlex.split(command), cwd=folder, env=dict(environment), capture_output=True, text=True, check=False
@@ -246,7 +246,7 @@ def try_task(task: Task, folder: Path, environment: Mapping[str, str]) -> dict[s
 
 
 def main() -> None:
-    """Make the environment, do the tasks, and write them to the record, next to those done on another machine."""
+    """Create the environment, do the tasks, and write the record."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("wheel", type=Path)
     parser.add_argument("--torch", type=Path, help="a folder to import torch from")

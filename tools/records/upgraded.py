@@ -1,4 +1,4 @@
-"""``python -m tools.records.upgraded OLD NEW FILE``: compare 200 random graphs in two versions, on an H100.
+"""Compare 200 random graphs between two cuDNN versions: ``python -m tools.records.upgraded OLD NEW FILE``.
 
 Graphs that are called unchanged are judged with both versions again, by separate code, and compared byte by byte.
 """
@@ -23,8 +23,8 @@ COUNT = 200
 TARGET = "h100"
 
 
-def graphs(count: int = COUNT) -> dict[str, Graph]:
-    """Return random graphs of every family in turn, of operations that the oldest version has."""
+def random_graphs(count: int = COUNT) -> dict[str, Graph]:
+    """Return random graphs by name, of every family in turn, with operations of the oldest version."""
     families = [name for name in FAMILIES if name != "mode"]
     named = ((families[seed % len(families)], seed) for seed in range(count))
     return {f"{family} {seed}": random_graph(seed, family, version=(9, 14, 0)) for family, seed in named}
@@ -50,23 +50,23 @@ print(json.dumps([verdict.outcome, tags, code, [h for h in verdict.hazards]]))
 """
 
 
-def output_of(version: str, path: Path) -> str:
-    """Return the output of `CODE` with an installed version: verdict, lists, known issues, kernels' instructions."""
+def run_with_version(version: str, path: Path) -> str:
+    """Return the output of ``CODE`` with an installed version: verdict, configs, known issues, kernel instructions."""
     environment = environment_for(None if version == "default" else version)
     return run_python(["-c", CODE, str(path)], environment=environment, check=True).stdout
 
 
-def find_others(graphs: Mapping[str, Graph], old: str, new: str, folder: Path) -> list[str]:
-    """Return the names of the graphs with different output from two versions, compared byte by byte."""
+def find_changed_graphs(random_graphs: Mapping[str, Graph], old: str, new: str, folder: Path) -> list[str]:
+    """Return the names of graphs with different output from two versions."""
     path, found = folder / "graph.json", []
-    for name, graph in graphs.items():
+    for name, graph in random_graphs.items():
         save_graph(graph, path)
-        if output_of(old, path) != output_of(new, path):
+        if run_with_version(old, path) != run_with_version(new, path):
             found.append(name)
     return found
 
 
-def summary(change: Change) -> dict[str, object]:
+def summarize_change(change: Change) -> dict[str, object]:
     """Return a summary of a change, without the configs."""
     return {
         "effect": change.effect,
@@ -79,12 +79,12 @@ def main() -> None:
     """Write the record."""
     old, new, file = sys.argv[1:]
     began = time.monotonic()
-    all_graphs = graphs()
+    all_graphs = random_graphs()
     found = compare_versions(all_graphs, [TARGET], old, new, progress=False)
     seconds = round(time.monotonic() - began, 1)
     unchanged = {one.graph: all_graphs[one.graph] for one in found.changes if one.effect is Effect.UNCHANGED}
     with tempfile.TemporaryDirectory() as folder:
-        others = find_others(unchanged, old, new, Path(folder))
+        others = find_changed_graphs(unchanged, old, new, Path(folder))
     data = {
         "schema": "cudnn-backend-py/upgrade-record",
         "target": TARGET,
@@ -94,7 +94,7 @@ def main() -> None:
         "counts": {kind.value: count for kind, count in found.counts.items()},
         "unchanged, not the same byte by byte": others,
         "differs": Counter(item.what for one in found.changes for item in one.differences),
-        "changes": {one.graph: summary(one) for one in found.changes},
+        "changes": {one.graph: summarize_change(one) for one in found.changes},
     }
     Path(file).write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
 

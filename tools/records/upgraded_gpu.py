@@ -1,4 +1,4 @@
-"""Changes by an upgrade on the GPU of this machine, compared with a second pass and with the old version itself.
+"""Changes of an upgrade measured on this machine's GPU, checked by a second run and by the old version itself.
 
 ``python -m tools.records.upgraded_gpu graphs FOLDER`` writes 48 random graphs and 8 of attention at training
 lengths; ``cudnn-backend diff OLD NEW --time --format json --output CHECKED FOLDER/*.json`` is the command under
@@ -23,7 +23,7 @@ from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.plans.build import shared_target
 from cudnn_backend_py.tuning.upgrade import Us, _time_all
-from tools.records.upgraded import graphs
+from tools.records.upgraded import random_graphs
 
 COUNT = 48
 ATTENTION = ((512, 64, True), (2048, 64, False), (2048, 128, True), (8192, 128, True))  # length, head dim, causal
@@ -32,7 +32,7 @@ TOKENS, WIDTH, AT_ONCE = 16384, 2048, 4
 
 def all_graphs() -> dict[str, Graph]:
     """Return the graphs by their names."""
-    found = graphs(COUNT)
+    found = random_graphs(COUNT)
     for seq, dim, causal in ATTENTION:
         sizes: dict[str, Any] = {"batch": TOKENS // seq, "heads": WIDTH // dim, "seq_q": seq, "head_dim": dim}
         found[f"forward s{seq} d{dim}"] = sdpa_forward(**sizes, causal=causal)
@@ -40,48 +40,48 @@ def all_graphs() -> dict[str, Graph]:
     return {name: replace(graph, name=name) for name, graph in found.items()}
 
 
-def ratio(us: Us | None) -> float | None:
+def time_ratio(us: Us | None) -> float | None:
     """Return the time of the new version relative to the old one."""
     return None if us is None or us[0] is None or us[1] is None else us[1] / us[0]
 
 
-def rounded(name: str, ratios: Mapping[str, float | None]) -> float | None:
+def rounded_ratio(name: str, ratios: Mapping[str, float | None]) -> float | None:
     """Return a ratio for the record."""
     found = ratios.get(name)
     return None if found is None else round(found, 3)
 
 
-def flagged(ratios: Mapping[str, float | None]) -> list[str]:
-    """Return the names with a change of time by more than 5 %."""
+def names_with_changed_time(ratios: Mapping[str, float | None]) -> list[str]:
+    """Return the names of graphs with a time change of more than 5 %."""
     return [name for name, one in ratios.items() if one is not None and not 1 / SLOWER <= one <= SLOWER]
 
 
 def time_again(
-    names: Iterable[str], graphs: Mapping[str, Graph], versions: tuple[str | None, str | None], until: float
+    names: Iterable[str], random_graphs: Mapping[str, Graph], versions: tuple[str | None, str | None], until: float
 ) -> dict[str, float | None]:
-    """Return the ratios of new processes."""
-    return {name: ratio(us) for name, us in _time_all(list(names), graphs, versions, AT_ONCE, until, str)}
+    """Return the time ratios from new processes."""
+    return {name: time_ratio(us) for name, us in _time_all(list(names), random_graphs, versions, AT_ONCE, until, str)}
 
 
 def make_record(folder: Path, checked: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-    """Return the record; graphs with changed times come first, and the last ones are left out if time runs out."""
+    """Return the record; graphs with changed times come first, and the last are omitted if time runs out."""
     until = time.monotonic() + seconds
     old, new = (setup.version for setup in read_setups([str(checked["old"]), str(checked["new"])]).values())
-    graphs = {graph.name: graph for graph in map(load_graph, folder.glob("*.json"))}
+    random_graphs = {graph.name: graph for graph in map(load_graph, folder.glob("*.json"))}
     timed = {one["graph"]: one["times"] for one in checked["changes"] if one["times"] is not None}
-    first = {name: ratio((times["old_us"], times["new_us"])) for name, times in timed.items()}
-    changed = flagged(first)
+    first = {name: time_ratio((times["old_us"], times["new_us"])) for name, times in timed.items()}
+    changed = names_with_changed_time(first)
     names = sorted(first, key=lambda name: name not in changed)
-    again = time_again(names, graphs, (old, new), until)
-    same = time_again(names, graphs, (old, old), until)
+    again = time_again(names, random_graphs, (old, new), until)
+    same = time_again(names, random_graphs, (old, old), until)
     changes = {
         one["graph"]: {
             "effect": one["effect"],
             "differs": [item["what"] for item in one["differences"]],
             "same code": one["same_code"],
             "times": one["times"],
-            "new / old": [rounded(one["graph"], ratios) for ratios in (first, again)],
-            "old / old": rounded(one["graph"], same),
+            "new / old": [rounded_ratio(one["graph"], ratios) for ratios in (first, again)],
+            "old / old": rounded_ratio(one["graph"], same),
         }
         for one in checked["changes"]
     }
@@ -94,9 +94,9 @@ def make_record(folder: Path, checked: Mapping[str, Any], seconds: float) -> dic
         "timed": len(timed),
         "same code, timed": [name for name in timed if changes[name]["same code"]],
         "flagged": changed,
-        "flagged by the second pass": flagged(again),
+        "flagged by the second pass": names_with_changed_time(again),
         "second pass": len(again),
-        "flagged, old against itself": flagged(same),
+        "flagged, old against itself": names_with_changed_time(same),
         "old against itself": len(same),
         "changes": changes,
     }

@@ -170,7 +170,7 @@ def on_page_content(html: str, *, page: Page, **_: Any) -> str:
 
 
 def on_post_page(output: str, **_: Any) -> str:
-    """Name the search for screen readers: the theme gives it the role of a dialog without a name."""
+    """Give the search dialog a name for screen readers."""
     return output.replace(
         'data-md-component="search" role="dialog"', 'data-md-component="search" role="dialog" aria-label="Search"'
     )

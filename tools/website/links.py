@@ -29,7 +29,7 @@ class _Reader(HTMLParser):
 
 
 def dead_links(site: Path) -> list[str]:
-    """Return a line for each dead link."""
+    """Return one line of text for each dead link."""
     pages: dict[Path, _Reader] = {}
     for path in sorted(site.rglob("*.html")):
         pages[path.resolve()] = reader = _Reader()

@@ -130,12 +130,12 @@ def write_enums() -> str:
         "of their enum: `DataType.HALF` is `CUDNN_DATA_HALF`. `Attr` is short for `AttributeName`.\n"
     ]
     for enum in sorted(CudnnEnum.__subclasses__(), key=lambda one: one.__name__):
-        rows = [f"| `{one.name}` | {int(one)} | {_since(one.since)} |" for one in enum]
+        rows = [f"| `{one.name}` | {int(one)} | {_version_added(one.since)} |" for one in enum]
         parts.append(f"\n## {enum.__name__}\n\n| name | value | since |\n|---|---|---|\n" + "\n".join(rows) + "\n")
     return "".join(parts)
 
 
-def _since(version: tuple[int, ...] | None) -> str:
+def _version_added(version: tuple[int, ...] | None) -> str:
     return "" if version is None else ".".join(map(str, version))
 
 

@@ -19,12 +19,12 @@ def effort() -> Any:
 
 @pytest.fixture(scope="module")
 def measured(effort: Any) -> Any:
-    from benchmarks.model.measure import WAYS, measure
+    from benchmarks.model.measure import WAYS, measure_provider
 
     begun: list[str] = []
     found: dict[str, Any] = {}
     for way in WAYS:
-        found |= measure("torch plain", way, effort, "cpu", lambda: begun.append(way))  # noqa: B023
+        found |= measure_provider("torch plain", way, effort, "cpu", lambda: begun.append(way))  # noqa: B023
     assert begun == list(WAYS)
     return found
 
@@ -51,13 +51,13 @@ def test_both_layouts_start_with_the_same_weights(effort: Any) -> None:
 
 def test_serving_token_by_token_equals_one_pass(effort: Any) -> None:
     """Compare logits after prompts and then tokens from the cache with those of the whole text at once."""
-    from benchmarks.model.attentions import Plain
+    from benchmarks.model.attentions import TorchDefault
     from benchmarks.model.gpt import Gpt
-    from benchmarks.model.measure import Served
+    from benchmarks.model.measure import ServingRun
 
     model = Gpt(effort.sizes, device="cpu").float()
-    plain = Plain()
-    served = Served(effort, plain, model, "cpu")
+    plain = TorchDefault()
+    served = ServingRun(effort, plain, model, "cpu")
     cache = served.cache
     cache.k, cache.v = ([memory.float() for memory in memories] for memories in (cache.k, cache.v))
     with torch.no_grad():
@@ -74,9 +74,9 @@ def test_serving_token_by_token_equals_one_pass(effort: Any) -> None:
 
 
 def test_an_attention_that_a_provider_lacks_is_reported(effort: Any) -> None:
-    from benchmarks.model.measure import measure
+    from benchmarks.model.measure import measure_provider
 
-    packed, padded = (measure("torch flash", way, effort, "cpu", lambda: None) for way in ("packed", "padded"))
+    packed, padded = (measure_provider("torch flash", way, effort, "cpu", lambda: None) for way in ("packed", "padded"))
     assert set(packed) == {"packed"}
     assert "not measured" in packed["packed"]  # torch's flash for packed tokens has no CPU kernel
     assert padded["padded"]["first epoch"]["steps"] == 20
@@ -84,14 +84,14 @@ def test_an_attention_that_a_provider_lacks_is_reported(effort: Any) -> None:
 
 def test_packed_tokens_are_padded_and_unpadded() -> None:
     """For torch's cuDNN, with another backend as substitute; results and gradients."""
-    from benchmarks.model.attentions import Plain, TorchCudnn
+    from benchmarks.model.attentions import TorchCudnn, TorchDefault
 
     class Padded(TorchCudnn):
-        padded = Plain.padded
+        padded = TorchDefault.padded
 
     cu = torch.tensor([0, 5, 6, 20], dtype=torch.int32)
     inputs = [torch.randn(20, 2, 16, dtype=torch.double, requires_grad=True) for _ in range(3)]
-    found, want = (maker.packed(*inputs, cu, 14) for maker in (Padded(), Plain()))
+    found, want = (maker.packed(*inputs, cu, 14) for maker in (Padded(), TorchDefault()))
     torch.testing.assert_close(found, want)
     given = torch.randn_like(want)
     for one, two in zip(*(torch.autograd.grad(o, inputs, given) for o in (found, want)), strict=True):

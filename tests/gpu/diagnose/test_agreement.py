@@ -15,7 +15,7 @@ from cudnn_backend_py.generated.enums import KnobType
 from cudnn_backend_py.target import Profile, find_profile
 from tests.support.figures import add_figure
 from tests.support.zoo import ZOO
-from tools.records.agreement import judge
+from tools.records.agreement import judge_graphs
 
 DATA = Path(__file__).parent / "data"
 
@@ -32,7 +32,7 @@ def own_description() -> Profile:
 
 @pytest.fixture(scope="module")
 def live() -> dict[str, Any]:
-    return judge(None)
+    return judge_graphs(None)
 
 
 def stored() -> dict[str, Any] | None:
@@ -118,7 +118,7 @@ def check(deviceless: dict[str, Any], live: dict[str, Any], what: str) -> None:
 
 
 def test_described_gpu_agrees_with_live(live: dict[str, Any]) -> None:
-    check(judge(own_description()), live, "described GPU, with this machine's driver, against live")
+    check(judge_graphs(own_description()), live, "described GPU, with this machine's driver, against live")
 
 
 @pytest.mark.parametrize("path", sorted(DATA.glob("deviceless-*.json")), ids=lambda path: path.stem)

@@ -10,7 +10,7 @@ import pytest
 from cudnn_backend_py.info import collect_info
 from tests.support.figures import add_figure
 from tools.records.built_runs import WORKERS, run_in_child
-from tools.records.operations_page import AGREES, REFUSED, key_of, read_records
+from tools.records.operations_page import AGREES, REFUSED, gpu_and_version, read_records
 
 from ...support.built import BUILT, ELSEWHERE
 from ...support.gpus import current_sm, least_expected
@@ -32,7 +32,7 @@ def test_supported_graphs_agree_with_the_interpreter(seen: dict[str, dict[str, A
 
 
 def test_the_record_of_this_gpu_and_version_is_equal(seen: dict[str, dict[str, Any]]) -> None:
-    where = key_of(collect_info())
+    where = gpu_and_version(collect_info())
     record = read_records().get(where)
     if record is None:
         pytest.skip(f"did not run: no record of {where}; python -m tools.records.built_runs logs/operations-NAME.json")

@@ -53,7 +53,7 @@ from tests.known_issues import EXAMPLES, graph_of
 from tests.known_issues.convolution import one_convolution
 from tests.support.child import ROOT
 from tests.support.figures import add_figure
-from tools.campaign.one import PlanAnswer, is_context_lost, on_device, run, run_query
+from tools.campaign.one import PlanOrRefusal, find_plan, is_context_lost, run_and_compare, run_plan
 
 from ...support.gpus import is_measured_here, least_expected, measured_gpus_text
 
@@ -275,11 +275,11 @@ def as_compared(graph: Graph, engines: Sequence[int] = (), kinds: Sequence[str] 
     Hostile data have an empty sequence.
     """
     words: list[str] = []
-    plans = [run_query(graph, shared_target(), engine=engine) for engine in engines or (None,)]
+    plans = [find_plan(graph, shared_target(), engine=engine) for engine in engines or (None,)]
     for answer in plans:
         for kind in kinds if answer.plan is not None else ():
             assert answer.plan is not None
-            found, _ = on_device(answer.plan, graph, kind, 0, answer.arithmetic())
+            found, _ = run_and_compare(answer.plan, graph, kind, 0, answer.arithmetic())
             words += found.wrong
     return "; ".join(words) or (RIGHT if any(answer.plan for answer in plans) else NO_ENGINE)
 
@@ -300,9 +300,9 @@ def sums_split() -> str:
         configs = configs or [question.config(47, {KnobType.SPLIT_K: 2})]
     for config in configs:
         with suppress(CudnnStatusError):
-            answer = PlanAnswer(build_plan(config), config)
+            answer = PlanOrRefusal(build_plan(config), config)
             assert answer.plan is not None
-            found, _ = on_device(answer.plan, graph, "uniform", 0, answer.arithmetic())
+            found, _ = run_and_compare(answer.plan, graph, "uniform", 0, answer.arithmetic())
             words, ran = words + found.wrong, True
     return "; ".join(words) or (RIGHT if ran else NO_ENGINE)
 
@@ -319,9 +319,9 @@ COMPARED = [
 def mask_drawn(which: str) -> str:
     """Return the random numbers that a forward pass writes."""
     graph = row_graph("dropout-distribution", which)
-    answer = run_query(graph, shared_target())
+    answer = find_plan(graph, shared_target())
     assert answer.plan is not None
-    drawn = run(answer.plan, make_inputs(graph))[0]["rng_dump"]
+    drawn = run_plan(answer.plan, make_inputs(graph))[0]["rng_dump"]
     if np.isnan(drawn).any():
         return "it is not written"
     found, bits = set(np.unique(drawn).tolist()), which == "fixed"

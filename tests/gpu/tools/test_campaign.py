@@ -11,7 +11,7 @@ from cudnn_backend_py.interpreter import pointwise
 from cudnn_backend_py.rewrite.reduce import reduce_failure
 from cudnn_backend_py.target import Target
 from tools.campaign.graphs import FAMILIES, random_graph
-from tools.campaign.one import on_device, run_query
+from tools.campaign.one import find_plan, run_and_compare
 from tools.campaign.runner import Options, run_campaign
 
 from ...support.gpus import least_expected, skip_if_not_measured
@@ -25,11 +25,11 @@ def gpu() -> Iterator[Target]:
 
 
 def is_wrong(graph: Graph, data: str, target: Target) -> bool:
-    got = run_query(graph, target)
+    got = find_plan(graph, target)
     if got.plan is None:
         return False
     try:
-        return bool(on_device(got.plan, graph, data, 0, got.arithmetic())[0].wrong)
+        return bool(run_and_compare(got.plan, graph, data, 0, got.arithmetic())[0].wrong)
     finally:
         got.plan.close()
 
@@ -37,7 +37,7 @@ def is_wrong(graph: Graph, data: str, target: Target) -> bool:
 @pytest.mark.parametrize("family", ["convolution", "matmul", "norm", "reduction", "attention"])
 def test_random_graphs_are_right(gpu: Target, family: str) -> None:
     graphs = [random_graph(seed, family, version=gpu.library.version) for seed in range(6)]
-    offered = sum(run_query(graph, gpu, build=False).engine != "" for graph in graphs)
+    offered = sum(find_plan(graph, gpu, build=False).engine != "" for graph in graphs)
     if not offered:
         skip_if_not_measured(f"no random {family} graph has an engine")
     assert offered >= least_expected("random graphs of a family with an engine")
@@ -64,7 +64,7 @@ def test_an_added_scale_is_found_and_reduced(gpu: Target, monkeypatch: pytest.Mo
 
 def test_a_campaign_runs_in_children(gpu: Target) -> None:
     found = run_campaign(Options(seconds=60, most=30, processes=2, reduce_s=5))
-    assert found.total()["graphs"] == 30
-    assert found.total()["compared"] >= least_expected("graphs of a campaign that are compared")
+    assert found.total_counts()["graphs"] == 30
+    assert found.total_counts()["compared"] >= least_expected("graphs of a campaign that are compared")
     assert not [failure for failure in found.failures if not failure["faults"]]
     assert set(found.counts) <= set(FAMILIES)

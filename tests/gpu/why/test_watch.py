@@ -39,11 +39,11 @@ def test_freed_tensors_get_the_answers_of_real_ones() -> None:
     from cudnn_backend_py.why.query_torch import describe, query_by_facts, query_torch, read_switches
 
     compared = 0
-    for case in sdpa_grid.draw(160)[::2]:
+    for case in sdpa_grid.draw_cases(160)[::2]:
         if "nested" in case or case["device"] != "cuda":
             continue
-        made = sdpa_grid.make(case, torch)
-        with sdpa_grid.switched(case, torch):
+        made = sdpa_grid.make_arguments(case, torch)
+        with sdpa_grid.apply_switches(case, torch):
             call = TorchCall(
                 q=describe(made["q"]),
                 k=describe(made["k"]),

@@ -14,12 +14,12 @@ from cudnn_backend_py.audit import examine
 from cudnn_backend_py.audit.case import CaseFolder
 from cudnn_backend_py.cli.commands import main
 from cudnn_backend_py.frontend.graphs import launch_arguments
-from tests.pure.audit.test_case import case
+from tests.pure.audit.test_case import make_case
 
 
 @pytest.fixture
 def kept(tmp_path: Path) -> Path:
-    path, _ = CaseFolder(tmp_path / "audit").store(case())
+    path, _ = CaseFolder(tmp_path / "audit").store(make_case())
     assert path is not None
     return path
 

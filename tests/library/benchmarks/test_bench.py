@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from benchmarks.c_calls import compile_program, first_result
+from benchmarks.c_calls import compile_program, first_result_program
 from benchmarks.frontend_graph import build
-from benchmarks.judge import judge, verdict_lines
+from benchmarks.judge import judge_record, verdict_lines
 from benchmarks.problems import QUICK, SHAPES, SMALL
-from benchmarks.tables import draw, fresh_table, gpu_table, host_table, ragged_table
+from benchmarks.tables import draw_tflops, fresh_table, gpu_table, host_table, ragged_table
 from cudnn_backend_py import EnvironmentNotReady, OperationGraph, frontend, library, open_target
 from cudnn_backend_py.cli.compare.problems import DIRECTIONS, build_graph, count_flops, format_problem
 from cudnn_backend_py.frontend.handles import DescribedHandle
@@ -187,7 +187,7 @@ def record(**changes: Any) -> dict[str, Any]:
 
 
 def passed(made: dict[str, Any]) -> dict[str, bool | None]:
-    return {item["name"]: item["passed"] for item in judge(made)}
+    return {item["name"]: item["passed"] for item in judge_record(made)}
 
 
 def test_good_figures_pass() -> None:
@@ -241,7 +241,7 @@ def test_a_difference_beyond_noise_is_defined_as_in_tuning() -> None:
 def test_a_plan_compared_with_itself_does_not_differ() -> None:
     """The limit comes from a run on an H200: all plans compared with the same ones of cudnn-frontend."""
     made = read_record("bench-h200-cudnn-9.19.0.json")
-    judged = {item["name"]: item["value"] for item in judge(made)}
+    judged = {item["name"]: item["value"] for item in judge_record(made)}
     assert judged["GPU: shapes that differ from cudnn-frontend, same plan"] == 0
     assert judged["GPU: shapes where autotuned is slower than the first choice"] == 0
 
@@ -253,7 +253,7 @@ def test_missing_measurements_neither_pass_nor_fail() -> None:
 
 def test_tables_and_lines_show_the_figures() -> None:
     made = record()
-    made["accepted"] = judge(made)
+    made["accepted"] = judge_record(made)
     out = io.StringIO()
     console = Console(file=out, width=200)
     for table in (
@@ -274,7 +274,7 @@ def test_tables_and_lines_show_the_figures() -> None:
 def test_absence_of_matplotlib_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(EnvironmentNotReady, match="matplotlib-missing"):
-        draw(record(), tmp_path / "bench.svg")
+        draw_tflops(record(), tmp_path / "bench.svg")
 
 
 # python -m benchmarks
@@ -300,7 +300,7 @@ def test_matrix_is_resumed_after_a_kill(tmp_path: Path) -> None:
 
 def test_a_program_makes_the_calls_of_a_plan_in_c(h100: Any, tmp_path: Path) -> None:
     graph = graph_on(h100, SMALL, "forward")
-    text, workspace = first_result(graph, lambda: open_target("h100"), ("q", "k", "v", "o", "stats"))
+    text, workspace = first_result_program(graph, lambda: open_target("h100"), ("q", "k", "v", "o", "stats"))
     calls = ctypes.CDLL(str(compile_program(text, tmp_path)))
     assert calls.load(h100.library.path.encode()) == 0
     calls.plan()

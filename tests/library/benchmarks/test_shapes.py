@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import shape_classes, torch_calls
 from benchmarks.endurance import any_shape, capture_soak
-from benchmarks.judge import judge
+from benchmarks.judge import judge_record
 from benchmarks.model import run as model
 from cudnn_backend_py import OperationGraph, open_target
 from cudnn_backend_py.cli.compare import comparison as grid
@@ -23,7 +23,7 @@ def timing(median: float, spread: float = 0.1) -> dict[str, float]:
 
 
 def passed(made: dict[str, Any], accepted: Any) -> dict[str, bool | None]:
-    return {item["name"]: item["passed"] for item in judge(made, accepted)}
+    return {item["name"]: item["passed"] for item in judge_record(made, accepted)}
 
 
 # the shapes
@@ -59,13 +59,13 @@ def test_cudnn_supports_random_shapes(direction: Any) -> None:
 
 
 def test_classes_of_new_shapes_begin_with_the_largest() -> None:
-    shapes, classes = any_shape.new_shapes(100_000), any_shape.classes_of()
+    shapes, classes = any_shape.random_shapes(100_000), any_shape.class_bounds()
     assert len(set(shapes)) == len(shapes) == 100_000
     assert all(one <= most for shape in shapes for one, most in zip(shape, classes[0], strict=True))
     assert {(grow(b, s, s).batch, grow(b, s, s).q) for b, s in shapes} <= set(classes)
     assert 2 * len(classes) < plan_pool._MOST, "those of both passes find room in the pool"
     most = any_shape.BATCHES * any_shape.LENGTHS
-    assert len(any_shape.new_shapes(most + 1)) == most
+    assert len(any_shape.random_shapes(most + 1)) == most
 
 
 # acceptance and report
@@ -117,7 +117,7 @@ def test_memory_that_grows_is_not_accepted() -> None:
         "host memory after the first tenth, bytes more",
         "GPU memory after the first tenth, bytes more",
     ]
-    value = judge(good, any_shape.ACCEPTED)[-1]["value"]
+    value = judge_record(good, any_shape.ACCEPTED)[-1]["value"]
     assert value == 0.26, "an error is reported, however small"
     unknown = passed(good | {"compared": 0}, any_shape.ACCEPTED)
     assert list(unknown.values())[-1] is None, "nothing compared, nothing said"

@@ -17,7 +17,7 @@ from cudnn_backend_py.diagnose import Judge, Outcome, Query, judge, matrix, what
 from cudnn_backend_py.diagnose.fork import run_in_fork
 from cudnn_backend_py.system.child import module_command
 from examples import flash_forward, forum_two_matmul
-from tests.pure.system.test_child import Interruption, alarm, children, descriptors, settle
+from tests.pure.system.test_child import Interruption, alarm_after, child_pids, count_open_files, wait_until_equal
 from tests.support.child import ROOT, run_code
 from tests.torture.judge import draw_queries, expected
 
@@ -44,24 +44,24 @@ def test_an_interrupted_query_is_not_answered_by_the_next(one: Judge) -> None:
     queries = draw_queries()
     for number in range(4):
         one.run_query(queries[number])
-        with pytest.raises(Interruption), alarm(0.001):
+        with pytest.raises(Interruption), alarm_after(0.001):
             one.run_query(Query(flash_forward.graph(), "sm90"))  # takes much longer
         assert answers(queries[number : number + 3], one.run_query) == right(queries[number : number + 3])
 
 
 def test_descriptors_and_processes_do_not_increase(one: Judge) -> None:
     one.run_query(draw_queries()[0])
-    before = descriptors(), len(children())
+    before = count_open_files(), len(child_pids())
     interrupted = 0
     for number in range(200):
         try:
-            with alarm(0.0002 * (1 + number % 40)):
+            with alarm_after(0.0002 * (1 + number % 40)):
                 one.run_query(draw_queries()[number % 8])
         except Interruption:
             interrupted += 1
     assert interrupted > 150
     one.run_query(draw_queries()[0])
-    settle(lambda: (descriptors(), len(children())), before)
+    wait_until_equal(lambda: (count_open_files(), len(child_pids())), before)
     assert answers(draw_queries(), one.run_query) == right(draw_queries())
 
 
@@ -73,15 +73,15 @@ def test_threads_share_a_judge(one: Judge) -> None:
 
 
 def test_the_judge_of_a_thread_ends_with_it() -> None:
-    before = children()
+    before = child_pids()
     with ThreadPoolExecutor(1) as pool:
         pool.submit(judge, draw_queries()[0]).result()
-        assert len(children() - before) == 1
-    assert children() <= before
+        assert len(child_pids() - before) == 1
+    assert child_pids() <= before
 
 
 def test_tasks_may_be_cancelled_and_the_loop_may_end() -> None:
-    before = children()
+    before = child_pids()
 
     async def run_query(question: Query, limit_s: float | None) -> str:
         try:
@@ -98,7 +98,7 @@ def test_tasks_may_be_cancelled_and_the_loop_may_end() -> None:
 
     for _ in range(2):
         assert asyncio.run(run_all()) == ["cancelled", "cancelled", "answered"]
-        assert children() <= before
+        assert child_pids() <= before
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
@@ -190,16 +190,16 @@ def test_an_idle_child_that_died_is_replaced(one: Judge) -> None:
 
 
 def test_apart_leaves_no_process() -> None:
-    before = descriptors(), children()
+    before = count_open_files(), child_pids()
     assert run_in_fork(lambda: 3, lambda: 4) == 3
     assert run_in_fork(lambda: os.kill(os.getpid(), signal.SIGSEGV) or 3, lambda: 4) == 4
     for step in range(40):
         try:
-            with alarm(0.0005 * (1 + step)):
+            with alarm_after(0.0005 * (1 + step)):
                 run_in_fork(lambda: sum(range(300_000)), lambda: 0)
         except Interruption:
             pass
-    assert (descriptors(), children()) == before
+    assert (count_open_files(), child_pids()) == before
 
 
 def test_apart_works_without_waiting_for_children() -> None:

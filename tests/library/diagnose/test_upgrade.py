@@ -15,7 +15,7 @@ from examples import conv_bias_relu, flash_backward, forum_two_matmul
 from tests.support.child import OLDER, FinishedChild, run_python
 from tests.support.logs import LOGS
 from tools.campaign.graphs import random_graph
-from tools.records.upgraded import find_others
+from tools.records.upgraded import find_changed_graphs
 
 OLDEST = "9.14.0"
 FAMILIES = ("attention", "attention backward", "matmul", "convolution", "pointwise", "reduction", "fusion")
@@ -56,7 +56,7 @@ def test_unchanged_graphs_are_equal_byte_by_byte(tmp_path: Path) -> None:
     unchanged = [one for one in found.changes if one.effect is Effect.UNCHANGED]
     assert len(found.changes) == len(FAMILIES)
     assert unchanged
-    assert find_others({one.graph: graphs[one.graph] for one in unchanged}, OLDEST, OLDER, tmp_path) == []
+    assert find_changed_graphs({one.graph: graphs[one.graph] for one in unchanged}, OLDEST, OLDER, tmp_path) == []
 
 
 def test_code_is_that_of_a_fresh_process() -> None:

@@ -13,7 +13,7 @@ from cudnn_backend_py import library
 from cudnn_backend_py.system.child import TIMED_OUT
 from cudnn_backend_py.target import open_target
 from tools.campaign.graphs import FAMILIES, random_graph
-from tools.campaign.one import run_query
+from tools.campaign.one import find_plan
 from tools.campaign.runner import Options, run_campaign
 
 SHORT = Options(target="h200", seconds=120, most=12, processes=2, reduce_s=0)
@@ -24,7 +24,7 @@ SUPPORTED = [name for name in FAMILIES if name not in ("block scale", "rope", "s
 @pytest.mark.parametrize("family", SUPPORTED)
 def test_a_share_of_each_family_is_supported(family: str) -> None:
     target, version = open_target("h200"), library().version
-    answers = [run_query(random_graph(seed, family, version=version), target, build=False) for seed in range(20)]
+    answers = [find_plan(random_graph(seed, family, version=version), target, build=False) for seed in range(20)]
     assert sum(bool(one.engine) for one in answers) >= 6
     assert all(one.engine or one.words for one in answers)  # a refusal has cuDNN's message
 
@@ -32,14 +32,14 @@ def test_a_share_of_each_family_is_supported(family: str) -> None:
 def test_a_campaign_counts_stores_and_resumes(tmp_path: Path) -> None:
     kept = tmp_path / "graphs.jsonl"
     found = run_campaign(SHORT, kept)
-    total = found.total()
+    total = found.total_counts()
     assert total["graphs"] == total["accepted"] + total["refused"] == 12
     assert not found.failures
     assert found.seconds["interpret"] > 0
     lines = [json.loads(line) for line in kept.read_text().splitlines()]
     assert {line["seed"] for line in lines} == set(range(12))
     again = run_campaign(Options(target="h200", seconds=120, most=14, reduce_s=0), kept, resume=kept)
-    assert again.total()["graphs"] == 14
+    assert again.total_counts()["graphs"] == 14
     assert len(kept.read_text().splitlines()) == 14
 
 
@@ -48,7 +48,7 @@ def test_a_graph_that_takes_too_long_is_recorded_and_the_next_is_judged(monkeypa
 
     monkeypatch.setattr(runner, "_FIRST_S", 0.0)
     found = run_campaign(Options(target="h200", seconds=60, most=3, reduce_s=0, limit_s=0.01))
-    assert found.total()[TIMED_OUT] == 3
+    assert found.total_counts()[TIMED_OUT] == 3
     assert [failure["outcome"] for failure in found.failures] == [TIMED_OUT] * 3
     assert {failure["seed"] for failure in found.failures} == {0, 1, 2}
 

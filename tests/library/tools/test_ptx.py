@@ -6,7 +6,7 @@ import re
 
 from cudnn_backend_py.native.find import nvrtc_places
 from cudnn_backend_py.native.prepare import ROW
-from tools.codegen.ptx import SOURCE, compile_ptx, mark
+from tools.codegen.ptx import SOURCE, compile_ptx, ptx_header
 
 PTX = SOURCE.with_suffix(".ptx").read_text()
 
@@ -21,11 +21,11 @@ def facts(ptx: str) -> dict[str, str]:
 
 
 def test_ptx_was_made_of_the_source_next_to_it() -> None:
-    assert PTX.startswith(mark(SOURCE.read_bytes()) + "\n")
+    assert PTX.startswith(ptx_header(SOURCE.read_bytes()) + "\n")
 
 
 def test_another_source_has_another_mark() -> None:
-    assert mark(SOURCE.read_bytes() + b" ") != mark(SOURCE.read_bytes())
+    assert ptx_header(SOURCE.read_bytes() + b" ") != ptx_header(SOURCE.read_bytes())
 
 
 def test_source_compiles_to_equal_ptx_with_the_available_nvrtc() -> None:

@@ -1,4 +1,4 @@
-"""Bisection of versions, and the report and program of a wrong case."""
+"""Re-examination of a stored audit case: bisection of cuDNN versions, the report and the reproduction program."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from cudnn_backend_py.audit.look import audit_from_environment
 from cudnn_backend_py.audit.report import AuditReport, StoredCase
 from cudnn_backend_py.audit.reproduction import draft_known_issue, write_program
 
-from .test_case import case
+from .test_case import make_case
 
 
 @pytest.mark.parametrize("first_other", [0, 1, 5, 11, 12])
-def test_versions_are_bisected(first_other: int) -> None:
-    """Twelve versions, other results from `first_other` on: both sides of the edge are judged, and few others."""
+def test_search_edge_bisects_versions(first_other: int) -> None:
+    """Of twelve versions, those from ``first_other`` on differ; both versions at the edge and few others are judged."""
     judged: list[int] = []
 
     def is_other(name: str) -> bool:
@@ -39,19 +39,19 @@ def test_versions_are_bisected(first_other: int) -> None:
     search_edge([], is_other)
 
 
-def version_answer(version: str, wrong: tuple[str, ...] = (), right: tuple[str, ...] = ()) -> VersionResult:
+def version_result(version: str, wrong: tuple[str, ...] = (), right: tuple[str, ...] = ()) -> VersionResult:
     return VersionResult(
         version, version, wrong, right, ("y",) if wrong else (), "", "y: error 9 of the bound" if wrong else ""
     )
 
 
-def examined(*of: VersionResult, **fields: object) -> CaseReport:
-    return CaseReport(case=case(), file="case.npz", asked=list(of), **fields)  # type: ignore[arg-type]
+def case_report(*of: VersionResult, **fields: object) -> CaseReport:
+    return CaseReport(case=make_case(), file="case.npz", asked=list(of), **fields)  # type: ignore[arg-type]
 
 
-def test_findings_are_reported() -> None:
-    found = examined(
-        version_answer("9.19.0", ("eng1_k2=1",), ("eng0",)), version_answer("9.28.0", (), ("eng1",)),
+def test_case_report_lists_results_by_version() -> None:
+    found = case_report(
+        version_result("9.19.0", ("eng1_k2=1",), ("eng0",)), version_result("9.28.0", (), ("eng1",)),
         engine=1, since="9.19.0",
         until="9.28.0", faults=("elementwise-two-dims",), data="integers", program="case.py",
     )  # fmt: skip
@@ -63,19 +63,21 @@ def test_findings_are_reported() -> None:
     )
     assert "known issue: elementwise-two-dims" in text
     assert found.exit_code == 1
-    assert examined(version_answer("9.28.0", (), ("eng1",))).exit_code == 0
-    assert examined(version_answer("9.28.0")).exit_code == 2
+    assert case_report(version_result("9.28.0", (), ("eng1",))).exit_code == 0
+    assert case_report(version_result("9.28.0")).exit_code == 2
     assert found.to_dict()["asked"][0]["state"] == "wrong"
 
 
-def test_a_right_cudnn_is_reported_with_a_wrong_torch() -> None:
-    found = CaseReport(case=case(backend="torch's flash"), file="x", asked=[version_answer("9.19.0", (), ("eng1",))])
+def test_case_report_says_that_cudnn_is_right_and_torch_is_wrong() -> None:
+    found = CaseReport(
+        case=make_case(backend="torch's flash"), file="x", asked=[version_result("9.19.0", (), ("eng1",))]
+    )
     assert "cuDNN is right wherever it was queried; the result is that of torch's flash" in str(found)
 
 
-def test_the_program_needs_no_other_file(tmp_path: Path) -> None:
-    """It contains its graph and its numbers: its module can be read without the case."""
-    one = case()
+def test_reproduction_program_is_self_contained(tmp_path: Path) -> None:
+    """The program contains the graph and the input data, so it runs without the case file."""
+    one = make_case()
     assert one.graph is not None
     path = tmp_path / "shown.py"
     path.write_text(write_program(one.graph, "uniform", "eng1", one.given(), one, 'a "wrong" \\ result'))
@@ -90,26 +92,26 @@ def test_the_program_needs_no_other_file(tmp_path: Path) -> None:
     assert done.stdout.strip() == "integers {}"
 
 
-def test_text_of_a_case_is_not_executed_by_the_program() -> None:
-    one = case(wrong=('"""\nraise SystemExit(99)\n"""',), cudnn="9.19.0")
+def test_reproduction_program_does_not_execute_text_of_the_case() -> None:
+    one = make_case(wrong=('"""\nraise SystemExit(99)\n"""',), cudnn="9.19.0")
     tree = ast.parse(write_program(one.graph, "uniform", "eng1", None, one, "wrong"))  # type: ignore[arg-type]
     assert not any(isinstance(statement, ast.Raise) for statement in tree.body)
 
 
-def test_a_library_that_a_case_names_is_not_loaded_from_anywhere(tmp_path: Path) -> None:
-    """The file may be from elsewhere, and come with a library."""
+def test_the_library_named_in_a_case_is_not_loaded(tmp_path: Path) -> None:
+    """A case file may come from another machine, together with a library."""
     library = tmp_path / "libcudnn.so.9"
     library.touch()
-    one = case(library=str(library), cudnn="9.1.99")
+    one = make_case(library=str(library), cudnn="9.1.99")
     found = CaseReport(case=one, file="case.npz")
     assert _Examination(one, found, None, 0.0, str)._name_own_library() == ""
     assert f"--cudnn {library} runs it" in found.left[0]
 
 
-def test_the_draft_is_a_row_that_matches_its_graph(tmp_path: Path) -> None:
+def test_drafted_known_issue_matches_its_graph_and_versions(tmp_path: Path) -> None:
     one, found = (
-        case(),
-        examined(version_answer("9.19.0", ("eng1",)), engine=1, since="9.19.0", until="9.28.0", data="uniform"),
+        make_case(),
+        case_report(version_result("9.19.0", ("eng1",)), engine=1, since="9.19.0", until="9.28.0", data="uniform"),
     )
     assert one.graph is not None
     path = tmp_path / "draft.py"
@@ -123,7 +125,7 @@ def test_the_draft_is_a_row_that_matches_its_graph(tmp_path: Path) -> None:
     assert row.engines == (1,)  # type: ignore[attr-defined]
 
 
-def test_the_report_lists_unchecked_parts() -> None:
+def test_audit_report_lists_unchecked_calls() -> None:
     report = AuditReport(calls=300, elapsed_s=10.0, counted_s=0.02, host_s=0.03, gpu_s=0.05)
     report.sampled["torch"] += 3
     report.passed_over["checks had taken 2.0% of the time"] += 1
@@ -138,7 +140,9 @@ def test_the_report_lists_unchecked_parts() -> None:
 
 
 @pytest.mark.parametrize(("said", "warns"), [("", False), ("0", False), ("often", True), ("-3", True)])
-def test_the_environment_variable_starts_an_audit(said: str, warns: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_environment_variable_warns_and_starts_no_audit(
+    said: str, warns: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CUDNN_BACKEND_AUDIT", said)
     if warns:
         with pytest.warns(UserWarning, match="a number of calls is needed: nothing is audited"):
@@ -147,7 +151,7 @@ def test_the_environment_variable_starts_an_audit(said: str, warns: bool, monkey
         audit_from_environment()
 
 
-def test_wrong_options_are_refused() -> None:
+def test_invalid_audit_options_are_refused() -> None:
     from cudnn_backend_py.audit import audit
 
     for options in (

@@ -1,4 +1,4 @@
-"""The time budget of an audit: never more than its share, except for a sample that takes longer than usual."""
+"""The time budget of an audit: samples stay within their share of the program's time."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from cudnn_backend_py.audit.budget import UNKNOWN_S, Budget
 
 
 @pytest.fixture(autouse=True)
-def _new_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def _reset_known_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget, "_kinds", {})
 
 
-class Program:
-    """A program with a clock for a budget."""
+class SimulatedProgram:
+    """A simulated program with its own clock, on which an audit takes samples."""
 
     def __init__(self, share: float) -> None:
         self.now = 100.0
@@ -24,7 +24,7 @@ class Program:
         self.budget.start()
 
     def take_sample(self, seconds: float) -> bool:
-        """Take a sample if the budget allows it, and return whether it did."""
+        """Take a sample if the budget allows it, and return whether it was taken."""
         if self.budget.elapsed_s < self.budget.paid_at("a"):
             return False
         account = self.budget.sample("a")
@@ -36,7 +36,7 @@ class Program:
 
 @pytest.mark.parametrize("share", [0.01, 0.1])
 def test_samples_stay_within_their_share(share: float) -> None:
-    program, rng = Program(share), random.Random(3)
+    program, rng = SimulatedProgram(share), random.Random(3)
     taken = 0
     for _ in range(20_000):
         program.now += 0.01
@@ -49,10 +49,10 @@ def test_samples_stay_within_their_share(share: float) -> None:
 
 
 @pytest.mark.parametrize("counting", [0.0, 0.004, 0.02])
-def test_counting_calls_uses_the_same_share(counting: float) -> None:
-    """Counting gets a part of each second; samples get the rest, at least a quarter."""
+def test_counting_calls_is_charged_to_the_same_budget(counting: float) -> None:
+    """Counting uses part of the budget; samples get the rest, but at least a quarter of the share."""
     share = 0.01
-    program = Program(share)
+    program = SimulatedProgram(share)
     for _ in range(20_000):
         program.now += 0.01
         program.budget.count(0.01 * counting)
@@ -63,8 +63,8 @@ def test_counting_calls_uses_the_same_share(counting: float) -> None:
     assert 0.9 * left * budget.elapsed_s <= spent <= left * budget.elapsed_s + 0.02
 
 
-def test_the_first_of_a_kind_is_budgeted_separately_once_per_process() -> None:
-    program = Program(0.1)
+def test_the_first_sample_of_a_kind_is_charged_as_setup_once_per_process() -> None:
+    program = SimulatedProgram(0.1)
     assert not program.take_sample(0.5)
     program.now += 2 * UNKNOWN_S / 0.1
     assert program.take_sample(0.5)
@@ -73,7 +73,7 @@ def test_the_first_of_a_kind_is_budgeted_separately_once_per_process() -> None:
     assert program.budget.paid_at("a") == pytest.approx(
         4.0
     )  # 0.2 s were taken, and the next is expected to take as much
-    other = Program(0.1)
+    other = SimulatedProgram(0.1)
     other.budget.sample("a").take(0.4)
     assert other.budget.setup_s == 0.0
     assert other.budget.paid_at("a") == pytest.approx(7.0)
@@ -81,7 +81,7 @@ def test_the_first_of_a_kind_is_budgeted_separately_once_per_process() -> None:
 
 
 def test_pauses_add_no_budget() -> None:
-    program = Program(0.1)
+    program = SimulatedProgram(0.1)
     program.now += 3.0
     program.budget.pause()
     program.now += 100.0

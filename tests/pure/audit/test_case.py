@@ -1,4 +1,4 @@
-"""Cases of an audit: their contents, their folder, and reading them back."""
+"""Stored audit cases: their contents, their folder, and the refusal of damaged files."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from cudnn_backend_py import CudnnBackendError, EnvironmentNotReady, GraphBuilde
 from cudnn_backend_py.audit.case import Case, CaseFolder, load_case
 
 
-def case(value: float = 7.0, **fields: object) -> Case:
-    """Return a case of a ReLU with one wrong element in its result."""
+def make_case(value: float = 7.0, **fields: object) -> Case:
+    """Return a case of a ReLU graph with one wrong element in its result."""
     g = GraphBuilder("activation")
     g.pointwise(PointwiseMode.RELU_FWD, g.tensor("x", (4, 6, 8), strides=(64, 8, 1)), name="y", virtual=False)
     x = np.zeros((4, 8, 8), np.float16)
@@ -46,8 +46,8 @@ def case(value: float = 7.0, **fields: object) -> Case:
     return replace(made, **fields)  # type: ignore[arg-type]
 
 
-def test_a_case_is_read_as_it_was_written(tmp_path: Path) -> None:
-    kept = replace(case(), at=(1, 2), numbers={"alpha": 0.5})
+def test_a_stored_case_is_read_back_unchanged(tmp_path: Path) -> None:
+    kept = replace(make_case(), at=(1, 2), numbers={"alpha": 0.5})
     path, why = CaseFolder(tmp_path / "audit").store(kept)
     assert path is not None
     assert not why
@@ -73,40 +73,40 @@ def test_a_case_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert str(found).startswith("frontend: activation by eng1, cuDNN 9.19.0, H200")
 
 
-def test_only_the_user_can_read_the_folder(tmp_path: Path) -> None:
+def test_case_folder_is_private(tmp_path: Path) -> None:
     folder = tmp_path / "audit"
-    path, _ = CaseFolder(folder).store(case())
+    path, _ = CaseFolder(folder).store(make_case())
     assert path is not None
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     folder.chmod(0o777)
     with pytest.raises(EnvironmentNotReady) as error:
-        CaseFolder(folder).store(case(8.0, cudnn="9.28.0"))
+        CaseFolder(folder).store(make_case(8.0, cudnn="9.28.0"))
     assert error.value.code == "audit-folder"
 
 
-def test_one_case_of_a_kind_is_kept(tmp_path: Path) -> None:
+def test_only_one_case_of_a_kind_is_stored(tmp_path: Path) -> None:
     folder = CaseFolder(tmp_path / "audit")
-    first, _ = folder.store(case())
-    again, why = folder.store(case(9.0))
+    first, _ = folder.store(make_case())
+    again, why = folder.store(make_case(9.0))
     assert again == first
     assert "kept already" in why
-    other, _ = folder.store(case(cudnn="9.28.0"))
+    other, _ = folder.store(make_case(cudnn="9.28.0"))
     assert other != first
     assert folder.cases() == [first, other]
 
 
-def test_number_and_size_of_cases_are_bounded(tmp_path: Path) -> None:
+def test_number_and_size_of_stored_cases_are_limited(tmp_path: Path) -> None:
     few = CaseFolder(tmp_path / "few", most_cases=1)
-    few.store(case())
-    path, why = few.store(case(cudnn="9.28.0"))
+    few.store(make_case())
+    path, why = few.store(make_case(cudnn="9.28.0"))
     assert path is None
     assert "1 cases are kept already" in why
-    large = case().size_bytes
+    large = make_case().size_bytes
     small = CaseFolder(tmp_path / "small", most_bytes=2 * large)
-    assert small.store(case())[0] is None, "the file has more bytes than its buffers"
+    assert small.store(make_case())[0] is None, "the file has more bytes than its buffers"
     tiny = CaseFolder(tmp_path / "tiny", most_bytes=large - 1)
-    path, why = tiny.store(case())
+    path, why = tiny.store(make_case())
     assert path is None
     assert f"its buffers have {large} bytes" in why
     assert not (tmp_path / "tiny").exists()
@@ -123,10 +123,10 @@ def test_an_invalid_case_is_refused(tmp_path: Path) -> None:
         assert error.value.code == "audit-case", name
 
 
-def test_a_broken_case_does_not_hide_others(tmp_path: Path) -> None:
+def test_audit_command_lists_other_cases_next_to_a_broken_one(tmp_path: Path) -> None:
     from cudnn_backend_py.cli.commands import main
 
-    path, _ = CaseFolder(tmp_path / "audit").store(case())
+    path, _ = CaseFolder(tmp_path / "audit").store(make_case())
     assert path is not None
     path.with_name("case-000000000000.npz").write_bytes(b"cut off")
     run = CliRunner().invoke(main, ["audit", "--folder", str(path.parent)])
@@ -137,9 +137,9 @@ def test_a_broken_case_does_not_hide_others(tmp_path: Path) -> None:
     assert sorted("error" in one for one in found["cases"]) == [False, True]
 
 
-def packed(about: Any, compression: int = zipfile.ZIP_STORED, **arrays: Any) -> bytes:
-    """Return a file with the fields of this module's case, changed, and with other arrays."""
-    with np.load(io.BytesIO(case().to_bytes())) as held:
+def make_case_file(about: Any, compression: int = zipfile.ZIP_STORED, **arrays: Any) -> bytes:
+    """Return the bytes of a case file with changed fields and other arrays."""
+    with np.load(io.BytesIO(make_case().to_bytes())) as held:
         said = json.loads(held["about"].tobytes())
         memory = {name: held[name] for name in held.files if name != "about"}
     text = about if isinstance(about, bytes) else json.dumps({**said, **about}).encode()
@@ -152,41 +152,43 @@ def packed(about: Any, compression: int = zipfile.ZIP_STORED, **arrays: Any) -> 
     return file.getvalue()
 
 
-def _npy(header: str) -> bytes:
+def _npy_with_header(header: str) -> bytes:
     text = header.encode().ljust(117) + b"\n"
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + b"abc"
 
 
 HOSTILE = {
-    "nothing": packed(b"null"),
-    "a number": packed(b"5"),
-    "deep": packed(b"[" * 100_000),
-    "a place that is a number": packed({"place": 5}),
-    "one name for many": packed({"wrong": "y"}),
-    "an architecture that is code": packed({"sm": "90,); import os  #"}),
-    "numbers in a list": packed({"numbers": [1.0]}),
-    "three places": packed({"at": [1, 2, 3]}),
-    "no version": packed({"cudnn": "../../etc"}),
-    "floats": packed({}, **{"memory:x": np.zeros(3)}),
-    "compressed": packed({}, zipfile.ZIP_DEFLATED),
-    "a bomb": packed({}, zipfile.ZIP_DEFLATED, **{"memory:x": np.zeros(50_000_000, np.uint8)}),
-    "931 GiB": packed({}, **{"memory:x": _npy("{'descr':'|u1','fortran_order':False,'shape':(1000000000000,)}")}),
-    "a code": packed({}, **{"memory:x": _npy("__import__('os').abort()")}),
-    "an unended header": packed({}, **{"memory:x": _npy("(" * 100)}),
-    "a pickle": packed({}, **{"memory:x": pickle.dumps(print)}),
+    "nothing": make_case_file(b"null"),
+    "a number": make_case_file(b"5"),
+    "deep": make_case_file(b"[" * 100_000),
+    "a place that is a number": make_case_file({"place": 5}),
+    "one name for many": make_case_file({"wrong": "y"}),
+    "an architecture that is code": make_case_file({"sm": "90,); import os  #"}),
+    "numbers in a list": make_case_file({"numbers": [1.0]}),
+    "three places": make_case_file({"at": [1, 2, 3]}),
+    "no version": make_case_file({"cudnn": "../../etc"}),
+    "floats": make_case_file({}, **{"memory:x": np.zeros(3)}),
+    "compressed": make_case_file({}, zipfile.ZIP_DEFLATED),
+    "a bomb": make_case_file({}, zipfile.ZIP_DEFLATED, **{"memory:x": np.zeros(50_000_000, np.uint8)}),
+    "931 GiB": make_case_file(
+        {}, **{"memory:x": _npy_with_header("{'descr':'|u1','fortran_order':False,'shape':(1000000000000,)}")}
+    ),
+    "a code": make_case_file({}, **{"memory:x": _npy_with_header("__import__('os').abort()")}),
+    "an unended header": make_case_file({}, **{"memory:x": _npy_with_header("(" * 100)}),
+    "a pickle": make_case_file({}, **{"memory:x": pickle.dumps(print)}),
 }
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_modified_file_is_read_or_refused(tmp_path: Path, name: str) -> None:
+def test_a_malformed_case_file_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "case.npz").write_bytes(HOSTILE[name])
     with pytest.raises(CudnnBackendError) as error:
         load_case(tmp_path / "case.npz")
     assert error.value.code == "audit-case"
 
 
-def test_flipped_bytes_are_read_or_refused(tmp_path: Path) -> None:
-    whole, rng = case().to_bytes(), random.Random(0)
+def test_a_case_file_with_random_byte_changes_is_read_or_refused(tmp_path: Path) -> None:
+    whole, rng = make_case().to_bytes(), random.Random(0)
     refused = 0
     for _ in range(300):
         data = bytearray(whole)

@@ -1,4 +1,4 @@
-"""Judging of kept results by the interpreter: of all of it, or of one head of large attention."""
+"""Comparison of stored results with the interpreter: of a whole result, or of one head of large attention."""
 
 from __future__ import annotations
 
@@ -17,27 +17,29 @@ from cudnn_backend_py.audit.part import select_part
 from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.interpreter.data import in_memory, make_inputs, read_tensors
 
-from .test_case import case
+from .test_case import make_case
 
 
-def bytes_of(graph: Graph, name: str, numbers: Any) -> Any:
+def memory_bytes(graph: Graph, name: str, numbers: Any) -> Any:
     return in_memory(graph.tensor(name), numbers).reshape(-1).view(np.uint8)
 
 
-def attended(backward: bool, factor: float, place: tuple[int, int]) -> Case:
-    """Return attention with one head wrong by a factor."""
+def make_attention_case(backward: bool, factor: float, place: tuple[int, int]) -> Case:
+    """Return a case of attention in which one head of every result is multiplied by a factor."""
     make = attention.sdpa_backward if backward else attention.sdpa_forward
     graph = make(
         batch=2, heads=4, kv_heads=2, seq_q=40, head_dim=16, seq_kv=64, bias=(1, 4, 40, 64), padding=True, causal=True,
         allow_hazards=True,
     )  # fmt: skip
     inputs = make_inputs(graph)
-    images = {one.name: bytes_of(graph, one.name, inputs[one.uid]) for one in read_tensors(graph) if not one.by_value}
+    images = {
+        one.name: memory_bytes(graph, one.name, inputs[one.uid]) for one in read_tensors(graph) if not one.by_value
+    }
     results = interpret(graph, inputs, rounding=True)
     for name, numbers in results.items():
         moved = numbers.copy()
         moved[place[0], place[1] if moved.shape[1] == 4 else place[1] // 2] *= factor
-        images[name] = bytes_of(graph, name, moved)
+        images[name] = memory_bytes(graph, name, moved)
     return Case(
         entry_point="torch", place="", found=(), wrong=tuple(results), at=place, graph=graph, cudnn="9.19.0",
         library="",
@@ -45,42 +47,42 @@ def attended(backward: bool, factor: float, place: tuple[int, int]) -> Case:
     )  # fmt: skip
 
 
-def test_a_wrong_element_is_found_and_a_right_result_is_not() -> None:
-    said = judge_part(select_part(case()))
+def test_only_a_wrong_result_is_reported() -> None:
+    said = judge_part(select_part(make_case()))
     assert list(said) == ["y"]
     assert "1 of 192 elements beyond it, [2,3,4] is 7" in said["y"]
-    graph = case().graph
+    graph = make_case().graph
     assert graph is not None
-    right = np.maximum(case().given()["x"], 0)
-    assert judge_part(select_part(case(images={**case().images, "y": bytes_of(graph, "y", right)}))) == {}
+    right = np.maximum(make_case().given()["x"], 0)
+    assert judge_part(select_part(make_case(images={**make_case().images, "y": memory_bytes(graph, "y", right)}))) == {}
 
 
 @pytest.mark.parametrize("backward", [False, True])
-def test_large_attention_is_judged_by_the_head_that_is_wrong(backward: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_attention_is_judged_by_its_wrong_head(backward: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(part, "MOST_SCORES", 1 << 10)
-    found = select_part(attended(backward, 1.5, (1, 3)))
+    found = select_part(make_attention_case(backward, 1.5, (1, 3)))
     assert found.what == "batch 1, heads 2 to 3"
     shapes = {name: x.shape for name, x in found.results.items()}
     assert shapes == (
         {"dq": (1, 2, 40, 16), "dk": (1, 1, 64, 16), "dv": (1, 1, 64, 16)} if backward else {"o": (1, 2, 40, 16)}
     )
     assert set(judge_part(found)) == set(shapes)
-    assert judge_part(select_part(attended(backward, 1.0, (1, 3)))) == {}
+    assert judge_part(select_part(make_attention_case(backward, 1.0, (1, 3)))) == {}
     strides = {one.name: one.strides for one in found.graph.tensors if not one.virtual}
-    whole = attended(backward, 1.0, (0, 0)).graph
+    whole = make_attention_case(backward, 1.0, (0, 0)).graph
     assert whole is not None
     assert all(whole.tensor(name).strides == held for name, held in strides.items()), "layouts are the program's"
 
 
 def test_small_attention_is_judged_as_a_whole() -> None:
-    assert select_part(attended(False, 1.5, (0, 1))).what == ""
+    assert select_part(make_attention_case(False, 1.5, (0, 1))).what == ""
 
 
-def test_calls_are_judged_in_a_process_while_the_program_goes_on() -> None:
+def test_cases_are_judged_in_a_child_process() -> None:
     findings: list[Case] = []
     judging = Judging(findings.append)
-    judging.add(case)
-    judging.add(lambda: attended(False, 1.0, (0, 0)))
+    judging.add(make_case)
+    judging.add(lambda: make_attention_case(False, 1.0, (0, 0)))
     judging.add(lambda: 1 // 0)  # type: ignore[arg-type, return-value]
     judging.finish(60.0)
     assert [one.wrong for one in findings] == [("y",)]
@@ -88,10 +90,10 @@ def test_calls_are_judged_in_a_process_while_the_program_goes_on() -> None:
     assert judging.unjudged == {"ZeroDivisionError: integer division or modulo by zero": 1}
 
 
-def test_products_are_computed_by_one_thread() -> None:
-    """Several threads would take cores from the program."""
+def test_the_judging_process_uses_one_thread() -> None:
+    """More threads would take CPU cores from the audited program."""
     judging = Judging(lambda _: None)
-    judging.add(lambda: attended(False, 1.0, (0, 0)))
+    judging.add(lambda: make_attention_case(False, 1.0, (0, 0)))
     while judging.waiting:
         time.sleep(0.01)
     child = judging._child._child
@@ -104,5 +106,5 @@ def test_products_are_computed_by_one_thread() -> None:
 def test_nan_is_reported_even_without_an_interpreter_result(monkeypatch: pytest.MonkeyPatch) -> None:
     from cudnn_backend_py.audit import judging
 
-    assert list(judging._find_not_finite(case(float("nan")))) == ["y"]
-    assert judging._find_not_finite(case()) == {}
+    assert list(judging._find_not_finite(make_case(float("nan")))) == ["y"]
+    assert judging._find_not_finite(make_case()) == {}

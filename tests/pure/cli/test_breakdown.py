@@ -1,4 +1,4 @@
-"""Breakdowns of logs compared with manual counts."""
+"""Breakdowns of cuDNN logs (`log --breakdown`) compared with manual counts."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ TORCH = LOGS / "torch-attention-9.19.0.log.gz"
 FORUM = LOGS / "forum-9.1.1.log.gz"
 
 
-def test_counts_of_a_torch_program_are_right() -> None:
-    """Lines 31, 99 and 525 create, plan and run the first graph, 547, 592 and 1246 the second."""
+def test_breakdown_of_a_torch_log_equals_the_manual_count() -> None:
+    """The log's lines 31, 99 and 525 create, plan and run the first graph; lines 547, 592 and 1246 the second."""
     found = break_down(TORCH)
     assert [(one.line, one.count, one.plans, one.executions) for one in found.graphs] == [(31, 1, 1, 1), (547, 1, 1, 1)]
     assert [one.plan_s for one in found.graphs] == [
@@ -34,16 +34,16 @@ def test_counts_of_a_torch_program_are_right() -> None:
     assert not any(group.advice for group in found.groups)
 
 
-def test_the_program_of_the_forum_built_no_plan() -> None:
-    """It created one graph of two products, at line 1110, and queried heuristics, which returned nothing."""
+def test_breakdown_of_the_forum_log_has_one_graph_and_no_plan() -> None:
+    """It created one graph of two matmuls (line 1110) and queried heuristics, which returned no engine config."""
     found = break_down(FORUM)
     assert [(one.line, one.count, one.plans, one.executions) for one in found.graphs] == [(1110, 1, 0, 0)]
     assert str(found).startswith("0 executions of 1 graph, 0 plans\n")
     assert "2 matmul" in str(found)
 
 
-def test_counts_of_a_training_script_are_right() -> None:
-    """Two layers, trained for four steps at each of three lengths: its plans and executions as in the whole log."""
+def test_breakdown_of_a_training_log_counts_plans_and_executions() -> None:
+    """The log has six graphs (three lengths, forward and backward), each with one plan, run 8 times by the program."""
     found = break_down(LOGS / "torch-training-9.19.0.log.gz")
     assert [(one.count, one.plans, one.executions) for one in found.graphs] == [(1, 1, 4 * 2)] * 6
     assert found.graphs[0].plan_s == (pytest.approx(41.212749 - 40.019645),)
@@ -52,8 +52,8 @@ def test_counts_of_a_training_script_are_right() -> None:
     assert str(found).startswith("48 executions of 6 graphs, 6 plans; 2.972 s from graphs to their first runs\n")
 
 
-def counted_by_hand(text: str) -> tuple[list[tuple[int, int]], int, float]:
-    """Return counts from the text of a log's lines: how often each graph was created and ran; plans; seconds.
+def count_in_log_text(text: str) -> tuple[list[tuple[int, int]], int, float]:
+    """Count in a log's text: creations and runs of each graph; all plans; seconds from creation to the first run.
 
     A graph is identified by its dims. The seconds are those between the creation and the first run of the graphs.
     """
@@ -76,9 +76,9 @@ def counted_by_hand(text: str) -> tuple[list[tuple[int, int]], int, float]:
 
 
 @pytest.mark.parametrize("name", ["torch-attention-9.19.0.log.gz", "torch-training-9.19.0.log.gz"])
-def test_counts_equal_those_of_the_lines(name: str) -> None:
-    """Counted without the package: records by their first line, graphs by their dims, plans by their descriptor."""
-    counts, plans, seconds = counted_by_hand(log_text(name))
+def test_breakdown_equals_counts_of_log_lines(name: str) -> None:
+    """The expected counts do not use the package: they match records, dims of graphs and plan descriptors by text."""
+    counts, plans, seconds = count_in_log_text(log_text(name))
     found = break_down(LOGS / name)
     assert [(one.count, one.executions) for one in found.graphs] == counts
     assert sum(one.plans for one in found.graphs) == plans == len(counts)
@@ -86,7 +86,7 @@ def test_counts_equal_those_of_the_lines(name: str) -> None:
     assert f"; {seconds:.3f} s from graphs to their first runs" in str(found)
 
 
-def test_the_log_of_the_forum_is_counted_by_its_descriptors() -> None:
+def test_breakdown_of_the_forum_log_equals_its_descriptor_counts() -> None:
     text = log_text("forum-9.1.1.log.gz")
     kinds = re.findall(r"descriptorType: type=cudnnBackendDescriptorType_t; val=(CUDNN_BACKEND_\w+)", text)
     assert (
@@ -100,8 +100,8 @@ def test_the_log_of_the_forum_is_counted_by_its_descriptors() -> None:
     assert (one.count, one.plans, one.executions, len(one.graph.ops)) == (1, 0, 0, 2)
 
 
-def _longer(text: str, s: int) -> str:
-    """Return the log of the same program at another length: other sizes and strides, an hour later."""
+def _with_sequence_length(text: str, s: int) -> str:
+    """Return the log of the same program at sequence length ``s``: other dims and strides, an hour later."""
     changes = {
         "[2,8,512,64]": f"[2,8,{s},64]",
         "[2,8,64,512]": f"[2,8,64,{s}]",
@@ -121,7 +121,7 @@ def _longer(text: str, s: int) -> str:
 def test_separate_plans_for_shapes_of_one_class_are_reported() -> None:
     text = log_text(TORCH.name)
     first = text[: text.index("\nI! CuDNN (v91900 56) function cudnnSetStream() called:", 4000)]
-    parts = [first, _longer(first, 640), first]
+    parts = [first, _with_sequence_length(first, 640), first]
     found = break_down(iter("\n".join(parts).splitlines(keepends=True)))
     assert [(one.count, one.plans, one.executions) for one in found.graphs if one.graph is not None] == [
         (2, 2, 2),
@@ -136,13 +136,13 @@ def test_separate_plans_for_shapes_of_one_class_are_reported() -> None:
 LONG, LIMIT = 70_000, 65_536
 
 
-def _as_large(text: str) -> str:
-    """Return the log as if its graphs were large: cuDNN cuts messages at 64 KiB, without time and thread."""
+def _with_oversized_records(text: str) -> str:
+    """Return the log as if its graphs were large: cuDNN truncates records at 64 KiB, before time and thread."""
 
-    def longer(found: re.Match[str]) -> str:
+    def lengthen(found: re.Match[str]) -> str:
         return found[1] + f"{found[2].count('dim')} " * LONG + found[2]
 
-    text = re.sub(r'("tensors":\[\{"name":")(.*)', longer, text)
+    text = re.sub(r'("tensors":\[\{"name":")(.*)', lengthen, text)
     for kind in ("OPERATIONGRAPH", "EXECUTION_PLAN"):
         line = f"i!     descriptor: type=CUDNN_BACKEND_{kind}_DESCRIPTOR:"
         text = text.replace(line, line + f"\ni!         one: type=int; val={'1' * LONG};")
@@ -150,15 +150,15 @@ def _as_large(text: str) -> str:
     return "".join(one if len(one) < LIMIT else one[:LIMIT] + "\n\n\n" for one in records)
 
 
-def test_graphs_too_large_for_cudnns_messages_are_counted() -> None:
-    """As for 201 operations with 9.24.1, without a device: one graph and one plan, and eleven truncated texts."""
-    found = break_down(iter(_as_large(log_text(TORCH.name)).splitlines(keepends=True)))
+def test_graphs_with_truncated_records_are_counted() -> None:
+    """cuDNN truncates log records at 64 KiB, so large graphs (201 operations with 9.24.1) cannot be read back."""
+    found = break_down(iter(_with_oversized_records(log_text(TORCH.name)).splitlines(keepends=True)))
     assert [(one.count, one.plans, one.executions) for one in found.graphs] == [(1, 1, 1)] * 2
     assert all(one.fault is not None and "64 KiB" in one.fault.headline for one in found.graphs)
 
 
 def test_a_plan_without_its_graph_is_counted() -> None:
-    """Another process wrote into the record of the graph."""
+    """The graph's own record is missing, as when another process writes into it."""
     text = log_text(TORCH.name)
     at = text.index("\n", text.index("descriptor: type=CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR"))
     head = text.rindex("I! CuDNN", 0, at)
@@ -166,7 +166,7 @@ def test_a_plan_without_its_graph_is_counted() -> None:
     assert [(one.count, one.plans) for one in found.graphs if one.fault is not None] == [(0, 1)]
 
 
-def test_cudnns_of_two_versions_share_no_plan() -> None:
+def test_graphs_of_two_cudnn_versions_are_counted_separately() -> None:
     text = log_text(TORCH.name)
     other = text.replace("(v91900 ", "(v92000 ").replace('"cudnnVersion":91900', '"cudnnVersion":92000')
     found = break_down(iter((text + other).splitlines(keepends=True)))
@@ -176,7 +176,7 @@ def test_cudnns_of_two_versions_share_no_plan() -> None:
     assert ", cuDNN 9.20.0: attention forward" in str(found)
 
 
-def test_plans_that_never_ran_are_not_counted_as_run() -> None:
+def test_a_plan_without_execution_has_no_executions() -> None:
     text = log_text(TORCH.name)
     found = break_down(iter(text[: text.index("function cudnnBackendExecute")].splitlines(keepends=True)))
     assert [one.executions for one in found.graphs] == [0]
@@ -190,7 +190,7 @@ def test_repeated_builds_are_reported() -> None:
     assert all("PlanCache" in group.advice for group in found.groups)
 
 
-def test_the_command_prints_text_and_json() -> None:
+def test_log_command_prints_the_breakdown_as_text_and_json() -> None:
     run = CliRunner().invoke(main, ["log", str(TORCH), "--breakdown"])
     assert run.exit_code == 0
     assert run.stdout == str(break_down(TORCH))
@@ -201,7 +201,7 @@ def test_the_command_prints_text_and_json() -> None:
     assert "does not judge" in refused.stderr
 
 
-def test_known_issues_are_those_of_the_logging_gpu_and_version() -> None:
+def test_known_issues_depend_on_the_gpu_of_the_log() -> None:
     found = break_down(TORCH)
     assert len(found.faults) == len(found.graphs)
     nothing = Breakdown((replace(found.graphs[0], device={}),), (), ((),))

@@ -1,5 +1,4 @@
-"""Output of commands: help, lists, errors (`make regen` writes the golden files). Spelling of options,
-completion in shells, and places of colours and progress."""
+"""Command output compared with golden files (`make regen` writes them); options, shell completion, colours."""
 
 from __future__ import annotations
 
@@ -44,15 +43,15 @@ from tests.support.reporting import two_matmuls
 GOLDEN = Path(__file__).parent / "golden"
 
 
-def tree(command: click.Command, *before: str) -> Iterator[tuple[str, click.Command]]:
-    """Yield a command and its subcommands, by name."""
+def walk_commands(command: click.Command, *before: str) -> Iterator[tuple[str, click.Command]]:
+    """Yield the name and the command object of a command and of all its subcommands."""
     yield " ".join(before), command
     if isinstance(command, click.Group):
         for name in sorted(command.commands):
-            yield from tree(command.commands[name], *before, name)
+            yield from walk_commands(command.commands[name], *before, name)
 
 
-COMMANDS = dict(tree(main))
+COMMANDS = dict(walk_commands(main))
 PROGRAMS = {"python -m cudnn_backend_py.why": why_program, "python -m cudnn_backend_py.audit": audit_program}
 HELP = [[*words.split(), "--help"] for words in COMMANDS]
 LISTS = [
@@ -120,8 +119,8 @@ NARROW = [
 ]
 
 
-def write_files(folder: Path) -> None:
-    """Write the files named on the command lines."""
+def write_input_files(folder: Path) -> None:
+    """Write the graph files and programs that the command lines of this module read."""
     graph = two_matmuls()
     save_graph(graph, folder / "good.json")
     text = (folder / "good.json").read_text(encoding="utf-8")
@@ -148,15 +147,15 @@ def write_files(folder: Path) -> None:
     (folder / "none.py").write_text("")
 
 
-def run(arguments: list[str], **environment: str) -> Result:
+def run_command(arguments: list[str], **environment: str) -> Result:
     return CliRunner().invoke(main, arguments, prog_name="cudnn-backend", env={"COLUMNS": "80", **environment})
 
 
-def output_of(lines: list[list[str]], folder: Path, **environment: str) -> str:
-    """Return the output of command lines, without parts that vary between machines."""
+def run_all(lines: list[list[str]], folder: Path, **environment: str) -> str:
+    """Run command lines and return their joined output, without parts that vary between machines."""
     parts = []
     for arguments in lines:
-        done = run(arguments, **environment)
+        done = run_command(arguments, **environment)
         said = f"\n[standard error]\n{done.stderr}" if done.stderr else ""
         parts.append(f"$ cudnn-backend {' '.join(arguments)}\n{done.stdout}{said}[exit code {done.exit_code}]\n")
     text = "\n".join(parts)
@@ -170,29 +169,29 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE"):
         monkeypatch.delenv(name, raising=False)
-    for name, value in surroundings(tmp_path).items():
+    for name, value in cache_variables(tmp_path).items():
         monkeypatch.setenv(name, value)
     return tmp_path
 
 
 @pytest.fixture
 def files(folder: Path) -> Path:
-    write_files(folder)
+    write_input_files(folder)
     return folder
 
 
-def surroundings(folder: Path) -> dict[str, str]:
-    """Return variables that name empty folders."""
+def cache_variables(folder: Path) -> dict[str, str]:
+    """Return the environment variables of the cache folders, set to paths inside ``folder``."""
     return {"CUDNN_BACKEND_CACHE": str(folder / "versions"), "CUDNN_BACKEND_PLAN_CACHE": str(folder / "plans")}
 
 
 @pytest.mark.parametrize("name", WIDE)
-def test_output_equals_the_golden_file(name: str, files: Path) -> None:
-    assert output_of(WIDE[name], files) == (GOLDEN / f"{name}.txt").read_text(encoding="utf-8"), "run `make regen`"
+def test_command_output_equals_the_golden_file(name: str, files: Path) -> None:
+    assert run_all(WIDE[name], files) == (GOLDEN / f"{name}.txt").read_text(encoding="utf-8"), "run `make regen`"
 
 
-def test_output_in_forty_columns_equals_the_golden_file(files: Path) -> None:
-    text = output_of(NARROW, files, COLUMNS="40")
+def test_command_output_in_forty_columns_equals_the_golden_file(files: Path) -> None:
+    text = run_all(NARROW, files, COLUMNS="40")
     assert text == (GOLDEN / "narrow.txt").read_text(encoding="utf-8"), "run `make regen`"
     assert "..." not in text.replace("[ARGS]...", "").replace("GRAPH...", "")
     assert "…" not in text
@@ -203,16 +202,16 @@ def test_output_in_forty_columns_equals_the_golden_file(files: Path) -> None:
 # Help
 
 
-def test_every_command_has_one_section() -> None:
+def test_every_command_is_in_one_help_section() -> None:
     assert sorted(name for names in SECTIONS.values() for name in names) == sorted(
         name for name, command in main.commands.items() if not command.hidden
     )
 
 
-def test_no_summary_is_cut_at_eighty_columns(folder: Path) -> None:
+def test_no_command_summary_is_truncated_at_eighty_columns(folder: Path) -> None:
     for words, command in COMMANDS.items():
         if isinstance(command, click.Group):
-            lines = run([*words.split(), "--help"]).stdout.splitlines()
+            lines = run_command([*words.split(), "--help"]).stdout.splitlines()
             for name, one in command.commands.items():
                 if one.hidden:
                     continue
@@ -223,9 +222,9 @@ def test_no_summary_is_cut_at_eighty_columns(folder: Path) -> None:
 
 def test_exit_codes_are_the_documented_ones() -> None:
     page = (Path(__file__).parents[3] / "docs" / "how-to" / "command-line.md").read_text(encoding="utf-8")
-    shown = run(["--help"]).stdout.partition("Exit codes:\n")[2]
+    print_red = run_command(["--help"]).stdout.partition("Exit codes:\n")[2]
     for code, text in output.EXIT_CODES.items():
-        assert re.search(rf"^ +{code} +{re.escape(text)}$", shown, re.MULTILINE)
+        assert re.search(rf"^ +{code} +{re.escape(text)}$", print_red, re.MULTILINE)
         assert f"| {code} | {text} |" in page
 
 
@@ -258,7 +257,7 @@ METAVARS = {"--output": "FILE", "--plot": "FILE", "--target": "NAME", "--cudnn":
 METAVARS |= {"--limit": "SECONDS", "--budget": "SECONDS", "--reduce": "SECONDS", "--folder": "FOLDER"}
 
 
-def test_an_option_has_one_name_one_form_and_one_help_text() -> None:
+def test_options_have_consistent_names_metavars_and_help_texts() -> None:
     by_help = defaultdict(set)
     for words, one in all_options():
         names, text = [name for name in one.opts if name.startswith("--")], one.help
@@ -281,7 +280,7 @@ def test_an_option_has_one_name_one_form_and_one_help_text() -> None:
     assert {text: names for text, names in by_help.items() if len(names) > 1} == {}
 
 
-def test_every_list_has_a_form_as_json() -> None:
+def test_every_list_command_can_print_json() -> None:
     for words, command in COMMANDS.items():
         forms = [one.type for one in command.params if "--format" in one.opts]
         if forms and words != "graph draw":
@@ -291,19 +290,19 @@ def test_every_list_has_a_form_as_json() -> None:
             assert forms, words
 
 
-def test_every_wrong_choice_gets_the_nearest_as_suggestion() -> None:
+def test_every_choice_option_suggests_the_nearest_value() -> None:
     for words, command in COMMANDS.items():
         for one in command.params:
             assert not isinstance(one.type, click.Choice) or isinstance(one.type, group.Choice), (words, one.name)
 
 
-def test_a_global_cudnn_option_differs_from_that_of_a_command() -> None:
+def test_the_global_cudnn_option_is_removed_without_the_option_of_the_command() -> None:
     words = ["--cudnn", "9.19", "matrix", "g", "--cudnn", "9.28"]
     assert _without_option(words, "--cudnn", whole=True) == ["matrix", "g", "--cudnn", "9.28"]
     assert _without_option(words[2:], "--cudnn") == ["matrix", "g"]
 
 
-def test_commands_use_this_python() -> None:
+def test_call_command_runs_in_the_current_python() -> None:
     command = call_command("cudnn_backend_py.cli.commands:main", "--version")
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("cudnn-backend, version")
@@ -317,21 +316,21 @@ def test_commands_use_this_python() -> None:
         ("explain --cudnn", "explain"),
     ],
 )
-def test_the_version_is_not_queried_again_in_the_child(given: str, kept: str) -> None:
+def test_the_cudnn_option_is_not_passed_to_the_child_process(given: str, kept: str) -> None:
     assert _without_option(given.split(), "--cudnn") == kept.split()
 
 
-def test_the_format_follows_the_file_name(folder: Path) -> None:
+def test_output_format_follows_the_file_suffix(folder: Path) -> None:
     for name, begins in {"t.json": "[", "t.txt": "name ", "t": "name "}.items():
-        done = run(["target", "list", "--output", name])
+        done = run_command(["target", "list", "--output", name])
         assert (done.exit_code, done.output) == (0, "")
         assert Path(name).read_text(encoding="utf-8").startswith(begins)
-    assert run(["target", "list", "--output", "t.json", "--format", "text"]).exit_code == 0
+    assert run_command(["target", "list", "--output", "t.json", "--format", "text"]).exit_code == 0
     assert Path("t.json").read_text(encoding="utf-8").startswith("name ")
 
 
-def test_targets_as_json_are_complete() -> None:
-    found = json.loads(run(["target", "list", "--format", "json"]).stdout)
+def test_target_list_as_json_has_all_profiles() -> None:
+    found = json.loads(run_command(["target", "list", "--format", "json"]).stdout)
     assert [(one["name"], one["sm"]) for one in found] == [(one.name, one.sm) for one in list_profiles()]
     assert all(one["properties"]["deviceVer"] == 10 * one["sm"] for one in found)
 
@@ -348,8 +347,8 @@ def test_nearest_name_is_suggested() -> None:
 # Drawings
 
 
-def test_a_drawing_is_a_complete_image(files: Path) -> None:
-    assert run(["graph", "draw", "good.json", "--output", "g.svg"]).exit_code == 0
+def test_a_drawing_is_complete_svg(files: Path) -> None:
+    assert run_command(["graph", "draw", "good.json", "--output", "g.svg"]).exit_code == 0
     root = ElementTree.parse("g.svg").getroot()
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
     names = {one.text for one in root.iter("{http://www.w3.org/2000/svg}text") if one.get("class") == "name"}
@@ -358,13 +357,13 @@ def test_a_drawing_is_a_complete_image(files: Path) -> None:
 
 def test_a_drawing_is_written_as_png(files: Path) -> None:
     pytest.importorskip("resvg_py")
-    assert run(["graph", "draw", "good.json", "--output", "g.png"]).exit_code == 0
+    assert run_command(["graph", "draw", "good.json", "--output", "g.png"]).exit_code == 0
     assert Path("g.png").read_bytes().startswith(b"\x89PNG\r\n")
 
 
-def test_png_without_its_package_is_refused(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_png_drawing_without_resvg_is_refused(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "resvg_py", None)
-    done = run(["graph", "draw", "good.json", "--format", "png"])
+    done = run_command(["graph", "draw", "good.json", "--format", "png"])
     assert (done.exit_code, done.stdout, done.stderr.partition(":")[0]) == (2, "", "resvg-missing")
     assert "pip install 'cudnn-backend-py[draw]'" in done.stderr
 
@@ -372,15 +371,15 @@ def test_png_without_its_package_is_refused(files: Path, monkeypatch: pytest.Mon
 # Graph files
 
 
-def test_output_of_a_graph_file_is_not_part_of_the_answer(files: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_output_of_a_graph_program_is_not_mixed_into_json(files: Path, capfd: pytest.CaptureFixture[str]) -> None:
     Path("says.py").write_text(
         "import os, subprocess\nfrom cudnn_backend_py import load_graph\nprint('hello')\n"
         "subprocess.run(['echo', 'a child'])\nos.write(1, b'written\\n')\n"
         "def graph(): return load_graph('good.json')\n"
     )
-    done = run(["graph", "lint", "says.py", "--format", "json"])
+    done = run_command(["graph", "lint", "says.py", "--format", "json"])
     assert (json.loads(done.stdout), done.stderr) == (
-        json.loads(run(["graph", "lint", "good.json", "--format", "json"]).stdout),
+        json.loads(run_command(["graph", "lint", "good.json", "--format", "json"]).stdout),
         "hello\n",
     )
     assert capfd.readouterr() == ("", "a child\nwritten\n")
@@ -390,13 +389,13 @@ def test_output_of_a_graph_file_is_not_part_of_the_answer(files: Path, capfd: py
 
 def test_a_log_without_a_graph_is_refused(folder: Path) -> None:
     Path("training.log").write_text("I! CuDNN (v92800) function cudnnBackendFinalize() called:\n")
-    assert run(["graph", "lint", "training.log"]).stderr == (
+    assert run_command(["graph", "lint", "training.log"]).stderr == (
         "graph-file: training.log has no graph\n"
         "  fix:    a log has graphs if CUDNN_LOGLEVEL_DBG=3 was set before the program started\n"
     )
 
 
-def test_every_format_of_a_graph_is_read_by_every_suffix_that_may_have_it(files: Path) -> None:
+def test_graph_formats_are_recognized_with_any_suffix(files: Path) -> None:
     graph = two_matmuls()
     text = Path("good.json").read_text(encoding="utf-8")
     facts = {"cudnn": "9.28.0", "target": "h100", "sm": 90, "tag": "eng0", "graph": graph_to_json(graph), "plan": "{}"}
@@ -407,14 +406,14 @@ def test_every_format_of_a_graph_is_read_by_every_suffix_that_may_have_it(files:
     Path("g.json.gz").write_bytes(gzip.compress(text.encode()))
     assert load_graph_file("g.json.gz") == graph
     found = CliRunner().invoke(main, ["graph", "lint", "-"], input=text)
-    assert found.stdout == run(["graph", "lint", "good.json"]).stdout
+    assert found.stdout == run_command(["graph", "lint", "good.json"]).stdout
 
 
 def test_source_code_is_refused_with_instructions_for_a_log(folder: Path) -> None:
     for name in ("a.c", "a.cc", "a.cpp", "a.cxx", "a.cu", "a.h", "A.CPP"):
         Path(name).write_text("int main() {}")
         for command in ("graph lint", "graph draw", "log", "plan compare"):
-            said = run([*command.split(), name]).stderr
+            said = run_command([*command.split(), name]).stderr
             assert f"{name} is source code of C or C++" in said
             assert "CUDNN_LOGLEVEL_DBG=3 CUDNN_LOGDEST_DBG=cudnn.log" in said
 
@@ -422,7 +421,7 @@ def test_source_code_is_refused_with_instructions_for_a_log(folder: Path) -> Non
 def test_a_log_of_several_graphs_is_refused_as_a_graph(folder: Path) -> None:
     several = next(path for path in sorted(LOGS.iterdir()) if len(list(read_graphs(path))) > 1)
     Path("several.log").write_text(log_text(several.name), encoding="utf-8")
-    assert "graphs, one is needed" in run(["graph", "lint", "several.log"]).stderr
+    assert "graphs, one is needed" in run_command(["graph", "lint", "several.log"]).stderr
 
 
 # Completion
@@ -446,14 +445,14 @@ def test_completions_match_the_line(shell: str, line: str, incomplete: str, expe
     chosen = get_completion_class(shell)
     assert chosen is not None
     completion = chosen(main, {}, "cudnn-backend", "_CUDNN_BACKEND_COMPLETE")
-    assert f"_CUDNN_BACKEND_COMPLETE={shell}_complete" in run(["completion", shell]).stdout
+    assert f"_CUDNN_BACKEND_COMPLETE={shell}_complete" in run_command(["completion", shell]).stdout
     found = completion.get_completions(line.split(), incomplete)
     assert {one.value for one in found} == expected
     assert all(one.value in completion.format_completion(one) for one in found)
 
 
-def test_fish_gets_whole_explanations_in_order(folder: Path) -> None:
-    source = run(["completion", "fish"]).stdout
+def test_fish_completion_shows_complete_help_in_order(folder: Path) -> None:
+    source = run_command(["completion", "fish"]).stdout
     assert 'string split --max 1 ","' in source
     assert "complete --keep-order --no-files --command cudnn-backend " in source
     chosen = get_completion_class("fish")
@@ -462,7 +461,7 @@ def test_fish_gets_whole_explanations_in_order(folder: Path) -> None:
     assert found.help == "Compare attention: cuDNN, torch's backends, flash-attn."
 
 
-def test_completion_leaves_files_to_the_shell(folder: Path) -> None:
+def test_completion_of_file_names_is_left_to_the_shell(folder: Path) -> None:
     chosen = get_completion_class("bash")
     assert chosen is not None
     completion = chosen(main, {}, "cudnn-backend", "_CUDNN_BACKEND_COMPLETE")
@@ -473,8 +472,8 @@ def test_completion_leaves_files_to_the_shell(folder: Path) -> None:
 # Colours and progress
 
 
-def test_colours_are_for_terminals_and_not_with_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
-    def shown() -> str:
+def test_colours_appear_only_on_terminals_without_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
+    def print_red() -> str:
         written = io.StringIO()
         monkeypatch.setattr(sys, "stdout", written)
         open_console().print(Text("refused", style="red"))
@@ -483,14 +482,14 @@ def test_colours_are_for_terminals_and_not_with_no_color(monkeypatch: pytest.Mon
     for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
-    assert shown() == "refused\n"
+    assert print_red() == "refused\n"
     monkeypatch.setenv("FORCE_COLOR", "1")
-    assert "\x1b[31m" in shown()
+    assert "\x1b[31m" in print_red()
     monkeypatch.setenv("NO_COLOR", "1")
-    assert "\x1b[31m" not in shown()
+    assert "\x1b[31m" not in print_red()
 
 
-def test_progress_is_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_shown_only_on_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
     for terminal in (False, True):
         written = io.StringIO()
         monkeypatch.setattr(sys, "stderr", written)
@@ -502,17 +501,17 @@ def test_progress_is_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
         assert "\x1b[31m" not in written.getvalue()
 
 
-def rewrite() -> None:
-    """Write the golden files."""
+def write_golden_files() -> None:
+    """Run all command lines and write their golden files."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        write_files(folder)
+        write_input_files(folder)
         os.chdir(folder)
-        os.environ.update(surroundings(folder))
+        os.environ.update(cache_variables(folder))
         for golden, lines in WIDE.items():
-            (GOLDEN / f"{golden}.txt").write_text(output_of(lines, folder), encoding="utf-8")
-        (GOLDEN / "narrow.txt").write_text(output_of(NARROW, folder, COLUMNS="40"), encoding="utf-8")
+            (GOLDEN / f"{golden}.txt").write_text(run_all(lines, folder), encoding="utf-8")
+        (GOLDEN / "narrow.txt").write_text(run_all(NARROW, folder, COLUMNS="40"), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    rewrite()
+    write_golden_files()

@@ -1,4 +1,4 @@
-"""Display of values in notebooks and prompts: HTML and SVG with escaped names, and texts of one short line."""
+"""Display of values in notebooks and prompts: HTML and SVG with escaped names, and a short one-line repr."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from tests.support.reporting import make_matrix, make_verdict, two_matmuls
 NAME = "</script></style><script>hit()</script><img src=x onerror=hit()>\x1b[31m\u202e\n" * 3
 
 
-def hostile_graph() -> Graph:
+def graph_with_markup_in_names() -> Graph:
     g = GraphBuilder(NAME)
     g.pointwise(PointwiseMode.RELU_FWD, g.tensor(NAME, (1, 8, 8)), name=NAME + "y", virtual=False)
     return g.graph()
 
 
-GRAPH = hostile_graph()
+GRAPH = graph_with_markup_in_names()
 REMEDY = Remedy(NAME, "exact", (NAME,), GRAPH, NAME, "9.28.0", True, make_verdict(GRAPH), (GRAPH,), ("align",), (NAME,))
 CHANGE = Change("align", NAME, "exact", (NAME,), (GRAPH,))
 CELL = Cell(Outcome.NOT_SUPPORTED, NAME, NAME, stage="engine config")
@@ -70,7 +70,7 @@ del AS_TEXT["remedies"]  # a list: its members are
 
 
 @pytest.mark.parametrize("name", AS_HTML)
-def test_names_are_text_in_html(name: str) -> None:
+def test_names_are_escaped_in_html(name: str) -> None:
     shown = AS_HTML[name]._repr_html_()
     fragment = ParsedPage(shown)
     assert fragment.elements[0] == ("div", {"class": "cbp fragment"})
@@ -82,14 +82,14 @@ def test_names_are_text_in_html(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", AS_TEXT)
-def test_text_is_one_short_line(name: str) -> None:
+def test_repr_is_one_short_line(name: str) -> None:
     text = repr(AS_TEXT[name])
     assert text.isprintable()
     assert len(text) <= 120
     assert text[0] + text[-1] == "<>"
 
 
-def test_short_texts_summarize_the_value() -> None:
+def test_repr_summarizes_the_value() -> None:
     graph = two_matmuls()
     assert repr(graph) == "<Graph 'two_matmuls': 2 operations, 5 tensors>"
     assert repr(graph.tensor("q")) == "<Tensor 'q' uid 1: f16[1,10,64]>"
@@ -100,7 +100,7 @@ def test_short_texts_summarize_the_value() -> None:
     assert repr(make_matrix("a", "b")).startswith("<Matrix of 2 graphs, 3 targets, 5 versions: ")
 
 
-def test_a_graph_is_shown_as_a_picture() -> None:
+def test_a_graph_is_displayed_as_svg() -> None:
     shown = GRAPH._repr_svg_()
     assert shown is not None
     assert ElementTree.fromstring(shown).tag.endswith("svg")
@@ -112,20 +112,20 @@ def test_a_graph_is_shown_as_a_picture() -> None:
     assert g.graph()._repr_svg_() is None
 
 
-def test_a_verdict_does_not_show_the_path_of_the_library() -> None:
+def test_html_of_a_verdict_does_not_contain_the_library_folder() -> None:
     shown = make_verdict(two_matmuls(), library="/home/somebody/cudnn/lib/libcudnn.so.9")._repr_html_() or ""
     assert "<dd>libcudnn.so.9</dd>" in shown
     assert "somebody" not in shown
 
 
-def test_graphs_inside_operations_are_drawn_with_a_change() -> None:
+def test_html_of_a_change_draws_subgraphs_of_operations() -> None:
     graph = attention.sdpa_forward(batch=1, heads=2, seq_q=64, head_dim=64, causal=True, implementation="unified")
     fragment = ParsedPage(Change("align", "t", "exact", (), (graph,))._repr_html_() or "")
     inside = sum(1 for op in graph.ops for _ in op.subgraphs())
     assert len(fragment.elements_of_class("graph")) == 1 + inside
 
 
-def test_remedies_show_the_changes_of_the_graph() -> None:
+def test_html_of_remedies_shows_the_graph_changes() -> None:
     before, after = two_matmuls(), two_matmuls(ordered=False)
     remedy = Remedy("plain", "exact", ("plain",), after, "l40s", None, True, None, (after,))
     shown = ParsedPage(Remedies(before, [remedy])._repr_html_() or "")

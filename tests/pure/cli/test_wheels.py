@@ -1,4 +1,4 @@
-"""Wheels of cuDNN that the commands install and judge with: tiny wheels, the real pip, no network."""
+"""cuDNN wheels that the commands install and use: tests with tiny wheels and the real pip, without network."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from tests.support.wheels import FULL_FILES, add_to_version_store, make_wheel, m
 
 
 @pytest.fixture
-def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def wheel_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return make_wheel_index(tmp_path / "index", monkeypatch)
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def version_store(tmp_path: Path) -> Path:
     return tmp_path / "cache"
 
 
 def test_a_jit_wheel_that_cannot_judge_is_installed_only_on_request(
-    index: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+    wheel_index: Path, version_store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make_wheel(index, version="9.12.0.46")
-    make_wheel(index, "nvidia-cudnn-cu12", "9.12.0.46", FULL_FILES)
-    monkeypatch.setenv("CUDNN_BACKEND_CACHE", str(root))
+    make_wheel(wheel_index, version="9.12.0.46")
+    make_wheel(wheel_index, "nvidia-cudnn-cu12", "9.12.0.46", FULL_FILES)
+    monkeypatch.setenv("CUDNN_BACKEND_CACHE", str(version_store))
     requested = CliRunner().invoke(main, ["cudnn", "install", "9.12.0", "--cuda", "12", "--jit", "--quiet"])
     assert requested.exit_code == 0, requested.output
     assert "the JIT wheel of 9.12.0+cu12 is of no use" in requested.stderr
@@ -41,12 +41,12 @@ def test_a_jit_wheel_that_cannot_judge_is_installed_only_on_request(
     assert versions.install("9.12", cuda="12", progress=False) == full
 
 
-def test_a_jit_wheel_that_cannot_judge_is_not_among_all_versions(
-    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_jit_wheel_that_cannot_judge_is_skipped_with_a_notice(
+    version_store: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("CUDNN_BACKEND_CACHE", str(root))
-    add_to_version_store(root)
-    add_to_version_store(root, "9.12.0.46")
+    monkeypatch.setenv("CUDNN_BACKEND_CACHE", str(version_store))
+    add_to_version_store(version_store)
+    add_to_version_store(version_store, "9.12.0.46")
     assert "9.12.0+cu12" not in available_versions_with_notice()
     assert "9.19.0+cu12" in available_versions_with_notice()
     assert "9.12.0+cu12 is skipped, as its JIT wheel cannot judge graphs" in capsys.readouterr().err

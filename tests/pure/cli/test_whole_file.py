@@ -1,4 +1,4 @@
-"""Files that a user names are written completely or left unchanged."""
+"""Output files are written completely or left unchanged."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.reporting import two_matmuls
 
 @contextmanager
 def limit_file_size(size: int) -> Iterator[None]:
-    """Limit the size of files of this process: every user can do that, and the effect is that of a full disk."""
+    """Limit the size of files that this process can write, which has the effect of a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -28,7 +28,7 @@ def limit_file_size(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_without_space_the_file_stays_unchanged(tmp_path: Path) -> None:
+def test_a_failed_write_leaves_the_file_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "mine.txt"
     path.write_text("mine")
     with pytest.raises(OSError, match=r"mine\.txt") as error, limit_file_size(1000):
@@ -40,7 +40,7 @@ def test_without_space_the_file_stays_unchanged(tmp_path: Path) -> None:
     assert [item.name for item in tmp_path.iterdir()] == ["mine.txt"]
 
 
-def test_a_command_without_space_names_the_file_and_leaves_it(tmp_path: Path) -> None:
+def test_a_command_that_cannot_write_names_the_file_and_leaves_it_unchanged(tmp_path: Path) -> None:
     graph, drawn = tmp_path / "graph.json", tmp_path / "graph.svg"
     save_graph(two_matmuls(), graph)
     words = ["graph", "draw", str(graph), "--output", str(drawn)]
@@ -54,7 +54,7 @@ def test_a_command_without_space_names_the_file_and_leaves_it(tmp_path: Path) ->
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_a_file_keeps_its_permissions_and_a_link_its_target(tmp_path: Path) -> None:
+def test_writing_keeps_permissions_and_symbolic_links(tmp_path: Path) -> None:
     path, link = tmp_path / "mine.txt", tmp_path / "link.txt"
     path.write_text("mine")
     path.chmod(0o640)
@@ -67,10 +67,10 @@ def test_a_file_keeps_its_permissions_and_a_link_its_target(tmp_path: Path) -> N
     write_atomically(os.devnull, "nothing")
     assert not os.path.isfile(os.devnull)
     write_atomically(tmp_path / ("n" * 255), "long")
-    assert (tmp_path / ("n" * 255)).stat().st_mode & 0o777 == 0o666 & ~_umask()
+    assert (tmp_path / ("n" * 255)).stat().st_mode & 0o777 == 0o666 & ~_current_umask()
 
 
-def _umask() -> int:
+def _current_umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask

@@ -1,4 +1,4 @@
-"""Plans of classes of shapes: the plan of a call depends on earlier calls only if larger classes may substitute."""
+"""Class plans of attention: a call uses the plan of its own class, or a larger one only if that is allowed."""
 
 from __future__ import annotations
 
@@ -21,41 +21,41 @@ LARGE, SMALL = Bounds(8, 1000, 1000), Bounds(2, 70, 70)
 
 
 @pytest.fixture
-def related(monkeypatch: pytest.MonkeyPatch) -> RelatedPlans:
-    """Return the classes of a problem, with plans that have only their bounds."""
+def related_plans(monkeypatch: pytest.MonkeyPatch) -> RelatedPlans:
+    """Return the class plans of an attention problem; the plans are fakes that have only their bounds."""
     target = cast(Target, SimpleNamespace(handle=SimpleNamespace(device=0)))
     problem = Attention(batch=1, heads=4, seq_q=64, head_dim=64, causal=True, layout="bshd")
     made = RelatedPlans(problem, target, backward=False, pool=PlanPool(8))
 
-    def build(bounds: Bounds) -> Any:
+    def build_fake_plan(bounds: Bounds) -> Any:
         return SimpleNamespace(bounds=bounds, device=0, streams=(), captured=False)
 
-    monkeypatch.setattr(made, "build", build)
+    monkeypatch.setattr(made, "build", build_fake_plan)
     monkeypatch.setattr(plan_pool, "is_capturing", lambda _: False)
     monkeypatch.setattr(plan_pool, "relaxed_capture", nullcontext)
     monkeypatch.setattr(plan_pool, "on_device", lambda _: nullcontext())
     return made
 
 
-def test_a_call_uses_its_own_class_whatever_ran_before(related: RelatedPlans) -> None:
-    related.find(LARGE, 0)
-    held, key = related.find(SMALL, 0)
+def test_a_call_uses_its_own_class_whatever_ran_before(related_plans: RelatedPlans) -> None:
+    related_plans.find(LARGE, 0)
+    held, key = related_plans.find(SMALL, 0)
     assert held.plan.bounds == key[1] == Bounds(2, 128, 128)
 
 
-def test_a_larger_class_substitutes_only_where_that_is_allowed(related: RelatedPlans) -> None:
-    related.find(LARGE, 0)
-    held, key = related.find(SMALL, 0, allow_larger=True)
+def test_a_larger_class_substitutes_only_where_that_is_allowed(related_plans: RelatedPlans) -> None:
+    related_plans.find(LARGE, 0)
+    held, key = related_plans.find(SMALL, 0, allow_larger=True)
     assert held.plan.bounds == Bounds(8, 1024, 1024)
     assert key[1] == Bounds(2, 128, 128)
-    pool = related._pool
+    pool = related_plans._pool
     assert pool is not None
     assert pool.wait()
-    held, _ = related.find(SMALL, 0, allow_larger=True)
+    held, _ = related_plans.find(SMALL, 0, allow_larger=True)
     assert held.plan.bounds == Bounds(2, 128, 128)
 
 
-def fail(status: Status) -> CudnnStatusError:
+def status_error(status: Status) -> CudnnStatusError:
     return CudnnStatusError("no plan", status=status, function="cudnnBackendFinalize")
 
 
@@ -64,9 +64,9 @@ def fail(status: Status) -> CudnnStatusError:
     [
         (NotSupported("none", code="nothing-selected"), True),
         (GraphError("no class", code="attention-layout"), True),
-        (fail(Status.NOT_SUPPORTED), True),
-        (fail(Status.INTERNAL_ERROR_COMPILATION_FAILED), True),
-        (fail(Status.INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED), False),
+        (status_error(Status.NOT_SUPPORTED), True),
+        (status_error(Status.INTERNAL_ERROR_COMPILATION_FAILED), True),
+        (status_error(Status.INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED), False),
         (EnvironmentNotReady("no GPU", code="no-gpu"), False),
     ],
 )

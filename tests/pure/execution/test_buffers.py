@@ -1,4 +1,4 @@
-"""Locations of buffers, values of scalars, and conversion of arrays to device memory and back, without a device."""
+"""Addresses and sizes of buffers, encoding of scalars, and layout of arrays in device memory; needs no device."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from cudnn_backend_py.graph import Tensor
 from tests.support.graphs import tensor
 
 
-class Interface:
-    """An object in device memory with ``__cuda_array_interface__``, as frameworks have."""
+class CudaArray:
+    """An object with ``__cuda_array_interface__``, like the arrays of frameworks."""
 
     def __init__(self, ptr: int, shape: tuple[int, ...], typestr: str, strides: tuple[int, ...] | None = None) -> None:
         self.__cuda_array_interface__: dict[str, Any] = {
@@ -37,20 +37,20 @@ class Interface:
     [
         (4096, DeviceBuffer(4096)),
         (1 << 47, DeviceBuffer(1 << 47)),
-        (Interface(4096, (4, 8), "<f2"), DeviceBuffer(4096, 64, 16, "<f2")),
-        (Interface(4096, (4, 8), "<f2", (32, 2)), DeviceBuffer(4096, (3 * 16 + 7 + 1) * 2, 16, "<f2")),
-        (Interface(4096, (4, 8), "<f4", (0, 4)), DeviceBuffer(4096, 32, 32, "<f4")),
-        (Interface(4096, (4, 0), "|i1"), DeviceBuffer(4096, 0, 8, "|i1")),
-        (Interface(4096, (), "<f8"), DeviceBuffer(4096, 8, 64, "<f8")),
-        (Interface(4096, (2,), "<c16"), DeviceBuffer(4096, 32, 128, "<c16")),
+        (CudaArray(4096, (4, 8), "<f2"), DeviceBuffer(4096, 64, 16, "<f2")),
+        (CudaArray(4096, (4, 8), "<f2", (32, 2)), DeviceBuffer(4096, (3 * 16 + 7 + 1) * 2, 16, "<f2")),
+        (CudaArray(4096, (4, 8), "<f4", (0, 4)), DeviceBuffer(4096, 32, 32, "<f4")),
+        (CudaArray(4096, (4, 0), "|i1"), DeviceBuffer(4096, 0, 8, "|i1")),
+        (CudaArray(4096, (), "<f8"), DeviceBuffer(4096, 8, 64, "<f8")),
+        (CudaArray(4096, (2,), "<c16"), DeviceBuffer(4096, 32, 128, "<c16")),
     ],
 )
-def test_the_location_of_a_buffer_is_read(source: object, expected: DeviceBuffer) -> None:
+def test_address_and_size_of_a_buffer_are_read(source: object, expected: DeviceBuffer) -> None:
     assert device_buffer(source, "q") == expected
 
 
-def test_dlpack_is_read_while_its_capsule_lives() -> None:
-    """Many arrays are read, so that memory of a capsule freed too early would be reused."""
+def test_dlpack_arrays_are_read_before_their_capsule_is_freed() -> None:
+    """The test reads many arrays: memory of a capsule freed too early would be reused."""
     arrays = [np.zeros((4, index + 1), np.float32)[:, ::2] for index in range(200)]
     for array in arrays:
         at = device_buffer(array, "seed", host=True)
@@ -70,7 +70,7 @@ def test_dlpack_is_read_while_its_capsule_lives() -> None:
         ),
         (0, "null-pointer: buffer 'q' has the invalid address 0"),
         (-8, "null-pointer: buffer 'q' has the invalid address -8"),
-        (Interface(0, (4,), "<f4"), "null-pointer: buffer 'q' has the invalid address 0"),
+        (CudaArray(0, (4,), "<f4"), "null-pointer: buffer 'q' has the invalid address 0"),
         *(
             (
                 source,
@@ -81,7 +81,7 @@ def test_dlpack_is_read_while_its_capsule_lives() -> None:
         ),
     ],
 )
-def test_other_objects_are_no_device_buffers(source: object, message: str) -> None:
+def test_objects_that_are_not_device_buffers_are_refused(source: object, message: str) -> None:
     with pytest.raises(UsageError) as raised:
         device_buffer(source, "q")
     assert str(raised.value) == message
@@ -147,7 +147,7 @@ def test_buffers_that_do_not_match_are_refused(described: Tensor, buffer: Device
 # ------------------------------------------------------------------------------------- scalars
 
 
-def scalar(data_type: DataType) -> Tensor:
+def by_value_tensor(data_type: DataType) -> Tensor:
     return tensor("c", 1, 1, data_type=data_type, by_value=True)
 
 
@@ -169,7 +169,7 @@ def scalar(data_type: DataType) -> Tensor:
     ],
 )
 def test_scalars_are_encoded(data_type: DataType, value: Any, dtype: type[Any]) -> None:
-    made = scalar_array(scalar(data_type), value)
+    made = scalar_array(by_value_tensor(data_type), value)
     assert (made.dtype, made.size, made.flags.c_contiguous) == (np.dtype(dtype), 1, True)
     with np.errstate(over="ignore"):
         assert made.item() == np.asarray(value).astype(dtype).item()
@@ -188,8 +188,8 @@ def test_scalars_are_encoded(data_type: DataType, value: Any, dtype: type[Any]) 
         (-np.inf, 0xFF80),
     ],
 )
-def test_a_bfloat16_scalar_is_its_bits(value: Any, bits: int) -> None:
-    made = scalar_array(scalar(DataType.BFLOAT16), value)
+def test_bfloat16_scalars_are_rounded_to_their_bits(value: Any, bits: int) -> None:
+    made = scalar_array(by_value_tensor(DataType.BFLOAT16), value)
     assert (made.dtype, made.size, made.flags.c_contiguous) == (np.dtype(np.uint16), 1, True)
     assert hex(made.item()) == hex(bits)
 
@@ -214,7 +214,7 @@ def test_a_bfloat16_scalar_is_its_bits(value: Any, bits: int) -> None:
 )
 def test_scalars_that_do_not_match_are_refused(data_type: DataType, value: Any, message: str) -> None:
     with pytest.raises(UsageError) as raised:
-        scalar_array(scalar(data_type), value)
+        scalar_array(by_value_tensor(data_type), value)
     assert str(raised.value) == message
 
 
@@ -231,7 +231,7 @@ LAYOUTS = {
 
 @pytest.mark.parametrize("name", LAYOUTS)
 @pytest.mark.parametrize("arrange", [np.ascontiguousarray, np.asfortranarray, lambda a: a[::-1][::-1]])
-def test_arrays_are_encoded_and_decoded(name: str, arrange: Callable[[Any], Any]) -> None:
+def test_arrays_are_copied_to_a_memory_image_and_back(name: str, arrange: Callable[[Any], Any]) -> None:
     described = LAYOUTS[name]
     size = int(np.prod(described.dims))
     array = arrange(np.arange(1, size + 1, dtype=np.float32).reshape(described.dims))
@@ -264,7 +264,7 @@ def test_a_broadcast_tensor_has_one_element_in_memory() -> None:
         (DataType.FP8_E4M3, np.uint8),
     ],
 )
-def test_bytes_of_an_array_are_those_of_the_tensor(data_type: DataType, dtype: type[Any]) -> None:
+def test_memory_image_of_an_array_has_the_size_of_the_tensor(data_type: DataType, dtype: type[Any]) -> None:
     described = tensor("t", 3, 5, data_type=data_type)
     image = _to_memory_image(described, np.ones((3, 5), dtype))
     assert (image.dtype, image.nbytes) == (np.dtype(dtype), described.span_bytes)

@@ -1,4 +1,4 @@
-"""Repeated shapes: the rule by which the adaptive strategy builds exact plans."""
+"""``Returning``: recognition of repeated shapes, for which the adaptive strategy builds exact plans."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from cudnn_backend_py.execution.plan_pool import PlanPool
 from cudnn_backend_py.execution.returning import KEPT, LONG, OFTEN, VISITS, Returning
 
 
-def back(calls: Iterable[object]) -> dict[object, int]:
-    """Return the repeated shapes, and the call after which each is recognized."""
+def recognized_shapes(calls: Iterable[object]) -> dict[object, int]:
+    """Return the recognized shapes, each with the number of its call after which it was recognized."""
     returning, found, seen = Returning(), {}, dict[object, int]()
     for shape in calls:
         seen[shape] = seen.get(shape, 0) + 1
@@ -25,47 +25,49 @@ def back(calls: Iterable[object]) -> dict[object, int]:
     return found
 
 
-def layers(shapes: Iterable[object], count: int = 12) -> Iterator[object]:
-    """Yield the calls of a model that uses each shape in all its layers."""
+def calls_of_layers(shapes: Iterable[object], count: int = 12) -> Iterator[object]:
+    """Yield each shape once for every layer of a model."""
     return chain.from_iterable(repeat(shape, count) for shape in shapes)
 
 
 def test_a_single_shape_is_recognized_before_its_tenth_call() -> None:
-    assert back(repeat("a", 9)) == {"a": OFTEN}
+    assert recognized_shapes(repeat("a", 9)) == {"a": OFTEN}
     assert OFTEN < 10
 
 
 @pytest.mark.parametrize("count", [12, 80])
-def test_layers_of_one_step_are_one_visit(count: int) -> None:
-    assert set(back(layers(range(100), count))) == {0}, "only the first shape, which might have been the only one"
+def test_consecutive_calls_of_layers_count_as_one_visit(count: int) -> None:
+    assert set(recognized_shapes(calls_of_layers(range(100), count))) == {0}, (
+        "only the first shape, which might have been the only one"
+    )
 
 
-def test_two_steps_of_one_length_are_not_enough() -> None:
-    assert set(back(layers([0, 1, 2, 2, 3, 4]))) == {0}
+def test_a_shape_is_not_recognized_after_two_training_steps() -> None:
+    assert set(recognized_shapes(calls_of_layers([0, 1, 2, 2, 3, 4]))) == {0}
 
 
-def test_shapes_in_turns_are_recognized() -> None:
-    found = back(list(range(50)) * 9)
+def test_alternating_shapes_are_recognized() -> None:
+    found = recognized_shapes(list(range(50)) * 9)
     assert found == dict.fromkeys(range(50), VISITS)
     assert VISITS < 10
 
 
-def test_buckets_of_lengths_are_recognized() -> None:
-    assert set(back(layers([1, 2, 3] * VISITS))) == {1, 2, 3}
+def test_a_few_recurring_lengths_are_recognized() -> None:
+    assert set(recognized_shapes(calls_of_layers([1, 2, 3] * VISITS))) == {1, 2, 3}
 
 
 def test_shapes_with_plans_evicted_before_reuse_are_not_recognized() -> None:
     assert PlanPool()._most >= 2 * KEPT
-    assert back(list(range(KEPT)) * VISITS).keys() == set(range(KEPT))
-    assert back(list(range(KEPT + 1)) * (VISITS + 2)) == {}
+    assert recognized_shapes(list(range(KEPT)) * VISITS).keys() == set(range(KEPT))
+    assert recognized_shapes(list(range(KEPT + 1)) * (VISITS + 2)) == {}
 
 
-def test_a_program_that_changes_its_single_shape_is_recognized() -> None:
-    found = back([*layers(["a"] * 1000), *layers(["b"] * 1000)])
+def test_the_second_single_shape_of_a_program_is_recognized() -> None:
+    found = recognized_shapes([*calls_of_layers(["a"] * 1000), *calls_of_layers(["b"] * 1000)])
     assert found == {"a": OFTEN, "b": LONG}
 
 
-def test_the_history_is_bounded_and_drops_the_oldest() -> None:
+def test_the_history_is_bounded_and_drops_the_oldest_shapes() -> None:
     returning = Returning()
     for shape in range(100_000):
         returning.note(shape)
@@ -77,7 +79,7 @@ def test_the_history_is_bounded_and_drops_the_oldest() -> None:
     assert returning.calls_left(0) > 1
 
 
-def test_late_reports_of_calls_count_only_during_the_visit() -> None:
+def test_late_reported_calls_count_only_during_the_same_visit() -> None:
     returning = Returning()
     returning.note("a")
     returning.note_more("a", OFTEN - 3)

@@ -1,4 +1,4 @@
-"""cuDNN's log files in any state: in pieces, mixed, truncated, enormous, hostile."""
+"""Import of graphs from cuDNN and cudnn-frontend log files: complete, interleaved, truncated, huge or malformed."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ def forum_graph() -> Graph:
     return graph
 
 
-def records(*pieces: str | bytes) -> list[FileRecord]:
+def read_records_of(*pieces: str | bytes) -> list[FileRecord]:
     return list(read_log(list(pieces)))
 
 
-def graphs(text: str) -> list[LoggedGraph]:
+def read_graphs_of(text: str) -> list[LoggedGraph]:
     return list(read_graphs([text]))
 
 
-def record(function: str, *lines: str, letter: str = "I", thread: int = 7) -> str:
-    """Return one record in cuDNN's format."""
+def format_record(function: str, *lines: str, letter: str = "I", thread: int = 7) -> str:
+    """Return the text of one log record in cuDNN's format."""
     low = letter.lower()
     body = "".join(f"{low}!     {line}\n" for line in lines)
     end = (
@@ -59,14 +59,14 @@ def record(function: str, *lines: str, letter: str = "I", thread: int = 7) -> st
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig"])
-def test_a_log_in_the_encoding_of_other_shells_is_read(tmp_path: Path, encoding: str) -> None:
-    """PowerShell's redirection writes UTF-16, and an editor a byte order mark before UTF-8."""
+def test_logs_in_utf_16_and_with_byte_order_mark_are_read(tmp_path: Path, encoding: str) -> None:
+    """PowerShell's redirection writes UTF-16; some editors write a byte order mark before UTF-8."""
     path = tmp_path / "cudnn.log"
     path.write_bytes(TORCH.replace("\n", "\r\n").encode(encoding))
-    assert [item.text for item in read_log(path)] == [item.text for item in records(TORCH)]
+    assert [item.text for item in read_log(path)] == [item.text for item in read_records_of(TORCH)]
 
 
-def test_a_truncated_compressed_log_is_read_up_to_its_end(tmp_path: Path) -> None:
+def test_a_truncated_gzip_log_is_read_up_to_the_truncation(tmp_path: Path) -> None:
     whole = (LOGS / "torch-training-9.19.0.log.gz").read_bytes()
     path = tmp_path / "cudnn.log.gz"
     path.write_bytes(whole[: len(whole) * 3 // 4])
@@ -75,39 +75,43 @@ def test_a_truncated_compressed_log_is_read_up_to_its_end(tmp_path: Path) -> Non
     assert found[:-1] == want[: len(found) - 1]
 
 
-def test_records_have_the_fields_of_the_file() -> None:
-    (found,) = records(record("cudnnCreate", "status: type=cudnnStatus_t; val=CUDNN_STATUS_SUCCESS (0);", letter="W"))
+def test_fields_of_a_record_are_parsed() -> None:
+    (found,) = read_records_of(
+        format_record("cudnnCreate", "status: type=cudnnStatus_t; val=CUDNN_STATUS_SUCCESS (0);", letter="W")
+    )
     assert (found.severity, found.function, found.version) == (Severity.WARNING, "cudnnCreate", 91900)
     assert (found.line, found.thread, found.process, found.whole) == (2, 7, 1, True)
     assert found.time == "2026-01-02T03:04:05.6"
     assert found.body == "    status: type=cudnnStatus_t; val=CUDNN_STATUS_SUCCESS (0);"
 
 
-def test_every_record_of_the_logs_is_found() -> None:
+def test_every_record_of_the_sample_logs_is_found() -> None:
     for text in (TORCH, FORUM, EXCERPT):
-        found = records(text)
+        found = read_records_of(text)
         assert len(found) == len(re.findall(r"^[IWE]! CuDNN", text, re.MULTILINE))
         assert all(item.whole for item in found)
         assert [text.splitlines()[item.line - 1][3:] for item in found] == [item.text.splitlines()[0] for item in found]
 
 
-def test_path_file_bytes_and_pieces_give_the_same_records(tmp_path: Path) -> None:
+def test_every_input_type_gives_the_same_records(tmp_path: Path) -> None:
     path = tmp_path / "cudnn.log"
     path.write_text(EXCERPT + "W! \N{SNOWMAN}\n", encoding="utf-8")
     data = path.read_bytes()
-    want = records(EXCERPT)
+    want = read_records_of(EXCERPT)
     assert list(read_log(path)) == list(read_log(str(path))) == want
     assert list(read_log(io.BytesIO(data))) == list(read_log(io.StringIO(EXCERPT))) == want
     for size in (1, 2, 3, 7, 64, 1000):
         assert list(read_log(data[at : at + size] for at in range(0, len(data), size))) == want
-    assert list(read_log(LOGS / "forum-9.1.1.log.gz")) == records(FORUM)
+    assert list(read_log(LOGS / "forum-9.1.1.log.gz")) == read_records_of(FORUM)
 
 
-def test_windows_line_ends_do_not_matter() -> None:
-    assert [item.text for item in records(EXCERPT.replace("\n", "\r\n"))] == [item.text for item in records(EXCERPT)]
+def test_windows_line_ends_are_accepted() -> None:
+    assert [item.text for item in read_records_of(EXCERPT.replace("\n", "\r\n"))] == [
+        item.text for item in read_records_of(EXCERPT)
+    ]
 
 
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_error_names_the_unreadable_file(tmp_path: Path) -> None:
     (tmp_path / "broken.gz").write_bytes(b"\x1f\x8b not gzip")
     for path in (tmp_path / "absent.log", tmp_path, tmp_path / "broken.gz"):
         with pytest.raises(UsageError, match="cannot be read") as caught:
@@ -119,30 +123,33 @@ def test_foreign_lines_are_skipped() -> None:
     noise = "Hi! there\nI! am not cuDNN\nstep 3: loss 0.5\ni! nor is this\n[cudnn_frontend] INFO: x\n"
     lines = EXCERPT.splitlines(keepends=True)
     mixed = noise + "".join(f"{line}epoch {number}\n" for number, line in enumerate(lines))
-    assert [item.text for item in records(mixed)] == [item.text for item in records(EXCERPT)]
-    assert records(noise) == []
+    assert [item.text for item in read_records_of(mixed)] == [item.text for item in read_records_of(EXCERPT)]
+    assert read_records_of(noise) == []
 
 
-def test_writers_are_distinguished_by_the_prefix() -> None:
+def test_interleaved_processes_are_separated_by_line_prefix() -> None:
     lines = EXCERPT.splitlines(), FORUM.splitlines()
     stamp = "2026-01-02T03:04:05.123Z "
     mixed = []
     for number in range(max(map(len, lines))):
         mixed += [f"{stamp}[rank{rank}]: {text[number]}" for rank, text in enumerate(lines) if number < len(text)]
-    found = records("\n".join(mixed))
-    assert {item.text for item in found} == {item.text for item in records(EXCERPT) + records(FORUM)}
+    found = read_records_of("\n".join(mixed))
+    assert {item.text for item in found} == {item.text for item in read_records_of(EXCERPT) + read_records_of(FORUM)}
     assert all(item.whole for item in found)
-    assert canonical_graphs("\n".join(mixed)) == canonical_graphs(FORUM)
+    assert comparable_graphs("\n".join(mixed)) == comparable_graphs(FORUM)
 
 
-def canonical_graphs(text: str) -> list[Any]:
-    return [graph_as_logged(item.graph) for item in graphs(text) if item.graph is not None]
+def comparable_graphs(text: str) -> list[Any]:
+    return [graph_as_logged(item.graph) for item in read_graphs_of(text) if item.graph is not None]
 
 
-def test_a_record_interrupted_by_another_is_not_whole() -> None:
-    first, second = record("cudnnCreate", "a: type=int; val=1;"), record("cudnnDestroy", "b: type=int; val=2;")
+def test_an_interrupted_record_is_marked_incomplete() -> None:
+    first, second = (
+        format_record("cudnnCreate", "a: type=int; val=1;"),
+        format_record("cudnnDestroy", "b: type=int; val=2;"),
+    )
     head, tail = first.split("i! Time")
-    found = records(head + second + "i! Time" + tail)
+    found = read_records_of(head + second + "i! Time" + tail)
     assert [(item.function, item.whole) for item in found] == [
         ("cudnnCreate", False),
         ("cudnnDestroy", True),
@@ -151,10 +158,10 @@ def test_a_record_interrupted_by_another_is_not_whole() -> None:
     assert (found[0].thread, found[1].thread, found[2].thread) == (0, 7, 7)
 
 
-def test_threads_may_take_turns() -> None:
+def test_interleaved_records_of_two_threads_are_separated() -> None:
     parts = [part for part in re.split(r"(?m)^(?=[IWE]! )", FORUM) if part.strip()]
     turns = "".join(part + part.replace("Thread=1;", "Thread=2;") for part in parts)
-    (found,) = graphs(turns)
+    (found,) = read_graphs_of(turns)
     assert found.count == 2
     assert found.graph is not None
     assert graph_as_logged(found.graph) == graph_as_logged(forum_graph())
@@ -163,8 +170,8 @@ def test_threads_may_take_turns() -> None:
 # graphs
 
 
-def test_the_log_of_torch_gives_both_passes() -> None:
-    forward, backward = graphs(TORCH)
+def test_torch_log_gives_forward_and_backward_graphs() -> None:
+    forward, backward = read_graphs_of(TORCH)
     assert [len(item.graph.ops) if item.graph else None for item in (forward, backward)] == [14, 22]
     assert (forward.version, forward.source, forward.count, forward.executions) == ("9.19.0", "json", 1, 1)
     assert (forward.thread, backward.thread, forward.modes, backward.modes) == (1, 2, ("A",), ("A",))
@@ -184,37 +191,37 @@ def test_the_log_of_torch_gives_both_passes() -> None:
     assert forward.device["multiProcessorCount"] == 132
 
 
-def test_values_of_scalars_come_with_the_execution() -> None:
-    for item in graphs(TORCH):
+def test_scalar_values_are_read_from_the_execution_record() -> None:
+    for item in read_graphs_of(TORCH):
         assert item.graph is not None
         values = {tensor.value for tensor in item.graph.tensors if tensor.by_value}
         assert values >= {0.125, float("-inf")}
 
 
 def test_equal_graphs_are_counted() -> None:
-    forward, backward = graphs(TORCH + TORCH)
+    forward, backward = read_graphs_of(TORCH + TORCH)
     assert (forward.count, forward.executions, backward.count) == (2, 2, 2)
     assert [len(item.configs) for item in (forward, backward)] == [5, 3]
 
 
-def test_a_log_of_9_1_gives_the_forum_graph() -> None:
-    """Read from the forum program's calls with the forum's cuDNN, whose log has no JSON."""
-    (found,) = graphs(FORUM)
+def test_descriptor_log_of_cudnn_9_1_gives_the_forum_graph() -> None:
+    """cuDNN 9.1 logs descriptors, not JSON; the log is of the forum post's program with its cuDNN version."""
+    (found,) = read_graphs_of(FORUM)
     assert found.graph is not None
     assert graph_as_logged(found.graph) == graph_as_logged(forum_graph())
     assert (found.version, found.source, found.modes, found.notes) == ("9.1.1", "descriptors", ("A",), ())
 
 
-def test_the_forum_excerpt_is_the_end_of_that_log() -> None:
-    def plain(text: str) -> list[str]:
-        return [re.sub(r"0x[0-9a-f]+|Time: .*", "#", item.text) for item in records(text)]
+def test_the_forum_excerpt_is_the_end_of_the_forum_log() -> None:
+    def texts_without_addresses_and_times(text: str) -> list[str]:
+        return [re.sub(r"0x[0-9a-f]+|Time: .*", "#", item.text) for item in read_records_of(text)]
 
-    assert plain(FORUM)[-5:] == plain(EXCERPT)
+    assert texts_without_addresses_and_times(FORUM)[-5:] == texts_without_addresses_and_times(EXCERPT)
 
 
 def test_the_forum_excerpt_alone_reports_missing_parts() -> None:
-    """It has the heuristics query, but no tensor, operation or graph: those were logged earlier."""
-    (found,) = graphs(EXCERPT)
+    """The excerpt has the heuristics query; its tensors, operations and graph were logged earlier."""
+    (found,) = read_graphs_of(EXCERPT)
     assert found.graph is None
     assert found.fault is not None
     assert found.fault.code == "log-graph"
@@ -223,9 +230,9 @@ def test_the_forum_excerpt_alone_reports_missing_parts() -> None:
     assert report_log([EXCERPT]).exit_code == 2
 
 
-def test_the_whole_thread_ends_in_the_forum_graph() -> None:
-    """Both in one file, the excerpt as the program's next run."""
-    found = graphs(FORUM + EXCERPT)
+def test_the_forum_log_followed_by_the_excerpt_gives_one_graph() -> None:
+    """The excerpt repeats the end of the log, as a second run of the program would."""
+    found = read_graphs_of(FORUM + EXCERPT)
     assert [graph_as_logged(item.graph) for item in found if item.graph] == [graph_as_logged(forum_graph())]
 
 
@@ -236,25 +243,25 @@ def test_refusals_without_a_graph_are_kept() -> None:
         "Warning: CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN; Reason: Multi-GEMM is only supported on Hopper at: x != y",
         "Warning: CUDNN_STATUS_NOT_SUPPORTED; Reason: finalize_internal()",
     )
-    (found,) = graphs(record("cudnnBackendFinalize", *lines, letter="W"))
+    (found,) = read_graphs_of(format_record("cudnnBackendFinalize", *lines, letter="W"))
     assert found.fault is not None
     assert found.fault.sections["fix"] == "set CUDNN_LOGLEVEL_DBG=3"
     (one,) = found.configs
     assert (one.tag, one.state, len(one.reasons)) == ("eng7_k24=25", "refused", 2)
 
 
-def test_a_warning_that_all_is_well_is_not_a_refusal() -> None:
+def test_a_warning_with_status_success_is_not_a_refusal() -> None:
     line = "Warning: CUDNN_STATUS_SUCCESS; Reason: cuDNN Library configuration is set to AUTO."
-    assert graphs(record("cudnnBackendFinalize", line, letter="W")) == []
+    assert read_graphs_of(format_record("cudnnBackendFinalize", line, letter="W")) == []
 
 
-def test_errors_belong_to_the_graph_of_their_thread() -> None:
+def test_errors_are_assigned_to_the_graph_of_their_thread() -> None:
     line = "Error: CUDNN_STATUS_BAD_PARAM; Reason: the plan is nonsense"
-    (forum,) = graphs(FORUM + record("cudnnBackendFinalize", line, letter="E", thread=1))
+    (forum,) = read_graphs_of(FORUM + format_record("cudnnBackendFinalize", line, letter="E", thread=1))
     assert [str(reason) for reason in forum.reasons] == ["CUDNN_STATUS_BAD_PARAM: the plan is nonsense"]
 
 
-def test_a_report_is_text_and_data() -> None:
+def test_log_report_converts_to_text_and_json() -> None:
     report = report_log([TORCH])
     assert report.exit_code == 0
     text = str(report)
@@ -268,7 +275,7 @@ def test_a_report_is_text_and_data() -> None:
     assert "1 descriptors are finalized in it, and no operation graph" in str(report_log([part]))
 
 
-def test_knobs_left_to_the_engine_are_not_in_the_tag() -> None:
+def test_tag_of_a_config_omits_default_knobs() -> None:
     assert LoggedConfig(6, {"CUDNN_KNOB_TYPE_STAGES": -1, "CUDNN_KNOB_TYPE_KERNEL_CFG": 26}).tag == "eng6_k24=26"
     assert LoggedConfig(0, {}).tag == "eng0"
 
@@ -276,14 +283,14 @@ def test_knobs_left_to_the_engine_are_not_in_the_tag() -> None:
 # JSON
 
 
-def operation_graph() -> dict[str, Any]:
+def logged_operation_graph() -> dict[str, Any]:
     line = next(line for line in TORCH.splitlines() if '"operationGraph"' in line)
     found: dict[str, Any] = json.loads(line[line.index("{") :].rstrip(";"))
     return found
 
 
-def broken(change: str) -> dict[str, Any]:
-    data = operation_graph()
+def break_operation_graph(change: str) -> dict[str, Any]:
+    data = logged_operation_graph()
     graph = data["operationGraph"]
     match change:
         case "unknown operation":
@@ -318,19 +325,19 @@ def broken(change: str) -> dict[str, Any]:
         ("uid", "a tensor is called 'query', its uid is needed"),
     ],
 )
-def test_missing_parts_of_json_are_reported(change: str, words: str) -> None:
+def test_errors_name_invalid_parts_of_the_graph_json(change: str, words: str) -> None:
     with pytest.raises(GraphError) as caught:
-        graph_from_log_json(broken(change))
+        graph_from_log_json(break_operation_graph(change))
     assert caught.value.code == "log-graph"
     assert words in caught.value.headline
 
 
 @pytest.mark.parametrize("pretty", [None, 1])
-def test_a_file_may_be_one_json_value(pretty: int | None) -> None:
-    (found,) = graphs(json.dumps(operation_graph(), indent=pretty))
+def test_a_file_with_one_json_graph_is_read(pretty: int | None) -> None:
+    (found,) = read_graphs_of(json.dumps(logged_operation_graph(), indent=pretty))
     assert (found.source, found.version) == ("json", "9.19.0")
-    assert found.graph == graph_from_log_json(operation_graph())
-    (other,) = graphs(json.dumps(FRONTEND_GRAPHS[0], indent=pretty))
+    assert found.graph == graph_from_log_json(logged_operation_graph())
+    (other,) = read_graphs_of(json.dumps(FRONTEND_GRAPHS[0], indent=pretty))
     assert (other.source, other.version) == ("frontend", "9.19.0")
     assert other.graph == graph_from_frontend_json(FRONTEND_GRAPHS[0])
 
@@ -338,8 +345,8 @@ def test_a_file_may_be_one_json_value(pretty: int | None) -> None:
 # cuDNN's frontend
 
 
-def test_the_frontends_log_of_torch_gives_both_passes() -> None:
-    forward, backward = graphs(FRONTEND)
+def test_cudnn_frontend_log_gives_forward_and_backward_graphs() -> None:
+    forward, backward = read_graphs_of(FRONTEND)
     assert [item.source for item in (forward, backward)] == ["frontend"] * 2
     assert forward.graph is not None
     assert backward.graph is not None
@@ -348,8 +355,13 @@ def test_the_frontends_log_of_torch_gives_both_passes() -> None:
     assert len(forward.graph.ops) == 14
 
 
-def frontend(nodes: list[dict[str, Any]], **tensors: dict[str, Any]) -> dict[str, Any]:
-    plain = {"data_type": None, "is_virtual": False, "is_pass_by_value": False, "reordering_type": "NONE"}
+def make_frontend_json(nodes: list[dict[str, Any]], **tensors: dict[str, Any]) -> dict[str, Any]:
+    plain = {
+        "data_type": None,
+        "is_virtual": False,
+        "is_pass_by_value": False,
+        "reordering_type": "NONE",
+    }
     records = {
         name: {"name": name, "uid": number, "uid_assigned": True, **plain, **given}
         for number, (name, given) in enumerate(tensors.items(), 10)
@@ -370,8 +382,8 @@ TENSORS: dict[str, dict[str, Any]] = {
 }
 
 
-def test_plain_nodes_of_the_frontend_are_read() -> None:
-    graph = graph_from_frontend_json(frontend([MATMUL, RELU, REDUCE], **TENSORS))
+def test_frontend_json_of_matmul_pointwise_and_reduction_is_read() -> None:
+    graph = graph_from_frontend_json(make_frontend_json([MATMUL, RELU, REDUCE], **TENSORS))
     assert str(graph).splitlines()[-3:] == [
         "  c = matmul(a, b) : f32[2,8,16]",
         "  d = relu_fwd(c) : f32[2,8,16]",
@@ -383,21 +395,21 @@ def test_plain_nodes_of_the_frontend_are_read() -> None:
     assert graph.tensor("a").uid == 10
 
 
-def test_numbers_of_the_frontend_are_read_however_they_are_written() -> None:
-    """Numbers are given as such, as digits of a float32's bytes, or with a type index."""
+def test_every_number_format_of_frontend_json_is_read() -> None:
+    """cudnn-frontend writes a scalar as a number, as the hex digits of a float32, or with a type index."""
     for half in (0.5, "3F000000", {"index": 3, "value": "3F000000"}, {"index": 4, "value": 0.5}):
         relu, b = {**RELU, "relu_lower_clip": half}, {**TENSORS["b"], "dim": [1, 1, 1], "stride": [1, 1, 1]}
         add = {"tag": "POINTWISE", "name": "s", "mode": "MUL", "inputs": {"IN_0": "a", "IN_1": "b"},
                "outputs": {"OUT_0": "c"}}  # fmt: skip
         by_value = {"data_type": "FLOAT", "is_pass_by_value": True, "pass_by_value": half}
-        graph = graph_from_frontend_json(frontend([add, relu], **{**TENSORS, "b": {**b, **by_value}}))
+        graph = graph_from_frontend_json(make_frontend_json([add, relu], **{**TENSORS, "b": {**b, **by_value}}))
         assert (graph.ops[1].relu_lower_clip, graph.tensor("b").value) == (0.5, 0.5)
     assert number_in("wrong") is number_in(None) is number_in({"index": 3}) is number_in(True) is None
 
 
-def test_an_unknown_tag_of_the_frontend_is_named() -> None:
+def test_error_names_an_unsupported_frontend_node() -> None:
     with pytest.raises(GraphError) as caught:
-        graph_from_frontend_json(frontend([MATMUL, {"tag": "CONV_FPROP", "name": "conv"}], **TENSORS))
+        graph_from_frontend_json(make_frontend_json([MATMUL, {"tag": "CONV_FPROP", "name": "conv"}], **TENSORS))
     assert caught.value.code == "frontend-json"
     assert caught.value.headline == "node 1 of the frontend graph is CONV_FPROP, which is not read"
     with pytest.raises(GraphError, match="SDPA_FWD next to 1 other nodes"):
@@ -411,7 +423,7 @@ def test_an_unknown_tag_of_the_frontend_is_named() -> None:
         ({"left_bound": 64}, {PointwiseMode.CMP_GE, PointwiseMode.CMP_GT}),
     ],
 )
-def test_bounds_of_the_frontends_attention_are_read(change: dict[str, Any], modes: set[PointwiseMode]) -> None:
+def test_diagonal_bounds_of_frontend_attention_are_read(change: dict[str, Any], modes: set[PointwiseMode]) -> None:
     data = copy.deepcopy(FRONTEND_GRAPHS[0])
     data["nodes"][0] |= change
     graph = graph_from_frontend_json(data)
@@ -419,17 +431,17 @@ def test_bounds_of_the_frontends_attention_are_read(change: dict[str, Any], mode
     assert {mode for mode in found if mode and mode.name.startswith("CMP")} == modes
 
 
-def test_a_ragged_tensor_of_the_frontend_is_refused_and_not_dropped() -> None:
+def test_a_ragged_tensor_in_frontend_json_is_refused() -> None:
     data = copy.deepcopy(FRONTEND_GRAPHS[0])
     data["tensors"][str(data["nodes"][0]["inputs"]["Q"])]["ragged_offset_uid"] = 7
     with pytest.raises(GraphError, match="is ragged, which is not read"):
         graph_from_frontend_json(data)
-    plain = frontend([MATMUL], **{**TENSORS, "a": {**TENSORS["a"], "ragged_offset": "offsets"}})
+    plain = make_frontend_json([MATMUL], **{**TENSORS, "a": {**TENSORS["a"], "ragged_offset": "offsets"}})
     with pytest.raises(GraphError, match="'a' of the frontend graph is ragged"):
         graph_from_frontend_json(plain)
 
 
-def test_the_frontends_unified_attention_is_one_operation() -> None:
+def test_unified_attention_in_frontend_json_becomes_one_operation() -> None:
     data = copy.deepcopy(FRONTEND_GRAPHS[0])
     data["nodes"][0] |= {"implementation": "UNIFIED", "right_bound": None, "causal_mask": False}
     (op,) = graph_from_frontend_json(data).ops
@@ -440,31 +452,34 @@ def test_the_frontends_unified_attention_is_one_operation() -> None:
 # cut off, hostile, enormous
 
 
-def test_a_truncated_log_gives_no_wrong_graph() -> None:
-    whole = {graph_as_logged(item.graph) for item in graphs(TORCH) if item.graph is not None}
+def test_truncated_logs_give_no_wrong_graph() -> None:
+    whole = {graph_as_logged(item.graph) for item in read_graphs_of(TORCH) if item.graph is not None}
     for text, want in ((TORCH, whole), (FORUM, {graph_as_logged(forum_graph())})):
         for cut in range(0, len(text), len(text) // 60):
             for part in (text[:cut], text[cut:]):
-                for item in graphs(part):
+                for item in read_graphs_of(part):
                     assert item.graph is not None or item.fault is not None
                     if item.graph is not None and not item.notes:
                         assert graph_as_logged(item.graph) in want
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_hostile_logs_raise_nothing_but_our_errors(seed: int) -> None:
+def test_mutated_logs_raise_no_exception(seed: int) -> None:
     rng = random.Random(seed)
     for _ in range(120):
         text = mutate_text(rng, rng.choice([TORCH, FORUM, EXCERPT, FRONTEND]))
-        for item in graphs(text):
+        for item in read_graphs_of(text):
             assert (item.graph is None) != (item.fault is None)
             json.dumps(item.to_dict())
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_hostile_json_raises_nothing_but_our_errors(seed: int) -> None:
+def test_mutated_json_raises_only_errors_of_this_package(seed: int) -> None:
     rng = random.Random(seed)
-    readers = ((graph_from_log_json, operation_graph()), *((graph_from_frontend_json, one) for one in FRONTEND_GRAPHS))
+    readers = (
+        (graph_from_log_json, logged_operation_graph()),
+        *((graph_from_frontend_json, one) for one in FRONTEND_GRAPHS),
+    )
     refused = 0
     for _ in range(120):
         read, data = rng.choice(readers)
@@ -479,18 +494,20 @@ def test_hostile_json_raises_nothing_but_our_errors(seed: int) -> None:
     "text",
     [
         '{"operationGraph":' + "[" * 50_000,
-        record("cudnnBackendFinalizeGraphVisualize", 'apiLog: type=json; val={"operationGraph":' + '{"a":' * 50_000),
-        record("cudnnBackendFinalize", *(" " * depth + "operation: type=X:" for depth in range(3000))),
+        format_record(
+            "cudnnBackendFinalizeGraphVisualize", 'apiLog: type=json; val={"operationGraph":' + '{"a":' * 50_000
+        ),
+        format_record("cudnnBackendFinalize", *(" " * depth + "operation: type=X:" for depth in range(3000))),
         "I! CuDNN (v99999999999999999999 1) function cudnnCreate() called:\ni! Process=" + "9" * 5000 + "; Thread=1;\n",
-        record("cudnnBackendFinalize", "descriptor: type="),
+        format_record("cudnnBackendFinalize", "descriptor: type="),
         '{"context":' * 1000,
         "i! " * 100_000,
-        record("cudnnBackendFinalize", " " * 200_000 + "x: type=y; val=" + " " * 200_000),
+        format_record("cudnnBackendFinalize", " " * 200_000 + "x: type=y; val=" + " " * 200_000),
     ],
     ids=["nested", "nested record", "deep dump", "numbers", "no type", "frontend", "marks", "spaces"],
 )
-def test_extremes_are_read_at_once(text: str) -> None:
-    for item in graphs(text):
+def test_extreme_inputs_give_no_graph_and_no_exception(text: str) -> None:
+    for item in read_graphs_of(text):
         assert item.graph is None
 
 
@@ -498,7 +515,6 @@ BIG = """
 import resource
 from cudnn_backend_py.importers.graphs import read_graphs
 from tests.support.logs import log_text
-from tests.support.mutations import mutate_json, mutate_text
 
 torch, forum = log_text("torch-attention-9.19.0.log.gz"), log_text("forum-9.1.1.log.gz")
 foreign = "step 12345: loss 0.125, 17.3 samples per second, everything is fine\\n" * 60000
@@ -523,7 +539,7 @@ print(size >> 20, round(peak() - before), sum(item.count for item in found), len
 """
 
 
-def test_memory_does_not_grow_with_the_log() -> None:
+def test_memory_use_does_not_grow_with_log_size() -> None:
     megabytes, grown, count, found = map(int, run_code(BIG).stdout.split())
     assert megabytes > 300
     assert grown < 60
@@ -532,11 +548,11 @@ def test_memory_does_not_grow_with_the_log() -> None:
 
 def test_graphs_beyond_the_limit_are_returned_early(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cudnn_backend_py.importers.graphs.MAX_GRAPHS", 3)
-    data = operation_graph()
+    data = logged_operation_graph()
     texts = []
     for number in range(10):
         data["operationGraph"]["tensors"][0]["ptrAlignment"] = 1 << number
-        texts.append(record("cudnnBackendFinalizeGraphVisualize", f"apiLog: type=json; val={json.dumps(data)};"))
+        texts.append(format_record("cudnnBackendFinalizeGraphVisualize", f"apiLog: type=json; val={json.dumps(data)};"))
     pieces = iter(texts)
     found = read_graphs(pieces)
     next(found)
@@ -544,7 +560,7 @@ def test_graphs_beyond_the_limit_are_returned_early(monkeypatch: pytest.MonkeyPa
     assert len(list(found)) == 3
 
 
-def test_a_line_without_end_is_truncated() -> None:
-    (found,) = records(record("cudnnCreate", "x" * (2 * MAX_LINE)))
+def test_an_overlong_line_is_truncated() -> None:
+    (found,) = read_records_of(format_record("cudnnCreate", "x" * (2 * MAX_LINE)))
     assert not found.whole
     assert len(found.text) < MAX_LINE

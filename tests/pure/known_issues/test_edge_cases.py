@@ -1,4 +1,4 @@
-"""The edge cases of operations cover every mode and type, and in their record on a GPU all agree."""
+"""Edge cases cover every mode and data type, and agree with the interpreter in the records of GPU runs."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ _PADDING = re.compile(r"'padding': \[(\d)\], 'post_padding': \[(\d)\]")  # over 
 TYPES = (DataType.HALF, DataType.BFLOAT16, DataType.FLOAT, DataType.INT8, DataType.INT32)
 
 
-def modes(family: str) -> set[tuple[str, str]]:
-    """Return the modes of a family and the types they read or write."""
+def modes_and_types(family: str) -> set[tuple[str, str]]:
+    """Return pairs of mode and data type in the edge cases of an operation family."""
     names = (name.split("/") for name in (*CASES, *REFUSED) if name.startswith(f"{family}/"))
     return {(words.split()[0], types.split()[0]) for _, words, types in names}
 
 
 @pytest.mark.parametrize("mode", PointwiseMode, ids=lambda mode: mode.name)
-def test_every_pointwise_mode_has_cases_in_every_type(mode: PointwiseMode) -> None:
+def test_every_pointwise_mode_has_edge_cases_in_every_data_type(mode: PointwiseMode) -> None:
     wanted = TYPES if mode is not PointwiseMode.GEN_INDEX else (DataType.HALF, *TYPES[2:])
-    assert {(mode.name, kind.name) for kind in wanted} <= modes("pointwise")
+    assert {(mode.name, kind.name) for kind in wanted} <= modes_and_types("pointwise")
 
 
 @pytest.mark.parametrize("operator", ReduceTensorOp, ids=lambda operator: operator.name)
-def test_every_reduction_has_cases_in_every_type(operator: ReduceTensorOp) -> None:
-    assert {(operator.name, kind.name) for kind in TYPES} <= modes("reduction")
+def test_every_reduction_has_edge_cases_in_every_data_type(operator: ReduceTensorOp) -> None:
+    assert {(operator.name, kind.name) for kind in TYPES} <= modes_and_types("reduction")
 
 
 @pytest.mark.parametrize("name", [name for name in (*CASES, *REFUSED) if name.startswith("natural/")])
-def test_every_typical_case_has_numbers_for_its_inputs(name: str) -> None:
+def test_every_typical_case_has_data_for_its_inputs(name: str) -> None:
     case = (CASES | REFUSED)[name]
     graph = case.make()
     written = {tensor.uid for op in graph.ops for tensor in op.outputs().values()}
@@ -47,7 +47,7 @@ def test_every_typical_case_has_numbers_for_its_inputs(name: str) -> None:
     assert read <= make_inputs(case, graph).keys()
 
 
-def test_a_record_names_differences_and_their_places() -> None:
+def test_record_contains_outcomes_and_differing_elements() -> None:
     one, other = list(CASES)[:2]
     refused = next(iter(REFUSED))
     problem = {
@@ -71,7 +71,7 @@ def test_a_record_names_differences_and_their_places() -> None:
 
 
 @pytest.mark.parametrize("path", record_parameters("edges-"))
-def test_every_case_of_a_record_is_as_listed(path: Path) -> None:
+def test_recorded_outcomes_of_edge_cases_are_as_expected(path: Path) -> None:
     record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     cases: dict[str, str] = record["cases"]
     contradicted = [name for name in CASES if not cases.get(name, "agrees eng").startswith("agrees eng")]
@@ -82,7 +82,7 @@ def test_every_case_of_a_record_is_as_listed(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", record_parameters("edges-"))
-def test_random_problems_of_a_record_are_right_except_for_known_issues(path: Path) -> None:
+def test_recorded_random_problems_differ_only_by_known_issues(path: Path) -> None:
     record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     found = record["random"]
     assert set(found) == set(random_names(RANDOM))

@@ -1,4 +1,4 @@
-"""The fix of every row leads to a graph or a version without another known issue."""
+"""The fix of every known issue leads to a graph or a cuDNN version without another known issue."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ AVOIDED = {  # these versions have a row about all attention, regardless of the 
 NAMED = re.compile(r"(?:use|or) (9\.\d+\.\d+)( or later)?")
 
 
-def architecture(row: KnownIssue) -> int:
+def affected_sm(row: KnownIssue) -> int:
     return row.sm[0] if row.sm else 90
 
 
 def issues_of(graph: Graph, row: KnownIssue, version: VersionTuple) -> set[str]:
-    """Return the known issues of a graph, without those of others that depend on more than the graph."""
-    found = find_known_issues(graph, architecture(row), version)
+    """Return the codes of a graph's known issues; of other rows, only those that depend on the graph alone."""
+    found = find_known_issues(graph, affected_sm(row), version)
     return {fault.code for fault in found if fault.code == row.code or not fault.depends_on}
 
 
 def fixed_version(row: KnownIssue) -> VersionTuple | None:
-    """Return the version that the fix names, else the end of the window."""
+    """Return the version that the row's fix names, else the first version without the issue."""
     later = [Version.from_text(text) for text, or_later in NAMED.findall(row.fix) if or_later]
     return later[0] if later else row.until
 
 
-def fixes_of(row: KnownIssue) -> Iterator[tuple[set[str], set[str], VersionTuple]]:
-    """Yield the known issues before and after a fix, by a change of the graph or of the version, and that version."""
+def issues_before_and_after_fixes(row: KnownIssue) -> Iterator[tuple[set[str], set[str], VersionTuple]]:
+    """Yield for each fix of a row the known issues before it, those after it, and the cuDNN version."""
     held = sorted(version for version in RELEASES if version in row.versions)
     for made in EXAMPLES[row.code].reproductions.values():
         for version in held:
@@ -59,7 +59,7 @@ def fixes_of(row: KnownIssue) -> Iterator[tuple[set[str], set[str], VersionTuple
 @pytest.mark.parametrize("code", CODES)
 def test_a_fix_removes_the_issue_and_adds_no_other(code: str) -> None:
     row = BY_CODE[code]
-    ways = list(fixes_of(row))
+    ways = list(issues_before_and_after_fixes(row))
     assert ways
     for before, after, version in ways:
         assert code not in after, version
@@ -68,11 +68,11 @@ def test_a_fix_removes_the_issue_and_adds_no_other(code: str) -> None:
 
 @pytest.mark.parametrize("code", CODES)
 def test_some_fix_leaves_no_known_issue(code: str) -> None:
-    assert any(not after for _, after, _ in fixes_of(BY_CODE[code]))
+    assert any(not after for _, after, _ in issues_before_and_after_fixes(BY_CODE[code]))
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_versions_that_a_fix_names_do_not_have_the_issue(code: str) -> None:
+def test_versions_named_in_a_fix_are_not_affected(code: str) -> None:
     row = BY_CODE[code]
     for text, later in NAMED.findall(row.fix):
         version = Version.from_text(text)
@@ -87,5 +87,5 @@ def test_some_fixes_name_versions() -> None:
     assert sum(len(NAMED.findall(row.fix)) for row in FAULTS) > 20
 
 
-def test_most_rows_have_a_fixed_graph() -> None:
+def test_most_known_issues_have_a_fixed_graph() -> None:
     assert sum(EXAMPLES[row.code].fixed is not None for row in FAULTS) > 40

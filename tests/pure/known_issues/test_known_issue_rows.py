@@ -1,4 +1,4 @@
-"""Known issues: every row has a graph with it and one without it, and is searched only in its versions."""
+"""The table of known issues: each row matches its examples, and only in its cuDNN versions and architectures."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ BASE: dict[str, Any] = {"batch": 2, "heads": 4, "seq_q": 128, "head_dim": 128}
 RAGGED: dict[str, Any] = {"ragged": True}
 
 
-def forward(**options: Any) -> Graph:
+def attention_forward(**options: Any) -> Graph:
     return attention.sdpa_forward(attention.Attention(**BASE | options), allow_hazards=True)
 
 
-def backward(**options: Any) -> Graph:
+def attention_backward(**options: Any) -> Graph:
     return attention.sdpa_backward(attention.Attention(**BASE | options), allow_hazards=True)
 
 
-def codes(
+def found_codes(
     graph: Graph, sm: int, version: VersionTuple, sharing: Sharing | None = None, engine: int | None = None
 ) -> list[str]:
     return [issue.code for issue in find_known_issues(graph, sm, version, sharing, engine)]
@@ -72,11 +72,11 @@ def test_every_row_has_effect_evidence_and_source() -> None:
     assert EXAMPLES.keys() == {row.code for row in FAULTS}
 
 
-def test_every_row_is_hashable_and_equal_to_itself_only() -> None:
+def test_rows_are_hashable_and_distinct() -> None:
     assert len(set(FAULTS)) == len(FAULTS)
 
 
-def test_windows_are_valid() -> None:
+def test_version_windows_of_rows_are_valid() -> None:
     for row in FAULTS:
         window = row.versions
         assert (9, 0, 0) <= window.since <= NEW, row.code
@@ -85,7 +85,7 @@ def test_windows_are_valid() -> None:
         assert window.until is None or all(version < window.until for version in window.except_), row.code
 
 
-def test_every_condition_belongs_to_a_row() -> None:
+def test_every_condition_is_used_by_a_row() -> None:
     files = [path for path in Path(table.__file__).parent.glob("*.py") if path.name != "look.py"]
     files += (ROOT / "tests" / "known_issues").glob("*.py")
     text = "".join(path.read_text(encoding="utf-8") for path in (*files, Path(measured.__file__)))
@@ -95,31 +95,31 @@ def test_every_condition_belongs_to_a_row() -> None:
 
 
 @pytest.mark.parametrize("code", ROWS)
-def test_row_is_found_in_its_graph_its_versions_and_on_its_architectures_only(code: str) -> None:
+def test_row_matches_only_its_graphs_versions_and_architectures(code: str) -> None:
     row = ROWS[code]
     other = graph_of(EXAMPLES[row.code].unlike)
     engine = row.engines[0] if row.engines else None
     sm = row.sm[0] if row.sm else 90
-    assert code not in codes(other, sm, row.since, row.sharing, engine)
+    assert code not in found_codes(other, sm, row.since, row.sharing, engine)
     for graph in map(graph_of, EXAMPLES[row.code].reproductions.values()):
-        assert code in codes(graph, sm, row.since, row.sharing, engine)
+        assert code in found_codes(graph, sm, row.since, row.sharing, engine)
         if row.until is not None:
-            assert code not in codes(graph, sm, row.until, row.sharing, engine)
+            assert code not in found_codes(graph, sm, row.until, row.sharing, engine)
         else:
-            assert code in codes(graph, sm, (9, 99, 0), row.sharing, engine)
+            assert code in found_codes(graph, sm, (9, 99, 0), row.sharing, engine)
         if row.since > (9, 0, 0):
-            assert code not in codes(graph, sm, (row.since[0], row.since[1] - 1, 99), row.sharing, engine)
+            assert code not in found_codes(graph, sm, (row.since[0], row.since[1] - 1, 99), row.sharing, engine)
         for version in row.versions.except_:
-            assert code not in codes(graph, sm, version, row.sharing, engine)
+            assert code not in found_codes(graph, sm, version, row.sharing, engine)
         if row.sm:
-            assert code not in codes(graph, 75, row.since, row.sharing, engine)
+            assert code not in found_codes(graph, 75, row.since, row.sharing, engine)
         else:
-            assert code in codes(graph, 75, row.since, row.sharing, engine)
+            assert code in found_codes(graph, 75, row.since, row.sharing, engine)
 
 
 @pytest.mark.parametrize("row", FAULTS, ids=[row.code for row in FAULTS])
-def test_a_row_agrees_on_a_problem_and_its_graph(row: KnownIssue) -> None:
-    """A condition on attention is evaluated on the problem, as by the builder, and on the graph, as by explain."""
+def test_row_matches_both_the_attention_problem_and_its_graph(row: KnownIssue) -> None:
+    """The attention builder evaluates conditions on the problem; ``explain`` evaluates them on the graph."""
     for made in EXAMPLES[row.code].reproductions.values():
         graph = graph_of(made)
         engine = row.engines[0] if row.engines else None
@@ -150,23 +150,23 @@ def test_text_of_a_known_issue_is_complete() -> None:
 
 
 @pytest.mark.parametrize("name", REPRODUCTIONS)
-def test_measured_issue_is_recognised_in_its_graph(name: str) -> None:
-    """From the graph's JSON, so that only the graph itself is examined."""
+def test_measured_issue_is_found_in_its_reproduction(name: str) -> None:
+    """The graph is read from JSON, so that only the graph itself can be examined."""
     row = issue_of(name)
     graph = graph_from_json(graph_to_json(graph_named(name)))
     found = [issue for issue in find_known_issues(graph, row.sm[0], row.since) if issue.source == MEASURED]
     assert [issue.code for issue in found] == [row.code]
     if row.until is not None:
-        assert row.code not in codes(graph, row.sm[0], row.until)
-    assert row.code not in codes(graph, 75, row.since)
+        assert row.code not in found_codes(graph, row.sm[0], row.until)
+    assert row.code not in found_codes(graph, 75, row.since)
 
 
-def test_a_right_graph_has_no_known_issue() -> None:
-    assert codes(forward(causal=True, stats=True), 90, NEW) == []
-    assert codes(backward(causal=True), 90, NEW) == []
+def test_an_unaffected_graph_has_no_known_issue() -> None:
+    assert found_codes(attention_forward(causal=True, stats=True), 90, NEW) == []
+    assert found_codes(attention_backward(causal=True), 90, NEW) == []
 
 
-def test_a_graph_that_is_not_an_attention_is_not_read() -> None:
+def test_a_graph_of_two_matmuls_is_not_read_as_attention() -> None:
     g = GraphBuilder("two", io_type=HALF)
     a, b, c = (g.tensor(name, (1, 1, 64, 64)) for name in "abc")
     g.matmul(g.matmul(a, b, data_type=HALF), c, name="o", virtual=False)
@@ -181,8 +181,8 @@ OPTIONS = ("data_type", "output_type", "mx", "right_bound", "padding", "ragged",
 FORMS = [("composite", None), ("composite", NEW), ("unified", NEW)]
 
 
-def same(given: attention.Attention, use: Use) -> None:
-    """Assert that the problem read from a graph is the given one, as far as a graph shows it."""
+def assert_same_problem(given: attention.Attention, use: Use) -> None:
+    """Assert that the attention problem read from a graph equals the given one in all options that a graph shows."""
     read = use.problem
     names = [*SIZES, *OPTIONS, "dropout_mask", "dsink"]
     names += [] if use.backward else ["stats", "max", "sum_exp", "sink"]
@@ -197,7 +197,9 @@ def same(given: attention.Attention, use: Use) -> None:
 
 @pytest.mark.parametrize(("implementation", "version"), FORMS)
 @pytest.mark.parametrize("is_backward", [False, True], ids=["forward", "backward"])
-def test_random_attention_is_read_back(is_backward: bool, implementation: Any, version: Any) -> None:
+def test_random_attention_problems_are_read_back_from_their_graphs(
+    is_backward: bool, implementation: Any, version: Any
+) -> None:
     made = attention.sdpa_backward if is_backward else attention.sdpa_forward
     number_read = 0
     for number in range(60):
@@ -210,7 +212,7 @@ def test_random_attention_is_read_back(is_backward: bool, implementation: Any, v
         assert use is not None
         assert use.backward is is_backward
         assert (use.form == "unified") is (implementation == "unified")
-        same(given, use)
+        assert_same_problem(given, use)
         number_read += 1
         if not (given.max_total_seq_q or (given.alibi and given.left_bound is not None)):  # a graph may not show these
             given_use = Use(given, is_backward, use.form)
@@ -221,8 +223,8 @@ def test_random_attention_is_read_back(is_backward: bool, implementation: Any, v
 # Naming of failures
 
 
-def sums(*, spills: bool = False) -> Graph:
-    """Return a batch of matrices plus one row for all, and a ReLU of the sum or of the batch."""
+def broadcast_sum_graph(*, spills: bool = False) -> Graph:
+    """Return a graph that adds a row to a batch of matrices, and applies ReLU to the sum or to the batch."""
     g = GraphBuilder("sums")
     x = g.tensor("x", (4, 6, 8))
     z = g.pointwise(PointwiseMode.ADD, x, g.tensor("row", (1, 1, 8)), name="z", virtual=False)
@@ -230,27 +232,36 @@ def sums(*, spills: bool = False) -> Graph:
     return g.graph()
 
 
-def issue_codes(graph: Graph, *wrong: str, engine: int | None = 1) -> list[str]:
+def codes_for_failure(graph: Graph, *wrong: str, engine: int | None = 1) -> list[str]:
     return [fault.code for fault in name_failure(graph, wrong, engine=engine, version=(9, 19, 0), sm=90)]
 
 
-def test_a_failure_is_explained_by_an_issue_of_a_source_of_the_wrong_tensor() -> None:
+def test_failure_is_explained_by_an_issue_upstream_of_the_wrong_tensor() -> None:
     code = "elementwise-broadcast-of-matrices"
-    assert issue_codes(sums(), "z") == issue_codes(sums(), "y") == issue_codes(sums(), "z", "y") == [code]
-    assert issue_codes(sums(spills=True), "z") == [code]
-    assert issue_codes(sums(spills=True), "y") == issue_codes(sums(spills=True), "z", "y") == []  # y reads no row
-    assert issue_codes(sums(spills=True)) == [code]  # the wrong tensor is not known
+    assert (
+        codes_for_failure(broadcast_sum_graph(), "z")
+        == codes_for_failure(broadcast_sum_graph(), "y")
+        == codes_for_failure(broadcast_sum_graph(), "z", "y")
+        == [code]
+    )
+    assert codes_for_failure(broadcast_sum_graph(spills=True), "z") == [code]
+    assert (
+        codes_for_failure(broadcast_sum_graph(spills=True), "y")
+        == codes_for_failure(broadcast_sum_graph(spills=True), "z", "y")
+        == []
+    )  # y reads no row
+    assert codes_for_failure(broadcast_sum_graph(spills=True)) == [code]  # the wrong tensor is not known
 
 
-def test_a_failure_is_explained_by_an_issue_of_its_engine() -> None:
-    assert issue_codes(sums(), "z", engine=7) == []
-    assert issue_codes(sums(), "z", engine=None) == ["elementwise-broadcast-of-matrices"]
+def test_failure_is_explained_only_by_an_issue_of_its_engine() -> None:
+    assert codes_for_failure(broadcast_sum_graph(), "z", engine=7) == []
+    assert codes_for_failure(broadcast_sum_graph(), "z", engine=None) == ["elementwise-broadcast-of-matrices"]
 
 
-def test_an_issue_of_some_engines_is_reported_if_one_of_them_runs() -> None:
+def test_engine_specific_issue_is_found_only_for_its_engines() -> None:
     graph = graph_of(EXAMPLES["matmul-gelu-by-tanh"].reproductions[""])
-    assert codes(graph, 90, (9, 19, 0)) == codes(graph, 90, (9, 19, 0), engine=7) == []
-    assert codes(graph, 90, (9, 19, 0), engine=0) == ["matmul-gelu-by-tanh"]
+    assert found_codes(graph, 90, (9, 19, 0)) == found_codes(graph, 90, (9, 19, 0), engine=7) == []
+    assert found_codes(graph, 90, (9, 19, 0), engine=0) == ["matmul-gelu-by-tanh"]
 
 
 @pytest.mark.parametrize(
@@ -271,7 +282,7 @@ def test_an_issue_of_some_engines_is_reported_if_one_of_them_runs() -> None:
         ("forward", (2, 8, 7, 6), (64, 8, 3, 3), DataType.FLOAT, False),
     ],
 )
-def test_packed_images_are_wrong_unless_the_first_has_a_multiple_of_128_bytes(
+def test_packed_images_issue_depends_on_alignment_to_128_bytes(
     form: str, x: tuple[int, ...], w: tuple[int, ...], kind: DataType, wrong: bool
 ) -> None:
     g = GraphBuilder("packed", io_type=kind)
@@ -298,7 +309,7 @@ def test_packed_images_are_wrong_unless_the_first_has_a_multiple_of_128_bytes(
         ((12, 11), (3, 2), (2, 1), (2, 1), False),
     ],
 )
-def test_windows_that_reach_beyond_the_padding_at_the_end_are_wrong(
+def test_average_pool_issue_needs_a_window_in_the_trailing_padding(
     sizes: tuple[int, ...],
     window: tuple[int, ...],
     before: tuple[int, ...],
@@ -306,7 +317,7 @@ def test_windows_that_reach_beyond_the_padding_at_the_end_are_wrong(
     wrong: bool,
     backward: bool,
 ) -> None:
-    """The others were right on an H200."""
+    """The cases without the issue gave correct results on an H200."""
     g, dims = GraphBuilder("pool"), (2, 8, *sizes)
     sides: dict[str, Any] = {"stride": 2, "padding": before, "post_padding": after, "virtual": False}
     x, mode = g.tensor("x", dims, strides="packed"), ResampleMode.AVGPOOL_INCLUDE_PADDING
@@ -334,10 +345,10 @@ def test_windows_that_reach_beyond_the_padding_at_the_end_are_wrong(
         ((4, 1, 5, 5), BF16, BF16, False, True),
     ],
 )
-def test_an_operand_of_a_batch_norm_is_read_as_a_whole_image(
+def test_batch_norm_operand_issue_depends_on_dims_type_and_position(
     operand: tuple[int, ...], kind: DataType, of_kind: DataType, first: bool, wrong: bool
 ) -> None:
-    """Each as on an H200."""
+    """The expected outcomes were measured on an H200."""
     g = GraphBuilder("norm", io_type=kind)
     x = g.tensor("x", (4, 8, 5, 5), strides="channels_last")
     scale, bias = (g.tensor(name, (1, 8, 1, 1), DataType.FLOAT) for name in ("scale", "bias"))
@@ -345,27 +356,27 @@ def test_an_operand_of_a_batch_norm_is_read_as_a_whole_image(
     other = g.tensor("other", operand, of_kind, strides="channels_last")
     y = g.pointwise(PointwiseMode.ADD, *((other, y) if first else (y, other)))
     g.pointwise(PointwiseMode.RELU_FWD, y, virtual=False)
-    assert ("batch-norm-operand" in codes(g.graph(), 90, NEW, engine=0)) is wrong
+    assert ("batch-norm-operand" in found_codes(g.graph(), 90, NEW, engine=0)) is wrong
 
 
 @pytest.mark.parametrize("operand", [(1, 8, 1, 1), (16, 8, 3, 3), (16, 1, 1, 1)], ids=str)
-def test_an_operand_next_to_a_convolution_is_read_as_one_after_it(operand: tuple[int, ...]) -> None:
-    """For a comparison of other tensors that selects between the gradient of a filter and a number."""
+def test_convolution_operand_issue_applies_to_a_mask_of_other_tensors(operand: tuple[int, ...]) -> None:
+    """The mask compares two other tensors and selects between the filter gradient and a scalar."""
     g = GraphBuilder("selected", io_type=BF16)
     x, dy = g.tensor("x", (3, 8, 12, 4)), g.tensor("dy", (3, 16, 10, 2))
     dw = g.convolution_backward_filter(x, dy, (3, 3))
     mask = g.pointwise(PointwiseMode.CMP_GT, g.tensor("leaf", dw.dims), g.tensor("operand", operand))
     g.pointwise(PointwiseMode.BINARY_SELECT, dw, g.scalar(0.125, rank=4), t=mask, virtual=False)
-    found = codes(g.graph(), 90, (9, 19, 0), engine=4)
+    found = found_codes(g.graph(), 90, (9, 19, 0), engine=4)
     assert ("convolution-operand-part-of-rows" in found) is (operand == (1, 8, 1, 1))
 
 
 @pytest.mark.parametrize("copy", [PointwiseMode.IDENTITY, PointwiseMode.ABS])
 @pytest.mark.parametrize("by", [PointwiseMode.MUL, PointwiseMode.ADD, PointwiseMode.MAX, PointwiseMode.SUB])
-def test_a_product_next_to_its_copy_is_wrong_for_any_reader(by: PointwiseMode, copy: PointwiseMode) -> None:
+def test_matmul_copy_issue_applies_to_any_pointwise_mode(by: PointwiseMode, copy: PointwiseMode) -> None:
     g = GraphBuilder("copied", io_type=BF16)
     z = g.matmul(g.tensor("a", (4, 64, 16)), g.tensor("b", (4, 16, 32)))
     g.pointwise(by, g.pointwise(copy, z), z, virtual=False)
-    wrong = "matmul-beside-its-copy" in codes(g.graph(), 90, (9, 19, 0), engine=7)
+    wrong = "matmul-beside-its-copy" in found_codes(g.graph(), 90, (9, 19, 0), engine=7)
     assert wrong is (copy is PointwiseMode.IDENTITY)
-    assert "matmul-beside-its-copy" not in codes(g.graph(), 90, NEW, engine=7)
+    assert "matmul-beside-its-copy" not in found_codes(g.graph(), 90, NEW, engine=7)

@@ -1,4 +1,4 @@
-"""The builder of attention imports only the refused rows; the whole known issue table is imported for warnings."""
+"""The attention builder imports only the known issues that it refuses; warnings import the whole table."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ except GraphError as error:
 """
 
 
-def test_every_refused_row_belongs_to_the_builder() -> None:
+def test_refused_known_issues_are_those_of_the_builder() -> None:
     assert [fault.code for fault in FAULTS if fault.refused] == [fault.code for fault in HAZARDS]
 
 
-def test_the_builder_refuses_without_the_table() -> None:
+def test_the_builder_refuses_without_importing_the_whole_table() -> None:
     statement = "from cudnn_backend_py.errors import GraphError; from cudnn_backend_py.graph import attention"
     assert run_code(LOOK.format(statement=statement)).stdout == "attention-hazard False\n"
 
 
-def test_the_public_name_imports_the_table() -> None:
+def test_the_public_attention_name_imports_the_whole_table() -> None:
     statement = "from cudnn_backend_py import GraphError, attention"
     assert run_code(LOOK.format(statement=statement)).stdout == "attention-hazard True\n"

@@ -1,4 +1,4 @@
-"""CUDA objects of the package without a GPU: they free their resources when they are destroyed."""
+"""CUDA objects of the package with a fake driver: they free their resources when they are closed."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from cudnn_backend_py.native import cuda
 from cudnn_backend_py.native.cuda import CudaGraphHandle
 
 
-class Driver:
-    """Driver functions that record the given addresses, instead of a GPU's."""
+class FakeDriver:
+    """A fake CUDA driver: its functions record their name and first argument."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, int | None]] = []
 
     def __getitem__(self, name: str) -> Callable[..., int]:
-        def call(first: ctypes.c_void_p, *_others: object) -> int:
+        def record_call(first: ctypes.c_void_p, *_others: object) -> int:
             self.calls.append((name, first.value))
             return 0
 
-        return call
+        return record_call
 
     __getattr__ = __getitem__
 
@@ -32,11 +32,11 @@ class Driver:
 @pytest.fixture
 def graph() -> CudaGraphHandle:
     made = object.__new__(CudaGraphHandle)
-    made._cuda, made.graph, made.executable = Driver(), ctypes.c_void_p(8), ctypes.c_void_p(16)
+    made._cuda, made.graph, made.executable = FakeDriver(), ctypes.c_void_p(8), ctypes.c_void_p(16)
     return made
 
 
-def test_a_bound_launch_of_a_closed_cuda_graph_accesses_no_freed_memory(graph: CudaGraphHandle) -> None:
+def test_a_bound_launch_of_a_closed_cuda_graph_passes_a_null_handle(graph: CudaGraphHandle) -> None:
     launch = graph.bound(0)
     launch()
     graph.close()
@@ -46,7 +46,7 @@ def test_a_bound_launch_of_a_closed_cuda_graph_accesses_no_freed_memory(graph: C
     assert graph._cuda.calls == [("cuGraphLaunch", 16), *destroyed, ("cuGraphLaunch", None)]
 
 
-def test_a_closed_cuda_graph_of_a_plan_is_reported_as_closed(graph: CudaGraphHandle) -> None:
+def test_methods_of_a_closed_cuda_graph_raise_an_error(graph: CudaGraphHandle) -> None:
     made = object.__new__(CudaGraph)
     made._graph, made._held, made._elsewhere = graph, [], False
     made.close()
@@ -56,16 +56,16 @@ def test_a_closed_cuda_graph_of_a_plan_is_reported_as_closed(graph: CudaGraphHan
     assert graph._cuda.calls == [("cuGraphExecDestroy", 16), ("cuGraphDestroy", 8)]
 
 
-def test_a_form_that_cannot_be_rebuilt_is_destroyed_once(
+def test_a_cuda_graph_that_fails_to_instantiate_again_is_destroyed_once(
     graph: CudaGraphHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def run(name: str, first: object, *_others: object) -> None:
+    def run_fake_driver(name: str, first: object, *_others: object) -> None:
         if name == "cuGraphInstantiateWithFlags":
             raise RuntimeError(name)
         graph._cuda[name](first)
 
-    monkeypatch.setattr(cuda, "run_driver", run)
-    monkeypatch.setattr(Driver, "cuGraphExecUpdate_v2", lambda *_: 1, raising=False)
+    monkeypatch.setattr(cuda, "run_driver", run_fake_driver)
+    monkeypatch.setattr(FakeDriver, "cuGraphExecUpdate_v2", lambda *_: 1, raising=False)
     with pytest.raises(RuntimeError, match="cuGraphInstantiateWithFlags"):
         graph.update()
     graph.close()

@@ -1,4 +1,4 @@
-"""The search for libcudnn, and the report of its result; the files here are empty, no library is loaded."""
+"""The search for libcudnn and its order, with empty files; loads no library."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from cudnn_backend_py.native import find
 from cudnn_backend_py.native.version_store import VersionRequest, stored_libraries
 
 
-def make_prefix(folder: Path) -> Path:
-    """Make a conda environment with a libcudnn and return its path."""
+def make_conda_environment(folder: Path) -> Path:
+    """Create a conda environment with an empty libcudnn, and return the library's path."""
     (folder / "conda-meta").mkdir(parents=True)
     (folder / "lib").mkdir()
     library = folder / "lib" / find.CUDNN_SONAME
@@ -23,8 +23,8 @@ def make_prefix(folder: Path) -> Path:
 
 
 @pytest.fixture
-def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Install nothing, and set no variable except the one of an empty version store."""
+def no_cudnn_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide every installed cuDNN: no sys.path, no variables, an empty version store."""
     monkeypatch.setattr(sys, "path", [])
     monkeypatch.setenv("CUDNN_BACKEND_CACHE", str(tmp_path / "store"))
     monkeypatch.setattr(find, "find_loaded", lambda _: [])
@@ -33,38 +33,42 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(find.LIBRARY_VARIABLE, raising=False)
 
 
-def first_hit() -> find.Place:
+def first_found_place() -> find.Place:
     return next(place for place in find.cudnn_places() if place.path is not None)
 
 
 def test_the_conda_environment_of_this_python_comes_before_the_activated_one(
-    bare: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    no_cudnn_anywhere: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own, other = make_prefix(tmp_path / "own"), make_prefix(tmp_path / "other")
+    own, other = make_conda_environment(tmp_path / "own"), make_conda_environment(tmp_path / "other")
     monkeypatch.setenv("CONDA_PREFIX", str(tmp_path / "other"))
-    assert first_hit() == find.Place("environment variable CONDA_PREFIX", str(other), str(other))
+    assert first_found_place() == find.Place("environment variable CONDA_PREFIX", str(other), str(other))
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "own"))
-    assert first_hit() == find.Place("conda environment of this Python", str(own), str(own))
+    assert first_found_place() == find.Place("conda environment of this Python", str(own), str(own))
     monkeypatch.setenv("CONDA_PREFIX", str(tmp_path / "own"))
     monkeypatch.setenv("LD_LIBRARY_PATH", f":{other.parent}")
-    assert first_hit() == find.Place("environment variable LD_LIBRARY_PATH", str(other), str(other))
+    assert first_found_place() == find.Place("environment variable LD_LIBRARY_PATH", str(other), str(other))
 
 
-def test_a_prefix_without_conda_is_not_searched(bare: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_prefix(tmp_path)
+def test_a_python_prefix_without_conda_is_not_searched(
+    no_cudnn_anywhere: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_conda_environment(tmp_path)
     (tmp_path / "conda-meta").rmdir()
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     assert str(tmp_path / "lib") not in " ".join(map(str, find.cudnn_places()))
 
 
-def test_the_folder_of_debian_is_a_system_folder(bare: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_debians_library_folder_is_searched_as_system_folder(
+    no_cudnn_anywhere: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     debian = Path(f"/usr/lib/{platform.machine()}-linux-gnu")
     monkeypatch.setattr(find.os.path, "isdir", lambda path: Path(path) == debian)
     assert find.library_folders() == {debian: "system"}
 
 
-def store(tmp_path: Path, folder: str, wheel: str = "cudnn_jit") -> Path:
-    """Put an empty libcudnn into the version store and return it."""
+def add_to_store(tmp_path: Path, folder: str, wheel: str = "cudnn_jit") -> Path:
+    """Put an empty libcudnn into the version store, and return its path."""
     library = tmp_path / "store" / folder / "nvidia" / wheel / "lib" / find.CUDNN_SONAME
     library.parent.mkdir(parents=True)
     library.touch()
@@ -74,7 +78,7 @@ def store(tmp_path: Path, folder: str, wheel: str = "cudnn_jit") -> Path:
 
 
 def install_wheel(site: Path, version: str) -> Path:
-    """Make the files of an installed nvidia-cudnn-cu12 and return its libcudnn."""
+    """Create the files of an installed nvidia-cudnn-cu12 wheel, and return the path of its libcudnn."""
     library = site / "nvidia/cudnn/lib" / find.CUDNN_SONAME
     library.parent.mkdir(parents=True)
     library.touch()
@@ -82,53 +86,57 @@ def install_wheel(site: Path, version: str) -> Path:
     return library
 
 
-def test_newest_of_store_and_wheels_comes_first(bare: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store(tmp_path, "9.19.0.56-cu12")
-    newest = store(tmp_path, "9.27.0.95-cu12")
-    make_prefix(tmp_path / "conda")
+def test_newest_cudnn_of_store_and_wheels_is_found_first(
+    no_cudnn_anywhere: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_to_store(tmp_path, "9.19.0.56-cu12")
+    newest = add_to_store(tmp_path, "9.27.0.95-cu12")
+    make_conda_environment(tmp_path / "conda")
     monkeypatch.setenv("CONDA_PREFIX", str(tmp_path / "conda"))
-    assert first_hit() == find.Place("version store", str(newest), str(newest))
+    assert first_found_place() == find.Place("version store", str(newest), str(newest))
     wheel = install_wheel(tmp_path / "site", "9.26.0.1")
     monkeypatch.setattr(sys, "path", [str(tmp_path / "site")])
-    assert first_hit().path == str(newest)
+    assert first_found_place().path == str(newest)
     (tmp_path / "site/nvidia_cudnn_cu12-9.26.0.1.dist-info").rename(
         tmp_path / "site/nvidia_cudnn_cu12-9.28.0.42.dist-info"
     )
-    assert first_hit().path == str(wheel)
+    assert first_found_place().path == str(wheel)
     (tmp_path / "site/nvidia_cudnn_cu12-9.28.0.42.dist-info").rmdir()
-    assert first_hit().path == str(wheel), "a wheel of unknown version stays first"
+    assert first_found_place().path == str(wheel), "a wheel of unknown version stays first"
     monkeypatch.setattr(find, "find_loaded", lambda _: ["/loaded/libcudnn.so.9"])
-    assert first_hit().path == "/loaded/libcudnn.so.9"
+    assert first_found_place().path == "/loaded/libcudnn.so.9"
 
 
-def test_jit_wheels_that_cannot_judge_are_skipped(bare: None, tmp_path: Path) -> None:
-    store(tmp_path, "9.12.0.46-cu12")
+def test_jit_wheels_that_cannot_judge_are_skipped(no_cudnn_anywhere: None, tmp_path: Path) -> None:
+    add_to_store(tmp_path, "9.12.0.46-cu12")
     assert stored_libraries() == []
-    full = store(tmp_path, "9.11.0.98-cu12-full", "cudnn")
+    full = add_to_store(tmp_path, "9.11.0.98-cu12-full", "cudnn")
     assert [one.path for one in stored_libraries()] == [full]
 
 
-def test_libraries_of_a_store_that_others_can_write_to_are_not_loaded(bare: None, tmp_path: Path) -> None:
-    library = store(tmp_path, "9.27.0.95-cu12")
-    assert first_hit().path == str(library)
+def test_libraries_of_a_world_writable_store_are_not_found(no_cudnn_anywhere: None, tmp_path: Path) -> None:
+    library = add_to_store(tmp_path, "9.27.0.95-cu12")
+    assert first_found_place().path == str(library)
     (tmp_path / "store").chmod(0o777)
     assert stored_libraries() == []
 
 
-def test_store_prefers_a_cuda_major_with_nvrtc(bare: None, tmp_path: Path) -> None:
-    older, newer = store(tmp_path, "9.26.0.1-cu13"), store(tmp_path, "9.27.0.95-cu12")
-    assert first_hit().path == str(newer)
+def test_store_prefers_a_cuda_major_with_nvrtc(no_cudnn_anywhere: None, tmp_path: Path) -> None:
+    older, newer = add_to_store(tmp_path, "9.26.0.1-cu13"), add_to_store(tmp_path, "9.27.0.95-cu12")
+    assert first_found_place().path == str(newer)
     nvrtc = tmp_path / "store/nvrtc-cu13/nvidia/cu13/lib/libnvrtc.so.13"
     nvrtc.parent.mkdir(parents=True)
     nvrtc.touch()
-    assert first_hit().path == str(older)
+    assert first_found_place().path == str(older)
     found = next(place for place in find.nvrtc_places(13, str(older)) if place.path is not None)
     assert found.path == str(nvrtc)
 
 
-def test_version_is_found_by_name(bare: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    jit, other = store(tmp_path, "9.27.0.95-cu12"), store(tmp_path, "9.27.0.95-cu13")
-    full = store(tmp_path, "9.27.0.95-cu12-full", "cudnn")
+def test_version_is_found_by_version_cuda_and_flavor(
+    no_cudnn_anywhere: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jit, other = add_to_store(tmp_path, "9.27.0.95-cu12"), add_to_store(tmp_path, "9.27.0.95-cu13")
+    full = add_to_store(tmp_path, "9.27.0.95-cu12-full", "cudnn")
     wheel = install_wheel(tmp_path / "site", "9.28.0.42")
     monkeypatch.setattr(sys, "path", [str(tmp_path / "site")])
     names = {
@@ -145,13 +153,13 @@ def test_version_is_found_by_name(bare: None, tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("name", ["9", "latest", "9.27-small", "9.27+cu11", "v9.27", "9.27-jit-full", 9.27])
-def test_malformed_versions_are_refused(bare: None, name: object) -> None:
+def test_malformed_versions_are_refused(no_cudnn_anywhere: None, name: object) -> None:
     with pytest.raises(UsageError) as caught:
         VersionRequest.read(name)  # type: ignore[arg-type]
     assert caught.value.code == "cudnn-version-malformed"
 
 
-def test_options_and_name_must_agree(bare: None) -> None:
+def test_cuda_option_must_agree_with_the_version_name(no_cudnn_anywhere: None) -> None:
     assert VersionRequest.read("9.27+cu13", "13").cuda == "13"
     with pytest.raises(UsageError, match="CUDA major"):
         VersionRequest.read("9.27+cu13", "12")

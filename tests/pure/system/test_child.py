@@ -1,4 +1,4 @@
-"""Child processes: numbered lines, a deadline, their ends, and their owners. Loads no library."""
+"""``Child`` processes: requests and answers, deadlines, exits, interruptions and forks. Loads no library."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LIARS = answer_correctly.__module__
 LONG = "x" * (4 << 20)  # more than a socket accepts at once
 
 
-def start(name: str) -> Child:
+def start_child(name: str) -> Child:
     return Child.start(f"{LIARS}:{name}", {**os.environ, "PYTHONPATH": str(ROOT)})
 
 
@@ -43,14 +43,14 @@ def run_query(child: Child, word: str, limit_s: float = 60) -> list[dict[str, An
     return list(child.run_query({"word": word}, limit_s))
 
 
-def descriptors() -> int:
-    """Return the number of open files, without garbage of earlier tests."""
+def count_open_files() -> int:
+    """Return the number of open files, after garbage of earlier tests is collected."""
     gc.collect()
     return len(os.listdir("/proc/self/fd"))
 
 
-def settle(count: Callable[[], Any], before: Any) -> None:
-    """Wait, for a limited time, until the counts are as before."""
+def wait_until_equal(count: Callable[[], Any], before: Any) -> None:
+    """Wait up to 30 seconds until ``count()`` equals ``before``."""
     deadline = time.monotonic() + 30
     while count() != before and time.monotonic() < deadline:
         os.sched_yield()  # a thread that starts or ends one is running
@@ -62,8 +62,8 @@ class Interruption(BaseException):
 
 
 @contextmanager
-def alarm(seconds: float, act: Any = None) -> Iterator[None]:
-    """Raise, or call a function, after some time."""
+def alarm_after(seconds: float, act: Any = None) -> Iterator[None]:
+    """Raise ``Interruption``, or call ``act``, in a signal handler after some seconds."""
 
     def handler(_number: int, _frame: FrameType | None) -> None:
         if act is None:
@@ -79,15 +79,15 @@ def alarm(seconds: float, act: Any = None) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def test_requests_are_answered_one_after_the_other() -> None:
-    with start("answer_correctly") as child:
+def test_successive_requests_are_answered() -> None:
+    with start_child("answer_correctly") as child:
         for word in ("one", LONG, "two"):
             assert run_query(child, word) == [{"first": word}, {"second": word}]
             assert child.usable
 
 
-def test_a_line_of_another_request_is_no_answer() -> None:
-    with start("answer_late") as child:
+def test_an_answer_to_another_request_is_refused() -> None:
+    with start_child("answer_late") as child:
         with pytest.raises(CudnnBackendError, match="answer-damaged: a child process said a line of the answer 0 inst"):
             run_query(child, "one")
         with pytest.raises(UsageError, match="child-not-usable"):
@@ -95,23 +95,23 @@ def test_a_line_of_another_request_is_no_answer() -> None:
 
 
 @pytest.mark.parametrize("line", ["no JSON", "", "7", "[]", "null", '{"number": "1"}', "[" * 100_000, "\xff", "{}"])
-def test_a_damaged_line_is_not_an_answer(line: str) -> None:
-    with start("answer_with_damaged_json") as child, pytest.raises(CudnnBackendError, match="answer-damaged"):
+def test_a_damaged_answer_is_refused(line: str) -> None:
+    with start_child("answer_with_damaged_json") as child, pytest.raises(CudnnBackendError, match="answer-damaged"):
         run_query(child, line)
     assert not child.usable
 
 
-def test_a_line_without_an_end_is_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_line_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cudnn_backend_py.system.child._LONGEST_BYTES", 1 << 20)
     with (
-        start("answer_without_end") as child,
+        start_child("answer_without_end") as child,
         pytest.raises(CudnnBackendError, match="a line of more than 1048576 bytes"),
     ):
         run_query(child, "one")
 
 
-def test_printed_text_of_a_child_is_no_answer_and_its_end_is_reported() -> None:
-    with start("print_to_stdout_and_stderr") as child:
+def test_printed_output_of_a_child_is_not_an_answer_and_its_exit_is_reported() -> None:
+    with start_child("print_to_stdout_and_stderr") as child:
         assert run_query(child, "talk") == []
         assert run_query(child, "die") == []
         assert child.ending == describe_ending(-signal.SIGRTMIN - 3)
@@ -120,14 +120,14 @@ def test_printed_text_of_a_child_is_no_answer_and_its_end_is_reported() -> None:
 
 
 def test_an_exception_in_the_child_is_raised_in_the_parent() -> None:
-    with start("raise_error") as child:
+    with start_child("raise_error") as child:
         with pytest.raises(CudnnBackendError, match="judging-failed: KeyError: 'one'"):
             run_query(child, "one")
         assert child.usable
 
 
-def test_a_forked_process_leaves_nothing_and_the_child_ends_like_it() -> None:
-    with start("answer_from_fork") as child:
+def test_a_request_answered_in_a_fork_leaves_no_state_in_the_child() -> None:
+    with start_child("answer_from_fork") as child:
         said = [run_query(child, word) for word in ("here", "there", "there", "here")]
         assert said == [[{"count": 1}], [{"count": 2}], [{"count": 2}], [{"count": 2}]]
         with pytest.raises(CudnnBackendError, match="judging-failed: KeyError: 'in a fork'"):
@@ -136,12 +136,12 @@ def test_a_forked_process_leaves_nothing_and_the_child_ends_like_it() -> None:
         assert child.usable
         run_query(child, "die")
         assert child.ending == describe_ending(-signal.SIGRTMIN - 3)
-    with start("answer_from_fork") as child:
+    with start_child("answer_from_fork") as child:
         run_query(child, "exit")
         assert child.ending == "exit code 1"
 
 
-def test_a_lasting_child_is_started_again_after_an_end_or_interruption() -> None:
+def test_a_lasting_child_is_restarted_after_an_exit_or_interruption() -> None:
     starts: list[int] = []
 
     def environment() -> dict[str, str]:
@@ -164,24 +164,24 @@ def test_a_lasting_child_is_started_again_after_an_end_or_interruption() -> None
         assert len(starts) == 4
 
 
-def test_a_child_that_does_not_start_reports_the_reason() -> None:
+def test_a_child_that_exits_at_start_reports_the_reason() -> None:
     for name, words in (("exit_at_start", "no child today"), ("nobody", "has no attribute 'nobody'")):
-        with start(name) as child:
+        with start_child(name) as child:
             assert run_query(child, "one") == []
             assert child.ending in ("exit code 1", "exit code 70")
             assert words in child.last_words
 
 
-def test_a_child_that_cannot_be_started_raises_our_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = descriptors()
+def test_a_child_without_executable_raises_environment_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = count_open_files()
     monkeypatch.setattr("sys.executable", "/nowhere/python")
     with pytest.raises(EnvironmentNotReady, match="child-not-started"):
-        start("answer_correctly")
-    assert descriptors() == before
+        start_child("answer_correctly")
+    assert count_open_files() == before
 
 
-def test_time_runs_out_while_the_request_is_written() -> None:
-    with start("answer_correctly") as child:
+def test_a_request_can_time_out_while_it_is_written() -> None:
+    with start_child("answer_correctly") as child:
         run_query(child, "one")
         os.kill(child._process.pid, signal.SIGSTOP)
         assert run_query(child, LONG, 0.2) == []
@@ -189,11 +189,11 @@ def test_time_runs_out_while_the_request_is_written() -> None:
 
 
 @pytest.mark.parametrize("word", ["short", LONG])
-def test_an_interrupted_request_ends_the_child(word: str) -> None:
-    with start("answer_correctly") as child:
+def test_an_interrupted_request_terminates_the_child(word: str) -> None:
+    with start_child("answer_correctly") as child:
         run_query(child, "one")
         os.kill(child._process.pid, signal.SIGSTOP)
-        with pytest.raises(Interruption), alarm(0.1):
+        with pytest.raises(Interruption), alarm_after(0.1):
             run_query(child, word)
         os.kill(child._process.pid, signal.SIGCONT)
         with pytest.raises(UsageError, match="child-not-usable"):
@@ -201,30 +201,30 @@ def test_an_interrupted_request_ends_the_child(word: str) -> None:
     assert child._process.returncode == -signal.SIGKILL
 
 
-def test_a_half_read_answer_ends_the_child() -> None:
-    with start("answer_correctly") as child:
+def test_a_partly_read_answer_terminates_the_child() -> None:
+    with start_child("answer_correctly") as child:
         for _line in child.run_query({"word": "one"}, 60):
             break
         with pytest.raises(UsageError, match="child-not-usable"):
             run_query(child, "two")
 
 
-def test_an_interrupted_start_or_end_leaves_nothing() -> None:
-    start("answer_correctly").end()
-    before = descriptors()
+def test_an_interrupted_start_or_end_leaks_no_file_or_process() -> None:
+    start_child("answer_correctly").end()
+    before = count_open_files()
     for step in range(40):
-        with suppress(Interruption), alarm(0.0001 * (1 + step)):  # it may come before there is anything to start
+        with suppress(Interruption), alarm_after(0.0001 * (1 + step)):  # it may come before there is anything to start
             try:
-                child = start("answer_correctly")
+                child = start_child("answer_correctly")
                 child.end()
             except Interruption:
                 child = None  # type: ignore[assignment]
-    settle(lambda: (descriptors(), children()), (before, set()))
+    wait_until_equal(lambda: (count_open_files(), child_pids()), (before, set()))
 
 
 @contextmanager
-def raising_after(calls: int) -> Iterator[None]:
-    """Raise after so many returns of C functions in this thread: at the places where a signal handler would."""
+def interrupt_after(calls: int) -> Iterator[None]:
+    """Raise ``Interruption`` after so many returns of C functions in this thread, as a signal handler might."""
     left = itertools.count(calls, -1)
 
     def profile(_frame: FrameType, event: str, _function: object) -> None:
@@ -239,34 +239,34 @@ def raising_after(calls: int) -> Iterator[None]:
         sys.setprofile(None)
 
 
-def test_an_interrupted_check_of_a_child_leaves_nothing() -> None:
-    start("answer_correctly").end()
-    before = descriptors(), children()
+def test_an_interrupted_exit_check_leaks_no_file_or_process() -> None:
+    start_child("answer_correctly").end()
+    before = count_open_files(), child_pids()
     for calls in range(60):
-        child = start("answer_correctly")
+        child = start_child("answer_correctly")
         os.kill(child._process.pid, signal.SIGKILL)
-        with suppress(Interruption), raising_after(calls):
+        with suppress(Interruption), interrupt_after(calls):
             assert list(child.run_query({"word": "one"}, 60)) == []
             assert not child.usable
         child.end()
-        assert (descriptors(), children()) == before, calls
+        assert (count_open_files(), child_pids()) == before, calls
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_a_child_collected_while_a_handler_raises_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    start("answer_correctly").end()
-    before = descriptors(), children()
+def test_an_interrupted_finalizer_leaks_no_file_or_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    start_child("answer_correctly").end()
+    before = count_open_files(), child_pids()
     monkeypatch.setattr(sys, "unraisablehook", lambda _what: None)  # Python reports it there
     for calls in range(30):
-        child = start("answer_correctly")
-        with suppress(Interruption), raising_after(calls):
+        child = start_child("answer_correctly")
+        with suppress(Interruption), interrupt_after(calls):
             del child
         # Each start of a process waits for those with a finalizer that did not run.
-        settle(lambda: subprocess.run("true", check=True) and (descriptors(), children()), before)
+        wait_until_equal(lambda: subprocess.run("true", check=True) and (count_open_files(), child_pids()), before)
 
 
-def children() -> set[int]:
-    """Return the processes that this one has started, including those that have not been waited for."""
+def child_pids() -> set[int]:
+    """Return the ids of the child processes of this process, including those not yet waited for."""
     return {
         int(number)
         for task in Path("/proc/self/task").glob("*/children")
@@ -275,8 +275,8 @@ def children() -> set[int]:
     }
 
 
-def test_a_child_without_references_is_ended() -> None:
-    child = start("answer_correctly")
+def test_an_unreferenced_child_is_terminated() -> None:
+    child = start_child("answer_correctly")
     run_query(child, "one")
     process = child._process
     del child
@@ -284,14 +284,14 @@ def test_a_child_without_references_is_ended() -> None:
     assert process.returncode == -signal.SIGKILL
 
 
-def test_a_forked_process_does_not_end_the_children_of_its_parent() -> None:
-    child = start("answer_correctly")
+def test_ending_a_child_in_a_fork_does_not_terminate_it() -> None:
+    child = start_child("answer_correctly")
     run_query(child, "one")
-    before = descriptors()
+    before = count_open_files()
     if (forked := os.fork()) == 0:
         code = 1
         try:
-            held = descriptors()
+            held = count_open_files()
             usable = child.usable
             child.end()
             code = 0 if (held, usable) == (before - 3, False) else 2
@@ -304,8 +304,8 @@ def test_a_forked_process_does_not_end_the_children_of_its_parent() -> None:
 
 FORKS = """
 import os, sys
-from tests.pure.system.test_child import run_query, start
-child = start("answer_correctly")
+from tests.pure.system.test_child import run_query, start_child
+child = start_child("answer_correctly")
 run_query(child, "one")
 if (forked := os.fork()) == 0:
     sys.exit()  # with what the interpreter does at its end
@@ -315,17 +315,17 @@ print("answered")
 """
 
 
-def test_the_end_of_a_forked_process_ends_no_other() -> None:
+def test_the_exit_of_a_forked_process_does_not_terminate_the_child() -> None:
     done = run_code(FORKS)
     assert (done.stdout, done.stderr) == ("answered\n", "")
 
 
-def test_a_handler_that_forks_during_a_request_leaves_it_to_the_parent() -> None:
-    child, parent = start("answer_correctly"), os.getpid()
+def test_only_the_parent_gets_the_answer_if_a_handler_forks_during_a_request() -> None:
+    child, parent = start_child("answer_correctly"), os.getpid()
     run_query(child, "one")
     forked = []
 
-    def forks() -> None:
+    def fork_and_record() -> None:
         if pid := os.fork():
             forked.append(pid)
             os.kill(child._process.pid, signal.SIGCONT)
@@ -333,7 +333,7 @@ def test_a_handler_that_forks_during_a_request_leaves_it_to_the_parent() -> None
     os.kill(child._process.pid, signal.SIGSTOP)
     code = 1
     try:
-        with alarm(0.1, forks):
+        with alarm_after(0.1, fork_and_record):
             answer = run_query(child, "two")
     except UsageError as error:
         code = 0 if error.code == "child-not-usable" else 2
@@ -345,27 +345,27 @@ def test_a_handler_that_forks_during_a_request_leaves_it_to_the_parent() -> None
     child.end()
 
 
-def test_an_exception_of_a_handler_waits_for_the_end_of_a_start() -> None:
+def test_run_undisturbed_delays_exceptions_of_signal_handlers() -> None:
     done = []
 
-    def begin() -> None:
+    def start_slowly() -> None:
         os.kill(os.getpid(), signal.SIGALRM)
         time.sleep(0.2)
         done.append("begun")
 
-    with pytest.raises(Interruption), alarm(60):
-        run_undisturbed(begin)
+    with pytest.raises(Interruption), alarm_after(60):
+        run_undisturbed(start_slowly)
     assert done == ["begun"]
 
 
-def test_a_handler_that_forks_during_a_start_leaves_it_to_the_parent() -> None:
+def test_run_undisturbed_continues_only_in_the_parent_if_a_handler_forks() -> None:
     parent, forked = os.getpid(), []
 
-    def forks() -> None:
+    def fork_and_record() -> None:
         if pid := os.fork():
             forked.append(pid)
 
-    def begin() -> str:
+    def start_slowly() -> str:
         os.kill(parent, signal.SIGALRM)
         while not forked:
             os.sched_yield()
@@ -373,8 +373,8 @@ def test_a_handler_that_forks_during_a_start_leaves_it_to_the_parent() -> None:
 
     code = 1
     try:
-        with alarm(60, forks):
-            assert run_undisturbed(begin) == "begun"
+        with alarm_after(60, fork_and_record):
+            assert run_undisturbed(start_slowly) == "begun"
     except UsageError as error:
         code = 0 if error.code == "child-not-usable" else 2
     finally:
@@ -387,14 +387,14 @@ def test_a_handler_that_forks_during_a_start_leaves_it_to_the_parent() -> None:
     ("code", "text"),
     [(0, "exit code 0"), (3, "exit code 3"), (-11, "SIGSEGV"), (-40, "signal 40"), (-99, "signal 99")],
 )
-def test_endings_have_names(code: int, text: str) -> None:
+def test_exit_codes_and_signals_are_described(code: int, text: str) -> None:
     assert describe_ending(code) == text
 
 
 TELL = "import cudnn_backend_py, json, sys; print(json.dumps([cudnn_backend_py.__file__, sys.argv, sys.path]))"
 
 
-def test_a_script_imports_this_package_and_not_the_working_folder(tmp_path: Path) -> None:
+def test_script_command_imports_this_package_and_not_the_working_folder(tmp_path: Path) -> None:
     package = tmp_path / "cudnn_backend_py"
     package.mkdir()
     (package / "__init__.py").write_text("raise SystemExit('another package')")
@@ -410,7 +410,7 @@ def test_a_script_imports_this_package_and_not_the_working_folder(tmp_path: Path
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_the_end_of_a_process_ends_its_command(number: int) -> None:
+def test_terminating_a_process_terminates_its_command(number: int) -> None:
     code = f"""
 import os, signal, sys
 signal.signal({int(number)}, signal.SIG_DFL)  # whoever started the tests may ignore it, as nohup does
@@ -427,22 +427,22 @@ run_command([sys.executable, "-c", "import os, time; print(os.getpid(), flush=Tr
 
 
 @pytest.mark.parametrize("kind", ["command", "child"])
-def test_the_command_of_a_killed_process_is_killed_too(tmp_path: Path, kind: str) -> None:
-    begin = {
+def test_killing_a_process_kills_its_command(tmp_path: Path, kind: str) -> None:
+    start_slowly = {
         "command": f"child.run_command(child.call_command('{LIARS}:hang_with_fork'), os.environ)",
         "child": f"kept = child.Child.start('{LIARS}:hang_with_fork', os.environ); time.sleep(600)",
     }
     said = tmp_path / "numbers"
-    code = f"import os, time\nfrom cudnn_backend_py.system import child\n{begin[kind]}\n"
+    code = f"import os, time\nfrom cudnn_backend_py.system import child\n{start_slowly[kind]}\n"
     given = {**os.environ, "PYTHONPATH": str(ROOT), "LINGER": str(said)}
     with subprocess.Popen([sys.executable, "-c", code], env=given, cwd=ROOT) as process:
-        settle(lambda: said.exists() and said.read_text().endswith("\n"), True)
+        wait_until_equal(lambda: said.exists() and said.read_text().endswith("\n"), True)
         process.kill()
     inner, forked = said.read_text().split()
     try:
-        settle(lambda: is_running(inner), False)
+        wait_until_equal(lambda: is_running(inner), False)
         if kind == "child":  # it has its own process group
-            settle(lambda: is_running(forked), False)
+            wait_until_equal(lambda: is_running(forked), False)
     finally:
         for number in filter(is_running, (inner, forked)):
             os.kill(int(number), signal.SIGKILL)
@@ -455,11 +455,11 @@ def is_running(number: str) -> bool:
     return False
 
 
-def test_an_interrupted_command_is_ended() -> None:
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
+def test_an_interrupted_command_is_terminated() -> None:
+    def raise_interrupted_error(_number: int, _frame: FrameType | None) -> None:
         raise InterruptedError
 
-    before = signal.signal(signal.SIGALRM, interrupt)
+    before = signal.signal(signal.SIGALRM, raise_interrupted_error)
     signal.setitimer(signal.ITIMER_REAL, 1)
     try:
         with pytest.raises(InterruptedError):

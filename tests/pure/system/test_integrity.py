@@ -1,4 +1,4 @@
-"""SHA-256 of files: remembered by signature, and not used after the signature changes."""
+"""SHA-256 of files: cached by the file's signature (size and times), and read again when that changes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from cudnn_backend_py.system.integrity import FileChangedError, find_sha256, read_sha256, sign
 
 
-def test_the_hash_of_a_file_is_remembered_while_it_is_unchanged(tmp_path: Path) -> None:
+def test_the_hash_of_an_unchanged_file_is_cached(tmp_path: Path) -> None:
     file = tmp_path / "libcudnn.so.9"
     file.write_bytes(b"first")
     path, before = str(file), sign(file.stat())
@@ -22,7 +22,7 @@ def test_the_hash_of_a_file_is_remembered_while_it_is_unchanged(tmp_path: Path) 
     assert find_sha256(path, after) is None
 
 
-def test_a_file_with_another_signature_is_not_read_as_the_requested_one(tmp_path: Path) -> None:
+def test_a_file_that_changed_since_its_signature_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "libcudnn.so.9"
     file.write_bytes(b"first")
     before = sign(file.stat())

@@ -1,4 +1,4 @@
-"""The size of the available memory."""
+"""Available memory: the smallest limit of the system counts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from cudnn_backend_py.system import memory
 from cudnn_backend_py.system.memory import available_bytes, memory_error
 
 
-def test_the_smallest_limit_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_error_uses_the_smallest_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     there = available_bytes()
     assert there is not None
     assert 1 << 20 < there < 1 << 50

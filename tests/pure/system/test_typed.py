@@ -1,4 +1,4 @@
-"""Plain data as typed values: valid data are read, and all others raise an error of this package."""
+"""Conversion of JSON data to dataclasses: valid data are converted, invalid data raise an error of this package."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from cudnn_backend_py.system.typed import read_as, read_fields
 from tests.support.mutations import NONSENSE
 
 
-class Colour(StrEnum):
+class SampleEnum(StrEnum):
     RED = "red"
 
 
 @dataclass(frozen=True)
-class Inner:
+class InnerSample:
     x: int
     y: float = 0.5
 
 
 @dataclass(frozen=True)
-class Outer:
+class OuterSample:
     name: str
-    inner: Inner | None
-    colour: Colour
+    inner: InnerSample | None
+    colour: SampleEnum
     word: Literal["a", "b"]
     pair: tuple[int, str]
-    many: tuple[Inner, ...] = ()
+    many: tuple[InnerSample, ...] = ()
     by_uid: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     either: int | str = 0
     on: bool = False
@@ -50,10 +50,20 @@ GOOD: dict[str, Any] = {
 }
 
 
-def test_valid_data_are_read() -> None:
-    read = read_as(Outer, GOOD, "it", code="matrix-schema")
-    assert read == Outer(
-        *("n", Inner(1), Colour.RED, "a", (1, "p"), (Inner(2, float("inf")),), {-3: (1, 2.5)}, "text", True)
+def test_valid_data_are_converted_to_dataclasses() -> None:
+    read = read_as(OuterSample, GOOD, "it", code="matrix-schema")
+    assert read == OuterSample(
+        *(
+            "n",
+            InnerSample(1),
+            SampleEnum.RED,
+            "a",
+            (1, "p"),
+            (InnerSample(2, float("inf")),),
+            {-3: (1, 2.5)},
+            "text",
+            True,
+        )
     )
 
 
@@ -80,17 +90,17 @@ def test_valid_data_are_read() -> None:
         ({"more": 1}, "it has more, which is unknown"),
     ],
 )
-def test_invalid_data_are_named(change: dict[str, Any], said: str) -> None:
+def test_errors_name_the_invalid_field(change: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said) as refused:
-        read_as(Outer, GOOD | change, "it", code="matrix-schema")
+        read_as(OuterSample, GOOD | change, "it", code="matrix-schema")
     assert refused.value.code == "matrix-schema"
 
 
-def test_no_value_in_any_place_raises_another_error() -> None:
+def test_arbitrary_values_raise_only_errors_of_this_package() -> None:
     for name in (*GOOD, "more"):
         for value in NONSENSE:
             try:
-                read_as(Outer, GOOD | {name: value}, "it", code="matrix-schema")
+                read_as(OuterSample, GOOD | {name: value}, "it", code="matrix-schema")
             except UsageError as refused:
                 said = str(refused)
                 assert said.isprintable()

@@ -1,4 +1,4 @@
-"""The path of the user's cache, by the XDG specification."""
+"""``user_folder``: the path of the user's cache folder by the XDG specification."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cudnn_backend_py.system.private_folder import user_folder
 
 
 @pytest.mark.parametrize(("said", "cache"), [(None, "~/.cache"), ("", "~/.cache"), ("  ", "~/.cache"), ("/x", "/x")])
-def test_folder_of_a_name_follows_xdg_rules(
+def test_user_folder_follows_the_xdg_specification(
     said: str | None, cache: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))

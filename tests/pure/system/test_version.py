@@ -1,4 +1,4 @@
-"""Tests of cuDNN versions as numbers, texts and windows."""
+"""cuDNN versions as tuples, text and ranges (``Window``)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cudnn_backend_py.system.version import (
 )
 
 
-def test_a_version_is_a_tuple_and_its_text() -> None:
+def test_a_version_converts_to_tuple_text_and_number() -> None:
     version = Version(9, 19, 0)
     assert str(version) == f"{version}" == version_text((9, 19, 0)) == "9.19.0"
     assert version == (9, 19, 0)
@@ -32,22 +32,22 @@ def test_a_version_is_a_tuple_and_its_text() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "9", "9.19", "9.19.0.56", "9.x.0", "nine"])
-def test_a_version_is_three_numbers(text: str) -> None:
+def test_version_text_without_three_numbers_is_refused(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011  # whose words are int's or those of unpacking
         Version.from_text(text)
 
 
-def test_text_of_a_wheel_has_four_numbers() -> None:
+def test_version_of_a_wheel_has_four_numbers() -> None:
     assert version_numbers("9.19.0.56") == (9, 19, 0, 56)
     assert version_text(version_numbers("9.19")) == "9.19"
 
 
-def test_names_begin_with_numbers() -> None:
+def test_leading_numbers_of_names_are_read() -> None:
     names = ["9.19.0.56-full", "9.28.0", "default", "/opt/9.1/libcudnn.so.9", ""]
     assert [leading_numbers(name) for name in names] == [(9, 19, 0, 56), (9, 28, 0), (), (), ()]
 
 
-def test_a_window_ends_before_its_end_and_has_holes() -> None:
+def test_window_excludes_its_end_and_its_exceptions() -> None:
     window = Window((9, 19, 0), (9, 25, 1), except_=((9, 24, 1),))
     assert [version in window for version in ((9, 18, 9), (9, 19, 0), (9, 24, 0), (9, 24, 1), (9, 25, 0))] == [
         False,
@@ -62,7 +62,7 @@ def test_a_window_ends_before_its_end_and_has_holes() -> None:
     assert str(Window()) == "cuDNN 9.0.0 and later"
 
 
-def test_the_version_of_the_package_is_imported_by_itself() -> None:
+def test_reading_the_package_version_imports_only_the_version_module() -> None:
     program = (
         "import sys, cudnn_backend_py; cudnn_backend_py.__version__;"
         "print(*sorted(name for name in sys.modules if name.startswith('cudnn_backend_py.')))"
@@ -71,5 +71,5 @@ def test_the_version_of_the_package_is_imported_by_itself() -> None:
     assert done.stdout.split() == ["cudnn_backend_py.system", "cudnn_backend_py.system.version"]
 
 
-def test_a_version_of_cuda_is_its_number_by_message() -> None:
+def test_cuda_version_text_of_a_number() -> None:
     assert [cuda_version_text(number) for number in (12090, 13010, 13000)] == ["12.9", "13.1", "13.0"]

@@ -1,4 +1,4 @@
-"""Facts about an environment from its files and numbers, without a library."""
+"""Environment problems that are found from file names and version numbers; loads no library."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from cudnn_backend_py.system.version import Version
 from cudnn_backend_py.target.environment import NVRTC_ARCHITECTURES, _describe_unknown_architecture, _find_missing
 
 
-def test_the_jit_wheel_of_9_12_lacks_a_library_that_it_opens(tmp_path: Path) -> None:
-    """All its queries fail with SUBLIBRARY_LOADING_FAILED; 9.13 complains and answers."""
+def test_missing_sublibrary_of_the_9_12_jit_wheel_is_reported(tmp_path: Path) -> None:
+    """With 9.12 all queries fail with SUBLIBRARY_LOADING_FAILED; 9.13 reports the missing library and still answers."""
     for name in ("graph", "engines_runtime_compiled"):
         (tmp_path / f"libcudnn_{name}.so.9").touch()
     library = str(tmp_path / "libcudnn.so.9")

@@ -1,4 +1,4 @@
-"""The described-GPU profiles: complete, typed, sourced, with unambiguous names. No library is loaded."""
+"""The profiles of described GPUs are complete, typed and sourced, and have unambiguous names. Loads no library."""
 
 import json
 import re
@@ -47,38 +47,38 @@ LIMITS = {
 }  # fmt: skip
 
 
-def load(path: Path) -> dict[str, Any]:
-    profile = json.loads(path.read_text(encoding="utf-8"))
+def load_json(profile_path: Path) -> dict[str, Any]:
+    profile = json.loads(profile_path.read_text(encoding="utf-8"))
     assert isinstance(profile, dict)
     return profile
 
 
-@pytest.fixture(params=PATHS, ids=lambda path: path.stem)
-def path(request: pytest.FixtureRequest) -> Path:
+@pytest.fixture(params=PATHS, ids=lambda profile_path: profile_path.stem)
+def profile_path(request: pytest.FixtureRequest) -> Path:
     found = request.param
     assert isinstance(found, Path)
     return found
 
 
 @pytest.fixture
-def profile(path: Path) -> dict[str, Any]:
-    return load(path)
+def profile(profile_path: Path) -> dict[str, Any]:
+    return load_json(profile_path)
 
 
-def test_there_are_profiles() -> None:
-    assert set(ARCHITECTURE_PROFILE.values()) <= {path.stem for path in PATHS}
+def test_every_architecture_has_a_profile() -> None:
+    assert set(ARCHITECTURE_PROFILE.values()) <= {profile_path.stem for profile_path in PATHS}
 
 
-def test_form_of_a_profile_is_right(path: Path, profile: dict[str, Any]) -> None:
+def test_profile_file_has_the_expected_fields(profile_path: Path, profile: dict[str, Any]) -> None:
     assert set(profile) == {"schema", "name", "title", "aliases", "properties", "sources", "citations"}
     assert profile["schema"] == 1
-    assert profile["name"] == path.stem
+    assert profile["name"] == profile_path.stem
     assert profile["title"].strip()
     for name in [profile["name"], *profile["aliases"]]:
         assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name), name
 
 
-def test_properties_are_complete_and_typed(profile: dict[str, Any]) -> None:
+def test_profile_properties_are_complete_and_typed(profile: dict[str, Any]) -> None:
     properties = profile["properties"]
     assert set(properties) == KEYS
     for key in INTEGERS:
@@ -94,26 +94,26 @@ def test_properties_are_complete_and_typed(profile: dict[str, Any]) -> None:
     assert {key: properties[key] for key in FIXED} == FIXED
 
 
-def test_every_number_has_a_citation(profile: dict[str, Any]) -> None:
+def test_every_property_has_a_citation(profile: dict[str, Any]) -> None:
     sources, citations = profile["sources"], profile["citations"]
     assert set(sources) == KEYS
     assert set(sources.values()) == set(citations), "a source without citation, or a citation no one uses"
     assert all(isinstance(text, str) and text.strip() for text in citations.values())
 
 
-def test_a_derived_number_has_its_source(profile: dict[str, Any]) -> None:
+def test_derived_properties_are_named_in_their_citation(profile: dict[str, Any]) -> None:
     for key, source in profile["sources"].items():
         if source == "derived":
             assert key in profile["citations"]["derived"]
 
 
-def test_a_citation_can_be_followed(profile: dict[str, Any]) -> None:
+def test_citations_have_a_url_or_a_known_kind(profile: dict[str, Any]) -> None:
     own_words = {"convention", "derived", "measured", "dump-without-url", "unsourced-estimate"}
     for source, text in profile["citations"].items():
         assert source in own_words or "https://" in text, source
 
 
-def test_limits_follow_the_architecture(profile: dict[str, Any]) -> None:
+def test_resource_limits_follow_the_architecture(profile: dict[str, Any]) -> None:
     properties = profile["properties"]
     optin_kib, blocks, threads = LIMITS[properties["deviceVer"]]
     assert properties["maxSharedMemoryPerBlockOptin"] == optin_kib * 1024
@@ -131,13 +131,13 @@ def test_architecture_aliases_match_the_device(profile: dict[str, Any]) -> None:
 def test_each_architecture_has_one_profile() -> None:
     carriers = [
         (alias, profile["name"])
-        for profile in map(load, PATHS)
+        for profile in map(load_json, PATHS)
         for alias in profile["aliases"]
         if re.fullmatch(r"sm\d+", alias)
     ]
     assert sorted(carriers) == sorted(ARCHITECTURE_PROFILE.items())
 
 
-def test_a_name_belongs_to_one_profile() -> None:
-    names = Counter(name for profile in map(load, PATHS) for name in [profile["name"], *profile["aliases"]])
+def test_profile_names_and_aliases_are_unique() -> None:
+    names = Counter(name for profile in map(load_json, PATHS) for name in [profile["name"], *profile["aliases"]])
     assert [name for name, uses in names.items() if uses > 1] == []

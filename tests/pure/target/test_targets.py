@@ -1,4 +1,4 @@
-"""Described GPUs by name or file, and refusal of descriptions that cuDNN cannot handle."""
+"""Described GPUs found by name or read from a file, and refusal of descriptions that are unsafe for cuDNN."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ L40S = find_profile("l40s")
         ("sm121", "gb10"),
     ],
 )
-def test_names_are_listed(name: str, found: str) -> None:
+def test_profile_is_found_by_name_in_any_spelling(name: str, found: str) -> None:
     assert find_profile(name).name == found
 
 
@@ -55,7 +55,7 @@ def test_every_profile_is_found_by_all_its_names(profile: Profile) -> None:
         ("nowhere.json", "give one of these, or a JSON file"),
     ],
 )
-def test_unknown_names_are_refused(name: str, fix: str) -> None:
+def test_unknown_target_names_are_refused_with_suggestions(name: str, fix: str) -> None:
     with pytest.raises(UsageError) as raised:
         find_profile(name)
     error = raised.value
@@ -93,7 +93,7 @@ def test_architectures_without_a_description_are_refused(name: str, cause: str |
     assert said is cause is None or (said is not None and cause is not None and said.startswith(cause))
 
 
-def test_bare_description_file_is_read(tmp_path: Path) -> None:
+def test_file_with_cudnns_device_json_is_read(tmp_path: Path) -> None:
     path = tmp_path / "MyCard.json"
     path.write_text(L40S.json(), encoding="utf-8")
     profile = find_profile(str(path))
@@ -117,7 +117,7 @@ def test_profile_file_needs_properties_only(tmp_path: Path) -> None:
         (b'{"properties": 3}', "is not a device description, an object of properties is needed"),
     ],
 )
-def test_files_that_are_no_description_are_refused(tmp_path: Path, content: bytes, headline: str) -> None:
+def test_files_without_device_description_are_refused(tmp_path: Path, content: bytes, headline: str) -> None:
     path = tmp_path / "card.json"
     path.write_bytes(content)
     with pytest.raises(GraphError) as raised:
@@ -125,25 +125,25 @@ def test_files_that_are_no_description_are_refused(tmp_path: Path, content: byte
     assert str(raised.value).startswith(f"device-json: {path} {headline}")
 
 
-def properties(**changed: Any) -> dict[str, Any]:
+def changed_properties(**changed: Any) -> dict[str, Any]:
     return {**L40S.properties, **changed}
 
 
 def test_optional_properties_are_filled_in() -> None:
-    given = {name: value for name, value in properties().items() if name not in OPTIONAL}
+    given = {name: value for name, value in changed_properties().items() if name not in OPTIONAL}
     assert check_properties(given, "here") == {**given, **dict.fromkeys(OPTIONAL, 0)}
     assert set(given) | OPTIONAL == set(PROPERTY_TYPES)
 
 
 def test_unknown_properties_are_kept() -> None:
-    assert check_properties(properties(clusterSize=8), "here")["clusterSize"] == 8
+    assert check_properties(changed_properties(clusterSize=8), "here")["clusterSize"] == 8
 
 
 @pytest.mark.parametrize(
     "name", sorted(set(PROPERTY_TYPES) - {"smCountOrigin", "oversizedSharedMemoryPerBlock", "memoryBusWidth"})
 )
-def test_missing_property_is_named(name: str) -> None:
-    given = properties()
+def test_error_names_the_missing_property(name: str) -> None:
+    given = changed_properties()
     del given[name]
     with pytest.raises(GraphError) as raised:
         check_properties(given, "card.json")
@@ -167,7 +167,7 @@ def test_missing_property_is_named(name: str) -> None:
 )
 def test_property_of_wrong_type_is_refused(name: str, value: object, needed: str) -> None:
     with pytest.raises(GraphError) as raised:
-        check_properties(properties(**{name: value}), "here")
+        check_properties(changed_properties(**{name: value}), "here")
     verb = "are" if needed == "three integers" else "is"
     assert str(raised.value) == f"device-property-type: device property {name} is {value!r}, {needed} {verb} needed"
 
@@ -192,12 +192,12 @@ WRONG = [
 
 
 @pytest.mark.parametrize("name", PROPERTY_TYPES)
-def test_every_property_refuses_every_wrong_value(name: str, tmp_path: Path) -> None:
+def test_every_property_refuses_values_of_wrong_type_or_range(name: str, tmp_path: Path) -> None:
     path = tmp_path / "card.json"
     for value in WRONG:
         fits = isinstance(value, str) and PROPERTY_TYPES[name] is str and value.isascii()
         fits = fits or (name == "totalGlobalMem" and value == 2**31)
-        path.write_text(json.dumps(properties(**{name: value})), encoding="utf-8")
+        path.write_text(json.dumps(changed_properties(**{name: value})), encoding="utf-8")
         if fits:
             assert find_profile(str(path)).properties[name] == value
         else:
@@ -206,9 +206,9 @@ def test_every_property_refuses_every_wrong_value(name: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("value", [True, None, 1.5, {}, -1, 2**63, [1, 2], "\ud800"])
-def test_a_property_of_a_newer_cudnn_is_a_number_or_text_too(value: object) -> None:
+def test_values_of_unknown_properties_are_checked(value: object) -> None:
     with pytest.raises(GraphError, match=r"device-property-(type|range): device property new is "):
-        check_properties(properties(new=value), "here")
+        check_properties(changed_properties(new=value), "here")
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_a_property_of_a_newer_cudnn_is_a_number_or_text_too(value: object) -> N
         ({"alias": []}, "has 'alias', which is unknown"),
     ],
 )
-def test_every_part_of_a_profile_is_checked(part: dict[str, Any], needed: str, tmp_path: Path) -> None:
+def test_every_field_of_a_profile_file_is_checked(part: dict[str, Any], needed: str, tmp_path: Path) -> None:
     path = tmp_path / "card.json"
     path.write_text(json.dumps({"properties": dict(L40S.properties), **part}), encoding="utf-8")
     with pytest.raises(GraphError, match=f"^device-json: .*{needed}"):
@@ -234,12 +234,12 @@ def test_every_part_of_a_profile_is_checked(part: dict[str, Any], needed: str, t
 
 
 @pytest.mark.parametrize("letter", ["x", "é"])
-def test_device_name_counts_in_bytes(letter: str) -> None:
+def test_length_of_the_device_name_is_limited_in_bytes(letter: str) -> None:
     each = len(letter.encode())
     longest = letter * (DEVICE_NAME_BYTES // each)
-    assert check_properties(properties(deviceName=longest), "here")["deviceName"] == longest
+    assert check_properties(changed_properties(deviceName=longest), "here")["deviceName"] == longest
     with pytest.raises(GraphError) as raised:
-        check_properties(properties(deviceName=longest + letter), "here")
+        check_properties(changed_properties(deviceName=longest + letter), "here")
     size = len(longest) * each + each
     assert (
         str(raised.value) == f"device-name-too-long: deviceName has {size} bytes, at most {DEVICE_NAME_BYTES} are safe"

@@ -1,4 +1,4 @@
-"""Random graphs and reduction of failures: with two different interpreters instead of a GPU."""
+"""Random graphs and reduction of failing graphs; a modified interpreter plays the part of cuDNN."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from cudnn_backend_py.interpreter.data import make_inputs
 from cudnn_backend_py.rewrite.reduce import reduce_failure
 from cudnn_backend_py.tuning.trial.bound import expect
 from cudnn_backend_py.tuning.trial.expectation import expectation
-from tools.campaign.coverage import covers, missing
+from tools.campaign.coverage import features_of_graph, missing_features
 from tools.campaign.graphs import ATTENTION, FAMILIES, random_graph
-from tools.campaign.one import judge_deviceless
+from tools.campaign.one import compare_interpreters
 from tools.campaign.runner import WEIGHTS, Campaign
 
 D, P = DescriptorType, PointwiseMode
@@ -30,7 +30,7 @@ VERSION = (9, 28, 0)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_seed_determines_the_whole_graph(family: str) -> None:
+def test_a_random_graph_depends_only_on_its_seed(family: str) -> None:
     first, again = (random_graph(7, family, version=VERSION) for _ in range(2))
     assert first == again
     assert first != random_graph(8, family, version=VERSION)
@@ -38,20 +38,20 @@ def test_a_seed_determines_the_whole_graph(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_both_modes_of_the_interpreter_agree_on_random_graphs(family: str) -> None:
+def test_exact_and_rounding_interpreter_agree_on_random_graphs(family: str) -> None:
     for seed in range(3):
-        found = judge_deviceless(random_graph(seed, family, version=VERSION), "uniform", seed)
+        found = compare_interpreters(random_graph(seed, family, version=VERSION), "uniform", seed)
         assert found.comparisons
         assert not found.wrong, (seed, found.wrong)
 
 
-def test_a_family_has_a_weight_and_an_unknown_one_is_refused() -> None:
+def test_every_graph_family_has_a_weight() -> None:
     assert set(WEIGHTS) == set(FAMILIES)
     with pytest.raises(UsageError, match="no family is called 'poetry'"):
         random_graph(0, "poetry")
 
 
-def test_operations_newer_than_a_version_are_left_out() -> None:
+def test_random_graphs_omit_operations_newer_than_the_version() -> None:
     old = {op.kind for seed in range(60) for op in all_ops(random_graph(seed, "moves", version=(9, 19, 0)))}
     new = {op.kind for seed in range(60) for op in all_ops(random_graph(seed, "moves", version=VERSION))}
     assert D.OPERATION_SLICE in new - old
@@ -62,8 +62,8 @@ def test_random_graphs_cover_all_kinds_and_modes() -> None:
     counts: Counter[str] = Counter()
     for family in FAMILIES:
         for seed in range(250 if family == "mode" else 60):
-            counts += covers(random_graph(seed, family, version=VERSION))
-    lacking = missing(counts)
+            counts += features_of_graph(random_graph(seed, family, version=VERSION))
+    lacking = missing_features(counts)
     # A signal waits for another graph, no engine has a band; NEAREST is not interpreted.
     assert set(lacking.pop("operation")) == {"SIGNAL", "EXPAND_BAND_MATRIX", "CONTRACT_BAND_MATRIX"}
     assert lacking.pop("resample") == ["NEAREST"]
@@ -75,8 +75,8 @@ def test_random_graphs_cover_all_kinds_and_modes() -> None:
 # reduction of failures
 
 
-def differs(graph: Graph, data: str) -> bool:
-    """Return whether a run that imitates cuDNN differs from this interpreter's expectation."""
+def interpreters_differ(graph: Graph, data: str) -> bool:
+    """Return whether the interpreter's results differ from those of an interpreter with wrong products."""
     inputs = make_inputs(graph, data)
     device = interpret(graph, inputs, rounding=True)
     with pytest.MonkeyPatch.context() as patch:
@@ -85,21 +85,21 @@ def differs(graph: Graph, data: str) -> bool:
     return any(not item.compare(device[name]).right for name, item in expected.items())
 
 
-def fails(graph: Graph, data: str) -> bool:
+def interpreters_differ_without_error(graph: Graph, data: str) -> bool:
     try:
-        return differs(graph, data)
+        return interpreters_differ(graph, data)
     except GraphError:
         return False
 
 
 @pytest.mark.parametrize("family", ["convolution", "matmul", "batch norm", "attention", "fusion"])
-def test_a_wrong_scale_is_found_and_reduced(family: str) -> None:
-    """A factor of 1.01 in every product of the interpreter: one product of numbers in memory is left."""
+def test_a_graph_with_wrong_products_is_reduced_to_one_multiplication(family: str) -> None:
+    """The modified interpreter multiplies every pointwise product by 1.01."""
     graphs = (random_graph(seed, family, version=VERSION) for seed in range(80))
-    graph = next(g for g in graphs if len(g.ops) > 2 and fails(g, "uniform"))
-    made = reduce_failure(graph, "uniform", fails, budget_s=60)
+    graph = next(g for g in graphs if len(g.ops) > 2 and interpreters_differ_without_error(g, "uniform"))
+    made = reduce_failure(graph, "uniform", interpreters_differ_without_error, budget_s=60)
     assert made.complete
-    assert fails(made.graph, made.data)
+    assert interpreters_differ_without_error(made.graph, made.data)
     (op,) = made.graph.ops
     assert op.kind is D.OPERATION_POINTWISE
     assert op.parameters()["mode"] is P.MUL
@@ -107,10 +107,11 @@ def test_a_wrong_scale_is_found_and_reduced(family: str) -> None:
     assert made.tried <= 120
 
 
-def test_right_results_are_not_reported() -> None:
+def test_graphs_without_products_do_not_fail() -> None:
     for seed in range(5):
         assert not any(
-            fails(random_graph(seed, family, version=VERSION), "uniform") for family in ("reduction", "resample")
+            interpreters_differ_without_error(random_graph(seed, family, version=VERSION), "uniform")
+            for family in ("reduction", "resample")
         )
 
 
@@ -124,7 +125,7 @@ def test_dims_windows_and_options_are_reduced() -> None:
     z = g.pointwise(P.ADD, y, g.tensor("bias", (1, 48, 1, 1)), strides=y.strides)
     g.pointwise(P.RELU_FWD, z, parameters={"relu_lower_clip_slope": 0.1}, virtual=False, strides=y.strides)
 
-    def holds(graph: Graph, data: str) -> bool:
+    def has_convolution(graph: Graph, data: str) -> bool:
         kinds = {op.kind for op in graph.ops}
         try:
             interpret(graph, make_inputs(graph, data))
@@ -132,20 +133,20 @@ def test_dims_windows_and_options_are_reduced() -> None:
             return False
         return D.OPERATION_CONVOLUTION_FORWARD in kinds
 
-    made = reduce_failure(g.graph(), "hostile", holds)
+    made = reduce_failure(g.graph(), "hostile", has_convolution)
     (op,) = made.graph.ops
     assert made.data == "integers"
-    assert math_size(made.graph) < 40
+    assert element_count(made.graph) < 40
     given = op.parameters()["convolution"].fields
     assert (given["pre_paddings"], given["filter_strides"], given["dilations"]) == ((0, 0), (1, 1), (1, 1))
     assert all(tensor.data_type is DataType.FLOAT for tensor in made.graph.tensors)
 
 
-def math_size(graph: Graph) -> int:
+def element_count(graph: Graph) -> int:
     return sum(int(np.prod(tensor.dims)) for tensor in graph.tensors)
 
 
-def test_statistics_of_a_norm_are_left_out() -> None:
+def test_reduction_removes_the_statistics_of_a_norm() -> None:
     g = GraphBuilder("norm")
     x, scale, bias = (
         g.tensor("x", (8, 64, 1, 1)),
@@ -158,8 +159,8 @@ def test_statistics_of_a_norm_are_left_out() -> None:
     assert set(dict(made.graph.ops[0].ports())) <= {"x", "scale", "y"}
 
 
-def test_a_wrong_convolution_is_reduced_to_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error of the convolution itself reduces to it, without other operations."""
+def test_a_graph_with_a_wrong_convolution_is_reduced_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The modified interpreter scales the results of convolutions only."""
     graph = next(
         g
         for g in (random_graph(seed, "fusion", version=VERSION) for seed in range(50))
@@ -181,33 +182,33 @@ def test_a_wrong_convolution_is_reduced_to_itself(monkeypatch: pytest.MonkeyPatc
             expected = expect(graph, inputs)
         return any(not item.compare(device[name]).right for name, item in expected.items())
 
-    def judged(graph: Graph, data: str) -> bool:
+    def fails_without_error(graph: Graph, data: str) -> bool:
         try:
             return fails_in_convolution(graph, data)
         except GraphError:
             return False
 
-    assert judged(graph, "uniform")
-    made = reduce_failure(graph, "uniform", judged)
+    assert fails_without_error(graph, "uniform")
+    made = reduce_failure(graph, "uniform", fails_without_error)
     assert [op.kind for op in made.graph.ops if op.kind is not D.OPERATION_POINTWISE] == [
         D.OPERATION_CONVOLUTION_FORWARD
     ]
     assert len(made.graph.ops) <= 2
-    assert math_size(made.graph) < 120
+    assert element_count(made.graph) < 120
 
 
-def test_a_budget_ends_the_reduction_and_no_graph_is_judged_twice() -> None:
+def test_reduction_keeps_its_budget_and_judges_no_graph_twice() -> None:
     graph = random_graph(3, "convolution", version=VERSION)
     judged: list[tuple[Graph, str]] = []
 
-    def never(graph: Graph, data: str) -> bool:
+    def record_and_succeed(graph: Graph, data: str) -> bool:
         judged.append((graph, data))
         return False
 
-    assert reduce_failure(graph, "uniform", never, most=3).tried == 3
-    assert not reduce_failure(graph, "uniform", never, budget_s=0).complete
+    assert reduce_failure(graph, "uniform", record_and_succeed, most=3).tried == 3
+    assert not reduce_failure(graph, "uniform", record_and_succeed, budget_s=0).complete
     judged.clear()
-    made = reduce_failure(graph, "uniform", never)
+    made = reduce_failure(graph, "uniform", record_and_succeed)
     assert (made.graph, made.data, made.steps) == (graph, "uniform", [])
     assert made.complete
     assert len(judged) == len(set(judged)) == made.tried
@@ -216,7 +217,7 @@ def test_a_budget_ends_the_reduction_and_no_graph_is_judged_twice() -> None:
 # findings
 
 
-def test_records_are_counted() -> None:
+def test_campaign_summarizes_its_records() -> None:
     campaign = Campaign()
     base = {"family": "matmul", "engine": "eng7_k1=2", "cover": {"rank 3": 1}, "seconds": {"plan": 0.5}}
     campaign.add({**base, "seed": 1, "outcomes": {"accepted": 1, "compared": 1}})
@@ -241,8 +242,8 @@ def test_records_are_counted() -> None:
     assert set(ATTENTION) <= set(FAMILIES)
 
 
-def test_hostile_data_with_another_result_in_float32_are_not_compared() -> None:
-    """A small number divided by a denormal one: infinite if that counts as 0, and large otherwise."""
+def test_elements_that_depend_on_denormal_handling_are_not_compared() -> None:
+    """A small number divided by a denormal number is infinite if the denormal is flushed to 0, and large otherwise."""
     g = GraphBuilder("over", io_type=DataType.FLOAT)
     z = g.pointwise(PointwiseMode.SOFTPLUS_FWD, g.tensor("x", (1, 2)), parameters={"softplus_beta": 2.0})
     g.pointwise(PointwiseMode.DIV, z, g.tensor("b", (1, 2)), name="y", virtual=False)

@@ -1,4 +1,4 @@
-"""Evidence from a GPU becomes rows and a cell of the page; what is damaged or made up is refused with its field."""
+"""Contributed GPU results become rows and cells of a page; damaged or invented results are refused by field."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from cudnn_backend_py.verification.answers import Answer, Facts
 from cudnn_backend_py.verification.contribution import Contribution
 from cudnn_backend_py.verification.graphs import FAMILIES, make_cases
 from cudnn_backend_py.verification.verify import Ran, Row, Verification
-from tools.hardware_evidence import add, main, read_evidence, read_table, rows_of
+from tools.hardware_evidence import add_rows, evidence_rows, main, read_evidence, read_table
 from tools.records.hardware_evidence_page import hardware_evidence_page
 
 SUPPORTED = Answer(outcome="supported", configs={"A": ["eng0"]}, workspace={"A": [0]})
 REFUSED = Answer(outcome="not supported", configs={"A": []}, workspace={"A": []})
 
 
-def verification(driver: int | None = 13000) -> Verification:
-    """Return answers of a second machine's GPU; the outcome of the first matmul differs."""
+def make_verification(driver: int | None = 13000) -> Verification:
+    """Return a verification of an A100 in which one described answer differs from the live one."""
     device = {"deviceVer": 800, "deviceName": "NVIDIA A100-SXM4-80GB"}
     facts = Facts(cudnn="9.19.0", cuda=13000, driver=driver, absent=[], device=device)
     rows = [Row(case, {"live": SUPPORTED, "described": SUPPORTED}) for case in make_cases()]
@@ -31,77 +31,77 @@ def verification(driver: int | None = 13000) -> Verification:
     return Verification({"live": facts, "described": facts}, rows, runs, [Ran("decoding-dropout", "refused")])
 
 
-def contribution() -> dict[str, Any]:
-    return json.loads(json.dumps(Contribution.of(verification()).to_dict()))
+def contribution_json() -> dict[str, Any]:
+    return json.loads(json.dumps(Contribution.of(make_verification()).to_dict()))
 
 
-def test_evidence_becomes_rows_and_cells(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    issue = f"### The last line\n\n```json\n{json.dumps(contribution())}\n```\n\n### The table\n\n_No response_\n"
+def test_contribution_becomes_table_rows_and_page_cells(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    issue = f"### The last line\n\n```json\n{json.dumps(contribution_json())}\n```\n\n### The table\n\n_No response_\n"
     file, table = tmp_path / "issue.md", tmp_path / "table.json"
     file.write_text(issue)
     assert main(["check", str(file)]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert len(rows) == len(FAMILIES) + 3
     table.write_text("[]")
-    add(rows_of(read_evidence(issue)), table)
+    add_rows(evidence_rows(read_evidence(issue)), table)
     before = table.read_text()
-    add(rows_of(read_evidence(issue)), table)
+    add_rows(evidence_rows(read_evidence(issue)), table)
     assert table.read_text() == before
     page = hardware_evidence_page(read_table(table))
     (line,) = [line for line in page.splitlines() if line.startswith("| sm_80 |")]
-    date = contribution()["date"]
+    date = contribution_json()["date"]
     assert line.startswith(f"| sm_80 | 9.19.0, CUDA 13 | 69 of 70 same, 1 of 2 right; {date} | 70 of 70 same; {date} |")
     assert line.endswith(f"| 1 tried; {date} |")
     assert "| sm_90 | | | |" in page
 
 
-def planted(*path: str, value: Any) -> Callable[[dict[str, Any]], None]:
-    def plant(data: dict[str, Any]) -> None:
+def set_field(*path: str, value: Any) -> Callable[[dict[str, Any]], None]:
+    def set_value(data: dict[str, Any]) -> None:
         for name in path[:-1]:
             data = data[name]
         data[path[-1]] = value
 
-    return plant
+    return set_value
 
 
 @pytest.mark.parametrize(
-    ("plant", "field"),
+    ("change", "field"),
     [
-        (planted("schema", value="other"), "schema"),
-        (planted("date", value="today"), "date"),
-        (planted("gpu", value="A100](https://example.com)"), "gpu"),
-        (planted("sm", value="80"), "sm"),
-        (planted("cudnn", value="9.19.0 | x"), "cudnn"),
-        (planted("families", "matmul", "graphs", value=7000), "graphs of families"),
-        (planted("families", "matmul", "outcome", value=71), "counts of families"),
-        (planted("families", "matmul", "more", value=1), "counts of families"),
-        (planted("families", "other", value={}), "families"),
-        (planted("runs", "matmul", "right", value=-1), "counts of runs"),
-        (planted("known_issues", value={"a|b": "right"}), "known_issues"),
-        (planted("host", value="mine"), "host"),
+        (set_field("schema", value="other"), "schema"),
+        (set_field("date", value="today"), "date"),
+        (set_field("gpu", value="A100](https://example.com)"), "gpu"),
+        (set_field("sm", value="80"), "sm"),
+        (set_field("cudnn", value="9.19.0 | x"), "cudnn"),
+        (set_field("families", "matmul", "graphs", value=7000), "graphs of families"),
+        (set_field("families", "matmul", "outcome", value=71), "counts of families"),
+        (set_field("families", "matmul", "more", value=1), "counts of families"),
+        (set_field("families", "other", value={}), "families"),
+        (set_field("runs", "matmul", "right", value=-1), "counts of runs"),
+        (set_field("known_issues", value={"a|b": "right"}), "known_issues"),
+        (set_field("host", value="mine"), "host"),
     ],
 )
-def test_damaged_evidence_is_refused(plant: Callable[[dict[str, Any]], None], field: str) -> None:
-    data = contribution()
-    plant(data)
+def test_error_names_the_damaged_field_of_a_contribution(change: Callable[[dict[str, Any]], None], field: str) -> None:
+    data = contribution_json()
+    change(data)
     with pytest.raises(UsageError, match=field) as refused:
         Contribution.from_dict(data)
     assert refused.value.code == "evidence-damaged"
 
 
-def test_no_json_is_refused(tmp_path: Path) -> None:
+def test_an_issue_without_valid_json_is_refused(tmp_path: Path) -> None:
     (tmp_path / "issue.md").write_text("nothing")
     assert main(["check", str(tmp_path / "issue.md")]) == 1
     (tmp_path / "issue.md").write_text("{" * 60_000 + "}")
     assert main(["check", str(tmp_path / "issue.md")]) == 1
 
 
-def test_described_answers_are_no_evidence() -> None:
+def test_a_verification_without_driver_is_refused() -> None:
     with pytest.raises(UsageError, match="no-evidence"):
-        Contribution.of(verification(driver=None))
+        Contribution.of(make_verification(driver=None))
 
 
-def test_table_of_evidence_is_whole() -> None:
+def test_stored_evidence_is_sorted_and_consistent() -> None:
     rows = read_table()
     assert rows == sorted(rows)
     assert all(0 <= row.agree <= row.results for row in rows)

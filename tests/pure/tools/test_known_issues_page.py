@@ -1,4 +1,4 @@
-"""The page of known issues must have every row."""
+"""The page of known issues contains every row of the table."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from cudnn_backend_py.known_issues import FAULTS
 from tools.records.known_issues_page import render_known_issues_page
 
 
-def test_page_has_every_row_under_some_operation() -> None:
+def test_page_has_every_known_issue_once() -> None:
     text = render_known_issues_page()
     for row in FAULTS:
         assert text.count(f"\n| `{row.code}`") == 1

@@ -1,4 +1,4 @@
-"""docs/operations.md matches the graphs of tests/support/built.py, and each cell of its first table is right."""
+"""docs/operations.md matches the graphs of tests/support/built.py and the records of GPU runs."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tools.records.operations_page import AGREES, REFUSED, UNMEASURED, operation
 HOPPER = ("H100", "H200", "GH200")
 
 
-def test_a_graph_that_no_gpu_has_run_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new operation needs no GPU to write the page and to pass these tests."""
+def test_page_marks_a_graph_without_gpu_record_as_unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page of a new operation can be written without a GPU."""
     monkeypatch.setitem(BUILT, "an invented graph", BUILT["matmul"])
     page = operations_page()
     cells = {line.count(UNMEASURED) for line in page.splitlines() if line.startswith("| an invented graph |")}
@@ -32,7 +32,7 @@ def test_a_graph_that_no_gpu_has_run_is_reported(monkeypatch: pytest.MonkeyPatch
     assert describe_support(read_support(), ["an invented graph"], "sm90") == UNMEASURED
 
 
-def test_answers_by_version_belong_to_these_graphs_and_match_the_page() -> None:
+def test_stored_support_verdicts_belong_to_the_graphs_of_the_page() -> None:
     found = read_support()
     assert set(found.graphs) <= set(BUILT), "python -m tools.records.operation_support"
     assert len(found.versions) >= 3
@@ -56,32 +56,32 @@ def test_answers_by_version_belong_to_these_graphs_and_match_the_page() -> None:
         ("?SS", "from 9.19.0 (other versions not judged)"),
     ],
 )
-def test_cell_of_the_table_lists_the_versions(outcomes: str, cell: str) -> None:
+def test_support_cell_lists_the_cudnn_versions(outcomes: str, cell: str) -> None:
     said = {"S": Outcome.SUPPORTED, "-": Outcome.NOT_SUPPORTED, "?": Outcome.NOT_JUDGED}
     versions = ("9.14.0", "9.19.0", "9.28.0")
     cells = {("g", "sm80", one): Cell(said[mark]) for one, mark in zip(versions, outcomes, strict=True)}
     assert describe_support(Matrix(("g",), ("sm80",), versions, cells), ["g"], "sm80") == cell
 
 
-def test_every_kind_has_a_builder_and_is_interpreted() -> None:
+def test_every_operation_kind_has_a_sample_graph_and_is_interpreted() -> None:
     assert {case.kind for case in BUILT.values()} == set(KINDS) == set(OPERATIONS)
 
 
 @pytest.mark.parametrize("name", BUILT)
-def test_the_method_writes_the_operation_and_names_its_c_descriptor(name: str) -> None:
+def test_builder_method_documents_its_cudnn_descriptor(name: str) -> None:
     case = BUILT[name]
     assert case.kind in {op.kind for op in case.make().ops}
     assert case.kind.c_name in str(inspect.getdoc(getattr(GraphBuilder, case.method)))
 
 
 @pytest.mark.parametrize("name", BUILT)
-def test_json_round_trip_gives_the_graph(name: str) -> None:
+def test_sample_graph_survives_a_json_round_trip(name: str) -> None:
     graph = BUILT[name].make()
     assert graph_from_json(graph_to_json(graph)) == graph
 
 
 @pytest.mark.parametrize("name", BUILT)
-def test_the_interpreter_runs_it(name: str) -> None:
+def test_the_interpreter_runs_the_sample_graph(name: str) -> None:
     graph = BUILT[name].make()
     inputs = make_typical_inputs(graph)
     exact, rounded = (interpret(graph, inputs, rounding=rounding) for rounding in (False, True))
@@ -94,11 +94,11 @@ def test_the_interpreter_runs_it(name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", FRONTEND, ids=lambda kind: kind.name)
-def test_the_frontend_has_the_names(kind: DescriptorType) -> None:
+def test_pygraph_has_the_frontend_names_of_an_operation(kind: DescriptorType) -> None:
     assert all(callable(getattr(cudnn.pygraph, name)) for name in FRONTEND[kind])
 
 
-def test_kinds_that_no_gpu_ran_have_engines_for_other_gpus_only() -> None:
+def test_operations_refused_in_gpu_records_are_listed_for_other_gpus() -> None:
     found = [item for graphs in read_records().values() for item in graphs.items() if item[0] in BUILT]
     ran = {BUILT[name].kind for name, item in found if item["said"] == AGREES}
     refused = {BUILT[name].kind for name, _ in found} - ran
@@ -108,7 +108,7 @@ def test_kinds_that_no_gpu_ran_have_engines_for_other_gpus_only() -> None:
 
 @pytest.mark.parametrize("where", parameters_or_skip("operations-", read_records()))
 @pytest.mark.parametrize("name", [name for name, case in BUILT.items() if case.kind in ELSEWHERE])
-def test_kinds_for_other_gpus_are_refused_as_not_supported_on_hopper(name: str, where: str) -> None:
+def test_operations_for_other_gpus_are_not_supported_on_hopper(name: str, where: str) -> None:
     found = read_records()[where].get(name)
     if found is None or not where.startswith(HOPPER):
         return
@@ -117,8 +117,8 @@ def test_kinds_for_other_gpus_are_refused_as_not_supported_on_hopper(name: str, 
 
 
 @pytest.mark.parametrize("where", parameters_or_skip("operations-", read_records()))
-def test_every_recorded_graph_agrees_where_a_gpu_ran_it(where: str) -> None:
-    """tests/gpu/interpreter/test_built.py runs the graphs again."""
+def test_recorded_graphs_agree_with_the_interpreter_or_are_refused(where: str) -> None:
+    """`tests/gpu/interpreter/test_built.py` repeats the recorded runs."""
     graphs = read_records()[where]
     assert set(graphs) <= set(BUILT)
     assert [name for name, found in graphs.items() if found["said"] not in (AGREES, REFUSED)] == []
@@ -126,8 +126,8 @@ def test_every_recorded_graph_agrees_where_a_gpu_ran_it(where: str) -> None:
         assert found["words"] if found["said"] == REFUSED else found["outputs"]
 
 
-def test_every_row_of_a_table_has_as_many_cells_as_its_head() -> None:
-    """Also if cuDNN's message contains a bar."""
+def test_every_table_row_has_as_many_cells_as_its_header() -> None:
+    """A vertical bar in a cuDNN message must be escaped."""
     tables = re.findall(r"(?:^\|.*\n)+", operations_page(), re.MULTILINE)
     assert len(tables) >= 5
     for table in tables:

@@ -1,4 +1,4 @@
-"""Pages are equal to the output of `make regen`. Tests of its other files name it, too."""
+"""Generated pages equal the output of `make regen`."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ def test_page_is_current(page: str) -> None:
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_program_exists(program: str) -> None:
+def test_program_of_make_regen_exists(program: str) -> None:
     assert find_spec(program)

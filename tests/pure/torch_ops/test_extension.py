@@ -1,6 +1,4 @@
-"""Build, cache and load of the compiled step: with compilers of the test, which write
-a file, fail, or do not exist; and one in C, which is loaded.
-"""
+"""Build, cache and loading of the C++ extension of torch's operators, with fake compilers and a trivial module."""
 
 from __future__ import annotations
 
@@ -36,15 +34,15 @@ needs_c = pytest.mark.skipif(shutil.which("cc") is None, reason="did not run: th
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def extension_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     found = tmp_path / "extensions"
     monkeypatch.setenv(VARIABLE, str(found))
     return found
 
 
 @pytest.fixture
-def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return a function that makes a compiler with this effect, and one that counts its runs."""
+def make_fake_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a function that installs a fake C++ compiler running the given shell commands; ``runs`` counts them."""
     log = tmp_path / "log"
 
     def make(work: str) -> None:
@@ -57,8 +55,8 @@ def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return make
 
 
-def request(torch: Any = TORCH) -> tuple[Extension, list[Any]]:
-    """Return an extension that was requested and waited for, and the uses of its module."""
+def load_extension(torch: Any = TORCH) -> tuple[Extension, list[Any]]:
+    """Request the extension, wait for it, and return it with the modules passed to the callback."""
     extension, given = Extension(), []
     extension.run_query(torch, given.append)
     extension.wait(60)
@@ -66,36 +64,36 @@ def request(torch: Any = TORCH) -> tuple[Extension, list[Any]]:
 
 
 @pytest.fixture
-def in_c(tmp_path: Path, compiler: Any) -> Any:
-    """A compiler that writes an empty extension module."""
+def c_compiler(tmp_path: Path, make_fake_compiler: Any) -> Any:
+    """A compiler that ignores its input and compiles an empty extension module in C."""
     (tmp_path / "module.c").write_text(MODULE)
     include = sysconfig.get_paths()["include"]
-    compiler(f'exec {shutil.which("cc")} -shared -fPIC -I{include} {tmp_path}/module.c -o "$2"')
-    return compiler
+    make_fake_compiler(f'exec {shutil.which("cc")} -shared -fPIC -I{include} {tmp_path}/module.c -o "$2"')
+    return make_fake_compiler
 
 
 @needs_c
-def test_the_step_is_built_once_and_loaded_by_all(in_c: Any, folder: Path) -> None:
+def test_extension_is_built_once_and_loaded_by_every_request(c_compiler: Any, extension_folder: Path) -> None:
     for _ in range(3):
-        extension, given = request()
+        extension, given = load_extension()
         assert extension.state == "loaded"
         assert given == [extension.module]
         assert extension.module.__name__ == NAME
-    assert in_c.runs() == 1
-    (built,) = folder.glob("*.so")
+    assert c_compiler.runs() == 1
+    (built,) = extension_folder.glob("*.so")
     assert built.name == Build.of(TORCH).file
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE(extension_folder.stat().st_mode) == 0o700
 
 
 @needs_c
-def test_the_step_is_requested_once(in_c: Any, folder: Path) -> None:
-    extension, given = request()
+def test_second_request_does_not_repeat_the_callback(c_compiler: Any, extension_folder: Path) -> None:
+    extension, given = load_extension()
     extension.run_query(TORCH, given.append)
     assert len(given) == 1
 
 
 @needs_c
-def test_other_torch_is_another_build(in_c: Any, folder: Path) -> None:
+def test_build_key_depends_on_the_torch_installation(c_compiler: Any, extension_folder: Path) -> None:
     changes = {
         "__version__": "2.12.0+cu130",
         "version": SimpleNamespace(git_version="4567def"),
@@ -107,7 +105,7 @@ def test_other_torch_is_another_build(in_c: Any, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("version", "standard"), [("2.4.0", "-std=c++17"), ("2.13.0a0+git1", "-std=c++20")])
-def test_command_equals_torchs(version: str, standard: str) -> None:
+def test_compiler_command_has_the_flags_of_torch(version: str, standard: str) -> None:
     command = Build.of(SimpleNamespace(**{**vars(TORCH), "__version__": version})).command
     assert {standard, "-D_GLIBCXX_USE_CXX11_ABI=1", "-I/somewhere/torch/include", "-L/somewhere/torch/lib"} <= {
         *command
@@ -116,67 +114,73 @@ def test_command_equals_torchs(version: str, standard: str) -> None:
     assert str(SOURCE) in command
 
 
-def test_an_error_of_the_compiler_is_reported_and_not_repeated(compiler: Any, folder: Path) -> None:
-    compiler("echo 'no such header' >&2; exit 1")
+def test_a_compiler_error_is_reported_and_the_build_not_repeated(
+    make_fake_compiler: Any, extension_folder: Path
+) -> None:
+    make_fake_compiler("echo 'no such header' >&2; exit 1")
     for _ in range(2):
-        extension, given = request()
+        extension, given = load_extension()
         assert (extension.module, given) == (None, [])
         assert "no such header" in extension.state
-        assert str(folder / Build.of(TORCH).refusal) in extension.state
-    assert compiler.runs() == 1
+        assert str(extension_folder / Build.of(TORCH).refusal) in extension.state
+    assert make_fake_compiler.runs() == 1
 
 
-def test_a_failure_to_load_is_reported(compiler: Any, folder: Path) -> None:
-    compiler('echo "no library" > "$2"')
-    extension, given = request()
+def test_an_unloadable_extension_is_reported(make_fake_compiler: Any, extension_folder: Path) -> None:
+    make_fake_compiler('echo "no library" > "$2"')
+    extension, given = load_extension()
     assert (extension.module, given) == (None, [])
     assert extension.state.startswith("it cannot be loaded: ")
 
 
 @needs_c
-def test_an_unusable_module_is_none(in_c: Any, folder: Path) -> None:
-    def refuse(_module: Any) -> None:
+def test_an_exception_of_the_callback_is_reported(c_compiler: Any, extension_folder: Path) -> None:
+    def raise_os_error(_module: Any) -> None:
         raise OSError("of another torch")
 
     extension = Extension()
-    extension.run_query(TORCH, refuse)
+    extension.run_query(TORCH, raise_os_error)
     assert not extension.wait(60)
     assert extension.state == "it cannot be loaded: of another torch"
 
 
-def test_an_absent_compiler_is_reported(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+def test_a_missing_compiler_is_reported(monkeypatch: pytest.MonkeyPatch, extension_folder: Path) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler -flag")
-    extension, _ = request()
+    extension, _ = load_extension()
     assert extension.state == "it cannot be built: there is no C++ compiler no-such-compiler (CXX names another)"
-    assert not folder.exists()
+    assert not extension_folder.exists()
 
 
-def test_an_absent_header_of_python_is_reported(monkeypatch: pytest.MonkeyPatch, compiler: Any, folder: Path) -> None:
-    compiler("exit 0")
+def test_a_missing_python_header_is_reported(
+    monkeypatch: pytest.MonkeyPatch, make_fake_compiler: Any, extension_folder: Path
+) -> None:
+    make_fake_compiler("exit 0")
     monkeypatch.setattr(module.sysconfig, "get_paths", lambda: {"include": "/nowhere"})
-    assert request()[0].state == "it cannot be built: there is no Python.h in /nowhere"
+    assert load_extension()[0].state == "it cannot be built: there is no Python.h in /nowhere"
 
 
-def test_the_step_can_be_disabled(monkeypatch: pytest.MonkeyPatch, compiler: Any) -> None:
-    compiler("exit 0")
+def test_extension_can_be_disabled_by_environment_variable(
+    monkeypatch: pytest.MonkeyPatch, make_fake_compiler: Any
+) -> None:
+    make_fake_compiler("exit 0")
     monkeypatch.setenv(VARIABLE, "0")
-    assert request()[0].state == f"left out: {VARIABLE} is 0"
-    assert compiler.runs() == 0
+    assert load_extension()[0].state == f"left out: {VARIABLE} is 0"
+    assert make_fake_compiler.runs() == 0
 
 
 @needs_c
-def test_folder_that_others_can_write_is_not_loaded_from(in_c: Any, folder: Path) -> None:
-    request()
-    folder.chmod(0o777)
-    extension, given = request()
+def test_extension_in_a_world_writable_folder_is_not_loaded(c_compiler: Any, extension_folder: Path) -> None:
+    load_extension()
+    extension_folder.chmod(0o777)
+    extension, given = load_extension()
     assert given == []
     assert "has mode 0777, needed is 0700" in extension.state
 
 
 @needs_c
-def test_file_that_others_can_write_is_not_loaded(in_c: Any, folder: Path) -> None:
-    request()
-    (folder / Build.of(TORCH).file).chmod(0o666)
-    extension, given = request()
+def test_world_writable_extension_is_not_loaded(c_compiler: Any, extension_folder: Path) -> None:
+    load_extension()
+    (extension_folder / Build.of(TORCH).file).chmod(0o666)
+    extension, given = load_extension()
     assert given == []
     assert "other users can write it" in extension.state

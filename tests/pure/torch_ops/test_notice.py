@@ -1,4 +1,4 @@
-"""Calls that the compiled step leaves to Python, so that repeated shapes get exact plans."""
+"""Which calls the compiled step of torch's operators returns to Python, so that repeated shapes get exact plans."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from cudnn_backend_py.torch_ops.strategies import _Exact, _Kind, _Notice
 Shape = tuple[int, int, int]
 
 
-class FakeExact:
-    """The exact strategy of a shape, with the properties that a notice reads."""
+class FakeExactStrategy:
+    """A fake exact strategy of one shape, with the properties that ``_Notice`` reads."""
 
     def __init__(self) -> None:
         self.ready = self.unsupported = False
@@ -30,21 +30,21 @@ class FakeExact:
     def is_unsupported(self) -> bool:
         return self.unsupported
 
-    def want(self, calls: int) -> None:
-        self.wanted += calls
+    def want(self, call_with_lengths: int) -> None:
+        self.wanted += call_with_lengths
 
 
-class Step:
-    """The compiled step with one recipe, followed by the adaptive strategy."""
+class SimulatedStep:
+    """A simulation of the compiled step with one recipe, followed by the adaptive strategy in Python."""
 
-    def __init__(self, notice: _Notice, kind: _Kind) -> None:
-        self.notice, self.kind = notice, kind
+    def __init__(self, notice: _Notice, problem_kind: _Kind) -> None:
+        self.notice, self.problem_kind = notice, problem_kind
         self.notices = self.silent = self.unreported = 0
         self.last: Shape | None = None
-        self.exact: dict[Shape, FakeExact] = {}
+        self.exact: dict[Shape, FakeExactStrategy] = {}
 
     def call(self, shape: Shape) -> bool:
-        """Return whether the step ran a call instead of Python."""
+        """Simulate one call and return whether the compiled step ran it, instead of Python."""
         if shape == self.last and self.silent:
             self.silent, self.unreported = self.silent - 1, self.unreported + 1
             return True
@@ -53,75 +53,77 @@ class Step:
         if self.silent >= 0:
             return True
         self.silent = 0
-        self.kind.returning.note(shape)
-        if not self.kind.returning.calls_left(shape) and shape not in self.exact:
-            self.exact[shape] = FakeExact()
-            self.kind.add(shape, cast(_Exact, self.exact[shape]))
+        self.problem_kind.returning.note(shape)
+        if not self.problem_kind.returning.calls_left(shape) and shape not in self.exact:
+            self.exact[shape] = FakeExactStrategy()
+            self.problem_kind.add(shape, cast(_Exact, self.exact[shape]))
         return False
 
-    def calls(self, shapes: Iterable[int]) -> list[bool]:
+    def call_with_lengths(self, shapes: Iterable[int]) -> list[bool]:
         return [self.call((2, s, s)) for s in shapes]
 
 
 @pytest.fixture
-def kind() -> _Kind:
+def problem_kind() -> _Kind:
     return _Kind(cast(RelatedPlans, None))
 
 
 @pytest.fixture
-def step(kind: _Kind) -> Step:
-    return Step(_Notice(None, kind), kind)
+def simulated_step(problem_kind: _Kind) -> SimulatedStep:
+    return SimulatedStep(_Notice(None, problem_kind), problem_kind)
 
 
-def test_a_single_shape_is_left_to_python_when_it_repeats(step: Step) -> None:
-    assert step.calls([100] * OFTEN) == [True] * (OFTEN - 1) + [False]
-    assert list(step.exact) == [(2, 100, 100)]
+def test_a_repeated_single_shape_is_returned_to_python(simulated_step: SimulatedStep) -> None:
+    assert simulated_step.call_with_lengths([100] * OFTEN) == [True] * (OFTEN - 1) + [False]
+    assert list(simulated_step.exact) == [(2, 100, 100)]
 
 
-def test_layers_request_no_plan_and_send_few_notices(step: Step) -> None:
-    step.calls([64] * 12)
-    step.notices = 0
-    ran = step.calls(chain.from_iterable(repeat(s, 12) for s in range(100, 200)))
+def test_calls_of_layers_request_no_plan_and_send_few_notices(simulated_step: SimulatedStep) -> None:
+    simulated_step.call_with_lengths([64] * 12)
+    simulated_step.notices = 0
+    ran = simulated_step.call_with_lengths(chain.from_iterable(repeat(s, 12) for s in range(100, 200)))
     assert all(ran)
-    assert step.notices <= 100 * 12 // 3
-    assert list(step.exact) == [(2, 64, 64)]
+    assert simulated_step.notices <= 100 * 12 // 3
+    assert list(simulated_step.exact) == [(2, 64, 64)]
 
 
-def test_the_third_visit_is_left_to_python(step: Step) -> None:
-    assert step.calls([100, 200] * (VISITS - 1)) == [True] * 2 * (VISITS - 1)
-    assert step.calls([100, 200]) == [False, False]
-    assert len(step.exact) == 2
+def test_a_shape_is_returned_to_python_at_its_third_visit(simulated_step: SimulatedStep) -> None:
+    assert simulated_step.call_with_lengths([100, 200] * (VISITS - 1)) == [True] * 2 * (VISITS - 1)
+    assert simulated_step.call_with_lengths([100, 200]) == [False, False]
+    assert len(simulated_step.exact) == 2
 
 
-def test_python_takes_over_when_the_exact_plan_is_ready(step: Step) -> None:
-    step.calls([100] * OFTEN)
-    exact = step.exact[2, 100, 100]
-    assert step.calls([100] * 5) == [True] * 5
+def test_python_takes_over_when_the_exact_plan_is_ready(simulated_step: SimulatedStep) -> None:
+    simulated_step.call_with_lengths([100] * OFTEN)
+    exact = simulated_step.exact[2, 100, 100]
+    assert simulated_step.call_with_lengths([100] * 5) == [True] * 5
     assert exact.wanted >= 4, "it is requested again, if it had no room"
     exact.ready = True
-    assert step.calls([100]) == [False]
+    assert simulated_step.call_with_lengths([100]) == [False]
 
 
-def test_an_unsupported_plan_is_not_waited_for(step: Step) -> None:
-    step.calls([100] * OFTEN)
-    step.exact[2, 100, 100].unsupported = True
-    step.notices = 0
-    assert all(step.calls([100] * 1000))
-    assert step.notices == 1
+def test_python_is_not_called_again_for_an_unsupported_plan(simulated_step: SimulatedStep) -> None:
+    simulated_step.call_with_lengths([100] * OFTEN)
+    simulated_step.exact[2, 100, 100].unsupported = True
+    simulated_step.notices = 0
+    assert all(simulated_step.call_with_lengths([100] * 1000))
+    assert simulated_step.notices == 1
 
 
-def test_shapes_in_turns_are_distinguished_although_each_has_its_recipe(kind: _Kind) -> None:
-    steps = [Step(_Notice(None, kind), kind) for _ in range(2)]
+def test_alternating_shapes_with_separate_recipes_are_recognized(problem_kind: _Kind) -> None:
+    steps = [SimulatedStep(_Notice(None, problem_kind), problem_kind) for _ in range(2)]
     for _ in range(9):
-        for step, s in zip(steps, (100, 900), strict=True):
-            step.calls([s])
-    assert [list(step.exact) for step in steps] == [[(2, 100, 100)], [(2, 900, 900)]]
+        for simulated_step, s in zip(steps, (100, 900), strict=True):
+            simulated_step.call_with_lengths([s])
+    assert [list(simulated_step.exact) for simulated_step in steps] == [[(2, 100, 100)], [(2, 900, 900)]]
 
 
-def test_a_temporary_class_is_replaced(monkeypatch: pytest.MonkeyPatch, kind: _Kind) -> None:
+def test_a_temporary_plan_is_replaced_when_a_better_one_is_in_the_pool(
+    monkeypatch: pytest.MonkeyPatch, problem_kind: _Kind
+) -> None:
     pool = PlanPool()
     monkeypatch.setattr(strategies, "shared_pool", lambda: pool)
-    for notice in (_Notice("better", None), _Notice("better", kind)):
+    for notice in (_Notice("better", None), _Notice("better", problem_kind)):
         assert notice(0, (2, 100, 100)) >= 0
         held: Any = Slot("better", None, 0)
         pool._held["better"] = held

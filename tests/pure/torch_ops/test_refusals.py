@@ -1,4 +1,4 @@
-"""Fake kernels, compiled and exported code refuse what a call refuses, by the same error and the same text."""
+"""Fake tensors, compiled code and exported code raise the same error with the same text as a direct call."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::F
 PLAIN = OperatorOptions(None, 0.0, None, None, False, None, False, None, None, "any")
 
 
-def maker(device: str) -> Make:
-    def make(*dims: int, kind: str = "float16") -> Any:
+def tensor_factory(device: str) -> Make:
+    def make_tensor(*dims: int, kind: str = "float16") -> Any:
         return torch.empty(dims, dtype=getattr(torch, kind), device=device)
 
-    return make
+    return make_tensor
 
 
-def refusal(run: Callable[[], Any]) -> tuple[type[Exception], str]:
+def error_of(run: Callable[[], Any]) -> tuple[type[Exception], str]:
     with pytest.raises(CudnnBackendError) as caught:
         run()
     return type(caught.value), str(caught.value).replace("cuda:0", "meta")
 
 
-def exported(call: Call) -> Any:
+def export_call(call: Call) -> Any:
     function, tensors, options = call
 
     class Module(torch.nn.Module):  # type: ignore[misc]
@@ -44,55 +44,55 @@ def exported(call: Call) -> Any:
 
 
 @pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
+def _reset_dynamo() -> Iterator[None]:
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_fake_and_meta_tensors(case: str) -> None:
+def test_errors_with_fake_tensors_equal_errors_with_meta_tensors(case: str) -> None:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     found = []
     for device, mode in (("meta", nullcontext()), ("cuda", FakeTensorMode())):
         with mode:
-            function, tensors, options = REFUSED[case](maker(device))
-            found.append(refusal(lambda: function(*tensors, **options)))  # noqa: B023  # called at once
+            function, tensors, options = REFUSED[case](tensor_factory(device))
+            found.append(error_of(lambda: function(*tensors, **options)))  # noqa: B023  # called at once
     assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("case", list(REFUSED)[::8])
 @pytest.mark.parametrize("how", ["compiled", "compiled, dynamic", "exported"])
-def test_compiled_and_exported(how: str, case: str) -> None:
-    function, tensors, options = call = REFUSED[case](maker("meta"))
-    wanted = refusal(lambda: function(*tensors, **options))
+def test_errors_of_compiled_and_exported_code_equal_errors_of_direct_calls(how: str, case: str) -> None:
+    function, tensors, options = call = REFUSED[case](tensor_factory("meta"))
+    wanted = error_of(lambda: function(*tensors, **options))
     if how == "exported":
-        assert refusal(lambda: exported(call)) == wanted
+        assert error_of(lambda: export_call(call)) == wanted
         return
     step = torch.compile(lambda *given: function(*given, **options), backend="aot_eager", dynamic="dynamic" in how)
-    assert refusal(lambda: step(*tensors)) == wanted
+    assert error_of(lambda: step(*tensors)) == wanted
 
 
-def test_an_operator_called_by_name_is_checked_too() -> None:
+def test_operator_called_through_torch_ops_checks_its_arguments() -> None:
     load_torch()
-    make = maker("meta")
-    q, rest = make(2, 4, 16, 64), [None] * (len(TENSORS) - 3 + len(SCALES))
+    make_tensor = tensor_factory("meta")
+    q, rest = make_tensor(2, 4, 16, 64), [None] * (len(TENSORS) - 3 + len(SCALES))
     for k, words in (
-        (make(2, 4, 17, 64), "v is float16"),
-        (make(2, 3, 16, 64), "cannot share"),
-        (make(2, 4, 16), "k has 3 dims"),
+        (make_tensor(2, 4, 17, 64), "v is float16"),
+        (make_tensor(2, 3, 16, 64), "cannot share"),
+        (make_tensor(2, 4, 16), "k has 3 dims"),
     ):
         with pytest.raises(CudnnBackendError, match=words):
-            torch.ops.cudnn_backend.sdpa_forward(q, k, make(2, 4, 16, 64), *rest, *PLAIN, False)
-    seven = make(2, 4, 16, 7)
+            torch.ops.cudnn_backend.sdpa_forward(q, k, make_tensor(2, 4, 16, 64), *rest, *PLAIN, False)
+    seven = make_tensor(2, 4, 16, 7)
     with pytest.raises(CudnnBackendError, match="the head dim of q is 7, a multiple of 8"):
         torch.ops.cudnn_backend.sdpa_forward(seven, seven, seven, *rest, *PLAIN, False)
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_what_is_right_compiles_as_one_graph(dynamic: bool) -> None:
-    make = maker("meta")
+def test_valid_calls_compile_into_one_graph(dynamic: bool) -> None:
+    make_tensor = tensor_factory("meta")
 
     @torch.compile(fullgraph=True, dynamic=dynamic, backend="aot_eager")  # type: ignore[misc]
     def step(q: Any, packed: Any, cu: Any, pages: Any, table: Any, lengths: Any, longest: int) -> tuple[Any, ...]:
@@ -105,22 +105,27 @@ def test_what_is_right_compiles_as_one_graph(dynamic: bool) -> None:
     graphs = torch._dynamo.utils.counters["stats"]
     graphs.clear()
     for b, s in ((12, 50), (3, 70), (5, 200)):  # equal dims of the first call would be taken for one
-        tensors = make(b, 4, s, 64), make(b * s, 4, 64), make(b + 1, kind="int32"), make(9, 16, 2, 64)
-        dense, packed, paged = step(*tensors, make(b, 7, kind="int32"), make(b, kind="int32"), s)
+        tensors = (
+            make_tensor(b, 4, s, 64),
+            make_tensor(b * s, 4, 64),
+            make_tensor(b + 1, kind="int32"),
+            make_tensor(9, 16, 2, 64),
+        )
+        dense, packed, paged = step(*tensors, make_tensor(b, 7, kind="int32"), make_tensor(b, kind="int32"), s)
         assert (dense.shape, packed.shape, paged.shape) == ((b, 4, s, 64), (b * s, 4, 64), (b, s, 4, 64))
         if not dynamic:
             return
     assert graphs["unique_graphs"] == 1
 
 
-def test_dims_that_data_decide_are_taken() -> None:
-    """As many tokens of q as of k, which no one knows while a program is traced."""
+def test_unbacked_symbolic_dims_are_accepted() -> None:
+    """The token counts of q and k are unbacked symbolic ints, so that tracing cannot compare them."""
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
     environment = ShapeEnv()
-    make = maker("cuda")
+    make_tensor = tensor_factory("cuda")
     with FakeTensorMode(shape_env=environment):
-        q, k, v = (make(environment.create_unbacked_symint(), 4, 64) for _ in range(3))
-        cu = make(3, kind="int32")
+        q, k, v = (make_tensor(environment.create_unbacked_symint(), 4, 64) for _ in range(3))
+        cu = make_tensor(3, kind="int32")
         assert attention_varlen(q, k, v, cu, cu.clone(), 16).shape[1:] == (4, 64)

@@ -1,4 +1,4 @@
-"""Models of transformers with the attention of this package: logits and gradients are those of eager attention."""
+"""Hugging Face transformers models with the package's attention give the logits and gradients of eager attention."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")  # of transform
 
 
 @pytest.fixture(autouse=True)
-def passes() -> Iterator[list[str]]:
+def attention_passes() -> Iterator[list[str]]:
     register_transformers()
     with host_kernels() as ran:
         yield ran
 
 
-def compare(found: Results, want: Results) -> None:
+def assert_same_results(found: Results, want: Results) -> None:
     assert found.keys() == want.keys()
     for name, x in want.items():
         torch.testing.assert_close(found[name], x, rtol=1e-4, atol=1e-4, msg=lambda text, name=name: f"{name}: {text}")
@@ -42,28 +42,28 @@ def compare(found: Results, want: Results) -> None:
 
 @pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("name", DECODERS)
-def test_decoder_agrees_with_eager_attention(name: str, run: str, passes: list[str]) -> None:
+def test_decoder_agrees_with_eager_attention(name: str, run: str, attention_passes: list[str]) -> None:
     model = make_decoder(name)
     with torch.no_grad():
         want = RUNS[run](model)
         model.set_attn_implementation("cudnn")
         found = RUNS[run](model)
-    compare(found, want)
-    assert passes.count("forward") >= model.config.num_hidden_layers
-    assert ("backward" in passes) is (run in ("training", "checkpointing"))
+    assert_same_results(found, want)
+    assert attention_passes.count("forward") >= model.config.num_hidden_layers
+    assert ("backward" in attention_passes) is (run in ("training", "checkpointing"))
 
 
 @pytest.mark.parametrize("name", ENCODERS)
-def test_encoder_agrees_with_eager_attention(name: str, passes: list[str]) -> None:
+def test_encoder_agrees_with_eager_attention(name: str, attention_passes: list[str]) -> None:
     model = make_encoder(name)
     with torch.no_grad():
         want = run_encoder(model)
         model.set_attn_implementation("cudnn")
-        compare(run_encoder(model), want)
-    assert passes
+        assert_same_results(run_encoder(model), want)
+    assert attention_passes
 
 
-def test_a_bias_of_positions_is_added_to_the_mask() -> None:
+def test_position_bias_is_added_to_the_mask() -> None:
     torch.manual_seed(0)
     q, k, v = (torch.randn(2, 4, s, 16, dtype=torch.float64) for s in (5, 7, 7))
     bias, keep = torch.randn(1, 4, 5, 7, dtype=torch.float64), torch.rand(2, 1, 5, 7) > 0.3
@@ -80,7 +80,7 @@ def test_a_bias_of_positions_is_added_to_the_mask() -> None:
         torch.testing.assert_close(found.transpose(1, 2), want.nan_to_num())
 
 
-def test_weights_are_refused() -> None:
+def test_request_for_attention_weights_is_refused() -> None:
     q = torch.randn(1, 2, 3, 16)
     with pytest.raises(UsageError, match="output_attentions requests attention weights"):
         transformers_attention(SimpleNamespace(), q, q, q, None, output_attentions=True)

@@ -1,4 +1,4 @@
-"""A short run of the attack on the readers of files."""
+"""A short run of the torture test of file readers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.torture.harness import run_round
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, 3])
-def test_any_content_of_a_file_is_read_or_refused(seed: int) -> None:
+def test_mutated_files_are_read_or_refused(seed: int) -> None:
     counts: Counter[str] = run_round("files", seed)
     assert sum(counts.values()) == FILES
     assert {what.partition(":")[0] for what in counts} == set(KINDS)

@@ -1,4 +1,4 @@
-"""A short run of the attack on installs, without pip."""
+"""A short run of the torture test of cuDNN installs, without pip."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.torture.harness import run_round
 from tests.torture.install import FORGERIES
 
 
-def test_installs_survive_attacks() -> None:
+def test_damaged_and_interrupted_installs_are_detected() -> None:
     counts: Counter[str] = Counter()
     for seed in (1,):
         counts += run_round("install", seed)

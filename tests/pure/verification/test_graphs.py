@@ -1,4 +1,4 @@
-"""The graphs of a verification are the same everywhere, and differences between answers have names."""
+"""Verification graphs are the same on all machines, and differences between answers are classified."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cudnn_backend_py.verification.reproductions import read_reproductions
 DIGEST = "84b9239b5e22043bec5aca15437efe50be997e418fd107d2bc7fd5452591657c"
 
 
-def test_graphs_are_those_of_the_first_release() -> None:
+def test_verification_graphs_are_unchanged() -> None:
     cases = make_cases()
     assert len(cases) == 300
     assert len({case.name for case in cases}) == 300
@@ -25,12 +25,12 @@ def test_graphs_are_those_of_the_first_release() -> None:
     assert digest(cases) == DIGEST
 
 
-def test_digest_names_other_graphs() -> None:
+def test_digest_changes_with_a_graph() -> None:
     cases = make_cases()
     assert digest([replace(cases[0], graph=cases[1].graph), *cases[1:]]) != DIGEST
 
 
-def test_reproductions_are_of_known_issues() -> None:
+def test_every_reproduction_has_its_known_issue() -> None:
     found = read_reproductions()
     counts = Counter(one.name for one in found)
     assert len(found) > 50
@@ -63,7 +63,7 @@ PLANTED: dict[str, tuple[dict[str, Any], list[str]]] = {
 
 
 @pytest.mark.parametrize("planted", PLANTED)
-def test_difference_is_named(planted: str) -> None:
+def test_differences_of_answers_are_classified(planted: str) -> None:
     changes, wanted = PLANTED[planted]
     other = replace(ANSWER, **changes)
     assert differences(ANSWER, other) == wanted
@@ -71,13 +71,13 @@ def test_difference_is_named(planted: str) -> None:
     assert all(left != right for left, right in shown)
 
 
-def test_other_code_is_a_difference() -> None:
+def test_other_kernels_are_a_difference_of_code() -> None:
     built = Built(tag="eng0", workspace=0, kernels=["a"])
     assert differences(ANSWER, ANSWER, [built, replace(built, kernels=["b"])]) == ["code"]
     assert differences(ANSWER, ANSWER, [built, built]) == []
 
 
-def test_facts_that_differ_are_named() -> None:
+def test_differing_environment_facts_are_listed() -> None:
     one = Facts(cudnn="9.19.0", cuda=13000, driver=13000, absent=[], device={"deviceVer": 900, "warpSize": 32})
     other = replace(one, cudnn="9.20.0", driver=None, device={"deviceVer": 800, "warpSize": 32})
     assert differing_facts(one, other) == {"cudnn": ("9.19.0", "9.20.0"), "deviceVer": (900, 800)}

@@ -1,4 +1,4 @@
-"""The version store, with tiny wheels and the real pip on a folder of them: no network, no cuDNN."""
+"""The version store: install, list, find, remove and verify, with tiny wheels and the real pip, without network."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ from tests.support.wheels import (
 
 
 @pytest.fixture
-def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the only folder that pip searches."""
+def wheel_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the only folder in which pip searches wheels."""
     return make_wheel_index(tmp_path / "index", monkeypatch)
 
 
@@ -52,13 +52,13 @@ def no_environment_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(versions, "_environment_nvrtc", lambda cuda: None)
 
 
-def visible(root: Path) -> set[str]:
-    """Return the contents of the version store, without its lock."""
+def store_content(root: Path) -> set[str]:
+    """Return the names of the files and folders in the version store, without its lock."""
     return {path.name for path in root.iterdir()} - {".lock"}
 
 
-def place_nvrtc(root: Path) -> Path:
-    """Put an NVRTC for CUDA 12 into the version store without pip."""
+def install_nvrtc_without_pip(root: Path) -> Path:
+    """Install the NVRTC of CUDA 12 into the version store without pip, and return its path."""
     wheel = make_wheel(root.parent / "placed", "nvidia-cuda-nvrtc-cu12", "12.9.86", NVRTC_FILES)
     folder = root / "nvrtc-cu12"
     versions._place_wheel(wheel, folder, versions._NVRTC_FILE["12"], versions._report_progress(False))
@@ -68,8 +68,8 @@ def place_nvrtc(root: Path) -> Path:
 # install, through the real pip
 
 
-def test_install_makes_a_private_checked_folder(
-    index: Path, root: Path, no_environment_nvrtc: None, capfd: pytest.CaptureFixture[str]
+def test_install_extracts_the_wheel_into_a_private_folder(
+    wheel_index: Path, root: Path, no_environment_nvrtc: None, capfd: pytest.CaptureFixture[str]
 ) -> None:
     before = os.umask(0)
     try:
@@ -93,10 +93,10 @@ def test_install_makes_a_private_checked_folder(
     files = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     metadata = json.loads(files.pop("installed.json"))
     assert files == JIT_FILES  # outside nvidia/
-    wheel = index / "nvidia_cudnn_jit_cu12-9.19.0.56-py3-none-any.whl"
+    wheel = wheel_index / "nvidia_cudnn_jit_cu12-9.19.0.56-py3-none-any.whl"
     assert metadata["wheel"] == wheel.name
     assert metadata["wheel_sha256"] == hashlib.sha256(wheel.read_bytes()).hexdigest()
-    assert visible(root) == {"9.19.0.56-cu12", "nvrtc-cu12"}  # no staging
+    assert store_content(root) == {"9.19.0.56-cu12", "nvrtc-cu12"}  # no staging
 
     out, err = capfd.readouterr()
     assert out == ""
@@ -112,27 +112,27 @@ def test_install_makes_a_private_checked_folder(
         ((9, 19), "nvidia-cudnn-cu12", "9.19.10.2"),  # the newest as numbers, not as text; only full has it
     ],
 )
-def test_newest_match_is_chosen_and_jit_before_full(
-    index: Path, monkeypatch: pytest.MonkeyPatch, requested: tuple[int, ...], project: str, exact: str
+def test_install_prefers_the_newest_match_and_the_jit_wheel(
+    wheel_index: Path, monkeypatch: pytest.MonkeyPatch, requested: tuple[int, ...], project: str, exact: str
 ) -> None:
-    make_wheel(index, version="9.19.0.9")
-    make_wheel(index, version="9.19.9.1")
-    make_wheel(index, "nvidia-cudnn-cu12", "9.19.0.56", FULL_FILES)
-    make_wheel(index, "nvidia-cudnn-cu12", "9.19.10.2", FULL_FILES)
-    make_wheel(index, "nvidia-cudnn-jit-cu13", "9.19.11.1")
+    make_wheel(wheel_index, version="9.19.0.9")
+    make_wheel(wheel_index, version="9.19.9.1")
+    make_wheel(wheel_index, "nvidia-cudnn-cu12", "9.19.0.56", FULL_FILES)
+    make_wheel(wheel_index, "nvidia-cudnn-cu12", "9.19.10.2", FULL_FILES)
+    make_wheel(wheel_index, "nvidia-cudnn-jit-cu13", "9.19.11.1")
     monkeypatch.setenv("PIP_QUIET", "1")  # a user's setting that would hide the list
     assert versions._choose_wheel(requested, "12") == (project, exact)
 
 
-def test_install_uses_the_full_wheel_without_a_jit_wheel(index: Path, root: Path) -> None:
-    make_wheel(index, "nvidia-cudnn-cu12", "9.8.0.87", FULL_FILES)
+def test_install_uses_the_full_wheel_without_a_jit_wheel(wheel_index: Path, root: Path) -> None:
+    make_wheel(wheel_index, "nvidia-cudnn-cu12", "9.8.0.87", FULL_FILES)
     installed = versions.install("9.8.0", cuda="12", root=root, progress=False)
     assert (installed.version, installed.flavor) == ("9.8.0.87", "full")
     assert installed.library.read_bytes() == b"the full library"
 
 
-def test_both_wheels_of_a_version_are_installed(index: Path, root: Path) -> None:
-    make_wheel(index, "nvidia-cudnn-cu12", "9.19.0.56", FULL_FILES)
+def test_both_wheels_of_a_version_are_installed(wheel_index: Path, root: Path) -> None:
+    make_wheel(wheel_index, "nvidia-cudnn-cu12", "9.19.0.56", FULL_FILES)
     jit = versions.install("9.19.0", cuda="12", root=root, progress=False)
     full = versions.install("9.19.0", cuda="12", root=root, progress=False, flavor="full")
     assert (jit.flavor, jit.path.name) == ("jit", "9.19.0.56-cu12")
@@ -154,12 +154,12 @@ def test_both_wheels_of_a_version_are_installed(index: Path, root: Path) -> None
         versions.remove("9.19.0", root=root)
     assert "--jit or --full" in caught.value.sections["fix"]
     assert versions.remove("9.19.0", root=root, flavor="jit").path == jit.path
-    assert visible(root) >= {"9.19.0.56-cu12-full"}
+    assert store_content(root) >= {"9.19.0.56-cu12-full"}
     with pytest.raises(EnvironmentNotReady, match="is not installed as the jit wheel; no version was removed"):
         versions.remove("9.19.0", root=root, flavor="jit")
 
 
-def test_a_missing_wheel_is_named(index: Path, root: Path) -> None:
+def test_error_names_the_wheel_that_is_not_installed(wheel_index: Path, root: Path) -> None:
     versions.install("9.19.0", cuda="12", root=root, progress=False)
     with pytest.raises(EnvironmentNotReady) as caught:
         versions.require_installed("9.19.0", root=root, flavor="full")
@@ -170,8 +170,8 @@ def test_a_missing_wheel_is_named(index: Path, root: Path) -> None:
     assert absent.value.code == "cudnn-index-empty"  # of full wheels
 
 
-def test_folders_of_earlier_versions_of_this_package_keep_working(index: Path, root: Path) -> None:
-    wheel = make_wheel(index, "nvidia-cudnn-cu12", "9.19.0.56", FULL_FILES)
+def test_folder_names_of_earlier_package_versions_are_still_read(wheel_index: Path, root: Path) -> None:
+    wheel = make_wheel(wheel_index, "nvidia-cudnn-cu12", "9.19.0.56", FULL_FILES)
     old = add_to_version_store(root, wheel=wheel)
     assert (old.flavor, old.path.name) == ("full", "9.19.0.56-cu12")
     assert versions.install("9.19.0", cuda="12", root=root, progress=False, flavor="full") == old
@@ -182,35 +182,35 @@ def test_folders_of_earlier_versions_of_this_package_keep_working(index: Path, r
     assert versions.list_installed(root) == [old]
 
 
-def test_the_size_of_a_download_is_shown_before_it(index: Path, root: Path) -> None:
-    wheel = make_wheel(index, "nvidia-cudnn-cu12", "9.19.0.56", FULL_FILES)
+def test_download_size_is_known_before_the_download(wheel_index: Path, root: Path) -> None:
+    wheel = make_wheel(wheel_index, "nvidia-cudnn-cu12", "9.19.0.56", FULL_FILES)
     assert versions.download_bytes("9.19.0", "full", cuda="12") == wheel.stat().st_size
     with pytest.raises(EnvironmentNotReady, match="cudnn-version-not-found"):
         versions.download_bytes("9.20.0", "full", cuda="12")
     assert not root.exists()
 
 
-def test_install_of_unknown_version_lists_nearest_first(index: Path, root: Path) -> None:
+def test_install_of_unknown_version_lists_nearest_first(wheel_index: Path, root: Path) -> None:
     for version in ("9.18.0.77", "9.20.0.48", "9.28.0.42", "8.9.7.29"):
-        make_wheel(index, version=version)
+        make_wheel(wheel_index, version=version)
     with pytest.raises(EnvironmentNotReady, match=r"cuDNN 9\.19\.3 for CUDA 12 .* 4 versions") as caught:
         versions.install("9.19.3", cuda="12", root=root, progress=False)
     assert caught.value.code == "cudnn-version-not-found"
     assert caught.value.sections["fix"].endswith("9.19.0.56, 9.20.0.48, 9.18.0.77, 9.28.0.42")
-    assert visible(root) == set()
+    assert store_content(root) == set()
 
 
-def test_install_without_any_wheel_quotes_pip(index: Path, root: Path) -> None:
+def test_install_without_any_wheel_quotes_pip(wheel_index: Path, root: Path) -> None:
     with pytest.raises(EnvironmentNotReady) as caught:
         versions.install("9.19.0", cuda="13", root=root, progress=False)
     assert caught.value.code == "cudnn-index-empty"
     assert "No matching distribution found for nvidia-cudnn-jit-cu13" in caught.value.sections["cause"]
 
 
-def test_pip_is_not_misled(
-    index: Path, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_environment_nvrtc: None
+def test_pip_ignores_local_modules_and_unrelated_settings(
+    wheel_index: Path, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_environment_nvrtc: None
 ) -> None:
-    """By modules in the working folder and on PYTHONPATH, or by settings for other purposes."""
+    """The modules are in the working folder and on PYTHONPATH; the settings are in PIP_* variables and in pip.conf."""
     traps = tmp_path / "traps"
     traps.mkdir()
     for name in ("pip", "json", "random", "zipfile"):
@@ -226,8 +226,8 @@ def test_pip_is_not_misled(
 
 
 @pytest.fixture
-def borrowing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Provide an environment without pip, and without a borrowed one."""
+def no_own_pip(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Make the environment appear without pip, and clear the cached path of another pip."""
     monkeypatch.setattr(pip, "_has_pip", lambda: False)
     pip._borrow_pip.cache_clear()
     yield
@@ -236,7 +236,7 @@ def borrowing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.parametrize(("uv", "said"), [(None, "no uv either"), ("/bin/false", "uv did not get one")])
 def test_install_without_pip_reports_a_fix(
-    root: Path, borrowing: None, monkeypatch: pytest.MonkeyPatch, uv: str | None, said: str
+    root: Path, no_own_pip: None, monkeypatch: pytest.MonkeyPatch, uv: str | None, said: str
 ) -> None:
     monkeypatch.setattr(pip, "_bundled_pip", lambda: None)
     monkeypatch.delenv("UV", raising=False)
@@ -248,21 +248,21 @@ def test_install_without_pip_reports_a_fix(
     assert "ensurepip" in caught.value.sections["fix"]
 
 
-def test_an_environment_without_pip_uses_the_one_of_its_python_and_the_settings_of_uv(
-    index: Path, borrowing: None, monkeypatch: pytest.MonkeyPatch
+def test_without_pip_the_bundled_pip_runs_with_the_settings_of_uv(
+    wheel_index: Path, no_own_pip: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("PIP_NO_INDEX", "PIP_FIND_LINKS"):
         monkeypatch.delenv(name)
     monkeypatch.setenv("UV_NO_INDEX", "1")
-    monkeypatch.setenv("UV_FIND_LINKS", f"{index},/nonexistent")
+    monkeypatch.setenv("UV_FIND_LINKS", f"{wheel_index},/nonexistent")
     assert pip._bundled_pip() is not None
     assert pip.index_versions("nvidia-cudnn-jit-cu12") == (["9.19.0.56"], "")
 
 
-def test_without_that_one_uv_gets_a_pip(
-    index: Path, tmp_path: Path, borrowing: None, monkeypatch: pytest.MonkeyPatch
+def test_without_bundled_pip_uv_provides_pip(
+    wheel_index: Path, tmp_path: Path, no_own_pip: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A one-line uv that provides this environment's pip."""
+    """The uv of this test is a shell script that links this environment's pip."""
     [ours] = importlib.util.find_spec("pip").submodule_search_locations or ()  # type: ignore[union-attr]
     uv = tmp_path / "uv"
     uv.write_text(f'#!/bin/sh\nwhile [ "$1" != --target ]; do shift; done\nln -s {ours} "$2/pip"\n')
@@ -273,7 +273,7 @@ def test_without_that_one_uv_gets_a_pip(
 
 
 @pytest.mark.parametrize(("of_pip", "taken"), [(None, "https://one.example/simple"), ("https://mine.example", None)])
-def test_settings_of_pip_come_before_those_of_uv(
+def test_pip_settings_override_uv_settings(
     monkeypatch: pytest.MonkeyPatch, of_pip: str | None, taken: str | None
 ) -> None:
     for name in ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL"):
@@ -290,10 +290,10 @@ def test_settings_of_pip_come_before_those_of_uv(
     assert found["PIP_EXTRA_INDEX_URL"] == "https://two.example/?a=b https://three.example"
 
 
-def test_install_with_wrong_hash_in_index_leaves_nothing(
-    index: Path, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_install_with_wrong_hash_in_index_leaves_no_files(
+    wheel_index: Path, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wheel = index / "nvidia_cudnn_jit_cu12-9.19.0.56-py3-none-any.whl"
+    wheel = wheel_index / "nvidia_cudnn_jit_cu12-9.19.0.56-py3-none-any.whl"
     page = tmp_path / "page.html"
     page.write_text(f'<!DOCTYPE html><a href="{wheel.as_uri()}#sha256={"0" * 64}">{wheel.name}</a>')
     monkeypatch.setenv("PIP_FIND_LINKS", str(page))
@@ -301,19 +301,19 @@ def test_install_with_wrong_hash_in_index_leaves_nothing(
         versions.install("9.19.0", cuda="12", root=root, progress=False)
     assert caught.value.code == "wheel-download-failed"
     assert "HASHES" in caught.value.sections["cause"]
-    assert visible(root) == set()
+    assert store_content(root) == set()
 
 
-def test_install_with_wrong_hash_in_record_leaves_nothing(index: Path, root: Path) -> None:
-    make_wheel(index, recorded={GRAPH_LIBRARY: record_hash(b"other")})
+def test_install_with_wrong_hash_in_record_leaves_no_files(wheel_index: Path, root: Path) -> None:
+    make_wheel(wheel_index, recorded={GRAPH_LIBRARY: record_hash(b"other")})
     with pytest.raises(EnvironmentNotReady, match="damaged or forged") as caught:
         versions.install("9.19.0", cuda="12", root=root, progress=False)
     assert caught.value.code == "wheel-damaged"
     assert GRAPH_LIBRARY in caught.value.sections["cause"]
-    assert visible(root) == set()
+    assert store_content(root) == set()
 
 
-def test_install_refuses_a_foreign_folder_at_its_place(index: Path, root: Path) -> None:
+def test_install_refuses_to_replace_a_foreign_folder(wheel_index: Path, root: Path) -> None:
     (root / "9.19.0.56-cu12").mkdir(parents=True)
     root.chmod(0o700)
     (root / "9.19.0.56-cu12/mine.txt").write_text("keep")
@@ -323,18 +323,18 @@ def test_install_refuses_a_foreign_folder_at_its_place(index: Path, root: Path) 
     assert (root / "9.19.0.56-cu12/mine.txt").read_text() == "keep"
 
 
-def test_concurrent_installs_agree(index: Path, root: Path) -> None:
+def test_concurrent_installs_give_one_installed_version(wheel_index: Path, root: Path) -> None:
     with ProcessPoolExecutor(3, mp_context=multiprocessing.get_context("spawn")) as pool:
         running = [pool.submit(versions.install, "9.19.0", cuda="12", root=root, progress=False) for _ in range(3)]
         first, second, third = (one.result() for one in running)
     assert first == second == third
     assert versions.list_installed(root) == [first]
-    assert visible(root) == {first.path.name}
+    assert store_content(root) == {first.path.name}
 
 
-def test_install_of_an_installed_version_needs_no_pip(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_install_of_an_installed_version_does_not_run_pip(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     there = add_to_version_store(root)
-    place_nvrtc(root)
+    install_nvrtc_without_pip(root)
     monkeypatch.setitem(sys.modules, "pip", None)
     installed = versions.install("9.19.0", cuda="12", root=root, progress=False)
     assert installed.library == there.library
@@ -353,10 +353,10 @@ def test_install_of_an_installed_version_needs_no_pip(root: Path, monkeypatch: p
     ids=["changed", "empty", "missing", "no record", "damaged record", "record only"],
 )
 def test_install_replaces_a_damaged_version(
-    index: Path, root: Path, no_environment_nvrtc: None, damage: Callable[[Path], object]
+    wheel_index: Path, root: Path, no_environment_nvrtc: None, damage: Callable[[Path], object]
 ) -> None:
     damage(add_to_version_store(root).path)
-    place_nvrtc(root).write_bytes(b"NVRTC")
+    install_nvrtc_without_pip(root).write_bytes(b"NVRTC")
     with pytest.raises(EnvironmentNotReady) as caught:
         versions.child_environment(versions.require_installed("9.19.0", root=root))
     assert caught.value.code == "installed-files-changed"
@@ -364,13 +364,13 @@ def test_install_replaces_a_damaged_version(
     installed = versions.install("9.19.0", cuda="12", root=root, progress=False)
     versions.verify(installed)
     assert installed.library.read_bytes() == b"the library"
-    assert visible(root) == {"9.19.0.56-cu12", "nvrtc-cu12"}
+    assert store_content(root) == {"9.19.0.56-cu12", "nvrtc-cu12"}
 
 
-def test_a_version_that_cannot_be_replaced_stays_and_is_named(index: Path, root: Path) -> None:
+def test_a_failed_replacement_leaves_the_damaged_version_and_reports_it(wheel_index: Path, root: Path) -> None:
     installed = add_to_version_store(root)
     installed.library.write_bytes(b"the Library")
-    make_wheel(index, recorded={LIBRARY: record_hash(b"other")})
+    make_wheel(wheel_index, recorded={LIBRARY: record_hash(b"other")})
     with pytest.raises(EnvironmentNotReady, match="damaged or forged"):
         versions.install("9.19.0", cuda="12", root=root, progress=False)
     assert installed.library.read_bytes() == b"the Library"
@@ -390,7 +390,7 @@ def test_install_uses_the_nvrtc_of_the_environment(root: Path, tmp_path: Path, m
 
 
 def test_install_adds_a_missing_nvrtc(
-    index: Path, root: Path, no_environment_nvrtc: None, capfd: pytest.CaptureFixture[str]
+    wheel_index: Path, root: Path, no_environment_nvrtc: None, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert add_to_version_store(root).nvrtc is None
     installed = versions.install("9.19.0", cuda="12", root=root, progress=False)
@@ -399,14 +399,14 @@ def test_install_adds_a_missing_nvrtc(
     assert capfd.readouterr() == ("", "")
 
 
-def test_leftovers_of_killed_installs_are_removed(index: Path, root: Path) -> None:
+def test_leftovers_of_killed_installs_are_removed(wheel_index: Path, root: Path) -> None:
     add_to_version_store(root)
     (root / ".staging-old/wheel").mkdir(parents=True)
     (root / ".staging-file").write_text("")
-    (root / ".staging-link").symlink_to(index)
+    (root / ".staging-link").symlink_to(wheel_index)
     versions.install("9.19.0", cuda="12", root=root, progress=False)
-    assert visible(root) == {"9.19.0.56-cu12"}
-    assert list(index.iterdir())
+    assert store_content(root) == {"9.19.0.56-cu12"}
+    assert list(wheel_index.iterdir())
 
 
 def test_an_install_waits_for_another(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -439,19 +439,19 @@ def test_unknown_cuda_major_is_refused(root: Path) -> None:
 # Wheels that must not be installed
 
 
-def damaged_truncated(folder: Path) -> Path:
+def make_truncated_wheel(folder: Path) -> Path:
     wheel = make_wheel(folder)
     wheel.write_bytes(wheel.read_bytes()[:-200])
     return wheel
 
 
-def damaged_flipped_byte(folder: Path) -> Path:
+def make_wheel_with_flipped_byte(folder: Path) -> Path:
     wheel = make_wheel(folder)
     wheel.write_bytes(wheel.read_bytes().replace(b"the graph", b"The graph", 1))
     return wheel
 
 
-def damaged_symlink(folder: Path) -> Path:
+def make_wheel_with_symlink(folder: Path) -> Path:
     wheel = make_wheel(folder)
     with zipfile.ZipFile(wheel, "a") as archive:
         link = zipfile.ZipInfo("nvidia/link")
@@ -460,14 +460,14 @@ def damaged_symlink(folder: Path) -> Path:
     return wheel
 
 
-def damaged_no_record(folder: Path) -> Path:
+def make_wheel_without_record(folder: Path) -> Path:
     wheel = folder / "nvidia_cudnn_jit_cu12-9.19.0.56-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr(LIBRARY, b"the library")
     return wheel
 
 
-def damaged_duplicate(folder: Path) -> Path:
+def make_wheel_with_duplicate_file(folder: Path) -> Path:
     wheel = make_wheel(folder)
     with zipfile.ZipFile(wheel, "a") as archive, pytest.warns(UserWarning, match="Duplicate"):
         archive.writestr(LIBRARY, b"another library")
@@ -477,11 +477,11 @@ def damaged_duplicate(folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("make", "cause"),
     [
-        (damaged_truncated, "BadZipFile"),
-        (damaged_flipped_byte, "BadZipFile: Bad CRC-32"),
-        (damaged_symlink, "symbolic link"),
-        (damaged_no_record, "0 RECORD files"),
-        (damaged_duplicate, "two files of the same name"),
+        (make_truncated_wheel, "BadZipFile"),
+        (make_wheel_with_flipped_byte, "BadZipFile: Bad CRC-32"),
+        (make_wheel_with_symlink, "symbolic link"),
+        (make_wheel_without_record, "0 RECORD files"),
+        (make_wheel_with_duplicate_file, "two files of the same name"),
         (lambda folder: make_wheel(folder, recorded={LIBRARY: None}), f"no SHA-256 for {LIBRARY}"),
         (lambda folder: make_wheel(folder, recorded={LIBRARY: "md5=x"}), f"no SHA-256 for {LIBRARY}"),
         (lambda folder: make_wheel(folder, recorded={LIBRARY: record_hash(b"")}), f"SHA-256 of {LIBRARY}"),
@@ -494,7 +494,7 @@ def damaged_duplicate(folder: Path) -> Path:
         (lambda folder: make_wheel(folder, files=JIT_FILES | {"nvidia/..\\evil": b""}), "leads out"),
     ],
 )
-def test_bad_wheel_is_refused_and_leaves_nothing(tmp_path: Path, make, cause: str) -> None:
+def test_damaged_wheel_is_refused_and_leaves_no_files(tmp_path: Path, make, cause: str) -> None:
     wheels = tmp_path / "wheels"
     wheels.mkdir()
     wheel = make(wheels)
@@ -502,7 +502,7 @@ def test_bad_wheel_is_refused_and_leaves_nothing(tmp_path: Path, make, cause: st
         add_to_version_store(tmp_path / "cache", wheel=wheel)
     assert caught.value.code == "wheel-damaged"
     assert cause in caught.value.sections["cause"]
-    assert visible(tmp_path / "cache") == set()
+    assert store_content(tmp_path / "cache") == set()
     assert {path.name for path in tmp_path.rglob("evil")} == set()
 
 
@@ -510,7 +510,7 @@ def test_bad_wheel_is_refused_and_leaves_nothing(tmp_path: Path, make, cause: st
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o1777, 0o770])
-def test_root_others_can_write_is_refused(root: Path, mode: int) -> None:
+def test_root_writable_by_other_users_is_refused(root: Path, mode: int) -> None:
     add_to_version_store(root)
     root.chmod(mode)
     for action in (
@@ -581,7 +581,7 @@ def test_list_is_sorted_by_number_and_skips_foreign_folders(root: Path) -> None:
     assert found == [("9.8.0.87", "12"), ("9.8.0.87", "13"), ("9.19.0.9", "12")]
 
 
-def test_missing_root_lists_nothing_and_is_not_made(root: Path) -> None:
+def test_missing_root_lists_no_versions_and_is_not_created(root: Path) -> None:
     assert versions.list_installed(root) == []
     assert versions.newest(root=root) is None
     assert versions.find_installed("9.19", root=root) is None
@@ -601,7 +601,7 @@ def test_find_returns_the_newest_match(root: Path) -> None:
 
 
 @pytest.mark.parametrize("cuda", ["12", "13"])
-def test_find_prefers_the_default_cuda(root: Path, monkeypatch: pytest.MonkeyPatch, cuda: str) -> None:
+def test_find_prefers_the_default_cuda_major(root: Path, monkeypatch: pytest.MonkeyPatch, cuda: str) -> None:
     both = {name: add_to_version_store(root, cuda=name) for name in ("12", "13")}
     monkeypatch.setattr(versions, "default_cuda", lambda: cuda)
     assert versions.find_installed("9.19.0", root=root) == both[cuda]
@@ -613,7 +613,7 @@ def test_remove_removes_one_version(root: Path) -> None:
         versions.remove("9.19", root=root)
     assert caught.value.code == "cudnn-version-ambiguous"
     assert versions.remove("9.19.0", root=root) == old
-    assert sorted(visible(root)) == [new.path.name]
+    assert sorted(store_content(root)) == [new.path.name]
     with pytest.raises(EnvironmentNotReady) as absent:
         versions.remove("9.19.0", root=root)
     assert absent.value.code == "cudnn-version-not-installed"
@@ -624,11 +624,11 @@ def test_remove_of_the_last_version_removes_its_nvrtc(root: Path, no_environment
     add_to_version_store(root, "9.19.0.56")
     add_to_version_store(root, "9.20.0.48")
     add_to_version_store(root, "9.20.0.48", "13")
-    nvrtc = place_nvrtc(root)
+    nvrtc = install_nvrtc_without_pip(root)
     versions.remove("9.19.0", root=root)
     assert nvrtc.is_file()
     versions.remove("9.20.0", cuda="12", root=root)
-    assert sorted(visible(root)) == ["9.20.0.48-cu13"]
+    assert sorted(store_content(root)) == ["9.20.0.48-cu13"]
 
 
 def test_verify_accepts_an_installed_version(root: Path) -> None:
@@ -646,7 +646,7 @@ def test_verify_accepts_an_installed_version(root: Path) -> None:
         (lambda path: (path / "installed.json").write_text("[]"), "installed.json is unreadable"),
     ],
 )
-def test_verify_names_the_difference(root: Path, change, difference: str) -> None:
+def test_verify_reports_the_difference(root: Path, change, difference: str) -> None:
     installed = add_to_version_store(root)
     change(installed.path)
     with pytest.raises(EnvironmentNotReady, match="differs from the installed one in 1 difference") as caught:
@@ -666,7 +666,7 @@ def test_verify_refuses_a_file_replaced_by_a_link(root: Path, tmp_path: Path) ->
 
 def test_verify_checks_the_cached_nvrtc(root: Path, no_environment_nvrtc: None) -> None:
     add_to_version_store(root)
-    nvrtc = place_nvrtc(root)
+    nvrtc = install_nvrtc_without_pip(root)
     installed = versions.newest(root=root)
     assert installed is not None
     versions.verify(installed)
@@ -684,7 +684,7 @@ def test_verify_checks_the_cached_nvrtc(root: Path, no_environment_nvrtc: None) 
         (lambda path: (path.unlink(), path.symlink_to("/etc/passwd")), f"not a plain file: {LIBRARY}"),
     ],
 )
-def test_damage_is_named_at_the_next_use(root: Path, change: Callable[[Path], object], difference: str) -> None:
+def test_damage_is_reported_at_the_next_use(root: Path, change: Callable[[Path], object], difference: str) -> None:
     installed = add_to_version_store(root)
     change(installed.library)
     with pytest.raises(EnvironmentNotReady) as caught:
@@ -695,13 +695,13 @@ def test_damage_is_named_at_the_next_use(root: Path, change: Callable[[Path], ob
     assert versions.list_installed(root) == [installed]
 
 
-def test_a_copied_cache_is_read_once_and_is_whole(root: Path) -> None:
+def test_a_copied_store_with_other_file_times_is_accepted(root: Path) -> None:
     for path in add_to_version_store(root).path.rglob("*"):
         os.utime(path, (1, 1))
     versions.child_environment(versions.require_installed("9.19.0", root=root))
 
 
-def test_an_incomplete_version_is_named(root: Path) -> None:
+def test_an_incomplete_version_is_reported(root: Path) -> None:
     (add_to_version_store(root).path / "installed.json").unlink()
     with pytest.raises(EnvironmentNotReady, match="differs from the installed one") as caught:
         versions.require_installed("9.19.0", root=root)
@@ -713,12 +713,12 @@ ODD = ["[", "[" * 100_000, "null", '{"files": {"../x": {}}}', "1" * 5000, '{"fil
 
 
 @pytest.mark.parametrize("text", ODD, ids=lambda text: text[:20])
-def test_invalid_records_are_none(root: Path, text: str) -> None:
+def test_versions_with_invalid_records_are_not_listed(root: Path, text: str) -> None:
     (add_to_version_store(root).path / "installed.json").write_text(text)
     assert versions.list_installed(root) == []
 
 
-def test_a_pipe_in_place_of_a_record_is_not_waited_for(root: Path) -> None:
+def test_a_named_pipe_as_record_does_not_block(root: Path) -> None:
     record = add_to_version_store(root).path / "installed.json"
     record.unlink()
     os.mkfifo(record)
@@ -740,7 +740,7 @@ def test_a_root_that_is_a_file_is_refused(root: Path, monkeypatch: pytest.Monkey
 # verify, the command
 
 
-def run_verify(root: Path, *arguments: str) -> tuple[int, str]:
+def run_verify_command(root: Path, *arguments: str) -> tuple[int, str]:
     done = run_python(
         ["-m", "cudnn_backend_py", "cudnn", "verify", *arguments],
         environment={**os.environ, "CUDNN_BACKEND_CACHE": str(root)},
@@ -749,12 +749,12 @@ def run_verify(root: Path, *arguments: str) -> tuple[int, str]:
     return done.code, done.stdout
 
 
-def test_verify_command_reports_whole_damaged_and_unchecked(root: Path) -> None:
+def test_verify_command_reports_the_state_of_each_version(root: Path) -> None:
     add_to_version_store(root)
-    assert run_verify(root, "9.19") == (0, f"whole:     9.19.0.56-cu12 {root}/9.19.0.56-cu12\n")
+    assert run_verify_command(root, "9.19") == (0, f"whole:     9.19.0.56-cu12 {root}/9.19.0.56-cu12\n")
     damaged = add_to_version_store(root, "9.14.0.64")
     damaged.library.write_bytes(b"the Library")
-    code, said = run_verify(root, "9.19", "9.14", "--format", "json")
+    code, said = run_verify_command(root, "9.19", "9.14", "--format", "json")
     assert code == 1
     states = {one["name"]: one for one in json.loads(said)}
     assert states["9.19.0.56-cu12"]["state"] == "whole"
@@ -763,11 +763,11 @@ def test_verify_command_reports_whole_damaged_and_unchecked(root: Path) -> None:
     found, installed = (hashlib.sha256(text).hexdigest() for text in (b"the Library", b"the library"))
     assert difference == f"changed: {LIBRARY} has SHA-256 {found}, {installed} was installed"
     assert states["9.14.0.64-cu12"]["repair"] == "cudnn-backend cudnn install 9.14.0.64 --cuda 12"
-    assert run_verify(root, "9.1")[0] == 2
+    assert run_verify_command(root, "9.1")[0] == 2
 
 
-def test_verify_checks_the_wheel_of_an_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The wheel is as installed by pip: nvidia/ with a RECORD in site-packages."""
+def test_verify_checks_the_wheel_installed_by_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wheel is installed in site-packages with a RECORD, as by pip."""
     wheel = make_wheel(tmp_path, "nvidia-cudnn-cu12", "9.28.0.42", FULL_FILES)
     site = tmp_path / "site-packages"
     zipfile.ZipFile(wheel).extractall(site)
@@ -793,7 +793,7 @@ def test_verify_checks_the_wheel_of_an_environment(tmp_path: Path, monkeypatch: 
 # The environment of a child
 
 
-def test_child_environment_names_both_libraries(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_child_environment_has_the_paths_of_cudnn_and_nvrtc(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDNN_BACKEND_NVRTC", "stale")
     monkeypatch.setattr(versions, "_environment_nvrtc", lambda cuda: Path("/n/libnvrtc.so.12"))
     installed = add_to_version_store(root)
@@ -803,7 +803,7 @@ def test_child_environment_names_both_libraries(root: Path, monkeypatch: pytest.
     assert os.environ["CUDNN_BACKEND_NVRTC"] == "stale"
 
 
-def test_child_environment_without_nvrtc_passes_no_stale_one(
+def test_child_environment_without_nvrtc_removes_a_stale_path(
     root: Path, monkeypatch: pytest.MonkeyPatch, no_environment_nvrtc: None
 ) -> None:
     monkeypatch.setenv("CUDNN_BACKEND_NVRTC", "stale")
@@ -819,15 +819,15 @@ def test_child_environment_without_nvrtc_passes_no_stale_one(
         ("Processing a-1-py3-none-any.whl\n", None),
     ],
 )
-def test_announced_size_is_read_from_pip(log: str, size_bytes: int | None) -> None:
+def test_download_size_is_read_from_pips_output(log: str, size_bytes: int | None) -> None:
     assert announced_bytes(log) == size_bytes
 
 
-def test_a_full_wheel_installs_the_cublaslt_it_needs(
-    index: Path, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_installing_a_full_wheel_also_installs_cublaslt(
+    wheel_index: Path, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make_wheel(index, "nvidia-cudnn-cu12", "9.19.0.56", FULL_FILES)
-    make_wheel(index, "nvidia-cublas-cu12", "12.9.1.4", {"nvidia/cublas/lib/libcublasLt.so.12": b"cublas"})
+    make_wheel(wheel_index, "nvidia-cudnn-cu12", "9.19.0.56", FULL_FILES)
+    make_wheel(wheel_index, "nvidia-cublas-cu12", "12.9.1.4", {"nvidia/cublas/lib/libcublasLt.so.12": b"cublas"})
     monkeypatch.setattr(versions, "_environment_cublas", lambda cuda: None)
     full = versions.install("9.19.0", cuda="12", root=root, progress=False, flavor="full")
     assert (root / "cublas-cu12/nvidia/cublas/lib/libcublasLt.so.12").read_bytes() == b"cublas"
@@ -841,7 +841,7 @@ def test_a_full_wheel_installs_the_cublaslt_it_needs(
     assert not (root / "cublas-cu12").exists()
 
 
-def test_latest_is_the_newest_version(index: Path, root: Path) -> None:
+def test_latest_installs_the_newest_version(wheel_index: Path, root: Path) -> None:
     installed = versions.install("latest", cuda="12", root=root, progress=False)
     newest, _ = index_versions("nvidia-cudnn-jit-cu12")
     assert installed.version == max(newest, key=versions.version_numbers)

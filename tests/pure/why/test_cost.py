@@ -1,4 +1,4 @@
-"""The interval of a median, and the verdict on pairs, which reports of the costs of watches and audits use."""
+"""Confidence interval of a median, and the verdict on pairs of times, for reports of the cost of watching calls."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from cudnn_backend_py.why.cost import TurnTime, judge_pairs, median_interval, notify
 
 
-def test_the_interval_is_the_median_and_two_of_the_values() -> None:
+def test_median_interval_has_the_median_and_two_order_statistics() -> None:
     values = [float(number) for number in range(101)]
     random.Random(1).shuffle(values)
     low, middle, high = median_interval(values)
@@ -20,8 +20,8 @@ def test_the_interval_is_the_median_and_two_of_the_values() -> None:
 
 
 @pytest.mark.parametrize("draw", ["gauss", "expovariate"])
-def test_the_true_median_is_in_nearly_all_intervals(draw: str) -> None:
-    """For any shape of the noise, including outliers of interrupted steps."""
+def test_median_interval_contains_the_true_median(draw: str) -> None:
+    """The interval holds for any distribution of noise; the test draws from two."""
     rng = random.Random(7)
     held = 0
     for _ in range(400):
@@ -43,7 +43,7 @@ def test_the_true_median_is_in_nearly_all_intervals(draw: str) -> None:
         ([0.01, 3.0], "not shown"),
     ],
 )
-def test_the_verdict_is_that_of_the_interval(shares: list[float], verdict: str) -> None:
+def test_verdict_on_pairs_follows_from_the_interval(shares: list[float], verdict: str) -> None:
     plain = [TurnTime(0.010 + number * 1e-5, 0.004) for number in range(len(shares))]  # a drift affects both
     other = [TurnTime(one.clock * (1 + share), 0.005) for one, share in zip(plain, shares, strict=True)]
     found = judge_pairs(plain, other, 0.05)

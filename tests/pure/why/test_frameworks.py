@@ -1,4 +1,4 @@
-"""Test one line per framework for attention graphs: torch's conditions, and the engine that cudnn-frontend selects."""
+"""One line per framework for an attention graph: torch's conditions, and the engine that cudnn-frontend selects."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TORCH, FRONTEND = "torch 2.15", "cudnn-frontend 1.32"
 BASE: dict[str, Any] = {"batch": 2, "heads": 8, "seq_q": 128, "head_dim": 64}
 
 
-def describe(sm: int, backward: bool = False, **options: Any) -> dict[str, str]:
+def describe_attention(sm: int, backward: bool = False, **options: Any) -> dict[str, str]:
     build = attention.sdpa_backward if backward else attention.sdpa_forward
     return describe_frameworks(build(**{**BASE, **options}), (9, 24, 0), sm)
 
@@ -31,17 +31,17 @@ def describe(sm: int, backward: bool = False, **options: Any) -> dict[str, str]:
         (90, {"alibi": True, "causal": True}, "scaled_dot_product_attention has no ALiBi slopes"),
     ],
 )
-def test_the_line_of_torch_names_its_first_unmet_condition(sm: int, options: dict[str, Any], line: str) -> None:
-    assert describe(sm, **options)[TORCH].startswith(line)
+def test_torch_line_names_the_first_unmet_condition(sm: int, options: dict[str, Any], line: str) -> None:
+    assert describe_attention(sm, **options)[TORCH].startswith(line)
 
 
 @pytest.mark.parametrize(("sm", "selected"), [(90, False), (100, True)])
-def test_the_line_of_cudnn_frontend_names_the_engine_it_selects(sm: int, selected: bool) -> None:
+def test_cudnn_frontend_line_names_the_selected_engine(sm: int, selected: bool) -> None:
     options = {"head_dim": 192, "head_dim_v": 128, "data_type": DataType.BFLOAT16, "deterministic": True}
-    found = describe(sm, backward=True, **options)
+    found = describe_attention(sm, backward=True, **options)
     assert ("selects eng5_k14=2" in found[FRONTEND]) is selected
     assert "deterministic" in found[TORCH], "torch's deterministic algorithms exclude cuDNN"
 
 
-def test_graphs_without_attention_have_no_line() -> None:
+def test_graphs_without_attention_have_no_framework_lines() -> None:
     assert describe_frameworks(pointwise_chain(2), (9, 24, 0), 90) == {}

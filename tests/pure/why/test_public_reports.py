@@ -1,4 +1,4 @@
-"""Public reports of "why was cuDNN not used?" as calls: the first blocker is the one that their threads found."""
+"""Public reports that cuDNN was not used, as calls: the first blocker is the one that each thread found."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from cudnn_backend_py.why.gates import CUDNN_TAKES_PACKED, find_blocker, find_ot
 BHSD = (1, 16, 1024, 128)
 
 
-def tensor(*dims: int, dtype: str = "bfloat16", strides: tuple[int, ...] = (), **facts: Any) -> TensorFacts:
+def tensor_facts(*dims: int, dtype: str = "bfloat16", strides: tuple[int, ...] = (), **facts: Any) -> TensorFacts:
     made, run = [1] * len(dims), 1
     for place in reversed(range(len(dims))):
         made[place], run = run, run * max(dims[place], 1)
     return TensorFacts(dims, strides or tuple(made), dtype, **facts)
 
 
-def call(*dims: int, dtype: str = "bfloat16", **facts: Any) -> TorchCall:
-    q = tensor(*(dims or BHSD), dtype=dtype)
+def make_call(*dims: int, dtype: str = "bfloat16", **facts: Any) -> TorchCall:
+    q = tensor_facts(*(dims or BHSD), dtype=dtype)
     return TorchCall(**{"q": q, "k": q, "v": q, **facts})
 
 
-def nested(form: str) -> TorchCall:
+def make_nested_call(form: str) -> TorchCall:
     one = TensorFacts((2, 8, -1, 64), (), "float16", form=form, lengths=(700, 300))  # type: ignore[arg-type]
     return TorchCall(q=one, k=one, v=one)
 
@@ -36,8 +36,8 @@ RTX_5090 = Machine((2, 8, 0), (9, 10, 2), 120)
 
 
 @dataclass(frozen=True)
-class Report:
-    """A thread, its author's observations and actions, and the blocker of cuDNN."""
+class PublicReport:
+    """A public thread: what its author observed, the call and machine, and the condition that excluded cuDNN."""
 
     thread: str
     observed: str
@@ -48,374 +48,376 @@ class Report:
 
 
 REPORTS = (
-    Report(
+    PublicReport(
         "pytorch/pytorch#142132",
         "On an H100 the release notes promised cuDNN by itself, and half its speed was measured: 2.6 asks flash first.",
-        call(1, 24, 4608, 128),
+        make_call(1, 24, 4608, 128),
         H100,
         "order",
     ),
-    Report(
+    PublicReport(
         "meta-pytorch/tritonbench#41",
         "Plain calls are much slower than those under sdpa_kernel(CUDNN_ATTENTION) on the same H100.",
-        call(4, 48, 4096, 64, dtype="float16"),
+        make_call(4, 48, 4096, 64, dtype="float16"),
         replace(H100, torch=(2, 5, 1), cudnn=(9, 1, 0)),
         "order",
     ),
-    Report(
+    PublicReport(
         "pytorch/torchtitan#1042",
         "Llama 3 on H100s runs flash attention; choosing cuDNN by hand gives 10 % end to end.",
-        call(1, 32, 8192, 128, causal=True),
+        make_call(1, 32, 8192, 128, causal=True),
         replace(H100, torch=(2, 7, 0)),
         "order",
     ),
-    Report(
+    PublicReport(
         "huggingface/transformers#48163",
         "torch 2.11 should query cuDNN first on Hopper, but LD_LIBRARY_PATH gave it an older cuDNN than its wheel has.",
-        call(8, 16, 2048, 128, causal=True),
+        make_call(8, 16, 2048, 128, causal=True),
         replace(H100, torch=(2, 11, 0), cudnn=(9, 10, 2), cuda=(13, 0)),
         "order",
     ),
-    Report(
+    PublicReport(
         "pytorch/pytorch#181379",
         "Heads of 256 on an RTX 5090 end in the math backend and in want of memory: torch stops at 128 there.",
-        call(1, 8, 256, 256, causal=True, switches=Switches(flash=False, efficient=False, math=False)),
+        make_call(1, 8, 256, 256, causal=True, switches=Switches(flash=False, efficient=False, math=False)),
         RTX_5090,
         "shapes",
     ),
-    Report(
+    PublicReport(
         "Comfy-Org/ComfyUI#15135",
         "A text encoder in float32, with a mask and grouped heads: cuDNN declines, memory runs out at 16,000 tokens.",
         TorchCall(
-            q=tensor(1, 28, 16000, 128, dtype="float32"),
-            k=tensor(1, 4, 16000, 128, dtype="float32"),
-            v=tensor(1, 4, 16000, 128, dtype="float32"),
-            mask=tensor(16000, 16000, dtype="float32"),
+            q=tensor_facts(1, 28, 16000, 128, dtype="float32"),
+            k=tensor_facts(1, 4, 16000, 128, dtype="float32"),
+            v=tensor_facts(1, 4, 16000, 128, dtype="float32"),
+            mask=tensor_facts(16000, 16000, dtype="float32"),
             gqa=True,
             switches=Switches(order=("cudnn", "efficient", "flash", "math")),
         ),
         Machine((2, 9, 1), (9, 13, 0), 120, (13, 0)),
         "dtype",
     ),
-    Report(
+    PublicReport(
         "huggingface/transformers#46960",
         "Grouped heads of 512 fall back to the math kernel without a word.",
         TorchCall(
-            q=tensor(1, 16, 4096, 512),
-            k=tensor(1, 8, 4096, 512),
-            v=tensor(1, 8, 4096, 512),
+            q=tensor_facts(1, 16, 4096, 512),
+            k=tensor_facts(1, 8, 4096, 512),
+            v=tensor_facts(1, 8, 4096, 512),
             causal=True,
             gqa=True,
         ),
         replace(H100, torch=(2, 11, 0), cudnn=(9, 19, 0)),
         "shapes",
     ),
-    Report(
+    PublicReport(
         "NVIDIA/cudnn-frontend#242",
         "Heads of 192 for q, k and v, grouped, on a B300 with torch 2.12: no cuDNN.",
         TorchCall(
-            q=tensor(32, 64, 1024, 192),
-            k=tensor(32, 16, 1024, 192),
-            v=tensor(32, 16, 1024, 192),
+            q=tensor_facts(32, 64, 1024, 192),
+            k=tensor_facts(32, 16, 1024, 192),
+            v=tensor_facts(32, 16, 1024, 192),
             causal=True,
             gqa=True,
         ),
         Machine((2, 12, 0), (9, 20, 0), 103, (13, 2)),
         "shapes",
     ),
-    Report(
+    PublicReport(
         "pytorch/pytorch#122695",
         "After an internal assertion somebody switched cuDNN off for the whole process, as advised there.",
-        call(switches=Switches(cudnn=False)),
+        make_call(switches=Switches(cudnn=False)),
         replace(H100, torch=(2, 11, 0), cudnn=(9, 19, 0)),
         "disabled",
     ),
-    Report(
+    PublicReport(
         "pytorch/pytorch#174245",
         "A dropout of 0.1 is rounded to sixteenths by cuDNN's kernels, so torch keeps other shares from them.",
-        call(2, 8, 128, 128, dtype="float16", dropout=0.1),
+        make_call(2, 8, 128, 128, dtype="float16", dropout=0.1),
         Machine((2, 14, 0), (9, 24, 0), 90),
         "dropout-steps",
     ),
-    Report(
+    PublicReport(
         "pytorch/pytorch#163903",
         "Dropout with cuDNN 9.11 to 9.13 runs into broken heuristics, so torch 2.9 keeps it away.",
-        call(dropout=0.125),
+        make_call(dropout=0.125),
         replace(H100, torch=(2, 9, 0), cudnn=(9, 13, 0)),
         "dropout-of-version",
     ),
-    Report(
+    PublicReport(
         "pytorch/pytorch#141178",
         "Nested tensors reach cuDNN only after an environment variable.",
-        nested("nested"),
+        make_nested_call("nested"),
         replace(H100, torch=(2, 9, 0), cudnn=(9, 10, 2)),
         "nested",
     ),
-    Report(
+    PublicReport(
         "openvdb/fvdb-core#364",
         "Jagged voxels become nested tensors of views, for attention on Hopper: without the variable never by cuDNN.",
-        nested("nested"),
+        make_nested_call("nested"),
         replace(H100, torch=(2, 11, 0), cudnn=(9, 19, 0)),
         "nested",
     ),
-    Report(
+    PublicReport(
         "pytorch/pytorch#152068",
         "Attention over jagged nested tensors, compiled: their own order asks flash first.",
-        nested("jagged"),
+        make_nested_call("jagged"),
         replace(H100, torch=(2, 11, 0), cudnn=(9, 19, 0)),
         "order",
     ),
-    Report(
+    PublicReport(
         "Dao-AILab/flash-attention#1321",
         "torch 2.4 says that cuDNN wants a variable set, next to all else that it refuses.",
-        call(mask=tensor(1024, 1024), switches=Switches(efficient=False, math=False)),
+        make_call(mask=tensor_facts(1024, 1024), switches=Switches(efficient=False, math=False)),
         Machine((2, 4, 1), (9, 1, 0), 80),
         "variable",
     ),
-    Report(
+    PublicReport(
         "clessig/atmorep#17",
         "A V100 under torch 2.4: no fused kernel at all, and the warning about cuDNN names the variable.",
-        call(dtype="float16"),
+        make_call(dtype="float16"),
         V100,
         "variable",
     ),
-    Report(
+    PublicReport(
         "pytorch/pytorch#182551",
         "With deterministic algorithms requested strictly, cuDNN is out and sdpa_kernel(CUDNN_ATTENTION) raises.",
-        call(switches=Switches(deterministic=True, flash=False, efficient=False, math=False)),
+        make_call(switches=Switches(deterministic=True, flash=False, efficient=False, math=False)),
         replace(H100, torch=(2, 12, 0), cudnn=(9, 19, 0)),
         "deterministic",
     ),
-    Report(
+    PublicReport(
         "ostris/ai-toolkit#933",
         "sdpa_kernel(CUDNN_ATTENTION) written into a model: on an AMD card no kernel is left.",
-        call(1, 24, 4096, 128, switches=Switches(flash=False, efficient=False, math=False)),
+        make_call(1, 24, 4096, 128, switches=Switches(flash=False, efficient=False, math=False)),
         Machine((2, 11, 0), None, 94, live=True),
         "build",
     ),
-    Report(
+    PublicReport(
         "pytorch/pytorch#188302",
         "Only the additive mask is learned, q, k and v are not.",
-        call(mask=tensor(1024, 1024, requires_grad=True)),
+        make_call(mask=tensor_facts(1024, 1024, requires_grad=True)),
         replace(H100, torch=(2, 11, 0), cudnn=(9, 19, 0)),
         "mask",
     ),
-    Report(
+    PublicReport(
         "vllm-project/vllm-omni#3121",
         "A head dim that torch.compile keeps symbolic is refused while tracing; models with fixed ones run.",
         TorchCall(
-            q=tensor(1, 32, 1, -1),
-            k=tensor(1, 32, 1, -1),
-            v=tensor(1, 32, 1, 64),
+            q=tensor_facts(1, 32, 1, -1),
+            k=tensor_facts(1, 32, 1, -1),
+            v=tensor_facts(1, 32, 1, 64),
             switches=Switches(flash=False, efficient=False, math=False),
         ),
         Machine((2, 11, 0), (9, 19, 0), 120),
         "shapes",
     ),
-    Report(
+    PublicReport(
         "pytorch/pytorch#191085",
         "One head of k and v for all of q, without enable_gqa: every fused kernel is refused.",
         TorchCall(
-            q=tensor(2, 8, 128, 64, dtype="float16"),
-            k=tensor(2, 1, 128, 64, dtype="float16"),
-            v=tensor(2, 1, 128, 64, dtype="float16"),
+            q=tensor_facts(2, 8, 128, 64, dtype="float16"),
+            k=tensor_facts(2, 1, 128, 64, dtype="float16"),
+            v=tensor_facts(2, 1, 128, 64, dtype="float16"),
         ),
         replace(H100, torch=(2, 11, 0), cudnn=(9, 19, 0)),
         "batch-and-heads",
     ),
-    Report(
+    PublicReport(
         "pytorch/pytorch#138531",
         "One token of q against a long cache: torch of that time gives cuDNN no lengths of 1.",
-        TorchCall(q=tensor(1, 16, 1, 64), k=tensor(1, 16, 65536, 64), v=tensor(1, 16, 65536, 64)),
+        TorchCall(q=tensor_facts(1, 16, 1, 64), k=tensor_facts(1, 16, 65536, 64), v=tensor_facts(1, 16, 65536, 64)),
         replace(H100, torch=(2, 5, 1), cudnn=(9, 1, 0)),
         "shapes",
     ),
-    Report(  # these and the following were collected after the table was written, which was not changed for them
+    PublicReport(  # these and the following were collected after the table was written, which was not changed for them
         "pytorch/pytorch#129579",
         "Values of 144 next to keys of 128 on Ampere failed in cuDNN's frontend; since then torch refuses them.",
-        TorchCall(q=tensor(8, 2, 128, 128), k=tensor(8, 2, 128, 128), v=tensor(8, 2, 128, 144)),
+        TorchCall(q=tensor_facts(8, 2, 128, 128), k=tensor_facts(8, 2, 128, 128), v=tensor_facts(8, 2, 128, 144)),
         Machine((2, 5, 1), (9, 1, 0), 80, (12, 4), "A100"),
         "shapes",
     ),
-    Report(
+    PublicReport(
         "pytorch/pytorch#149904",
         "Heads of 256 on Hopper, which cuDNN 9.5.1 has, are refused by a limit of 128 in torch.",
-        call(2, 8, 1024, 256, switches=Switches(flash=False, efficient=False, math=False)),
+        make_call(2, 8, 1024, 256, switches=Switches(flash=False, efficient=False, math=False)),
         H100,
         "shapes",
     ),
-    Report(
+    PublicReport(
         "pytorch/pytorch#130494",
         "Heads of 256 are refused everywhere, since cuDNN had them in forward passes on Hopper only.",
-        call(2, 8, 1024, 256, switches=Switches(flash=False, efficient=False, math=False)),
+        make_call(2, 8, 1024, 256, switches=Switches(flash=False, efficient=False, math=False)),
         replace(H100, torch=(2, 5, 1), cudnn=(9, 1, 0)),
         "shapes",
     ),
-    Report(
+    PublicReport(
         "pytorch/pytorch#138522",
         "The release after 2.5.0 puts cuDNN after all others: it is chosen by hand only.",
-        call(),
+        make_call(),
         replace(H100, torch=(2, 5, 1), cudnn=(9, 1, 0)),
         "order",
     ),
-    Report(
+    PublicReport(
         "pytorch/torchtitan#1196",
         "On a B200 the trainer's own list of backends leaves cuDNN out; with it a step is 12 % faster.",
-        call(1, 32, 8192, 128, causal=True, switches=Switches(cudnn=False)),
+        make_call(1, 32, 8192, 128, causal=True, switches=Switches(cudnn=False)),
         Machine((2, 8, 0), (9, 10, 2), 100, (12, 8), "B200"),
         "disabled",
     ),
-    Report(  # collected later, and tried before the table was changed: 7 of these and those below were wrong
+    PublicReport(  # collected later, and tried before the table was changed: 7 of these and those below were wrong
         "pytorch/pytorch#128207",
         "A nightly torch of its time came with cuDNN 8.9, and says that it is too old.",
-        call(32, 8, 128, 64, dtype="float16", switches=Switches(flash=False, efficient=False, math=False)),
+        make_call(32, 8, 128, 64, dtype="float16", switches=Switches(flash=False, efficient=False, math=False)),
         Machine((2, 5, 0), (8, 9, 7), 89, (12, 1)),
         "cudnn-version",
     ),
-    Report(
+    PublicReport(
         "pytorch/pytorch#128571",
         "torch 2.4 with its variable set still gives cuDNN no inputs that require gradients.",
-        TorchCall(**dict.fromkeys("qkv", tensor(2, 8, 1024, 64, requires_grad=True))),
+        TorchCall(**dict.fromkeys("qkv", tensor_facts(2, 8, 1024, 64, requires_grad=True))),
         Machine((2, 4, 1), (9, 1, 0), 90, environment={"TORCH_CUDNN_SDPA_ENABLED": "1"}),
         "gradients",
     ),
-    Report(
+    PublicReport(
         "pytorch/pytorch#139586",
         "Grouped heads: torch 2.5.1 asks flash before cuDNN, although cuDNN has them, too.",
-        TorchCall(q=tensor(4, 32, 512, 128), k=tensor(4, 8, 1024, 128), v=tensor(4, 8, 1024, 128), gqa=True),
+        TorchCall(
+            q=tensor_facts(4, 32, 512, 128), k=tensor_facts(4, 8, 1024, 128), v=tensor_facts(4, 8, 1024, 128), gqa=True
+        ),
         replace(H100, torch=(2, 5, 1), cudnn=(9, 1, 0)),
         "order",
     ),
-    Report(
+    PublicReport(
         "pytorch/pytorch#150318",
         "One token of q: cuDNN 9.8 has it, and torch 2.7 still keeps it away.",
         TorchCall(
-            q=tensor(1, 16, 1, 64),
-            k=tensor(1, 16, 2048, 64),
-            v=tensor(1, 16, 2048, 64),
+            q=tensor_facts(1, 16, 1, 64),
+            k=tensor_facts(1, 16, 2048, 64),
+            v=tensor_facts(1, 16, 2048, 64),
             switches=Switches(flash=False, efficient=False, math=False),
         ),
         replace(H100, torch=(2, 7, 0), cudnn=(9, 8, 0)),
         "shapes",
     ),
-    Report(
+    PublicReport(
         "pytorch/pytorch#165801",
         "torch 2.9 for CUDA 12.8 runs on cuDNN 9.10, and was compiled with 9.8, which it holds for too old.",
-        call(1, 16, 4096, 128),
+        make_call(1, 16, 4096, 128),
         replace(H100, torch=(2, 9, 0), cudnn=(9, 10, 2), cuda=(12, 8)),
         "order",
     ),
-    Report(
+    PublicReport(
         "pytorch/pytorch#171895",
         "Since torch 2.10 cuDNN up to 9.15 comes last again.",
-        call(1, 24, 261, 64),
+        make_call(1, 24, 261, 64),
         replace(H100, torch=(2, 10, 0), cudnn=(9, 10, 2), cuda=(12, 8)),
         "order",
     ),
-    Report(
+    PublicReport(
         "Comfy-Org/ComfyUI#9299",
         "Windows has no flash attention, and torch 2.8 asks the efficient kernel before cuDNN on a consumer GPU.",
-        call(1, 24, 4608, 128),
+        make_call(1, 24, 4608, 128),
         Machine((2, 8, 0), (9, 10, 2), 120, (12, 8)),
         "order",
     ),
-    Report(
+    PublicReport(
         "numz/ComfyUI-SeedVR2_VideoUpscaler#317",
         "On a DGX Spark cuDNN is among the backends that may run, and not the first of them.",
-        call(1, 20, 4096, 128),
+        make_call(1, 20, 4096, 128),
         Machine((2, 9, 0), (9, 13, 0), 121, (13, 0)),
         "order",
     ),
-    Report(
+    PublicReport(
         "pytorch/pytorch#192799",
         "On sm_89 cuDNN is faster than flash, which torch asks first.",
-        call(2, 16, 2048, 64, dtype="float16"),
+        make_call(2, 16, 2048, 64, dtype="float16"),
         Machine((2, 13, 0), (9, 20, 0), 89, (13, 0)),
         "order",
     ),
-    Report(
+    PublicReport(
         "pytorch/pytorch#176559",
         "Heads of 6 on an A100: flash says yes, cuDNN no.",
-        call(2, 16, 64, 6, dtype="float16"),
+        make_call(2, 16, 64, 6, dtype="float16"),
         Machine((2, 11, 0), (9, 19, 0), 80),
         "shapes",
     ),
-    Report(
+    PublicReport(
         "huggingface/transformers#45636",
         "A model with heads of 320 is pinned to the efficient kernel, which does not group heads.",
         TorchCall(
-            q=tensor(1, 16, 4096, 320),
-            k=tensor(1, 8, 4096, 320),
-            v=tensor(1, 8, 4096, 320),
+            q=tensor_facts(1, 16, 4096, 320),
+            k=tensor_facts(1, 8, 4096, 320),
+            v=tensor_facts(1, 8, 4096, 320),
             gqa=True,
             switches=Switches(cudnn=False, flash=False, math=False),
         ),
         replace(H100, torch=(2, 11, 0), cudnn=(9, 19, 0)),
         "disabled",
     ),
-    Report(
+    PublicReport(
         "kyutai-labs/pocket-tts#264",
         "After gradients that were no numbers the trainer switches cuDNN off.",
-        call(128, 16, 1024, 64, switches=Switches(cudnn=False)),
+        make_call(128, 16, 1024, 64, switches=Switches(cudnn=False)),
         replace(H100, torch=(2, 12, 0), cudnn=(9, 20, 0)),
         "disabled",
     ),
-    Report(
+    PublicReport(
         "pytorch/torchtitan#4458",
         "A server that embeds torch switches cuDNN off for the process, and packed sequences heed it.",
         TorchCall(
             kind="varlen",
-            q=tensor(4096, 32, 128),
-            k=tensor(4096, 8, 128),
-            v=tensor(4096, 8, 128),
+            q=tensor_facts(4096, 32, 128),
+            k=tensor_facts(4096, 8, 128),
+            v=tensor_facts(4096, 8, 128),
             gqa=True,
             switches=Switches(cudnn=False),
         ),
         Machine((2, 14, 0), (9, 24, 0), 100),
         "disabled",
     ),
-    Report(
+    PublicReport(
         "pytorch/pytorch#136270",
         "Nested tensors in training: torch 2.5 gives none of them to cuDNN.",
-        nested("nested"),
+        make_nested_call("nested"),
         replace(H100, torch=(2, 5, 0), cudnn=(9, 1, 0)),
         "nested",
     ),
-    Report(
+    PublicReport(
         "lucidrains/x-transformers#143",
         "No kernel is left on a V100 with torch 2.0, which has none of cuDNN.",
-        call(1, 71, 2048, 64, dtype="float16"),
+        make_call(1, 71, 2048, 64, dtype="float16"),
         Machine((2, 0, 1), (8, 7, 0), 70),
         "version",
     ),
-    Report(
+    PublicReport(
         "intel/torch-xpu-ops#3229",
         "sdpa_kernel(CUDNN_ATTENTION) on a GPU that is not NVIDIA's.",
         TorchCall(
-            **dict.fromkeys("qkv", tensor(2, 8, 128, 64, dtype="float16", device="xpu")),
+            **dict.fromkeys("qkv", tensor_facts(2, 8, 128, 64, dtype="float16", device="xpu")),
             switches=Switches(flash=False, efficient=False, math=False),
         ),
         Machine((2, 11, 0), None, None),
         "device",
     ),
-    Report(
+    PublicReport(
         "intel/torch-xpu-ops#3546",
         "Jagged tensors on such a GPU: every backend refuses them, cuDNN since they are not on CUDA.",
-        TorchCall(**dict.fromkeys("qkv", replace(nested("jagged").q, device="xpu"))),
+        TorchCall(**dict.fromkeys("qkv", replace(make_nested_call("jagged").q, device="xpu"))),
         Machine((2, 11, 0), None, None),
         "device",
     ),
-    Report(
+    PublicReport(
         "meta-pytorch/attention-gym#20",
         "A learned bias inside flex_attention.",
-        call(2, 8, 512, 64, kind="flex"),
+        make_call(2, 8, 512, 64, kind="flex"),
         replace(H100, torch=(2, 5, 0)),
         "flex",
     ),
-    Report(
+    PublicReport(
         "pytorch/pytorch#96099",
         "Biases in the fast path of nn.TransformerEncoderLayer, whose kernel is its own.",
-        call(2, 512, 512, kind="encoder"),
+        make_call(2, 512, 512, kind="encoder"),
         replace(H100, torch=(2, 13, 0), cudnn=(9, 20, 0)),
         "fast-path",
     ),
@@ -423,7 +425,7 @@ REPORTS = (
 
 
 @pytest.mark.parametrize("report", REPORTS, ids=lambda report: report.thread)
-def test_first_blocker_is_the_one_its_thread_found(report: Report) -> None:
+def test_first_blocker_is_the_one_found_in_the_thread(report: PublicReport) -> None:
     blocker = find_blocker(report.call, report.machine)
     assert blocker is not None, "cuDNN would run, says the table, and the thread says it did not"
     assert blocker.gate == report.gate
@@ -431,72 +433,81 @@ def test_first_blocker_is_the_one_its_thread_found(report: Report) -> None:
     assert blocker.found
 
 
-def test_there_are_forty_threads() -> None:
+def test_reports_come_from_forty_threads() -> None:
     assert len({report.thread for report in REPORTS}) >= 40
 
 
-def test_no_blocker_is_named_if_a_thread_shows_cudnn_running() -> None:
-    """meta-pytorch/torchtune#1652: on an H100, a Llama's first backward pass warns in cuDNN's name."""
-    llama = call(4, 32, 2048, 128, causal=True)
+def test_call_that_a_thread_shows_on_cudnn_has_no_blocker() -> None:
+    """meta-pytorch/torchtune#1652: a Llama backward pass on an H100 warns in cuDNN's name, so cuDNN ran."""
+    llama = make_call(4, 32, 2048, 128, causal=True)
     assert find_blocker(llama, replace(H100, torch=(2, 5, 0), cudnn=(9, 1, 0))) is None
 
 
 ONLY_CUDNN = Switches(flash=False, efficient=False, math=False)
-MASKED = tensor(64, 1, 512, 512, dtype="bool")
+MASKED = tensor_facts(64, 1, 512, 512, dtype="bool")
 RAN = {
-    "sgl-project/sglang#30090": (call(4, 16, 1024, 64, switches=ONLY_CUDNN), replace(H100, torch=(2, 11, 0))),
-    "sgl-project/sglang#33655": (call(1, 12, 8192, 128, switches=ONLY_CUDNN), Machine((2, 11, 0), (9, 19, 0), 100)),
+    "sgl-project/sglang#30090": (make_call(4, 16, 1024, 64, switches=ONLY_CUDNN), replace(H100, torch=(2, 11, 0))),
+    "sgl-project/sglang#33655": (
+        make_call(1, 12, 8192, 128, switches=ONLY_CUDNN),
+        Machine((2, 11, 0), (9, 19, 0), 100),
+    ),
     "pytorch/pytorch#193893": (
-        TorchCall(q=tensor(64, 14, 512, 64), k=tensor(64, 2, 512, 64), v=tensor(64, 2, 512, 64), mask=MASKED, gqa=True),
+        TorchCall(
+            q=tensor_facts(64, 14, 512, 64),
+            k=tensor_facts(64, 2, 512, 64),
+            v=tensor_facts(64, 2, 512, 64),
+            mask=MASKED,
+            gqa=True,
+        ),
         Machine((2, 11, 0), (9, 19, 0), 100, (12, 8)),
     ),
     "huggingface/trl#7181": (
-        call(1, 1, 704, 64, mask=tensor(1, 1, 704, 704, dtype="bool")),
+        make_call(1, 1, 704, 64, mask=tensor_facts(1, 1, 704, 704, dtype="bool")),
         replace(H100, torch=(2, 13, 0), cudnn=(9, 20, 0), cuda=(13, 0)),
     ),
     "pytorch/pytorch#191612": (
-        call(2, 4, 32, 16, dtype="float16", mask=tensor(32, 32, dtype="float32")),
+        make_call(2, 4, 32, 16, dtype="float16", mask=tensor_facts(32, 32, dtype="float32")),
         replace(H100, torch=(2, 13, 0), cudnn=(9, 20, 0)),
     ),
-    "pytorch/pytorch#162073": (call(), replace(H100, torch=(2, 9, 0), cudnn=(9, 13, 0), cuda=(13, 0))),
-    "pytorch/pytorch#192843": (call(), Machine((2, 14, 0), (9, 24, 0), 107, (13, 4))),
+    "pytorch/pytorch#162073": (make_call(), replace(H100, torch=(2, 9, 0), cudnn=(9, 13, 0), cuda=(13, 0))),
+    "pytorch/pytorch#192843": (make_call(), Machine((2, 14, 0), (9, 24, 0), 107, (13, 4))),
     "pytorch/pytorch#187770": (
-        call(4096, 16, 64, kind="varlen", note=CUDNN_TAKES_PACKED),
+        make_call(4096, 16, 64, kind="varlen", note=CUDNN_TAKES_PACKED),
         replace(H100, torch=(2, 13, 0), cudnn=(9, 20, 0)),
     ),
 }
 
 
 @pytest.mark.parametrize("thread", RAN)
-def test_no_blocker_is_named_if_cudnn_ran(thread: str) -> None:
-    """Threads about its results or its speed, not about why it did not run."""
+def test_calls_that_ran_on_cudnn_have_no_blocker(thread: str) -> None:
+    """These threads are about cuDNN's results or speed, not about why it was not used."""
     assert find_blocker(*RAN[thread]) is None
 
 
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (call(mask=tensor(1024, 1024, dtype="float16")), "the mask is float16"),
-        (call(mask=tensor(1024, 1024, dtype="int64")), "the mask is int64"),
-        (call(dropout=2.0), "dropout_p=2"),
-        (replace(call(), k=tensor(1, 16, 1024, 64)), "q has head dim 128 and k 64"),
-        (replace(call(), v=tensor(1, 16, 512, 128)), "k has length 1024 and v 512"),
+        (make_call(mask=tensor_facts(1024, 1024, dtype="float16")), "the mask is float16"),
+        (make_call(mask=tensor_facts(1024, 1024, dtype="int64")), "the mask is int64"),
+        (make_call(dropout=2.0), "dropout_p=2"),
+        (replace(make_call(), k=tensor_facts(1, 16, 1024, 64)), "q has head dim 128 and k 64"),
+        (replace(make_call(), v=tensor_facts(1, 16, 512, 128)), "k has length 1024 and v 512"),
     ],
 )
-def test_calls_that_every_backend_refuses_are_not_reported_as_running(wrong: TorchCall, said: str) -> None:
+def test_invalid_arguments_are_reported_as_blocker(wrong: TorchCall, said: str) -> None:
     blocker = find_blocker(wrong, replace(H100, torch=(2, 13, 0), cudnn=(9, 20, 0)), Answer("cudnn", True))
     assert blocker is not None
     assert blocker.gate == "arguments"
     assert said in blocker.found
 
 
-def test_known_gates_precede_unknown_ones() -> None:
-    """Between two versions that were read, one has the architecture and one does not; both have the same order."""
+def test_certain_blockers_precede_uncertain_ones() -> None:
+    """torch 2.8 is between two known versions: both have the same backend order, one lacks the architecture."""
     machine = Machine((2, 8, 0), (9, 10, 2), 120)
-    first = find_blocker(call(), machine)
+    first = find_blocker(make_call(), machine)
     assert first is not None
     assert (first.gate, first.sure) == ("order", True)
-    also = {one.gate: one.sure for one in find_others(call(), machine, first)}
+    also = {one.gate: one.sure for one in find_others(make_call(), machine, first)}
     assert also == {"architecture": False}
 
 
@@ -510,8 +521,8 @@ def test_known_gates_precede_unknown_ones() -> None:
     ],
     ids=["2.11", "2.5.0", "GB300", "256 on Hopper"],
 )
-def test_with_their_remedies_cudnn_is_chosen(dims: tuple[int, ...], machine: Machine) -> None:
-    assert find_blocker(call(*dims), machine) is None
+def test_calls_after_their_remedy_have_no_blocker(dims: tuple[int, ...], machine: Machine) -> None:
+    assert find_blocker(make_call(*dims), machine) is None
 
 
 @pytest.mark.parametrize(
@@ -525,10 +536,10 @@ def test_with_their_remedies_cudnn_is_chosen(dims: tuple[int, ...], machine: Mac
         ((2, 14, 0), (9, 24, 0), 100, False),
     ],
 )
-def test_single_queries_on_blackwell(
+def test_query_length_one_is_refused_on_blackwell_before_9_24_1(
     torch: tuple[int, int, int], cudnn: tuple[int, int, int], sm: int, refused: bool
 ) -> None:
-    one = TorchCall(q=tensor(2, 8, 1, 64), k=tensor(2, 8, 512, 64), v=tensor(2, 8, 512, 64))
+    one = TorchCall(q=tensor_facts(2, 8, 1, 64), k=tensor_facts(2, 8, 512, 64), v=tensor_facts(2, 8, 512, 64))
     blocker = find_blocker(one, Machine(torch, cudnn, sm, (13, 0)))
     found = blocker is not None and blocker.found.startswith("q has length 1")
     assert found == refused

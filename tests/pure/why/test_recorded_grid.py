@@ -1,4 +1,4 @@
-"""The table of gates compared with torch 2.11's answers on an H200: 440 calls of ``tools.records.sdpa_grid``."""
+"""The table of torch's conditions compared with torch 2.11 on an H200 for 440 calls (`tools.records.sdpa_grid`)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAMES = [next(iter(record["environment"]), "plain") for record in RECORDS]
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=NAMES)
-def test_first_gate_is_the_one_torch_named(record: dict[str, Any]) -> None:
+def test_first_gate_is_the_condition_torch_reported(record: dict[str, Any]) -> None:
     machine = machine_of_record(record)
     for changes, able, function, choice in record["cases"]:
         blocker = find_blocker(call_of_case({**sdpa_grid.BASE, **changes}), machine)
@@ -32,7 +32,7 @@ def test_first_gate_is_the_one_torch_named(record: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=NAMES)
-def test_torchs_answer_decides_if_available(record: dict[str, Any]) -> None:
+def test_torchs_recorded_answer_overrides_the_table(record: dict[str, Any]) -> None:
     machine = machine_of_record(record)
     for changes, able, function, choice in record["cases"]:
         words = () if function is None else (f"something (function {function})",)
@@ -44,13 +44,13 @@ def test_torchs_answer_decides_if_available(record: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=NAMES)
-def test_default_order_equals_torchs(record: dict[str, Any]) -> None:
+def test_default_backend_order_equals_torchs(record: dict[str, Any]) -> None:
     order = [BACKENDS[number] for number in record["order"]]
     assert order[:4] == list(default_order(machine_of_record(record)))
 
 
-def test_record_reaches_the_gates() -> None:
-    """Gates that no case can reach on a Hopper with 9.19 are in the public reports instead."""
+def test_recorded_calls_reach_all_other_gates() -> None:
+    """The excluded gates cannot be reached on Hopper with cuDNN 9.19; the public reports cover them."""
     seen = {FUNCTIONS[function] for record in RECORDS for _, _, function, _ in record["cases"] if function is not None}
     assert set(GATES) - seen == {
         "dropout-of-version",

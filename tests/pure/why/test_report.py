@@ -1,4 +1,4 @@
-"""Reports as text, JSON and HTML, from findings built by hand. Loads no library and no torch."""
+"""`why` reports as text, JSON and HTML, from findings built by hand. Loads no library and no torch."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ GOLDEN = Path(__file__).parent / "golden"
 MACHINE = Machine((2, 11, 0), (9, 19, 0), 90, (13, 0), "NVIDIA H200", {}, True)
 
 
-def call(dtype: str = "bfloat16", dim: int = 128, **facts: object) -> TorchCall:
+def make_call(dtype: str = "bfloat16", dim: int = 128, **facts: object) -> TorchCall:
     one = TensorFacts((4, 16, 1024, dim), (16 * 1024 * dim, 1024 * dim, dim, 1), dtype)
     return TorchCall(**{"q": one, "k": one, "v": one, "causal": True, **facts})  # type: ignore[arg-type]
 
 
-def finding(torch_call: TorchCall, answer: Answer, **facts: object) -> Finding:
+def make_finding(torch_call: TorchCall, answer: Answer, **facts: object) -> Finding:
     blocker = find_blocker(torch_call, MACHINE, answer)
     made = {
         "call": torch_call,
@@ -49,52 +49,54 @@ SIDE = DirectionVerdict(
 REPORT = WhyReport(
     machine=MACHINE,
     findings=(
-        finding(
-            call("float32", 60, dropout=0.1, switches=Switches(order=("flash", "efficient", "math", "cudnn"))),
+        make_finding(
+            make_call("float32", 60, dropout=0.1, switches=Switches(order=("flash", "efficient", "math", "cudnn"))),
             Answer("efficient", False, WORDS, False, True),
             side=SIDE,
             times={"cudnn": {"first_ms": 60.0, "ms": 0.1}, "efficient": {"first_ms": 1.0, "ms": 0.4}},
         ),
-        finding(
-            call(switches=Switches(cudnn=False)),
+        make_finding(
+            make_call(switches=Switches(cudnn=False)),
             Answer("flash", False, ("cuDNN attention has been runtime disabled.",), True, True),
             compiled=True,
             count=1,
             threads=("MainThread", "worker"),
         ),
-        finding(call(mask=TensorFacts((1024, 1024), (1024, 1), "float32")), Answer("cudnn", True), count=7),
+        make_finding(make_call(mask=TensorFacts((1024, 1024), (1024, 1), "float32")), Answer("cudnn", True), count=7),
     ),
     unseen=("a thing <b>&amp;",),
 )
 
 
-def _golden(name: str, text: str) -> None:
+def _assert_equals_golden_file(name: str, text: str) -> None:
     path = GOLDEN / name
     assert text == path.read_text(encoding="utf-8"), f"if this is meant, write the new text to {path}"
 
 
 def test_text_equals_the_golden_file() -> None:
-    _golden("report.txt", str(REPORT))
+    _assert_equals_golden_file("report.txt", str(REPORT))
 
 
 def test_json_equals_the_golden_file() -> None:
     text = REPORT.to_json()
-    _golden("report.json", text)
+    _assert_equals_golden_file("report.json", text)
     data = json.loads(text)
     assert [one["uses_cudnn"] for one in data["findings"]] == [False, False, True]
     assert Answer.of(data["findings"][0]["answer"]) == REPORT.findings[0].answer
 
 
 def test_json_is_strict_for_any_call() -> None:
-    """A scale of nan is a valid float, and a file's name need not be UTF-8."""
-    odd = replace(REPORT.findings[1], call=call(scale=math.nan, dropout=math.inf), place=Place("\udcff.py", 1, "f"))
+    """A scale of NaN is a valid float, and a file name need not be UTF-8."""
+    odd = replace(
+        REPORT.findings[1], call=make_call(scale=math.nan, dropout=math.inf), place=Place("\udcff.py", 1, "f")
+    )
     text = replace(REPORT, findings=(odd,)).to_json()
     (found,) = json.loads(text, parse_constant=lambda word: pytest.fail(word))["findings"]
     assert (found["call"]["scale"], found["call"]["dropout"], found["place"]["file"]) == ("nan", "inf", "\udcff.py")
     text.encode()
 
 
-def test_page_escapes_and_opens_without_a_network() -> None:
+def test_html_report_is_escaped_and_self_contained() -> None:
     page = REPORT.to_html()
     assert "a thing &lt;b&gt;&amp;amp;" in page
     assert not re.search(r"https?://|<script|src=|href=", page)
@@ -102,23 +104,23 @@ def test_page_escapes_and_opens_without_a_network() -> None:
     assert page.count('<article class="ok"') == 1
 
 
-def test_foreign_text_contains_no_terminal_escapes() -> None:
+def test_report_text_contains_no_foreign_terminal_escapes() -> None:
     place = Place("m\x1b[31m.py", 1, "f\n::error")
     text = str(WhyReport(machine=MACHINE, findings=(replace(REPORT.findings[0], place=place),)))
     assert "\x1b" not in text
     assert "\n::" not in text
 
 
-def test_a_watch_without_calls_is_reported() -> None:
+def test_report_without_attention_calls() -> None:
     assert str(WhyReport(machine=MACHINE, findings=())).startswith("why not cuDNN? no call of attention was seen\n")
 
 
-def test_a_torch_that_was_not_imported_has_no_version() -> None:
+def test_report_without_torch() -> None:
     report = WhyReport(machine=Machine((0, 0, 0), None, None), findings=())
     assert str(report).splitlines()[1] == "torch not imported, cuDNN none, no GPU"
 
 
-def test_the_module_works_without_torch() -> None:
+def test_why_not_cudnn_without_torch_raises_environment_not_ready() -> None:
     code = "import sys; sys.modules['torch'] = None\nfrom cudnn_backend_py.why import why_not_cudnn\n"
     code += "from cudnn_backend_py.errors import EnvironmentNotReady\ntry:\n    with why_not_cudnn(): pass\n"
     code += "except EnvironmentNotReady as error: print(error.code)"
@@ -129,11 +131,11 @@ def test_the_module_works_without_torch() -> None:
 @pytest.mark.parametrize(
     ("torch_call", "gate", "changed"),
     [
-        (call("float32"), "dtype", "with q, k and v in bfloat16"),
-        (replace(call(), k=call("float16").k), "dtype", "with q, k and v in bfloat16"),
-        (call(dim=60), "shapes", "with head dims of 64 and 64"),
-        (call(dim=264), "shapes", ""),
-        (call(switches=Switches(deterministic=True)), "deterministic", ""),
+        (make_call("float32"), "dtype", "with q, k and v in bfloat16"),
+        (replace(make_call(), k=make_call("float16").k), "dtype", "with q, k and v in bfloat16"),
+        (make_call(dim=60), "shapes", "with head dims of 64 and 64"),
+        (make_call(dim=264), "shapes", ""),
+        (make_call(switches=Switches(deterministic=True)), "deterministic", ""),
     ],
 )
 def test_a_remedy_removes_the_blocker(torch_call: TorchCall, gate: str, changed: str) -> None:

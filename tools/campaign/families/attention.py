@@ -1,4 +1,4 @@
-"""Random attention: forward and backward, as many operations or as one operation, with every option."""
+"""Random attention graphs, forward and backward, in composite or unified form, with every option."""
 
 from __future__ import annotations
 
@@ -11,44 +11,44 @@ from cudnn_backend_py.graph.attention import Attention, SoftCap, sdpa_backward, 
 from cudnn_backend_py.graph.data_types import FP8_TYPES
 from cudnn_backend_py.known_issues import Form, Use, find_measured_issues
 
-from ..draw import Draw
+from ..draw import RandomGraphBuilder
 
-__all__ = ["attention", "attention_backward", "sdpa", "sdpa_backward_as_one"]
+__all__ = ["composite_attention", "composite_attention_backward", "unified_attention", "unified_attention_backward"]
 
 _T = DataType
 _TRIES = 60
 
 
-def attention(d: Draw) -> Graph:
-    """Return a forward pass as matmuls, pointwise operations and reductions, or as single operations (cuDNN 9.21)."""
-    return _made(d, backward=False, unified=False)
+def composite_attention(d: RandomGraphBuilder) -> Graph:
+    """Return a forward pass of matmuls, pointwise operations and reductions, or partly fused (cuDNN 9.21 and later)."""
+    return _first_valid_graph(d, backward=False, unified=False)
 
 
-def attention_backward(d: Draw) -> Graph:
+def composite_attention_backward(d: RandomGraphBuilder) -> Graph:
     """Return a backward pass as matmuls, pointwise operations and reductions."""
-    return _made(d, backward=True, unified=False)
+    return _first_valid_graph(d, backward=True, unified=False)
 
 
-def sdpa(d: Draw) -> Graph:
+def unified_attention(d: RandomGraphBuilder) -> Graph:
     """Return a forward pass as one operation."""
-    return _made(d, backward=False, unified=True)
+    return _first_valid_graph(d, backward=False, unified=True)
 
 
-def sdpa_backward_as_one(d: Draw) -> Graph:
+def unified_attention_backward(d: RandomGraphBuilder) -> Graph:
     """Return a backward pass as one operation."""
-    return _made(d, backward=True, unified=True)
+    return _first_valid_graph(d, backward=True, unified=True)
 
 
-def _made(d: Draw, *, backward: bool, unified: bool) -> Graph:
+def _first_valid_graph(d: RandomGraphBuilder, *, backward: bool, unified: bool) -> Graph:
     """Return the graph of the first random problem that can be built and has no known issue."""
     make = sdpa_backward if backward else sdpa_forward
-    newer = unified or (d.is_since(9, 21, 0) and d.chance(0.5))
+    newer = unified or (d.is_since(9, 21, 0) and d.draw_bool(0.5))
     version = (d.version or (9, 99, 0)) if newer else None
     shape: Form = "unified" if unified else "single operations" if newer else "expanded"
     error: GraphError | None = None
     for _ in range(_TRIES):
         try:
-            problem = _problem(d, backward=backward, unified=unified)
+            problem = _random_problem(d, backward=backward, unified=unified)
             graph = make(
                 problem, implementation="unified" if unified else "composite", version=version, allow_hazards=True
             )
@@ -60,84 +60,86 @@ def _made(d: Draw, *, backward: bool, unified: bool) -> Graph:
     raise error or GraphError("known issues concern every problem drawn", code="attention-hazard")
 
 
-def _problem(d: Draw, *, backward: bool, unified: bool) -> Attention:
-    """Return a problem with few options at a time, so that most are supported."""
+def _random_problem(d: RandomGraphBuilder, *, backward: bool, unified: bool) -> Attention:
+    """Return a random problem with few options at a time, so that most problems are supported."""
     # Earlier versions of the operation support lengths and pages and little else.
     plain = unified and not d.is_since(9, 21, 0)
-    is_fp8 = d.chance(0.12) and (not unified or d.is_since(9, 25, 0))
-    heads = d.pick(1, 2, 2, 4)
-    o: dict[str, Any] = {"batch": d.pick(1, 1, 2, 3), "heads": heads}
-    o["kv_heads"] = heads if d.chance(0.6) else d.pick(*(n for n in (1, 2, 4) if heads % n == 0))
-    o["seq_q"] = d.weighted({64: 3, 128: 3, 192: 1, 256: 0.5, 100: 1, 72: 1, 16: 1})
-    o["seq_kv"] = o["seq_q"] if d.chance(0.5) else d.weighted({64: 3, 128: 3, 192: 1, 256: 0.5, 100: 1, 72: 1})
-    if d.chance(0.06 if backward else 0.1):
-        o["seq_q"] = d.pick(1, 1, 2, 5)  # decoding has its own kernels
-    o["head_dim"] = d.weighted({64: 6, 128: 4, 32: 2, 96: 1, 80: 0.7, 40: 0.5})
-    o["head_dim_v"] = o["head_dim"] if d.chance(0.88) else d.pick(64, 128)
-    o["data_type"] = d.pick(*FP8_TYPES) if is_fp8 else d.pick(_T.HALF, _T.BFLOAT16)
+    is_fp8 = d.draw_bool(0.12) and (not unified or d.is_since(9, 25, 0))
+    heads = d.choose(1, 2, 2, 4)
+    o: dict[str, Any] = {"batch": d.choose(1, 1, 2, 3), "heads": heads}
+    o["kv_heads"] = heads if d.draw_bool(0.6) else d.choose(*(n for n in (1, 2, 4) if heads % n == 0))
+    o["seq_q"] = d.choose_weighted({64: 3, 128: 3, 192: 1, 256: 0.5, 100: 1, 72: 1, 16: 1})
+    o["seq_kv"] = (
+        o["seq_q"] if d.draw_bool(0.5) else d.choose_weighted({64: 3, 128: 3, 192: 1, 256: 0.5, 100: 1, 72: 1})
+    )
+    if d.draw_bool(0.06 if backward else 0.1):
+        o["seq_q"] = d.choose(1, 1, 2, 5)  # decoding has its own kernels
+    o["head_dim"] = d.choose_weighted({64: 6, 128: 4, 32: 2, 96: 1, 80: 0.7, 40: 0.5})
+    o["head_dim_v"] = o["head_dim"] if d.draw_bool(0.88) else d.choose(64, 128)
+    o["data_type"] = d.choose(*FP8_TYPES) if is_fp8 else d.choose(_T.HALF, _T.BFLOAT16)
     if is_fp8:
-        o["head_dim"] = o["head_dim_v"] = 128 if backward else d.pick(64, 128)
-    if d.chance(0.12):
-        o["scale"] = d.pick("tensor", 0.3) if unified else d.pick("tensor", "none", 0.3)
-    o["stats"] = backward or d.chance(0.6)
-    _lengths(d, o, backward=backward)
+        o["head_dim"] = o["head_dim_v"] = 128 if backward else d.choose(64, 128)
+    if d.draw_bool(0.12):
+        o["scale"] = d.choose("tensor", 0.3) if unified else d.choose("tensor", "none", 0.3)
+    o["stats"] = backward or d.draw_bool(0.6)
+    _random_lengths(d, o, backward=backward)
     if not plain:
-        _masks(d, o)
-        _scores(d, o, backward=backward, is_fp8=is_fp8)
-        _dropout(d, o, backward=backward, unified=unified)
+        _random_masks(d, o)
+        _random_score_options(d, o, backward=backward, is_fp8=is_fp8)
+        _random_dropout(d, o, backward=backward, unified=unified)
     if backward:
-        o["deterministic"] = not unified and d.chance(0.15)
-    elif not plain and d.chance(0.1):
-        o |= {"stats": d.chance(0.3), "max": d.chance(0.8), "sum_exp": d.chance(0.8)}
-    if unified and not backward and d.chance(0.04):
+        o["deterministic"] = not unified and d.draw_bool(0.15)
+    elif not plain and d.draw_bool(0.1):
+        o |= {"stats": d.draw_bool(0.3), "max": d.draw_bool(0.8), "sum_exp": d.draw_bool(0.8)}
+    if unified and not backward and d.draw_bool(0.04):
         o["block_mask"] = True
     return Attention(**o)
 
 
-def _masks(d: Draw, o: dict[str, Any]) -> None:
-    if d.chance(0.4):
-        o["right_bound"] = 0 if d.chance(0.75) else d.between(1, max(1, o["seq_kv"] // 2))
-    if d.chance(0.2):
-        o["left_bound"] = d.between(1, o["seq_kv"])
-    if ("right_bound" in o or "left_bound" in o) and d.chance(0.35):
+def _random_masks(d: RandomGraphBuilder, o: dict[str, Any]) -> None:
+    if d.draw_bool(0.4):
+        o["right_bound"] = 0 if d.draw_bool(0.75) else d.draw_int(1, max(1, o["seq_kv"] // 2))
+    if d.draw_bool(0.2):
+        o["left_bound"] = d.draw_int(1, o["seq_kv"])
+    if ("right_bound" in o or "left_bound" in o) and d.draw_bool(0.35):
         o["alignment"] = "bottom_right"
 
 
-def _lengths(d: Draw, o: dict[str, Any], *, backward: bool) -> None:
-    kind = d.weighted({"plain": 6, "padding": 2, "ragged": 2, "paged": 0 if backward else 1})
+def _random_lengths(d: RandomGraphBuilder, o: dict[str, Any], *, backward: bool) -> None:
+    kind = d.choose_weighted({"plain": 6, "padding": 2, "ragged": 2, "paged": 0 if backward else 1})
     o["padding"] = kind != "plain"
     if kind == "ragged":
-        o |= {"ragged": True, "ragged_stats": d.chance(0.4), "offset_type": d.pick(_T.INT32, _T.INT64)}
-        if backward and d.chance(0.3):
+        o |= {"ragged": True, "ragged_stats": d.draw_bool(0.4), "offset_type": d.choose(_T.INT32, _T.INT64)}
+        if backward and d.draw_bool(0.3):
             o |= {"max_total_seq_q": o["batch"] * o["seq_q"], "max_total_seq_kv": o["batch"] * o["seq_kv"]}
     elif kind == "paged":
-        o["page_size"] = d.pick(16, 64, 128)
+        o["page_size"] = d.choose(16, 64, 128)
     else:
-        o["layout"] = d.pick("bshd", "bshd", "bhsd", "sbhd", {"q": "bhsd", "v": "sbhd", "do": "bhsd"})
+        o["layout"] = d.choose("bshd", "bshd", "bhsd", "sbhd", {"q": "bhsd", "v": "sbhd", "do": "bhsd"})
         same = o["kv_heads"] == o["heads"] and o["head_dim"] == o["head_dim_v"] and o["seq_q"] == o["seq_kv"]
-        if same and d.chance(0.2):
+        if same and d.draw_bool(0.2):
             o["layout"] = "packed"
 
 
-def _scores(d: Draw, o: dict[str, Any], *, backward: bool, is_fp8: bool) -> None:
-    if d.chance(0.18):
-        o["bias"] = (d.pick(1, o["batch"]), d.pick(1, o["heads"]), o["seq_q"], o["seq_kv"])
-        o["dbias"] = backward and not is_fp8 and d.chance(0.5)
-    o["alibi"] = d.chance(0.1)
-    if d.chance(0.1) and not is_fp8:
-        o["score_modifier"] = SoftCap(d.pick(0.5, 2.0, 15.0))
-    if d.chance(0.12):
+def _random_score_options(d: RandomGraphBuilder, o: dict[str, Any], *, backward: bool, is_fp8: bool) -> None:
+    if d.draw_bool(0.18):
+        o["bias"] = (d.choose(1, o["batch"]), d.choose(1, o["heads"]), o["seq_q"], o["seq_kv"])
+        o["dbias"] = backward and not is_fp8 and d.draw_bool(0.5)
+    o["alibi"] = d.draw_bool(0.1)
+    if d.draw_bool(0.1) and not is_fp8:
+        o["score_modifier"] = SoftCap(d.choose(0.5, 2.0, 15.0))
+    if d.draw_bool(0.12):
         o["sink"] = True
-        o["dsink"] = backward and d.chance(0.7)
+        o["dsink"] = backward and d.draw_bool(0.7)
 
 
-def _dropout(d: Draw, o: dict[str, Any], *, backward: bool, unified: bool) -> None:
+def _random_dropout(d: RandomGraphBuilder, o: dict[str, Any], *, backward: bool, unified: bool) -> None:
     if unified and backward and not d.is_since(9, 28, 0):
         return
-    if d.chance(0.15):
-        if backward or unified or d.chance(0.7):
-            o["dropout"] = d.pick(0.1, 0.25, 0.5)
-            o["rng_dump"] = not backward and d.chance(0.3)
-            o["seed_type"] = d.pick(_T.INT32, _T.INT64)
+    if d.draw_bool(0.15):
+        if backward or unified or d.draw_bool(0.7):
+            o["dropout"] = d.choose(0.1, 0.25, 0.5)
+            o["rng_dump"] = not backward and d.draw_bool(0.3)
+            o["seed_type"] = d.choose(_T.INT32, _T.INT64)
         else:
             o["dropout_mask"] = True

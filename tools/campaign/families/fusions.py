@@ -6,123 +6,135 @@ from cudnn_backend_py.generated.enums import DataType, PointwiseMode, ReduceTens
 from cudnn_backend_py.graph import Tensor
 from cudnn_backend_py.graph.strides import channels_last
 
-from ..draw import Draw
-from .products import operand
+from ..draw import RandomGraphBuilder
+from .products import add_matrix
 
 __all__ = ["fusion"]
 
 _T, _P, _R = DataType, PointwiseMode, ReduceTensorOp
 
 
-def fusion(d: Draw) -> None:
+def fusion(d: RandomGraphBuilder) -> None:
     """Add one of the fusions of this file."""
     d.set_types({_T.HALF: 5, _T.BFLOAT16: 4, _T.FLOAT: 3})
-    made = d.weighted(
-        {_softmax: 0.4, _rms: 0.4, _layer_norm: 0.4, _residual: 3, _gated: 3, _statistics: 3, _quantized: 3}
+    made = d.choose_weighted(
+        {
+            _add_softmax: 0.4,
+            _add_rms_norm: 0.4,
+            _add_layer_norm: 0.4,
+            _add_residual_block: 3,
+            _add_gated_layer: 3,
+            _add_matmul_with_column_sums: 3,
+            _add_fp8_matmul: 3,
+        }
     )
     made(d)
 
 
-def _rows(d: Draw) -> tuple[Tensor, tuple[int, ...]]:
-    """Return rows of numbers, or a product with them, and the dims of one number for each row."""
-    dims = (d.pick(1, 2, 4), d.pick(8, 16, 32), d.pick(16, 32, 64, 128))
-    if d.chance(0.3):
-        a, b = operand(d, "a", (*dims[:2], 32), 0.2), operand(d, "b", (dims[0], 32, dims[2]), 0.4)
+def _add_rows(d: RandomGraphBuilder) -> tuple[Tensor, tuple[int, ...]]:
+    """Add a matrix or a matmul; return it with the dims of one number per row."""
+    dims = (d.choose(1, 2, 4), d.choose(8, 16, 32), d.choose(16, 32, 64, 128))
+    if d.draw_bool(0.3):
+        a, b = add_matrix(d, "a", (*dims[:2], 32), 0.2), add_matrix(d, "b", (dims[0], 32, dims[2]), 0.4)
         return d.g.matmul(a, b), (*dims[:2], 1)
     return d.g.tensor("x", dims), (*dims[:2], 1)
 
 
-def _softmax(d: Draw) -> None:
-    x, row = _rows(d)
+def _add_softmax(d: RandomGraphBuilder) -> None:
+    x, row = _add_rows(d)
     g = d.g
     e = g.pointwise(_P.EXP, g.pointwise(_P.SUB, x, g.reduction(_R.MAX, x, row)))
     g.pointwise(_P.DIV, e, g.reduction(_R.ADD, e, row), virtual=False)
 
 
-def _rms(d: Draw) -> None:
-    x, row = _rows(d)
+def _add_rms_norm(d: RandomGraphBuilder) -> None:
+    x, row = _add_rows(d)
     g = d.g
     mean = g.reduction(_R.AVG, g.pointwise(_P.MUL, x, x), row)
-    inverse = g.pointwise(_P.RSQRT, g.pointwise(_P.ADD, mean, d.number(3, 1e-3)))
+    inverse = g.pointwise(_P.RSQRT, g.pointwise(_P.ADD, mean, d.add_scalar(3, 1e-3)))
     z = g.pointwise(_P.MUL, x, inverse)
     g.pointwise(_P.MUL, z, g.tensor("scale", (1, 1, x.dims[2])), virtual=False)
 
 
-def _layer_norm(d: Draw) -> None:
-    x, row = _rows(d)
+def _add_layer_norm(d: RandomGraphBuilder) -> None:
+    x, row = _add_rows(d)
     g = d.g
     centred = g.pointwise(_P.SUB, x, g.reduction(_R.AVG, x, row))
     variance = g.reduction(_R.AVG, g.pointwise(_P.MUL, centred, centred), row)
-    inverse = g.pointwise(_P.RSQRT, g.pointwise(_P.ADD, variance, d.number(3, 1e-3)))
+    inverse = g.pointwise(_P.RSQRT, g.pointwise(_P.ADD, variance, d.add_scalar(3, 1e-3)))
     g.pointwise(_P.MUL, centred, inverse, virtual=False)
 
 
-def _residual(d: Draw) -> None:
-    """Add a convolution, scale and bias of its channels, a residual, a ReLU."""
+def _add_residual_block(d: RandomGraphBuilder) -> None:
+    """Add a convolution with a scale and bias per channel, a residual and an activation."""
     g = d.g
     d.layout = channels_last
-    n, c, k, h, w = d.pick(1, 2), d.pick(16, 32), d.pick(16, 32), d.between(4, 10), d.between(4, 10)
-    x, weights = d.tensor("x", (n, c, h, w)), d.tensor("w", (k, c, 3, 3))
+    n, c, k, h, w = d.choose(1, 2), d.choose(16, 32), d.choose(16, 32), d.draw_int(4, 10), d.draw_int(4, 10)
+    x, weights = d.add_tensor("x", (n, c, h, w)), d.add_tensor("w", (k, c, 3, 3))
     out, per = (n, k, h, w), (1, k, 1, 1)
-    z = g.convolution(x, weights, padding=1, **d.virtual(out))
-    if d.chance(0.6):
-        z = g.pointwise(_P.MUL, z, d.tensor("scale", per), **d.virtual(out))
-    z = g.pointwise(_P.ADD, z, d.tensor("bias", per), **d.virtual(out))
-    z = g.pointwise(_P.ADD, z, d.tensor("residual", out), **d.virtual(out))
-    if d.chance(0.3):
+    z = g.convolution(x, weights, padding=1, **d.virtual_options(out))
+    if d.draw_bool(0.6):
+        z = g.pointwise(_P.MUL, z, d.add_tensor("scale", per), **d.virtual_options(out))
+    z = g.pointwise(_P.ADD, z, d.add_tensor("bias", per), **d.virtual_options(out))
+    z = g.pointwise(_P.ADD, z, d.add_tensor("residual", out), **d.virtual_options(out))
+    if d.draw_bool(0.3):
         mask = g.pointwise(
-            _P.CMP_GT, d.tensor("leaf", out), d.number(4, 0.0), strides=channels_last(out), compute_type=_T.FLOAT
+            _P.CMP_GT,
+            d.add_tensor("leaf", out),
+            d.add_scalar(4, 0.0),
+            strides=channels_last(out),
+            compute_type=_T.FLOAT,
         )
-        z = g.pointwise(_P.BINARY_SELECT, z, d.number(4, 0.0), mask, **d.virtual(out))
-    g.pointwise(d.pick(_P.RELU_FWD, _P.GELU_FWD, _P.SWISH_FWD), z, **d.memory(out))
+        z = g.pointwise(_P.BINARY_SELECT, z, d.add_scalar(4, 0.0), mask, **d.virtual_options(out))
+    g.pointwise(d.choose(_P.RELU_FWD, _P.GELU_FWD, _P.SWISH_FWD), z, **d.memory_options(out))
 
 
-def _gated(d: Draw) -> None:
-    """Add a product times an activation of itself, or of another tensor."""
-    dims = (d.pick(1, 2), d.pick(16, 32, 64), d.pick(32, 64))
-    a, b = operand(d, "a", (*dims[:2], 64), 0.2), operand(d, "b", (dims[0], 64, dims[2]), 0.4)
+def _add_gated_layer(d: RandomGraphBuilder) -> None:
+    """Add a matmul multiplied by an activation of itself or of another tensor."""
+    dims = (d.choose(1, 2), d.choose(16, 32, 64), d.choose(32, 64))
+    a, b = add_matrix(d, "a", (*dims[:2], 64), 0.2), add_matrix(d, "b", (dims[0], 64, dims[2]), 0.4)
     g = d.g
     c = g.matmul(a, b)
     gate = g.pointwise(
-        d.pick(_P.SIGMOID_FWD, _P.SWISH_FWD, _P.GELU_FWD), c if d.chance(0.5) else g.tensor("gate", dims)
+        d.choose(_P.SIGMOID_FWD, _P.SWISH_FWD, _P.GELU_FWD), c if d.draw_bool(0.5) else g.tensor("gate", dims)
     )
     z = g.pointwise(_P.MUL, c, gate)
-    if d.chance(0.4):
+    if d.draw_bool(0.4):
         z = g.pointwise(_P.ADD, z, g.tensor("residual", dims))
     g.pointwise(_P.IDENTITY, z, virtual=False)
 
 
-def _statistics(d: Draw) -> None:
-    """Add a product with sums of its columns."""
-    dims = (d.pick(1, 2), d.pick(16, 32, 64), d.pick(32, 64))
-    a, b = operand(d, "a", (*dims[:2], 64), 0.2), operand(d, "b", (dims[0], 64, dims[2]), 0.4)
+def _add_matmul_with_column_sums(d: RandomGraphBuilder) -> None:
+    """Add a matmul and the sums of its columns."""
+    dims = (d.choose(1, 2), d.choose(16, 32, 64), d.choose(32, 64))
+    a, b = add_matrix(d, "a", (*dims[:2], 64), 0.2), add_matrix(d, "b", (dims[0], 64, dims[2]), 0.4)
     g = d.g
-    c = g.matmul(a, b, virtual=not d.chance(0.4))
+    c = g.matmul(a, b, virtual=not d.draw_bool(0.4))
     z = g.pointwise(_P.ADD, c, g.tensor("bias", (1, 1, dims[2])))
-    if dims[0] * dims[1] <= 32 and d.chance(0.3):  # larger products overflow
+    if dims[0] * dims[1] <= 32 and d.draw_bool(0.3):  # larger products overflow
         g.reduction(_R.MUL, z, (1, 1, dims[2]), virtual=False, data_type=_T.FLOAT)
         return
-    z = g.pointwise(_P.RELU_FWD, z, virtual=not d.chance(0.4))
-    to = d.pick((1, 1, dims[2]), (dims[0], dims[1], 1), (1, 1, 1))
-    g.reduction(d.pick(_R.ADD, _R.AMAX, _R.MAX, _R.MIN), z, to, virtual=False, data_type=_T.FLOAT)
+    z = g.pointwise(_P.RELU_FWD, z, virtual=not d.draw_bool(0.4))
+    to = d.choose((1, 1, dims[2]), (dims[0], dims[1], 1), (1, 1, 1))
+    g.reduction(d.choose(_R.ADD, _R.AMAX, _R.MAX, _R.MIN), z, to, virtual=False, data_type=_T.FLOAT)
 
 
-def _quantized(d: Draw) -> None:
-    """Add a product of 8-bit floats with its factors, its largest element and an 8-bit result."""
+def _add_fp8_matmul(d: RandomGraphBuilder) -> None:
+    """Add a matmul of FP8 tensors with scales, its largest element (amax) and an FP8 result."""
     g = d.g
-    g.io_type = d.pick(_T.FP8_E4M3, _T.FP8_E4M3, _T.FP8_E5M2)
-    dims = (d.pick(1, 2), d.pick(16, 32, 64), d.pick(32, 64))
-    a, b = operand(d, "a", (*dims[:2], 64), 0.0), operand(d, "b", (dims[0], 64, dims[2]), 1.0)
+    g.io_type = d.choose(_T.FP8_E4M3, _T.FP8_E4M3, _T.FP8_E5M2)
+    dims = (d.choose(1, 2), d.choose(16, 32, 64), d.choose(32, 64))
+    a, b = add_matrix(d, "a", (*dims[:2], 64), 0.0), add_matrix(d, "b", (dims[0], 64, dims[2]), 1.0)
     one = (1, 1, 1)
     z = g.matmul(a, b)
     for name in ("descale_a", "descale_b"):
         z = g.pointwise(_P.MUL, z, g.tensor(name, one, _T.FLOAT))
-    if d.chance(0.5):
+    if d.draw_bool(0.5):
         z = g.pointwise(_P.ADD, z, g.tensor("bias", (1, 1, dims[2]), _T.BFLOAT16))
-    if d.chance(0.5):
-        z = g.pointwise(d.pick(_P.RELU_FWD, _P.GELU_FWD), z)
-    if d.chance(0.5):
+    if d.draw_bool(0.5):
+        z = g.pointwise(d.choose(_P.RELU_FWD, _P.GELU_FWD), z)
+    if d.draw_bool(0.5):
         g.reduction(_R.AMAX, z, one, virtual=False, data_type=_T.FLOAT)
     g.pointwise(
-        _P.MUL, z, g.tensor("scale_c", one, _T.FLOAT), virtual=False, data_type=d.pick(_T.FP8_E4M3, _T.BFLOAT16)
+        _P.MUL, z, g.tensor("scale_c", one, _T.FLOAT), virtual=False, data_type=d.choose(_T.FP8_E4M3, _T.BFLOAT16)
     )
