@@ -1,4 +1,4 @@
-"""A short run of the changing environment: some steps of a round."""
+"""A short run of queries in a changing environment: a few steps of one round."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A short run of the attack on the judge: one round."""
+"""A short run of queries to a judge under interruptions: one round."""
 
 from __future__ import annotations
 

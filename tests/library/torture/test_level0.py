@@ -1,4 +1,4 @@
-"""A short run of ``python -m tests.torture level0``."""
+"""A short run of hostile level-0 calls; ``python -m tests.torture level0`` is the long run."""
 
 from __future__ import annotations
 
