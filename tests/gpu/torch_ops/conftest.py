@@ -28,8 +28,8 @@ def default_policy() -> Iterator[None]:
 
 
 @pytest.fixture(scope="package")
-def module(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Return a copy of the compiled step: a file that is loaded twice is one module."""
+def step_module(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Return a copy of the compiled step: a file that is loaded twice is one step_module."""
     torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the step is torch's")
     path, build = tmp_path_factory.mktemp("step") / "step.so", Build.of(torch)
     built = folder().path / build.file

@@ -78,15 +78,15 @@ class FakePrepare:
 class Step:
     """The compiled step with recipes from the test, and its last launch."""
 
-    def __init__(self, module: Any, launches: Launches) -> None:
-        self.module, self.launches = module, launches
+    def __init__(self, step_module: Any, launches: Launches) -> None:
+        self.module, self.launches = step_module, launches
         self.recipe: Any = None
         self.seen: list[tuple[list[int], list[int], bool]] = []
         self.read: tuple[int, int] | None = None  # a place of the row, and the number of bytes to read there
         self.bytes = b""
         self.go = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(self._go)
-        operators = [module.define(len(TENSORS), 0b111, 0, (), ())]
-        operators.append(module.define(len(TENSORS), 0b111, 0, (), (), operators[0]))
+        operators = [step_module.define(len(TENSORS), 0b111, 0, (), ())]
+        operators.append(step_module.define(len(TENSORS), 0b111, 0, (), (), operators[0]))
         self.dense, self.dense_class = operators
 
     def _go(self, at: int) -> int:
@@ -106,16 +106,16 @@ class Step:
 
 
 @pytest.fixture
-def step(module: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Step]:
+def step(step_module: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Step]:
     launches = Launches()
-    made = Step(module, launches)
+    made = Step(step_module, launches)
     monkeypatch.setattr(compiled, "Call", FakeCall)
     monkeypatch.setattr(compiled, "Prepare", FakePrepare)
     monkeypatch.setattr(compiled, "in_context", lambda _context: nullcontext())
     functions = (address(made.go), address(launches.current), address(launches.capturing))
-    module.connect(*functions, launches.differentiate, "cpu")
+    step_module.connect(*functions, launches.differentiate, "cpu")
     yield made
-    module.forget(None)
+    step_module.forget(None)
 
 
 def make(layout: str, b: int, s: int, heads: int = H) -> Any:
