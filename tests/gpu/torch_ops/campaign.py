@@ -74,23 +74,23 @@ PAGED: dict[str, tuple[dict[str, Any], int, int, int, str, int]] = {
 
 
 class Record:
-    """Results of the problems so far."""
+    """The counts and errors of the problems that have run, by part."""
 
     def __init__(self) -> None:
         self.parts: dict[str, dict[str, Any]] = {}
 
     def add(self, part: str, problem: dict[str, Any], kind: str, errors: dict[str, float], host_ms: float) -> None:
-        """Add a problem that ran."""
+        """Add a problem that has run, with its errors."""
         limits = {name: LIMITS[kind] * (2 if name.startswith("d") else 1) for name in errors}
         wrong = {name: value for name, value in errors.items() if not value < limits[name]}
-        self._count(part, problem, wrong or None, errors)
+        self._add_problem(part, problem, wrong or None, errors)
         self.parts[part]["host_ms"].append(host_ms)
 
     def fail(self, part: str, problem: dict[str, Any], failure: Exception) -> None:
         """Add a problem that could not be run."""
-        self._count(part, problem, f"{type(failure).__name__}: {failure}"[:400], {})
+        self._add_problem(part, problem, f"{type(failure).__name__}: {failure}"[:400], {})
 
-    def _count(self, part: str, problem: dict[str, Any], wrong: Any, errors: dict[str, float]) -> None:
+    def _add_problem(self, part: str, problem: dict[str, Any], wrong: Any, errors: dict[str, float]) -> None:
         found = self.parts.setdefault(
             part, {"problems": 0, "right": 0, "wrong": [], "worst": {}, "by_name": {}, "host_ms": []}
         )
@@ -106,7 +106,7 @@ class Record:
                 found["worst"][name] = value
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the record with host times as quantiles."""
+        """Return the record as JSON data, with host times as quantiles."""
         return {name: part | {"host_ms": _quantiles(part["host_ms"])} for name, part in self.parts.items()}
 
 
@@ -116,13 +116,13 @@ def _quantiles(values: list[float]) -> dict[str, float]:
     return {name: ordered[min(len(ordered) - 1, int(share * len(ordered)))] for name, share in at.items() if ordered}
 
 
-def _size(rng: random.Random, most: int, least: int = 1) -> int:
-    """Return a number between two bounds, uniform on a logarithmic scale."""
+def _log_uniform(rng: random.Random, most: int, least: int = 1) -> int:
+    """Return a random number between two bounds, uniform on a logarithmic scale."""
     return round(math.exp(rng.uniform(math.log(least), math.log(most))))
 
 
-def _length(rng: random.Random, most: int) -> int:
-    return rng.choice((0, 1, _size(rng, most), _size(rng, most), _size(rng, most)))
+def _random_length(rng: random.Random, most: int) -> int:
+    return rng.choice((0, 1, _log_uniform(rng, most), _log_uniform(rng, most), _log_uniform(rng, most)))
 
 
 class Inputs:
@@ -133,21 +133,21 @@ class Inputs:
         self._generator = torch.Generator(device="cuda").manual_seed(seed)
 
     def normal(self, *dims: int, dtype: Any = None) -> Any:
-        """Return normal numbers in the type of Q, or another."""
+        """Return normally distributed numbers in the type of Q, or in another type."""
         return self.torch.randn(dims, device="cuda", dtype=dtype or self.type, generator=self._generator)
 
     def heads(self, b: int, h: int, s: int, d: int, layout: str) -> Any:
-        """Return [b, h, s, d] in the requested layout."""
+        """Return a random [b, h, s, d] tensor in the requested layout."""
         if layout == "bhsd":
             return self.normal(b, h, s, d)
         return self.normal(b, s, h, d).transpose(1, 2)
 
     def ints(self, values: list[int]) -> Any:
-        """Return int32 numbers."""
+        """Return these integers as an int32 tensor."""
         return self.torch.tensor(values, dtype=self.torch.int32, device="cuda")
 
 
-def _masks(options: dict[str, Any], bottom_right: bool) -> Masks:
+def _reference_masks(options: dict[str, Any], bottom_right: bool) -> Masks:
     return Masks(
         left_bound=options.get("left_bound"),
         right_bound=0 if options.get("causal") else None,
@@ -156,7 +156,7 @@ def _masks(options: dict[str, Any], bottom_right: bool) -> Masks:
     )
 
 
-def _timed(torch: Any, call: Callable[[], Any]) -> tuple[Any, float]:
+def _time_call(torch: Any, call: Callable[[], Any]) -> tuple[Any, float]:
     """Return the result of a call, and its host time in milliseconds."""
     torch.cuda.synchronize()
     begin = time.perf_counter()
@@ -168,11 +168,11 @@ def dense_problem(rng: random.Random, names: Sequence[str] = tuple(DENSE)) -> di
     """Return a random problem of dense tensors."""
     name = rng.choice(names)
     while True:
-        b, s_q = _size(rng, 32), _size(rng, MOST)
-        s_kv = s_q if rng.random() < 0.7 else _size(rng, MOST)
+        b, s_q = _log_uniform(rng, 32), _log_uniform(rng, MOST)
+        s_kv = s_q if rng.random() < 0.7 else _log_uniform(rng, MOST)
         if b * s_q * s_kv <= 1 << 22:
             break
-    lengths = [[_length(rng, s) for _ in range(b)] for s in (s_q, s_kv)]
+    lengths = [[_random_length(rng, s) for _ in range(b)] for s in (s_q, s_kv)]
     return {"name": name, "batch": b, "seq_q": s_q, "seq_kv": s_kv, "lengths": lengths, "seed": rng.randrange(1 << 30)}
 
 
@@ -206,12 +206,12 @@ def run_dense(torch: Any, p: dict[str, Any], record: Record | None, shapes: str)
     def forward() -> Any:
         return attention(q, k, v, **options, **lengths, **more, **slopes, shapes=shapes, return_stats=True)
 
-    (o, stats), host = _timed(torch, forward)
-    found, host_backward = _timed(torch, lambda: torch.autograd.grad(o, list(inputs.values()), d_o))
+    (o, stats), host = _time_call(torch, forward)
+    found, host_backward = _time_call(torch, lambda: torch.autograd.grad(o, list(inputs.values()), d_o))
     if record is None:
         return
     # Rows beyond the lengths are 0, regardless of the gradient of the output there.
-    want = reference_gradients(inputs, d_o, _masks(options, False), **others, **slopes)
+    want = reference_gradients(inputs, d_o, _reference_masks(options, False), **others, **slopes)
     errors = {"o": frobenius_error(o, want["o"])} | {
         f"d{name}": frobenius_error(x, want[f"d{name}"]) for name, x in zip(inputs, found, strict=True)
     }
@@ -224,10 +224,10 @@ def run_dense(torch: Any, p: dict[str, Any], record: Record | None, shapes: str)
 def varlen_problem(rng: random.Random) -> dict[str, Any]:
     """Return a random problem of packed tokens."""
     name = rng.choice(list(VARLEN))
-    b = _size(rng, 16)
-    many_q = [_length(rng, MOST // 2) for _ in range(b)]
+    b = _log_uniform(rng, 16)
+    many_q = [_random_length(rng, MOST // 2) for _ in range(b)]
     same = rng.random() < 0.6
-    many_kv = many_q if same else [_length(rng, MOST // 2) for _ in range(b)]
+    many_kv = many_q if same else [_random_length(rng, MOST // 2) for _ in range(b)]
     return {"name": name, "len_q": many_q, "len_kv": many_kv, "same": same, "seed": rng.randrange(1 << 30)}
 
 
@@ -251,8 +251,8 @@ def run_varlen(torch: Any, p: dict[str, Any], record: Record | None, shapes: str
         packed = (inputs["q"], inputs["k"], inputs["v"], cu_q, None if p["same"] else cu_kv, longest, longest_kv)
         return attention_varlen(*packed, **options, **more, shapes=shapes, return_stats=True)
 
-    (o, stats), host = _timed(torch, forward)
-    found, host_backward = _timed(torch, lambda: torch.autograd.grad(o, list(inputs.values()), d_o))
+    (o, stats), host = _time_call(torch, forward)
+    found, host_backward = _time_call(torch, lambda: torch.autograd.grad(o, list(inputs.values()), d_o))
     if record is None:
         return
     wide = {
@@ -264,7 +264,7 @@ def run_varlen(torch: Any, p: dict[str, Any], record: Record | None, shapes: str
     want = reference_gradients(
         wide,
         unpack_tokens(d_o, many_q, longest),
-        _masks(options, True),
+        _reference_masks(options, True),
         len_q=new.ints(many_q),
         len_kv=new.ints(many_kv),
     )
@@ -288,11 +288,11 @@ def run_varlen(torch: Any, p: dict[str, Any], record: Record | None, shapes: str
 def paged_problem(rng: random.Random) -> dict[str, Any]:
     """Return a random problem with paged K and V: decoding, a chunk of equal lengths, or packed tokens."""
     name, way = rng.choice(list(PAGED)), rng.choice(("decode", "chunk", "packed"))
-    b = _size(rng, 32)
-    chunk = 1 if way == "decode" else _size(rng, 256, 2)
-    many_q = [chunk] * b if way != "packed" else [_length(rng, 256) for _ in range(b)]
+    b = _log_uniform(rng, 32)
+    chunk = 1 if way == "decode" else _log_uniform(rng, 256, 2)
+    many_q = [chunk] * b if way != "packed" else [_random_length(rng, 256) for _ in range(b)]
     # The queries' own keys are in the pages; some sequences have only those, some none at all.
-    many_kv = [n + rng.choice((0, 1, _size(rng, MOST), _size(rng, MOST))) for n in many_q]
+    many_kv = [n + rng.choice((0, 1, _log_uniform(rng, MOST), _log_uniform(rng, MOST))) for n in many_q]
     if rng.random() < 0.2 and "causal" not in PAGED[name][0]:
         many_kv[rng.randrange(b)] = rng.choice((0, 1))
     return {"name": name, "way": way, "len_q": many_q, "len_kv": many_kv, "seed": rng.randrange(1 << 30)}
@@ -325,13 +325,13 @@ def run_paged(torch: Any, p: dict[str, Any], record: Record | None, shapes: str)
             return_stats=True,
         )
 
-    (o, stats), host = _timed(torch, forward)
+    (o, stats), host = _time_call(torch, forward)
     if record is None:
         return
     wide = {name: x.double() for name, x in (("q", q), ("k", k), ("v", v))}
     want, lse = reference_attention(
         *wide.values(),
-        _masks(options, True),
+        _reference_masks(options, True),
         len_q=new.ints(many_q),
         len_kv=new.ints(many_kv),
         **{name: x.double() for name, x in more.items()},
@@ -350,18 +350,18 @@ def run_paged(torch: Any, p: dict[str, Any], record: Record | None, shapes: str)
     )
 
 
-def decode_long(torch: Any, record: Record) -> None:
+def decode_long_sequences(torch: Any, record: Record) -> None:
     """Decode 64 sequences with up to 32k tokens."""
     rng = random.Random(64)
     for heads, kv_heads, d, page_size in ((8, 1, 128, 64), (8, 2, 64, 16)):
         new = Inputs(torch, "bfloat16", heads + page_size)
-        many = [32768, 1, 2, *(_size(rng, 32768) for _ in range(61))]
+        many = [32768, 1, 2, *(_log_uniform(rng, 32768) for _ in range(61))]
         k, v = (new.heads(64, kv_heads, 32768, d, "bshd") for _ in range(2))
         k_pages, table = fill_pages(k, many, page_size, 7, 1)
         v_pages, _ = fill_pages(v, many, page_size, 7, 1)
         q, lens = new.normal(64, 1, heads, d), new.ints(many)
         p = {"name": f"{heads} heads over {kv_heads}, d {d}, pages of {page_size}"}
-        (o, stats), host = _timed(
+        (o, stats), host = _time_call(
             torch,
             lambda q=q, k=k_pages, v=v_pages, table=table, lens=lens: attention_with_kvcache(
                 q, k, v, table, lens, causal=True, return_stats=True
@@ -385,8 +385,8 @@ PARTS: dict[str, tuple[Callable[..., Any], Callable[..., Any], int]] = {
 }
 
 
-def largest(part: str) -> list[dict[str, Any]]:
-    """Return problems at the bounds of each kind of a part: their plans then serve all others."""
+def largest_problems(part: str) -> list[dict[str, Any]]:
+    """Return the largest problems of a part, one of each kind; their class plans then serve all other problems."""
     if part == "dense":
         full = [[MOST] * 32] * 2
         return [
@@ -420,7 +420,7 @@ def main() -> None:
     parts = [("dense", name) for name in chosen.names.split(",")] if chosen.names else []
     parts = parts or [(part, "") for part in chosen.parts.split(",")]
     if len(parts) == 1:
-        found = _record(*parts[0], chosen)
+        found = _record_of_part(*parts[0], chosen)
     else:
         records = [chosen.output.with_suffix(f".{number}.json") for number in range(len(parts))]
         asked = ["--seconds", chosen.seconds, "--shapes", chosen.shapes, "--share", chosen.share, "--seed", chosen.seed]
@@ -440,14 +440,14 @@ def main() -> None:
     chosen.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
-def _record(part: str, name: str, chosen: argparse.Namespace) -> dict[str, Any]:
-    """Return the record of one part, or of one option of dense tensors."""
+def _record_of_part(part: str, name: str, chosen: argparse.Namespace) -> dict[str, Any]:
+    """Run one part, or one option of dense tensors, and return its record."""
     import torch
 
     begin = time.perf_counter()
     record = Record()
     if part == "decode":
-        decode_long(torch, record)
+        decode_long_sequences(torch, record)
     else:
         _run_part(torch, part, record, chosen, begin, name)
     found = record.to_dict()
@@ -475,14 +475,14 @@ def _run_part(torch: Any, part: str, record: Record, chosen: argparse.Namespace,
     if name:
         make = partial(dense_problem, names=(name,))
 
-    def warm(problem: dict[str, Any]) -> None:
+    def build_plans(problem: dict[str, Any]) -> None:
         try:
             run(torch, problem, None, chosen.shapes)
         except Exception as failure:  # a campaign records errors and continues
             record.fail(f"{part}, plans", problem, failure)
 
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(warm, [problem for problem in largest(part) if name in ("", problem["name"])]))
+        list(pool.map(build_plans, [problem for problem in largest_problems(part) if name in ("", problem["name"])]))
     torch.cuda.synchronize()
     rng = random.Random(chosen.seed)
     for _ in range(int(count * chosen.share)):

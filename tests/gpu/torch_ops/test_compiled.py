@@ -1,4 +1,4 @@
-"""The compiled step of the torch operators: the calls it recognizes, writes, returns and leaves to Python.
+"""The compiled step of the torch operators: calls that it recognizes, launches, and leaves to Python.
 
 It is connected to tensors of the host and to functions of the test instead of a launch, so it runs wherever torch
 and a C++ compiler are installed. The tests of the operators check that its results equal Python's.
@@ -33,7 +33,7 @@ Address = ctypes.c_void_p
 
 
 class Launches:
-    """The step's launches: records the row, and returns a status."""
+    """Replacements of the step's launch and CUDA functions: record the row of each launch, and return a status."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[list[int], int, int, list[int]]] = []
@@ -41,22 +41,24 @@ class Launches:
         self.stream, self.is_captured = STREAM, 0
         self.requests: list[tuple[Any, ...]] = []  # gradients requested from Python
         self.parameters = (ctypes.c_int64 * 4)()
-        self.go = ctypes.CFUNCTYPE(ctypes.c_int, Address)(self._go)
-        self.current = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(Address))(self._current)
-        self.capturing = ctypes.CFUNCTYPE(ctypes.c_int, Address, ctypes.POINTER(ctypes.c_int))(self._capturing)
+        self.go = ctypes.CFUNCTYPE(ctypes.c_int, Address)(self._launch)
+        self.current = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(Address))(
+            self._get_current_stream
+        )
+        self.capturing = ctypes.CFUNCTYPE(ctypes.c_int, Address, ctypes.POINTER(ctypes.c_int))(self._get_capture_status)
 
-    def _go(self, address: int) -> int:
+    def _launch(self, address: int) -> int:
         call = _Call.from_address(address)
         row = (ctypes.c_uint64 * WORDS).from_address(call.row)
         self.seen.append((list(row), call.workspace or 0, call.filled, list(self.parameters)))
         call.filled = 1
         return self.status
 
-    def _current(self, _device: int, out: Any) -> int:
+    def _get_current_stream(self, _device: int, out: Any) -> int:
         out[0] = self.stream
         return 0
 
-    def _capturing(self, stream: int, out: Any) -> int:
+    def _get_capture_status(self, stream: int, out: Any) -> int:
         assert stream == self.stream
         out[0] = self.is_captured
         return 0
@@ -84,7 +86,7 @@ def launches(step_module: Any) -> Iterator[Launches]:
 
 @pytest.fixture
 def operator_number(step_module: Any) -> int:
-    """Return an operator of three tensors with gradients; that of the last one is optional."""
+    """Define an operator of three tensors with gradients, the last of them optional, and return its number."""
     return int(step_module.define(3, 0b111, 0b100, (), ()))
 
 
@@ -94,7 +96,7 @@ def random_tensors() -> Any:
 
 
 def describe_plan(launches: Launches, outputs: Any, row: Any, **more: Any) -> tuple[Any, ...]:
-    """Return a plan in the form that the step learns."""
+    """Return a plan in the form that ``learn`` accepts."""
     words = (ctypes.c_uint64 * WORDS)()
     call = _Call()
     call.row = ctypes.addressof(words)
@@ -129,7 +131,7 @@ ROW = ((0, INPUT, 0, 0), (1, INPUT, 1, 0), (2, INPUT, 2, 16), (3, OUTPUT, 0, 0))
 
 
 def teach_plan(step_module: Any, launches: Launches, operator_number: int, random_tensors: Any, **more: Any) -> None:
-    """Teach the step a plan without statistics."""
+    """Let the step learn a plan without statistics."""
     assert step_module.learn(
         describe_plan(launches, (output_like(random_tensors[0]),), ROW, **more),
         False,
@@ -153,12 +155,12 @@ class DLTensor(ctypes.Structure):
     )
 
     @property
-    def facts(self) -> tuple[Any, ...]:
+    def fields_as_tuple(self) -> tuple[Any, ...]:
         rows = self.dims[: self.rank], self.strides[: self.rank]
         return self.data, self.kind, self.code, self.bits, self.lanes, *rows, self.offset
 
 
-def test_reader_and_dlpack_agree_on_tensors(
+def test_the_tensor_reader_and_dlpack_agree(
     step_module: Any, launches: Launches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cudnn_backend_py.execution.buffers._readers", {})  # a step that is in use reads in place
@@ -179,32 +181,32 @@ def test_reader_and_dlpack_agree_on_tensors(
     for x in random_tensors:
         mine, theirs = DLTensor(), DLTensor()
         assert ours(x, ctypes.byref(mine)) == dlpack(x, ctypes.byref(theirs)) == 0
-        assert mine.facts == theirs.facts
+        assert mine.fields_as_tuple == theirs.fields_as_tuple
     objects = (Address * len(random_tensors))(*map(id, random_tensors))
     ctypes.PYFUNCTYPE(None, ctypes.POINTER(Address), ctypes.c_int)(fetch)(objects, len(random_tensors))
 
 
-def test_reader_refuses_all_but_plain_tensors(step_module: Any, launches: Launches) -> None:
+def test_the_tensor_reader_refuses_all_but_plain_tensors(step_module: Any, launches: Launches) -> None:
     read = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(DLTensor))(step_module.reader()[0])
     inside: list[int] = []
 
-    def look(x: Any) -> Any:
+    def read_in_transform(x: Any) -> Any:
         inside.append(read(x, ctypes.byref(DLTensor())))
         return x
 
-    torch.vmap(look)(torch.zeros(2, 3))
+    torch.vmap(read_in_transform)(torch.zeros(2, 3))
     with FakeTensorMode():
-        look(torch.zeros(2))
+        read_in_transform(torch.zeros(2))
     for x in (
         torch.zeros(2, 3).to_sparse(),
         torch.zeros(2, dtype=torch.complex64).conj(),
         torch.zeros(2, device="meta"),
     ):
-        look(x)
+        read_in_transform(x)
     assert inside == [-1] * 5
 
 
-def test_row_has_the_addresses_of_the_call(
+def test_the_launch_row_has_the_addresses_of_the_call(
     step_module: Any, launches: Launches, operator_number: int, random_tensors: Any
 ) -> None:
     row = (*ROW, (4, PIECE, 0, 4), (5, PIECE, 1, 0))
@@ -228,7 +230,7 @@ def test_row_has_the_addresses_of_the_call(
     assert parameters_found == [0, 42, found[5], 0]
 
 
-def test_pack_is_filled_again_only_for_other_addresses(
+def test_the_variant_pack_is_refilled_only_for_other_addresses(
     step_module: Any, launches: Launches, operator_number: int, random_tensors: Any
 ) -> None:
     row = ROW[:3]
@@ -240,7 +242,7 @@ def test_pack_is_filled_again_only_for_other_addresses(
     assert [filled for _, _, filled, _ in launches.seen] == [0, 1, 0]
 
 
-def test_other_calls_are_left_to_python(
+def test_calls_unlike_the_learned_one_are_left_to_python(
     step_module: Any, launches: Launches, operator_number: int, random_tensors: Any
 ) -> None:
     teach_plan(step_module, launches, operator_number, random_tensors)
@@ -280,15 +282,15 @@ def test_other_calls_are_left_to_python(
 def test_calls_under_tracing_modes_or_transforms_are_left_to_python(
     step_module: Any, launches: Launches, operator_number: int, random_tensors: Any
 ) -> None:
-    class Dispatch(TorchDispatchMode):
+    class PassThroughDispatchMode(TorchDispatchMode):
         def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             return function(*args, **(kwargs or {}))
 
-    class Function(TorchFunctionMode):
+    class PassThroughFunctionMode(TorchFunctionMode):
         def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             return function(*args, **(kwargs or {}))
 
-    class Derived(torch.Tensor):
+    class DerivedTensor(torch.Tensor):
         pass
 
     teach_plan(step_module, launches, operator_number, random_tensors)
@@ -302,10 +304,10 @@ def test_calls_under_tracing_modes_or_transforms_are_left_to_python(
         assert call() is None
         return x.sum()
 
-    for context in (Dispatch(), Function(), torch.device("meta"), torch.autocast("cpu")):
+    for context in (PassThroughDispatchMode(), PassThroughFunctionMode(), torch.device("meta"), torch.autocast("cpu")):
         with context:
             assert call() is None
-    assert call(q.as_subclass(Derived)) is None
+    assert call(q.as_subclass(DerivedTensor)) is None
     assert call(torch.nn.Parameter(q, requires_grad=False)) is not None
     torch.func.vmap(check)(q)
     torch.func.grad(check)(q)
@@ -317,7 +319,7 @@ def test_calls_under_tracing_modes_or_transforms_are_left_to_python(
     assert call() is not None
 
 
-def test_statistics_are_made_for_gradients_and_given_when_wanted(
+def test_statistics_are_computed_for_gradients_and_returned_on_request(
     step_module: Any, launches: Launches, operator_number: int, random_tensors: Any
 ) -> None:
     q, k, v = random_tensors
@@ -340,10 +342,10 @@ def test_statistics_are_made_for_gradients_and_given_when_wanted(
 
 
 @pytest.fixture
-def differentiable(
+def learned_forward_call(
     step_module: Any, launches: Launches, operator_number: int, random_tensors: Any
 ) -> Callable[..., Any]:
-    """Teach the step a forward pass, and return its call."""
+    """Let the step learn a forward pass with statistics, and return a function that calls it."""
     q, k, v = random_tensors
     stats = (torch.empty(0), (1, 2, 8, 1), (16, 8, 1, 1), None)
     plan = describe_plan(launches, (output_like(q), stats), (*ROW, (4, OUTPUT, 1, 0)))
@@ -351,44 +353,44 @@ def differentiable(
     return lambda *given: step_module.call(operator_number, *given, *NUMBERS, True)
 
 
-def test_gradients_come_from_python_until_they_are_taught(
-    step_module: Any, launches: Launches, operator_number: int, random_tensors: Any, differentiable: Any
+def test_gradients_come_from_python_until_the_step_has_learned_them(
+    step_module: Any, launches: Launches, operator_number: int, random_tensors: Any, learned_forward_call: Any
 ) -> None:
     q, k, v = (x.detach().clone().requires_grad_(index < 2) for index, x in enumerate(random_tensors))
     d_o = torch.ones_like(q)
-    o, stats = differentiable(q, k, v)
+    o, stats = learned_forward_call(q, k, v)
     d_q, d_k = torch.autograd.grad(o, (q, k), d_o)
     assert ((d_q == 1) & (d_k == 2)).all()
     assert launches.requests == [(operator_number, 6, NUMBERS, 0)]
     row = ((0, INPUT, 0, 0), (1, INPUT, 1, 0), (2, INPUT, 2, 0), (3, INPUT, 3, 0), (4, OUTPUT, 0, 0), (5, OUTPUT, 1, 0))
     plan = describe_plan(launches, (output_like(q), output_like(k)), row)
     assert step_module.learn(plan, True, 0, operator_number, d_o, o.detach(), stats, q, k, v, *NUMBERS)
-    o, stats = differentiable(q, k, v)
+    o, stats = learned_forward_call(q, k, v)
     d_q, d_k = torch.autograd.grad(o, (q, k), d_o)
     found = [x.data_ptr() for x in (d_o, o, stats, q, d_q, d_k)]
     assert launches.seen[-1][0] == found
     assert len(launches.requests) == 1
     # A gradient that is optional is another plan, and so are gradients of gradients.
-    o, _ = differentiable(q, k, v.requires_grad_())
+    o, _ = learned_forward_call(q, k, v.requires_grad_())
     torch.autograd.grad(o, v, d_o)
     assert launches.requests[-1] == (operator_number, 6, NUMBERS, 0b100)
     v.requires_grad_(False)
-    o, _ = differentiable(q, k, v)
+    o, _ = learned_forward_call(q, k, v)
     torch.autograd.grad(o, q, d_o, create_graph=True)
     assert len(launches.requests) == 3
-    o, _ = differentiable(q, k, v)
+    o, _ = learned_forward_call(q, k, v)
     launches.status = 7
     with pytest.raises(ValueError, match="function 0 answered 7"):
         torch.autograd.grad(o, q, d_o)
 
 
 def test_gradients_of_a_pass_share_one_allocation(
-    step_module: Any, launches: Launches, operator_number: int, random_tensors: Any, differentiable: Any
+    step_module: Any, launches: Launches, operator_number: int, random_tensors: Any, learned_forward_call: Any
 ) -> None:
-    """They are separate tensors there, aligned as by torch's allocator, and live as long as one of them does."""
+    """The gradients are separate aligned tensors in one allocation, which lives as long as one of them does."""
     q, k = (x.detach().clone().requires_grad_() for x in random_tensors[:2])
     v, d_o = random_tensors[2], torch.ones_like(q)
-    o, stats = differentiable(q, k, v)
+    o, stats = learned_forward_call(q, k, v)
     row = ((0, INPUT, 0, 0), (4, OUTPUT, 0, 0), (5, OUTPUT, 1, 0))
     rows_first = torch.empty(0), tuple(k.shape), (64, 4, 8, 1), 3.0
     plan = describe_plan(launches, (output_like(q), rows_first), row)
@@ -407,21 +409,23 @@ def test_gradients_of_a_pass_share_one_allocation(
     assert (d_k == 3).all()
 
 
-def test_autograd_checks_still_apply(launches: Launches, random_tensors: Any, differentiable: Any) -> None:
+def test_autograd_still_checks_for_second_use_and_inplace_changes(
+    launches: Launches, random_tensors: Any, learned_forward_call: Any
+) -> None:
     q, k, v = random_tensors
     q.requires_grad_()
     d_o = torch.ones_like(q)
-    o, _ = differentiable(q, k, v)
+    o, _ = learned_forward_call(q, k, v)
     o.backward(d_o)
     with pytest.raises(RuntimeError, match="second time"):
         o.backward(d_o)
-    o, _ = differentiable(q, k, v)
+    o, _ = learned_forward_call(q, k, v)
     k.add_(1)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         o.backward(d_o)
 
 
-def test_refused_launch_is_raised(
+def test_a_failed_launch_raises_an_error(
     step_module: Any, launches: Launches, operator_number: int, random_tensors: Any
 ) -> None:
     teach_plan(step_module, launches, operator_number, random_tensors)
@@ -430,7 +434,7 @@ def test_refused_launch_is_raised(
         step_module.call(operator_number, *random_tensors, *NUMBERS, False)
 
 
-def test_copied_inputs_are_copied(
+def test_inputs_marked_as_copied_are_copied(
     step_module: Any, launches: Launches, operator_number: int, random_tensors: Any
 ) -> None:
     q, k, v = (x.transpose(1, 2) for x in random_tensors)
@@ -445,7 +449,7 @@ def test_copied_inputs_are_copied(
 LOOSE = ((0, 0, 0, 0), (1, 0, 1, 0), (2, 0, 1, 0), (3, 0, 2, -1))
 
 
-def test_one_number_is_compared_with_two(step_module: Any, launches: Launches) -> None:
+def test_a_dim_can_be_required_to_equal_two_other_dims(step_module: Any, launches: Launches) -> None:
     operator_number = step_module.define(2, 0, 0, ((0, 0, 0, 0), (1, 0, 1, 0), (0, 0, 1, 0)), ())
     x, y = torch.randn(10, 4), torch.randn(12, 4)
     plan = describe_plan(launches, (output_like(x),), ())
@@ -455,7 +459,7 @@ def test_one_number_is_compared_with_two(step_module: Any, launches: Launches) -
     assert step_module.call(operator_number, x, y, False) is None
 
 
-def test_calls_share_a_plan_where_they_differ_in_loose_numbers_only(step_module: Any, launches: Launches) -> None:
+def test_calls_that_differ_only_in_loose_numbers_share_a_plan(step_module: Any, launches: Launches) -> None:
     operator_number = step_module.define(3, 0, 0, LOOSE, ())
     x, y, z = (torch.randn(size, 4) for size in (10, 12, 12))
 
@@ -489,13 +493,13 @@ def test_calls_share_a_plan_where_they_differ_in_loose_numbers_only(step_module:
     assert call(x, y, z, 8) == ((10, 4), 100, [25, 7])
 
 
-def test_plans_are_bounded_and_released(
+def test_the_number_of_learned_plans_is_bounded(
     step_module: Any, launches: Launches, operator_number: int, random_tensors: Any
 ) -> None:
-    class Slot:
+    class PlanHolder:
         pass
 
-    held = Slot()
+    held = PlanHolder()
     gone = weakref.ref(held)
     teach_plan(step_module, launches, operator_number, random_tensors, holds=held, token=2)
     del held
@@ -513,7 +517,7 @@ def test_plans_are_bounded_and_released(
 def test_plans_of_ended_threads_are_released_when_the_next_thread_learns(
     step_module: Any, launches: Launches, operator_number: int, random_tensors: Any
 ) -> None:
-    class Slot:
+    class PlanHolder:
         pass
 
     def learn_in_a_thread(held: Any, token: int) -> None:
@@ -525,7 +529,7 @@ def test_plans_of_ended_threads_are_released_when_the_next_thread_learns(
         thread.start()
         thread.join()
 
-    held = Slot()
+    held = PlanHolder()
     gone = weakref.ref(held)
     teach_plan(step_module, launches, operator_number, random_tensors, token=1)
     learn_in_a_thread(held, 2)
@@ -540,28 +544,28 @@ def test_plans_of_ended_threads_are_released_when_the_next_thread_learns(
     assert step_module.forget(3) < 1000
 
 
-def test_plan_is_not_released_during_its_launch(
+def test_a_plan_is_not_released_during_its_launch(
     step_module: Any, launches: Launches, operator_number: int, random_tensors: Any
 ) -> None:
     steps: list[str] = []
     begun, proceed = threading.Event(), threading.Event()
 
-    def go(_address: int) -> int:
+    def launch_slowly(_address: int) -> int:
         begun.set()
         proceed.wait(10)
         steps.append("launched")
         return 0
 
-    slow = ctypes.CFUNCTYPE(ctypes.c_int, Address)(go)
+    slow = ctypes.CFUNCTYPE(ctypes.c_int, Address)(launch_slowly)
     step_module.connect(
         address(slow), address(launches.current), address(launches.capturing), launches.differentiate, "cpu"
     )
 
-    def work() -> None:
+    def learn_and_call() -> None:
         teach_plan(step_module, launches, operator_number, random_tensors)
         step_module.call(operator_number, *random_tensors, *NUMBERS, False)
 
-    thread = threading.Thread(target=work)
+    thread = threading.Thread(target=learn_and_call)
     thread.start()
     begun.wait(10)
     threading.Timer(0.2, proceed.set).start()
@@ -571,6 +575,6 @@ def test_plan_is_not_released_during_its_launch(
     assert steps == ["launched", "forgotten"]
 
 
-def test_build_names_its_dependencies() -> None:
+def test_the_build_command_lists_its_source_and_dependencies() -> None:
     build = Build.of(torch)
     assert Path(build.command[-5]).name == "compiled.cpp"

@@ -1,4 +1,4 @@
-"""A part of the campaign's random problems: each right compared with float64."""
+"""A part of the campaign's random problems, each compared with float64."""
 
 from __future__ import annotations
 

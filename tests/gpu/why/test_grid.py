@@ -1,4 +1,4 @@
-"""Our answers, given without torch, equal torch's: the first gate that prevents cuDNN, over a grid of calls."""
+"""The first gate that prevents cuDNN, found without torch, equals the one that torch reports, over a grid of calls."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def differences(record: dict[str, Any]) -> list[str]:
 @pytest.mark.parametrize(
     "setting", ["", "TORCH_CUDNN_SDPA_NESTED_TENSOR_ENABLED=1", "TORCH_CUDNN_SDPA_DEPRIORITIZED=1"]
 )
-def test_first_gate_equals_torchs(tmp_path: Path, setting: str) -> None:
+def test_the_first_gate_equals_that_of_torch(tmp_path: Path, setting: str) -> None:
     path = tmp_path / "grid.json"
     name, _, value = setting.partition("=")
     environment = {**os.environ, **({name: value} if name else {})}

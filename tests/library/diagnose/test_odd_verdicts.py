@@ -83,7 +83,7 @@ def test_a_failing_rule_is_reported_and_cudnns_reason_is_kept(monkeypatch: pytes
     assert verdict.cause is not None
     assert verdict.cause.basis is Basis.GUESS
     assert (verdict.outcome, verdict.reasons, verdict.candidates) == (before.outcome, before.reasons, before.candidates)
-    assert verdict.limits == (*before.limits, f"the rule broken {LINE}")
+    assert verdict.limits == (*before.limits, f"the rule raise_key_error {LINE}")
     assert LINE in render_text(verdict)
     assert Verdict.from_dict(json.loads(json.dumps(verdict.to_dict()))) == verdict
 
