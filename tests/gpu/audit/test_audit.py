@@ -15,7 +15,7 @@ from cudnn_backend_py.known_issues import FAULTS
 from tests.support import audited_programs
 from tests.support.audited_programs import RIGHT, WRONG
 
-torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the programs are torch's")
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 
 
 @pytest.fixture(autouse=True)

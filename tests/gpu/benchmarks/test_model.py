@@ -29,7 +29,7 @@ def plain_measurements(small_effort: Any) -> Any:
     return found
 
 
-def test_the_model_learns(plain_measurements: Any) -> None:
+def test_the_loss_of_the_model_decreases(plain_measurements: Any) -> None:
     for way in ("packed", "padded"):
         losses = plain_measurements[way]["first epoch"]["losses"]
         assert losses[-1] < 0.9 * losses[0]

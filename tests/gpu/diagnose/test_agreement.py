@@ -60,7 +60,7 @@ def supports_config(name: str, config: str, on: Profile | None) -> bool:
         target.close()
 
 
-def differences(
+def explain_differences(
     name: str, deviceless: dict[str, Any], verdicts_on_gpu: dict[str, Any]
 ) -> tuple[dict[str, int], list[str]]:
     """Return the counted causes of the differences between two config lists, and the unexplained differences."""
@@ -90,7 +90,7 @@ def differences(
     return dict(causes), unexplained
 
 
-def check(deviceless: dict[str, Any], verdicts_on_gpu: dict[str, Any], what: str) -> None:
+def compare_verdicts(deviceless: dict[str, Any], verdicts_on_gpu: dict[str, Any], what: str) -> None:
     outcomes, causes, unexplained, equal = {}, {}, {}, 0
     for name in ZOO:
         left, right = deviceless[name], verdicts_on_gpu[name]
@@ -100,7 +100,7 @@ def check(deviceless: dict[str, Any], verdicts_on_gpu: dict[str, Any], what: str
         if left["configs"] == right["configs"]:
             equal += 1
             continue
-        causes[name], missing = differences(name, left, right)
+        causes[name], missing = explain_differences(name, left, right)
         if name.startswith(ATTENTION):
             missing.append("attention graphs must have equal lists")
         if missing and not unjudged:
@@ -120,7 +120,9 @@ def check(deviceless: dict[str, Any], verdicts_on_gpu: dict[str, Any], what: str
 
 
 def test_the_described_gpu_agrees_with_the_real_gpu(verdicts_on_gpu: dict[str, Any]) -> None:
-    check(judge(own_description()), verdicts_on_gpu, "described GPU, with this machine's driver, against live")
+    compare_verdicts(
+        judge(own_description()), verdicts_on_gpu, "described GPU, with this machine's driver, against live"
+    )
 
 
 @pytest.mark.parametrize("path", sorted(DATA.glob("deviceless-*.json")), ids=lambda path: path.stem)
@@ -133,7 +135,7 @@ def test_verdicts_of_a_machine_without_a_gpu_agree_with_the_real_gpu(
         # Answers for another version or GPU are not comparable; the pair above is compared in any case.
         assert stored["cudnn"] in path.stem
         return
-    check(stored["graphs"], verdicts_on_gpu, "machine without GPU against live")
+    compare_verdicts(stored["graphs"], verdicts_on_gpu, "machine without GPU against live")
 
 
 def test_the_stored_profile_equals_the_properties_of_the_device() -> None:

@@ -28,7 +28,7 @@ from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
 from cudnn_backend_py.target import Target
 from tests.support.gpus import first_engine_config, needs_two_gpus
 
-torch: Any = pytest.importorskip("torch", reason="did not run: these buffers are torch's")
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 B, H, S, D = 2, 4, 256, 64
 
 
@@ -264,7 +264,7 @@ def test_buffer_of_another_gpu_is_refused(gpu: Target) -> None:
 
 
 @needs_two_gpus
-def test_plan_of_another_gpu_than_the_current_one_runs_there() -> None:
+def test_a_plan_of_another_gpu_than_the_current_one_runs_on_its_gpu() -> None:
     errors: list[BaseException] = []
     with torch.cuda.device(1):
         run = make_executable(forward_graph(), open_target())
@@ -325,7 +325,7 @@ def test_raw_addresses_are_accepted(gpu: Target) -> None:
 
 
 def test_array_interface_is_accepted(gpu: Target) -> None:
-    class Array:
+    class NumbaLikeArray:
         """An object with the interface of Numba's device arrays."""
 
         def __init__(self, tensor: Any) -> None:
@@ -334,7 +334,7 @@ def test_array_interface_is_accepted(gpu: Target) -> None:
     run = make_executable(forward_graph(), gpu)
     given = random_buffers(21)
     torch.cuda.synchronize()
-    run(**{name: Array(buffer) for name, buffer in given.items()})
+    run(**{name: NumbaLikeArray(buffer) for name, buffer in given.items()})
     torch.cuda.synchronize()
     check_output(given)
 
@@ -362,7 +362,7 @@ def test_jax_arrays_are_accepted() -> None:
     assert not done.returncode, done.stderr
 
 
-def test_first_torch_buffers_after_addresses_set_the_stream(gpu: Target) -> None:
+def test_torch_buffers_set_the_stream_after_a_call_with_addresses(gpu: Target) -> None:
     run = make_executable(forward_graph(), gpu)
     given = random_buffers(16)
     run(*(given[name].data_ptr() for name in run.names))

@@ -16,7 +16,7 @@ from cudnn_backend_py.graph.attention.shape_class import Bounds, bounds_of, clas
 from cudnn_backend_py.target import Target
 from tests.support.ragged_attention import CallKind, ClassCall, Mode, int32_tensor, reference_results, relative_error
 
-torch: Any = pytest.importorskip("torch", reason="did not run: these buffers are torch's")
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 BOUNDS, SMALL = Bounds(8, 384, 512), Bounds(8, 128, 256)  # small ones use another engine in the forward pass
 KINDS = {
     "plain": CallKind(kv_heads=4),
@@ -92,7 +92,7 @@ def test_one_plan_per_direction_serves_all_calls(gpu: Target, name: str, bounds:
 
 
 @pytest.mark.parametrize("mode", ["packed", "dense", "padded"])
-def test_32_bit_offsets_give_right_results(gpu: Target, mode: Mode) -> None:
+def test_class_plans_with_32_bit_offsets_give_right_results(gpu: Target, mode: Mode) -> None:
     kind = KINDS["groups"]
     for way in (False, True):
         problem = class_problem(kind.problem_of_call(1, 2, 2), BOUNDS, backward=way)
@@ -291,7 +291,7 @@ def test_a_call_beyond_the_bounds_is_refused(gpu: Target, needed: tuple[int, int
         plan(call.buffers, Sequences(*needed), call.offset_multipliers)
 
 
-def test_a_missing_buffer_is_named(gpu: Target) -> None:
+def test_a_missing_buffer_is_reported(gpu: Target) -> None:
     plan = make_class_plan(KINDS["plain"], gpu, backward=False)
     call = ClassCall(KINDS["plain"], "dense", [10], [10])
     del call.buffers["v"]

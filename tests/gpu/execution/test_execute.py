@@ -45,7 +45,7 @@ def from_bf16(bits: NDArray[np.uint16]) -> NDArray[np.float64]:
     return (bits.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
 
 
-def test_two_matmul_agrees_with_float64_or_was_removed(gpu: Target) -> None:
+def test_two_matmuls_agree_with_float64_or_are_refused_as_removed(gpu: Target) -> None:
     if gpu.library.version >= (9, 25, 0):
         assert not OperationGraph(forum_two_matmul.graph(), gpu).heuristics("A").configs
         return
@@ -66,7 +66,7 @@ def test_two_matmul_agrees_with_float64_or_was_removed(gpu: Target) -> None:
 @pytest.mark.parametrize(
     ("seq", "head_dim", "heads", "kv_heads"), [(512, 64, 4, 4), (1000, 128, 4, 4), (1024, 64, 8, 2)]
 )
-def test_causal_flash_agrees_with_float64(
+def test_causal_flash_attention_agrees_with_float64(
     gpu: Target, data_type: DataType, seq: int, head_dim: int, heads: int, kv_heads: int
 ) -> None:
     graph = sdpa_forward(

@@ -22,7 +22,7 @@ from cudnn_backend_py.plans.build import build, forget_plans, shared_target
 from cudnn_backend_py.target import Target
 from tests.support.ragged_attention import CallKind, ClassCall
 
-torch: Any = pytest.importorskip("torch", reason="did not run: these buffers are torch's")
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 KIND = CallKind(causal=True)
 
 
@@ -181,7 +181,7 @@ def test_a_build_in_the_background_leaves_a_capture_valid(pool: PlanPool, gpu: T
 
 
 @pytest.mark.parametrize("shapes", ["exact", "any", "adaptive"])
-def test_one_call_accepts_any_shape(gpu: Target, shapes: Any) -> None:
+def test_one_callable_accepts_any_shape(gpu: Target, shapes: Any) -> None:
     problem = Attention(batch=1, heads=4, seq_q=64, head_dim=64, causal=True, stats=True)
     run = AnyShape(problem, gpu, shapes=shapes, workspace="torch", pool=PlanPool(8))
     assert run.why_exact == ""
@@ -249,7 +249,7 @@ def test_tensors_that_do_not_match_are_refused(gpu: Target) -> None:
 
 
 @pytest.mark.alone
-def test_memory_stays_flat_over_many_shapes(gpu: Target) -> None:
+def test_memory_stays_constant_over_many_shapes(gpu: Target) -> None:
     problem = Attention(batch=1, heads=2, seq_q=64, head_dim=64, causal=True, stats=True)
     pool = PlanPool(16)
     run = AnyShape(problem, gpu, shapes="any", workspace="torch", pool=pool)

@@ -177,7 +177,7 @@ thread = threading.Thread(target=elsewhere)
 thread.start()
 thread.join()
 torch.cuda.synchronize()
-assert torch.equal(b, a.relu() + a), "a thread that has called nothing of CUDA yet"
+assert torch.equal(b, a.relu() + a), "wrong result in a thread without an earlier CUDA call"
 copy = torch.empty_like(a)
 graph = torch.cuda.CUDAGraph()
 victim = ready(96)
@@ -187,7 +187,7 @@ with torch.cuda.graph(graph, stream=torch.cuda.Stream(), capture_error_mode="glo
     copy.copy_(a)
 graph.replay()
 torch.cuda.synchronize()
-assert torch.equal(copy, a), "a graph that goes while another stream is captured"
+assert torch.equal(copy, a), "freeing a graph must not break the capture of another stream"
 print("all right")
 """
 

@@ -123,7 +123,7 @@ def test_dropout_is_philox_and_repeatable(gpu: Target) -> None:
     assert 0.1 < (other != mask).mean() < 0.25
 
 
-def test_backward_draws_the_forward_mask(gpu: Target) -> None:
+def test_the_backward_pass_draws_the_dropout_mask_of_the_forward_pass(gpu: Target) -> None:
     inputs = dropout_inputs(7, 64)
     forward = run_graph(attention.sdpa_forward(**DROPOUT, stats=True), gpu, inputs)
     inputs |= {"o": forward["o"], "stats": forward["stats"], "v": inputs["v"].swapaxes(2, 3)}
@@ -273,7 +273,7 @@ def test_errors_are_not_larger_than_those_of_torch_flash() -> None:
 
 
 @pytest.mark.skipif(shutil.which("compute-sanitizer") is None, reason="compute-sanitizer is not installed")
-def test_memcheck_is_clean() -> None:
+def test_compute_sanitizer_memcheck_reports_nothing() -> None:
     command = ["compute-sanitizer", "--tool", "memcheck", "--error-exitcode", "9", sys.executable]
     done = subprocess.run(
         [*command, "-m", "tests.support.sanitized"], capture_output=True, text=True, check=False, env=dict(os.environ)

@@ -177,7 +177,7 @@ class ProblemTensors:
     strides: Mapping[str, Dims]
     written: tuple[str, ...]
 
-    def span(self, name: str) -> int:
+    def element_span(self, name: str) -> int:
         """Return the number of elements from first to last."""
         return 1 + sum((n - 1) * s for n, s in zip(self.dims[name], self.strides[name], strict=True))
 
@@ -362,7 +362,7 @@ class ChangedShapeRun:
 
     # numbers
 
-    def mixes(self) -> Iterator[tuple[str, ProblemTensors, dict[str, Any]]]:
+    def shape_mixes(self) -> Iterator[tuple[str, ProblemTensors, dict[str, Any]]]:
         """Yield the requested shape, then each mix of it and the shape that the plan was built for.
 
         Strides of a tensor are those of one of the two, or those of a dense tensor of the mixed dims.
@@ -408,14 +408,14 @@ class ChangedShapeRun:
         }
         return {name: rows["kv" if name in ("dk", "dv") else "q"] for name in self.tensors[1].written}
 
-    def arenas(self, *, tight: bool) -> dict[str, Array]:
+    def make_arenas(self, *, tight: bool) -> dict[str, Array]:
         """Return a buffer for each tensor, with its data; outputs are filled with NaN."""
         rng = np.random.default_rng(0)
         run = self.tensors[1]
         made: dict[str, Array] = {}
         for name in run.dims:
             kind = np.float32 if name == "stats" else np.float16
-            spans = [run.span(name)] if tight else [4 * one.span(name) for one in self.tensors]
+            spans = [run.element_span(name)] if tight else [4 * one.element_span(name) for one in self.tensors]
             size = max(spans)
             written = name in run.written
             made[name] = np.full(size, np.nan, kind) if written else rng.standard_normal(size).astype(kind)
@@ -468,10 +468,10 @@ class ChangedShapeRun:
                 figures["pack_us"] = host_us(lambda: launcher.pack(row, workspace, overrides))
                 if overrides is not None:
                     figures["pack_without_us"] = host_us(lambda: launcher.pack(row, workspace))
-                figures |= self.exact(launcher.row(*addresses), workspace, memory)
+                figures |= self.time_ordinary_plan(launcher.row(*addresses), workspace, memory)
         return found, figures
 
-    def exact(self, row: bytes, workspace: int, memory: Memory) -> dict[str, float]:
+    def time_ordinary_plan(self, row: bytes, workspace: int, memory: Memory) -> dict[str, float]:
         """Return the build and run times of an ordinary plan for the shape."""
         graph = self.graphs[1]
         config = OperationGraph(graph, self.target).heuristics("A").configs[0]
@@ -489,8 +489,8 @@ class ChangedShapeRun:
         """Return the outcome of a run: whether it is right, and for which other shape it would be right."""
         said: dict[str, Any] = {}
         run = self.tensors[1]
-        mixes = self.mixes()
-        _, _, requested = next(mixes)
+        shape_mixes = self.shape_mixes()
+        _, _, requested = next(shape_mixes)
         want = self.expected(run, requested["problem"] if self.case.form == "matmul" else self.problems[1], arenas)
         got = {name: run.view(name, found[name]) for name in run.written}
         said["said"] = describe_difference(got, want, self.real_rows())
@@ -503,8 +503,8 @@ class ChangedShapeRun:
         if said["said"] != RIGHT and not self.real_rows():
             said["as_if"] = [
                 words
-                for words, tensors, mixed in mixes
-                if all(tensors.span(name) <= arenas[name].size for name in tensors.dims)
+                for words, tensors, mixed in shape_mixes
+                if all(tensors.element_span(name) <= arenas[name].size for name in tensors.dims)
                 and describe_difference(
                     {name: tensors.view(name, found[name]) for name in run.written},
                     self.expected(tensors, mixed["problem"], arenas),
@@ -535,7 +535,7 @@ def host_us(call: Any, calls: int = 300) -> float:
     return round((time.perf_counter() - start) / calls * 1e6, 2)
 
 
-def outcome(case: Case) -> Iterator[dict[str, Any]]:
+def outcome_parts(case: Case) -> Iterator[dict[str, Any]]:
     """Yield the outcome of a case, part by part: the process may crash on the way."""
     run = ChangedShapeRun(case, open_target())
     try:
@@ -547,14 +547,14 @@ def outcome(case: Case) -> Iterator[dict[str, Any]]:
         yield {"said": f"{REFUSED}: {str(error).splitlines()[0]}"}
         return
     yield {"config": plan.tag, **figures}
-    arenas = run.arenas(tight=False)
+    arenas = run.make_arenas(tight=False)
     found, figures = run.launch(plan, arenas, timed=False)
     said = run.compare(arenas, found)
     yield said
     if said["said"] == RIGHT:
         yield run.launch(plan, arenas, timed=True)[1]
         return
-    arenas = run.arenas(tight=True)
+    arenas = run.make_arenas(tight=True)
     found, _ = run.launch(plan, arenas, timed=False)
     yield {"in_memory_of_its_size": run.compare(arenas, found)["said"]}
 
@@ -562,7 +562,7 @@ def outcome(case: Case) -> Iterator[dict[str, Any]]:
 def print_outcome(case: Case) -> None:
     """Print the outcome of a case, a line of JSON for each part."""
     try:
-        for bit in outcome(case):
+        for bit in outcome_parts(case):
             print(json.dumps(bit), flush=True)
     except CudnnBackendError as error:
         text = str(error)

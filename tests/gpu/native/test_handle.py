@@ -129,7 +129,7 @@ def test_the_log_has_the_execute_call() -> None:
     target.close()
 
 
-def aot_plans() -> list[str]:
+def given_plan_files() -> list[str]:
     """Return the paths of given plan files, which were made on a machine without a GPU."""
     return [path for path in os.environ.get(AOT_PLAN_VARIABLE, "").split(":") if path]
 
@@ -139,7 +139,7 @@ def test_plans_built_on_other_machines_run_here(tmp_path: Path) -> None:
     target = open_target()
     own = tmp_path / "own.json"
     first_plan(flash_graph(), target).save(own)
-    for path in [*aot_plans(), str(own)]:
+    for path in [*given_plan_files(), str(own)]:
         check_loaded_plan(path, "plan saved here" if path == str(own) else "plan built without a GPU", target)
     target.close()
 

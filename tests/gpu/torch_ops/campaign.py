@@ -132,17 +132,17 @@ class Inputs:
         self.torch, self.type = torch, getattr(torch, kind)
         self._generator = torch.Generator(device="cuda").manual_seed(seed)
 
-    def normal(self, *dims: int, dtype: Any = None) -> Any:
+    def random_normal(self, *dims: int, dtype: Any = None) -> Any:
         """Return normally distributed numbers in the type of Q, or in another type."""
         return self.torch.randn(dims, device="cuda", dtype=dtype or self.type, generator=self._generator)
 
-    def heads(self, b: int, h: int, s: int, d: int, layout: str) -> Any:
+    def random_heads(self, b: int, h: int, s: int, d: int, layout: str) -> Any:
         """Return a random [b, h, s, d] tensor in the requested layout."""
         if layout == "bhsd":
-            return self.normal(b, h, s, d)
-        return self.normal(b, s, h, d).transpose(1, 2)
+            return self.random_normal(b, h, s, d)
+        return self.random_normal(b, s, h, d).transpose(1, 2)
 
-    def ints(self, values: list[int]) -> Any:
+    def int32_tensor(self, values: list[int]) -> Any:
         """Return these integers as an int32 tensor."""
         return self.torch.tensor(values, dtype=self.torch.int32, device="cuda")
 
@@ -184,17 +184,17 @@ def run_dense(torch: Any, p: dict[str, Any], record: Record | None, shapes: str)
     b, s_q, s_kv = p["batch"], p["seq_q"], p["seq_kv"]
     if layout == "packed":
         s_kv = s_q
-        q, k, v = (x.transpose(1, 2) for x in new.normal(b, s_q, 3, heads, d).unbind(2))
+        q, k, v = (x.transpose(1, 2) for x in new.random_normal(b, s_q, 3, heads, d).unbind(2))
     else:
-        q = new.heads(b, heads, s_q, d, layout)
-        k, v = (new.heads(b, kv_heads, s_kv, d, layout) for _ in range(2))
-    d_o, inputs, others = new.heads(b, heads, s_q, d, layout), {"q": q, "k": k, "v": v}, {}
+        q = new.random_heads(b, heads, s_q, d, layout)
+        k, v = (new.random_heads(b, kv_heads, s_kv, d, layout) for _ in range(2))
+    d_o, inputs, others = new.random_heads(b, heads, s_q, d, layout), {"q": q, "k": k, "v": v}, {}
     if options.pop("lengths", False):
-        others = {"len_q": new.ints(p["lengths"][0]), "len_kv": new.ints(p["lengths"][1])}
+        others = {"len_q": new.int32_tensor(p["lengths"][0]), "len_kv": new.int32_tensor(p["lengths"][1])}
     if options.pop("bias", False):
-        inputs["bias"] = new.normal(1, heads, s_q, s_kv)
+        inputs["bias"] = new.random_normal(1, heads, s_q, s_kv)
     if options.pop("sink", False):
-        inputs["sink"] = new.normal(heads, dtype=torch.float32)
+        inputs["sink"] = new.random_normal(heads, dtype=torch.float32)
     slopes = {}
     if options.pop("alibi", False):
         slopes["alibi_slopes"] = 2.0 ** -torch.arange(1, heads + 1, device="cuda", dtype=torch.float32)
@@ -237,13 +237,17 @@ def run_varlen(torch: Any, p: dict[str, Any], record: Record | None, shapes: str
     options = dict(options)
     new = Inputs(torch, kind, p["seed"])
     many_q, many_kv = p["len_q"], p["len_kv"]
-    q, d_o = (new.normal(sum(many_q), heads, d) for _ in range(2))
-    inputs = {"q": q, "k": new.normal(sum(many_kv), kv_heads, d), "v": new.normal(sum(many_kv), kv_heads, d)}
+    q, d_o = (new.random_normal(sum(many_q), heads, d) for _ in range(2))
+    inputs = {
+        "q": q,
+        "k": new.random_normal(sum(many_kv), kv_heads, d),
+        "v": new.random_normal(sum(many_kv), kv_heads, d),
+    }
     if options.pop("sink", False):
-        inputs["sink"] = new.normal(heads, dtype=torch.float32)
+        inputs["sink"] = new.random_normal(heads, dtype=torch.float32)
     for x in inputs.values():
         x.requires_grad_(True)
-    cu_q, cu_kv = (new.ints([sum(many[:i]) for i in range(len(many) + 1)]) for many in (many_q, many_kv))
+    cu_q, cu_kv = (new.int32_tensor([sum(many[:i]) for i in range(len(many) + 1)]) for many in (many_q, many_kv))
     longest, longest_kv = max(many_q), max(many_kv)
     more = {"sink": inputs["sink"]} if "sink" in inputs else {}
 
@@ -265,8 +269,8 @@ def run_varlen(torch: Any, p: dict[str, Any], record: Record | None, shapes: str
         wide,
         unpack_tokens(d_o, many_q, longest),
         _reference_masks(options, True),
-        len_q=new.ints(many_q),
-        len_kv=new.ints(many_kv),
+        len_q=new.int32_tensor(many_q),
+        len_kv=new.int32_tensor(many_kv),
     )
     errors = {
         "o": frobenius_error(o, pack_tokens(want["o"], many_q)),
@@ -305,21 +309,21 @@ def run_paged(torch: Any, p: dict[str, Any], record: Record | None, shapes: str)
     new = Inputs(torch, kind, p["seed"])
     many_q, many_kv = p["len_q"], p["len_kv"]
     b, longest, longest_kv = len(many_q), max(*many_q, 1), max(*many_kv, 1)
-    k, v = (new.heads(b, kv_heads, longest_kv, d, "bshd") for _ in range(2))
+    k, v = (new.random_heads(b, kv_heads, longest_kv, d, "bshd") for _ in range(2))
     # The same pages for every problem of a kind, as in a server: few of them are used.
     k_pages, table = fill_pages(k, many_kv, page_size, 4096 - b * -(-longest_kv // page_size), p["seed"])
     v_pages, _ = fill_pages(v, many_kv, page_size, 4096 - b * -(-longest_kv // page_size), p["seed"])
-    q = new.heads(b, heads, longest, d, "bshd")
-    more = {"sink": new.normal(heads, dtype=torch.float32)} if options.pop("sink", False) else {}
+    q = new.random_heads(b, heads, longest, d, "bshd")
+    more = {"sink": new.random_normal(heads, dtype=torch.float32)} if options.pop("sink", False) else {}
     packed: dict[str, Any] = {}
     given = q.transpose(1, 2)
     if p["way"] == "packed":
         given = pack_tokens(q, many_q)
-        packed = {"cu_seqlens_q": new.ints([sum(many_q[:i]) for i in range(b + 1)]), "max_seqlen_q": longest}
+        packed = {"cu_seqlens_q": new.int32_tensor([sum(many_q[:i]) for i in range(b + 1)]), "max_seqlen_q": longest}
 
     def forward() -> Any:
         return attention_with_kvcache(
-            *(given, k_pages, v_pages, table, new.ints(many_kv)),
+            *(given, k_pages, v_pages, table, new.int32_tensor(many_kv)),
             **(options | more | packed),
             shapes=shapes,
             return_stats=True,
@@ -332,8 +336,8 @@ def run_paged(torch: Any, p: dict[str, Any], record: Record | None, shapes: str)
     want, lse = reference_attention(
         *wide.values(),
         _reference_masks(options, True),
-        len_q=new.ints(many_q),
-        len_kv=new.ints(many_kv),
+        len_q=new.int32_tensor(many_q),
+        len_kv=new.int32_tensor(many_kv),
         **{name: x.double() for name, x in more.items()},
     )
     if packed:
@@ -356,10 +360,10 @@ def decode_long_sequences(torch: Any, record: Record) -> None:
     for heads, kv_heads, d, page_size in ((8, 1, 128, 64), (8, 2, 64, 16)):
         new = Inputs(torch, "bfloat16", heads + page_size)
         many = [32768, 1, 2, *(_log_uniform(rng, 32768) for _ in range(61))]
-        k, v = (new.heads(64, kv_heads, 32768, d, "bshd") for _ in range(2))
+        k, v = (new.random_heads(64, kv_heads, 32768, d, "bshd") for _ in range(2))
         k_pages, table = fill_pages(k, many, page_size, 7, 1)
         v_pages, _ = fill_pages(v, many, page_size, 7, 1)
-        q, lens = new.normal(64, 1, heads, d), new.ints(many)
+        q, lens = new.random_normal(64, 1, heads, d), new.int32_tensor(many)
         p = {"name": f"{heads} heads over {kv_heads}, d {d}, pages of {page_size}"}
         (o, stats), host = _time_call(
             torch,
@@ -410,12 +414,14 @@ def main() -> None:
     """Run the campaign and write its record: each part in its own process, all in parallel."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--seconds", type=float, default=100.0, help="after which no problem is begun")
-    parser.add_argument("--shapes", default="any", help="policy")
-    parser.add_argument("--share", type=float, default=1.0, help="of the problems")
+    parser.add_argument(
+        "--seconds", type=float, default=100.0, help="seconds after which no further problem is started"
+    )
+    parser.add_argument("--shapes", default="any", help="shape policy of the calls")
+    parser.add_argument("--share", type=float, default=1.0, help="share of the problems to run")
     parser.add_argument("--seed", type=int, default=2026)
     parser.add_argument("--parts", default="dense,varlen,paged,decode")
-    parser.add_argument("--names", help="options of dense tensors, by commas, in place of parts")
+    parser.add_argument("--names", help="cases of dense tensors to run instead of parts, separated by commas")
     chosen = parser.parse_args()
     parts = [("dense", name) for name in chosen.names.split(",")] if chosen.names else []
     parts = parts or [(part, "") for part in chosen.parts.split(",")]

@@ -30,7 +30,7 @@ def default_policy() -> Iterator[None]:
 @pytest.fixture(scope="package")
 def step_module(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Return the module of a copy of the compiled step, as a file that is loaded twice is one module."""
-    torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the step is torch's")
+    torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
     path, build = tmp_path_factory.mktemp("step") / "step.so", Build.of(torch)
     built = folder().path / build.file
     if built.exists():

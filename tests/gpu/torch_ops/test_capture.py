@@ -20,7 +20,7 @@ from tests.support.torch_reference import (
     unpack_tokens,
 )
 
-torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the operators are torch's")
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 
 
 def int32_tensor(values: list[int]) -> Any:
@@ -105,7 +105,7 @@ def test_no_plan_is_built_while_capturing(shapes: str) -> None:
         kept += 1
     assert caught.value.code == "plan-in-capture"
     graph.replay()
-    assert float(kept[0]) == 2, "the capture went on"
+    assert float(kept[0]) == 2, "the capture must stay valid"
     graph, o = capture_cuda_graph(lambda: attention(q, k, v, causal=True, shapes=shapes))
     graph.replay()
     want, _ = reference_attention(*(x.double() for x in (q, k, v)), Masks(right_bound=0))

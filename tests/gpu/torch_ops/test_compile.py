@@ -26,7 +26,7 @@ from tests.support.torch_reference import (
     unpack_tokens,
 )
 
-torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the operators are torch's")
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 pytestmark = pytest.mark.filterwarnings("default::DeprecationWarning", "default::FutureWarning")  # torch's own
 
 
@@ -141,23 +141,26 @@ def test_dense_and_decoding_compile_with_dynamic_shapes() -> None:
     torch._dynamo.reset()
 
     @torch.compile(fullgraph=True, dynamic=True, backend="aot_eager")
-    def dense(q: Any, k: Any, v: Any) -> Any:
+    def dense_attention(q: Any, k: Any, v: Any) -> Any:
         return attention(q, k, v, causal=True, shapes="any")
 
     @torch.compile(fullgraph=True, dynamic=True, backend="aot_eager")
-    def decode(q: Any, k: Any, v: Any, table: Any, lens: Any) -> Any:
+    def decode_attention(q: Any, k: Any, v: Any, table: Any, lens: Any) -> Any:
         return attention_with_kvcache(q, k, v, table, lens, causal=True)
 
     for b, s in ((2, 50), (3, 70), (5, 200)):
         q, k, v = (random_half(b, s, 4, 64).transpose(1, 2) for _ in range(3))
         want, _ = reference_attention(*(x.double() for x in (q, k, v)), Masks(right_bound=0))
-        assert frobenius_error(dense(q, k, v), want) < 2e-3
+        assert frobenius_error(dense_attention(q, k, v), want) < 2e-3
         many = [s] * b
         k_pages, table = fill_pages(k, many, 16, 3, 1)
         v_pages, _ = fill_pages(v, many, 16, 3, 1)
         q = random_half(b, 1, 4, 64)
         want, _ = reference_attention(*(x.double() for x in (q.transpose(1, 2), k, v)), Masks())
-        assert frobenius_error(decode(q, k_pages, v_pages, table, int32_tensor(many)).transpose(1, 2), want) < 2e-3
+        assert (
+            frobenius_error(decode_attention(q, k_pages, v_pages, table, int32_tensor(many)).transpose(1, 2), want)
+            < 2e-3
+        )
 
 
 @pytest.mark.filterwarnings("ignore:The CUDA Graph is empty")  # of torch, which makes its memory pool by one

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the step is torch's")
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from torch.overrides import TorchFunctionMode  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
@@ -71,14 +71,14 @@ class Launches:
         raise ValueError(f"function {function} answered {status}")
 
 
-def address(function: Any) -> int | None:
+def address_of_function(function: Any) -> int | None:
     return ctypes.cast(function, Address).value
 
 
 @pytest.fixture
 def launches(step_module: Any) -> Iterator[Launches]:
     made = Launches()
-    functions = (address(made.go), address(made.current), address(made.capturing))
+    functions = (address_of_function(made.go), address_of_function(made.current), address_of_function(made.capturing))
     step_module.connect(*functions, made.differentiate, "cpu")
     yield made
     step_module.forget(None)
@@ -279,7 +279,7 @@ def test_calls_unlike_the_learned_one_are_left_to_python(
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit")
-def test_calls_under_tracing_modes_or_transforms_are_left_to_python(
+def test_calls_under_tracing_or_transforms_are_left_to_python(
     step_module: Any, launches: Launches, operator_number: int, random_tensors: Any
 ) -> None:
     class PassThroughDispatchMode(TorchDispatchMode):
@@ -514,7 +514,7 @@ def test_the_number_of_learned_plans_is_bounded(
     assert step_module.forget(1) == 0
 
 
-def test_plans_of_ended_threads_are_released_when_the_next_thread_learns(
+def test_plans_of_ended_threads_are_released_by_the_next_thread(
     step_module: Any, launches: Launches, operator_number: int, random_tensors: Any
 ) -> None:
     class PlanHolder:
@@ -558,7 +558,11 @@ def test_a_plan_is_not_released_during_its_launch(
 
     slow = ctypes.CFUNCTYPE(ctypes.c_int, Address)(launch_slowly)
     step_module.connect(
-        address(slow), address(launches.current), address(launches.capturing), launches.differentiate, "cpu"
+        address_of_function(slow),
+        address_of_function(launches.current),
+        address_of_function(launches.capturing),
+        launches.differentiate,
+        "cpu",
     )
 
     def learn_and_call() -> None:

@@ -19,7 +19,7 @@ from cudnn_backend_py.torch_ops.compiled import STEP
 from tests.support.figures import add_figure
 from tests.support.streams import blocked_stream
 
-torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the operators are torch's")
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 pytestmark = pytest.mark.filterwarnings("default::DeprecationWarning", "default::FutureWarning")  # torch's own
 LIMITS = {"float16": (1e-3, 3e-3), "bfloat16": (8e-3, 2e-2)}  # relative Frobenius: of the output, of gradients
 B, H, S, D = 2, 8, 384, 64
@@ -47,7 +47,7 @@ def random_inputs(
     return [x.requires_grad_(True) for x in found[:3]] + found[3:]
 
 
-def in_float32(inputs: list[Any], d_o: Any, **options: Any) -> list[Any]:
+def float32_reference(inputs: list[Any], d_o: Any, **options: Any) -> list[Any]:
     """Return the output and the gradients of torch's math backend in float32."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -87,7 +87,7 @@ def test_output_and_gradients_agree_with_float32(case: str, kind: str) -> None:
     *inputs, d_o = random_inputs(kind, **how)
     o = scaled_dot_product_attention(*inputs, **options)
     assert (o.dtype, o.stride(1) > o.stride(2)) == (inputs[0].dtype, inputs[0].stride(1) > inputs[0].stride(2))
-    check_errors(kind, [o, *torch.autograd.grad(o, inputs, d_o)], in_float32(inputs, d_o, **options), case)
+    check_errors(kind, [o, *torch.autograd.grad(o, inputs, d_o)], float32_reference(inputs, d_o, **options), case)
 
 
 def test_slices_of_one_buffer_are_used_in_place() -> None:
@@ -99,7 +99,7 @@ def test_slices_of_one_buffer_are_used_in_place() -> None:
     o = scaled_dot_product_attention(*inputs, is_causal=True)
     # Memory for the output and its statistics, but not for copies of the inputs.
     assert torch.cuda.max_memory_allocated() - before < 2 * o.numel() * o.element_size()
-    want = in_float32(inputs, d_o, is_causal=True)
+    want = float32_reference(inputs, d_o, is_causal=True)
     check_errors("float16", [o, *torch.autograd.grad(o, inputs, d_o)], want, "slices of one buffer")
 
 
@@ -115,7 +115,7 @@ def test_layouts_cudnn_cannot_read_are_copied(how: str) -> None:
         v = torch.randn(B, H, D, S, device="cuda", dtype=torch.half).transpose(2, 3)
     found = [x.requires_grad_(True) for x in (q, k, v)]
     o = scaled_dot_product_attention(*found)
-    check_errors("float16", [o, *torch.autograd.grad(o, found, d_o)], in_float32(found, d_o), how)
+    check_errors("float16", [o, *torch.autograd.grad(o, found, d_o)], float32_reference(found, d_o), how)
     o = scaled_dot_product_attention(*found)
     (gradient,) = torch.autograd.grad(o.sum(), found[:1])  # a gradient of the output that is one number, expanded
     assert torch.isfinite(gradient).all()
@@ -126,7 +126,7 @@ def test_bool_mask_is_applied(dims: tuple[int, ...]) -> None:
     *inputs, d_o = random_inputs("float16")
     mask = torch.rand(dims, device="cuda") > 0.3
     o = scaled_dot_product_attention(*inputs, attn_mask=mask)
-    want = in_float32(inputs, d_o, attn_mask=mask)
+    want = float32_reference(inputs, d_o, attn_mask=mask)
     check_errors("float16", [o, *torch.autograd.grad(o, inputs, d_o)], want, f"bool mask {dims}")
 
 
@@ -134,7 +134,7 @@ def test_float_mask_gets_its_gradient() -> None:
     *inputs, d_o = random_inputs("float16")
     inputs.append(torch.randn(1, H, S, S, device="cuda", dtype=torch.half, requires_grad=True))
     o = scaled_dot_product_attention(*inputs[:3], attn_mask=inputs[3])
-    check_errors("float16", [o, *torch.autograd.grad(o, inputs, d_o)], in_float32(inputs, d_o), "float mask")
+    check_errors("float16", [o, *torch.autograd.grad(o, inputs, d_o)], float32_reference(inputs, d_o), "float mask")
 
 
 def test_gradients_of_dense_attention_agree_with_finite_differences() -> None:
@@ -173,7 +173,7 @@ def test_stats_padding_and_sink_are_right() -> None:
     check_errors("float16", [o, *torch.autograd.grad(o, (q, k, v, sink), d_o)], want_all, "sink")
 
 
-def test_dropout_uses_torchs_generator_and_repeats_backward() -> None:
+def test_dropout_uses_the_generator_of_torch_and_repeats_in_the_backward_pass() -> None:
     q, k, _, d_o = random_inputs("float16")
     v = torch.eye(S, D, device="cuda", dtype=torch.half).expand(B, H, S, D).contiguous().requires_grad_(True)
     results = []

@@ -10,7 +10,7 @@ import pytest
 from cudnn_backend_py.torch_ops import attention, attention_with_kvcache
 from tests.support.torch_reference import Masks, fill_pages, frobenius_error, reference_attention, reference_gradients
 
-torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the operators are torch's")
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 H, D = 4, 64
 LARGE = 64 << 20  # bytes: more than any workspace here
 # NaN of every type, and -1 as an integer; large numbers, and pages far beyond the last one; an invalid address.

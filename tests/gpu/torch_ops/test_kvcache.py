@@ -10,7 +10,7 @@ from cudnn_backend_py import UsageError
 from cudnn_backend_py.torch_ops import Scales, attention, attention_varlen, attention_with_kvcache
 from tests.support.torch_reference import Masks, fill_pages, frobenius_error, pack_tokens, reference_attention
 
-torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the operators are torch's")
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 CASES: dict[str, tuple[dict[str, Any], Masks]] = {
     "plain": ({}, Masks()),
     "causal": ({"causal": True}, Masks(right_bound=0, bottom_right=True)),

@@ -10,7 +10,7 @@ from cudnn_backend_py import CudnnBackendError
 from cudnn_backend_py.torch_ops import attention
 from tests.support.torch_refusals import REFUSED
 
-torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the operators are torch's")
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 
 
 @pytest.mark.parametrize("case", REFUSED)

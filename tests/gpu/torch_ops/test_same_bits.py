@@ -13,7 +13,7 @@ from cudnn_backend_py.torch_ops import attention, attention_varlen, attention_wi
 from tests.support.figures import add_figure
 from tests.support.torch_reference import fill_pages
 
-torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the operators are torch's")
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 Tensors = tuple[Any, ...]
 PROBLEMS = random_problems(40, seed=7)
 CALLS = 100

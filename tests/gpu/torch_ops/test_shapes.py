@@ -19,7 +19,7 @@ from cudnn_backend_py.torch_ops.extension import EXTENSION, describe_extension
 from tests.support.figures import add_figure
 from tests.support.torch_reference import Masks, frobenius_error, reference_gradients
 
-torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the operators are torch's")
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 POLICIES = ("exact", "any", "adaptive")
 H, D = 4, 64
 CASES: dict[str, tuple[dict[str, Any], Masks]] = {
@@ -75,7 +75,7 @@ def test_shape_policies_agree(case: str, kv_heads: int, layout: str) -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("layout", ["bshd", "bhsd"])
-def test_rows_beyond_the_lengths_are_zero(policy: str, layout: str) -> None:
+def test_output_rows_beyond_the_lengths_are_zero(policy: str, layout: str) -> None:
     b, s = 6, 150
     *inputs, d_o = random_inputs(b, s, layout=layout)
     len_q = torch.tensor([150, 100, 1, 0, 0, 5], device="cuda", dtype=torch.int32)
@@ -163,7 +163,7 @@ def test_statistics_are_right_with_each_policy(policy: str, layout: str) -> None
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_dropout_is_the_same_backward(policy: str) -> None:
+def test_the_backward_pass_uses_the_dropout_of_the_forward_pass(policy: str) -> None:
     b, s = 2, 200
     q, k, _, _ = random_inputs(b, s)
     v = torch.eye(s, D, device="cuda", dtype=torch.half).expand(b, H, s, D).contiguous().requires_grad_(True)
@@ -180,7 +180,7 @@ def test_an_adaptive_call_changes_to_the_exact_plan() -> None:
     clear_plans()
     q, k, v, _ = (x.detach() for x in random_inputs(2, 210))
     runs = [attention(q, k, v, causal=True, shapes="adaptive") for _ in range(OFTEN)]
-    assert all(torch.equal(x, runs[0]) for x in runs), "one plan of a class at first"
+    assert all(torch.equal(x, runs[0]) for x in runs), "the first calls must use one class plan"
     assert shared_pool().wait()
     kinds = [key[0] for key in shared_pool().list_keys()]
     assert kinds.count("exact") == 1
@@ -190,7 +190,7 @@ def test_an_adaptive_call_changes_to_the_exact_plan() -> None:
     assert frobenius_error(found, runs[0]) < 1e-3
 
 
-def test_deterministic_results_repeat() -> None:
+def test_deterministic_results_are_repeatable() -> None:
     clear_plans()
     q, k, v, d_o = random_inputs(2, 333)
     runs = []
@@ -202,7 +202,7 @@ def test_deterministic_results_repeat() -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_rows_without_keys_are_zero(policy: str) -> None:
+def test_output_rows_without_keys_are_zero(policy: str) -> None:
     for b, s_q, s_kv in ((0, 10, 10), (2, 0, 10), (2, 10, 0)):
         q = torch.randn(b, s_q, H, D, device="cuda", dtype=torch.half, requires_grad=True)
         k = torch.randn(b, s_kv, H, D, device="cuda", dtype=torch.half, requires_grad=True)
@@ -366,17 +366,17 @@ def test_a_larger_class_plan_serves_until_the_closer_one_is_built() -> None:
     for s in (104, 105, 106):
         q, k, v = (x.detach() for x in random_inputs(2, s)[:3])
         attention(q, k, v, causal=True, shapes="adaptive")
-    assert better.streams, "it took over in the compiled step, too"
+    assert better.streams, "the compiled step must use the closer class plan too"
     known = len(strategies._ways)
     q, k, v = (x.detach() for x in random_inputs(2, 107)[:3])
     attention(q, k, v, causal=True, shapes="adaptive")
     assert len(strategies._ways) == known
 
 
-def test_layers_of_one_step_do_not_count_as_a_repeated_shape() -> None:
+def test_layers_of_one_training_step_do_not_count_as_a_repeated_shape() -> None:
     clear_plans()
 
-    def exact_plans() -> int:
+    def count_exact_plans() -> int:
         assert shared_pool().wait()
         return [key[0] for key in shared_pool().list_keys()].count("exact")
 
@@ -386,19 +386,19 @@ def test_layers_of_one_step_do_not_count_as_a_repeated_shape() -> None:
             o = attention(q, k, v, causal=True, shapes="adaptive")
         for _ in range(12):
             torch.autograd.grad(o, (q, k, v), d_o, retain_graph=True)
-    assert exact_plans() == 2, "the first shape's, which might have been the only one, forward and backward"
+    assert count_exact_plans() == 2, "the first shape's, which might have been the only one, forward and backward"
     for _ in range(2):
         for s in (220, 230):
             q, k, v = (x.detach() for x in random_inputs(2, s)[:3])
             attention(q, k, v, causal=True, shapes="adaptive")
-    before = exact_plans()
+    before = count_exact_plans()
     for s in (220, 230):
         q, k, v = (x.detach() for x in random_inputs(2, s)[:3])
         want = attention(q, k, v, causal=True, shapes="exact")
         attention(q, k, v, causal=True, shapes="adaptive")
-        assert exact_plans() >= before + 2, "its third visit"
+        assert count_exact_plans() >= before + 2, "the third visit of a shape must build its exact plans"
         assert torch.equal(attention(q, k, v, causal=True, shapes="adaptive"), want)
-        before = exact_plans()
+        before = count_exact_plans()
 
 
 def test_a_single_packed_token_teaches_no_strides() -> None:
@@ -414,7 +414,7 @@ def test_a_single_packed_token_teaches_no_strides() -> None:
 
 
 @pytest.mark.alone
-def test_memory_is_flat_over_many_shapes() -> None:
+def test_memory_stays_constant_over_many_shapes() -> None:
     whole = torch.randn(4, 512, 3, H, D, device="cuda", dtype=torch.half)
     torch.manual_seed(3)
     sizes = torch.randint(1, 512, (4000,)).tolist()

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the step is torch's")
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 
 from cudnn_backend_py.execution.class_plan import ClassPlan, OwnTables, Sequences  # noqa: E402
 from cudnn_backend_py.graph.attention.shape_class import Bounds, bounds_of, class_graph, class_problem  # noqa: E402
@@ -27,7 +27,7 @@ from cudnn_backend_py.torch_ops.arguments import TENSORS, OperatorOptions  # noq
 from cudnn_backend_py.torch_ops.compiled import DENSE_CLASS, class_recipe  # noqa: E402
 from cudnn_backend_py.torch_ops.operators import _empty_like, _empty_stats  # noqa: E402
 from cudnn_backend_py.torch_ops.reading import describe, read  # noqa: E402
-from tests.gpu.torch_ops.test_compiled import Launches, address  # noqa: E402
+from tests.gpu.torch_ops.test_compiled import Launches, address_of_function  # noqa: E402
 
 H, D = 4, 16
 OPTIONS = OperatorOptions(None, 0.0, None, 0, False, None, False, None, None, "any")
@@ -112,7 +112,11 @@ def step(step_module: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[StepWith
     monkeypatch.setattr(compiled, "Call", FakeCall)
     monkeypatch.setattr(compiled, "Prepare", FakePrepareKernel)
     monkeypatch.setattr(compiled, "in_context", lambda _context: nullcontext())
-    functions = (address(made.go), address(launches.current), address(launches.capturing))
+    functions = (
+        address_of_function(made.go),
+        address_of_function(launches.current),
+        address_of_function(launches.capturing),
+    )
     step_module.connect(*functions, launches.differentiate, "cpu")
     yield made
     step_module.forget(None)
@@ -176,7 +180,7 @@ class PythonClass:
             and bounds_of(self.problem, r.needed) == self.bounds
         )
 
-    def check(self, inputs: Any, outputs: Any, made: Any, seen: Any) -> None:
+    def check_launch(self, inputs: Any, outputs: Any, made: Any, seen: Any) -> None:
         """Compare the step's outputs and launch with those that Python makes."""
         row, words, _ = seen
         for (name, want), x in zip(outputs, made, strict=True):
@@ -303,7 +307,7 @@ def test_lengths_on_the_device_are_used(step: StepWithRecipes) -> None:
 
     inputs, outputs = call(4, 100)
     found = PythonClass(False, inputs, outputs)
-    assert not found.recipe(inputs, outputs).keeps_tables, "what lengths hold may change"
+    assert not found.recipe(inputs, outputs).keeps_tables, "values of lengths may change between calls"
     assert step.teach(found.recipe(inputs, outputs), False, inputs, True)
     for b, s in ((4, 100), (4, 77), (4, 128), (4, 65)):
         inputs, outputs = call(b, s)

@@ -11,7 +11,7 @@ from cudnn_backend_py import UsageError
 from cudnn_backend_py.torch_ops import attention, attention_varlen, scaled_dot_product_attention
 from tests.support.torch_reference import Masks, attend, error
 
-torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the operators are torch's")
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 from torch.func import grad, jacrev, jvp, vjp, vmap  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, which compiles for forward mode
@@ -23,7 +23,7 @@ def random_half(*dims: int) -> Any:
     return torch.randn(dims, device="cuda", dtype=torch.half)
 
 
-def reference(q: Any, k: Any, v: Any) -> Any:
+def float64_reference(q: Any, k: Any, v: Any) -> Any:
     return attend(q, k, v, Masks(right_bound=0))[0]
 
 
@@ -31,7 +31,7 @@ def compare_transform(transform: Callable[..., Any], attention_function: Callabl
     """Compare a transform of attention with the same transform of the float64 reference."""
     leaves = torch.utils._pytree.tree_leaves
     found = leaves(transform(attention_function)(*tensors))
-    want = leaves(transform(reference)(*(x.double() for x in tensors)))
+    want = leaves(transform(float64_reference)(*(x.double() for x in tensors)))
     assert len(found) == len(want) > 0
     assert max(error(x, y) for x, y in zip(found, want, strict=True)) < 4e-3
 

@@ -10,7 +10,7 @@ from cudnn_backend_py import UsageError
 from cudnn_backend_py.torch_ops import attention, attention_varlen
 from tests.support.torch_reference import Masks, frobenius_error, pack_tokens, reference_gradients, unpack_tokens
 
-torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the operators are torch's")
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 LENGTHS = {
     "mixed": ([100, 1, 0, 257, 64], [100, 1, 0, 257, 64]),
     "one": ([333], [333]),
@@ -180,7 +180,7 @@ def test_packed_attention_agrees_with_dense_attention() -> None:
     assert frobenius_error(packed.view(b, s, 4, 64).transpose(1, 2), dense) < 1e-3
 
 
-def test_dropout_is_the_same_backward() -> None:
+def test_the_backward_pass_uses_the_dropout_of_the_forward_pass() -> None:
     many = [200, 57, 1]
     q, k, _, _ = random_packed_inputs(many, many, 4, 4, 64, "float16")
     v = torch.cat([torch.eye(n, 64, device="cuda", dtype=torch.half) for n in many])

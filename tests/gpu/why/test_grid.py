@@ -15,11 +15,11 @@ from cudnn_backend_py.why.gates import find_blocker, find_gate_by_message, find_
 from tests.support.sdpa_answers import answer_of_torch, call_of_case, machine_of_record
 from tools.records import sdpa_grid
 
-torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the answers are torch's")
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 NUMBER = 320
 
 
-def differences(record: dict[str, Any]) -> list[str]:
+def list_differences(record: dict[str, Any]) -> list[str]:
     """Return a line for each case in which our answer differs from torch's."""
     machine, found = machine_of_record(record), []
     for item in record["cases"]:
@@ -55,4 +55,4 @@ def test_the_first_gate_equals_that_of_torch(tmp_path: Path, setting: str) -> No
     assert find_releases(machine_of_record(record).torch), "no gates of this torch are known"
     answered = [item for item in record["cases"] if "unmade" not in item["answer"]]
     assert len(answered) > NUMBER * 0.9
-    assert differences(record) == []
+    assert list_differences(record) == []

@@ -12,7 +12,7 @@ from cudnn_backend_py.why import WhyReport, why_not_cudnn
 from cudnn_backend_py.why.calls import BACKENDS
 from tools.records import sdpa_grid
 
-torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the calls are torch's")
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 F = torch.nn.functional
 
 

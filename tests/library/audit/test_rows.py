@@ -11,7 +11,7 @@ import pytest
 from cudnn_backend_py import reference
 from cudnn_backend_py.torch_ops.arguments import OperatorOptions
 
-torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the rows are torch's")
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 
 from cudnn_backend_py.audit.rows import FACTS, check_backward, check_forward  # noqa: E402
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the calls are torch's")
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 
 from cudnn_backend_py.audit import audit  # noqa: E402
 from cudnn_backend_py.audit.budget import Budget  # noqa: E402

@@ -63,7 +63,7 @@ def test_the_first_shape_class_contains_all_new_shapes() -> None:
     assert len(set(shapes)) == len(shapes) == 100_000
     assert all(one <= most for shape in shapes for one, most in zip(shape, classes[0], strict=True))
     assert {(grow(b, s, s).batch, grow(b, s, s).q) for b, s in shapes} <= set(classes)
-    assert 2 * len(classes) < plan_pool._MOST, "those of both passes find room in the pool"
+    assert 2 * len(classes) < plan_pool._MOST, "the pool must hold the plans of both passes"
     most = any_shape.BATCHES * any_shape.LENGTHS
     assert len(any_shape.new_shapes(most + 1)) == most
 
@@ -123,9 +123,9 @@ def test_growing_memory_is_not_accepted() -> None:
         "GPU memory after the first tenth, bytes more",
     ]
     value = judge(good, any_shape.ACCEPTED)[-1]["value"]
-    assert value == 0.26, "an error is reported, however small"
+    assert value == 0.26, "small errors must be reported too"
     unknown = passed_criteria(good | {"compared": 0}, any_shape.ACCEPTED)
-    assert list(unknown.values())[-1] is None, "nothing compared, nothing said"
+    assert list(unknown.values())[-1] is None, "without comparisons the criterion must be undecided"
 
 
 def test_every_graph_replay_must_be_checked() -> None:

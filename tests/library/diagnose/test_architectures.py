@@ -72,7 +72,9 @@ def test_an_architecture_newer_than_the_library_is_reported() -> None:
     assert refused.cause is not None
     assert refused.cause.code == "architecture-newer-than-library"
     assert refused.cause.headline.startswith("cuDNN 9.28.0 is older than sm_130, and refuses the graph there; ")
-    assert "(cuDNN:" not in refused.cause.headline, "what an engine for another architecture says is not the cause"
+    assert "(cuDNN:" not in refused.cause.headline, (
+        "a message of an engine for another architecture must not be the cause"
+    )
     assert "it has no machine code for it" in refused.environment[0]
     assert "runs from PTX" in render_text(refused)
     assert explain(convolution(), undescribed_gpu(130), build=True).outcome is Outcome.SUPPORTED

@@ -40,7 +40,7 @@ def sample_of_rows(version: str) -> list[str]:
     return [CRASHING, *chosen]
 
 
-def assert_as_stored(table: SupportTable) -> None:
+def assert_equals_stored_table(table: SupportTable) -> None:
     stored = TABLES[table.cudnn]
     wrong = [
         f"{name}, {form}, {target}: {cell} is stored as {stored.cells[name][form].get(target)}"
@@ -57,7 +57,7 @@ def test_this_cudnn_agrees_with_its_stored_support_table() -> None:
     assert version in TABLES, f"there is no table of cuDNN {version}: NEWEST of the Makefile, 'make attention-table'"
     table = support_table(rows=sample_of_rows(version))
     assert table.cudnn == version
-    assert_as_stored(table)
+    assert_equals_stored_table(table)
 
 
 # CI installs one older version; other installed ones are judged, too.
@@ -72,7 +72,7 @@ def test_older_cudnn_versions_agree_with_their_stored_support_tables(version: st
     done = run_code(code, environment=versions.child_environment(INSTALLED[version]))
     table = SupportTable.from_json(done.stdout)
     assert table.cudnn == version
-    assert_as_stored(table)
+    assert_equals_stored_table(table)
 
 
 def test_support_table_rows_cover_every_option() -> None:

@@ -24,7 +24,7 @@ EIGHT_BIT: dict[str, Any] = {**LATENT, "data_type": DataType.FP8_E4M3, "output_t
 @pytest.fixture(autouse=True, scope="module")
 def skip_before_9_23() -> None:
     if library().version < (9, 23, 0):
-        pytest.skip("the kernels are of cuDNN 9.23")
+        pytest.skip("the kernels need cuDNN 9.23 or later")
 
 
 def backward_graph(**options: Any) -> Graph:

@@ -180,7 +180,7 @@ def judge_40_cells(cache: Path) -> Matrix:
 
 
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT])
-def test_a_stopped_run_is_resumed(ending: signal.Signals, tmp_path: Path) -> None:
+def test_a_stopped_matrix_run_is_resumed(ending: signal.Signals, tmp_path: Path) -> None:
     child = subprocess.Popen(
         [sys.executable, "-c", MANY, str(tmp_path), str(int(ending))],
         cwd=ROOT,

@@ -76,7 +76,7 @@ def partial_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def use_partial(partial_library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def judge_with_partial_library_only(partial_library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let child processes judge with the partial library."""
     monkeypatch.setenv("CUDNN_BACKEND_LIBRARY", str(partial_library))
 
@@ -212,7 +212,7 @@ def graph_of_a_missing_engine() -> Graph:
     return FAMILIES["dgrad nchw f32"]()
 
 
-def test_matrix_since_and_junit_report_missing_engines(use_partial: None, tmp_path: Path) -> None:
+def test_matrix_since_and_junit_report_missing_engines(judge_with_partial_library_only: None, tmp_path: Path) -> None:
     found = matrix([graph_of_a_missing_engine()], ["sm80"], [None], cache=tmp_path, progress=False)
     [cell] = found.cells.values()
     assert (cell.letter, cell.cause, found.exit_code) == ("?", ENGINES_ABSENT, 2)
@@ -228,7 +228,7 @@ def test_matrix_since_and_junit_report_missing_engines(use_partial: None, tmp_pa
 
 
 def test_stored_answers_are_judged_again_with_more_engines(
-    use_partial: None, partial_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    judge_with_partial_library_only: None, partial_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = matrix([graph_of_a_missing_engine()], ["sm80"], [None], cache=tmp_path, progress=False)
     assert first.exit_code == 2
@@ -248,7 +248,7 @@ def test_stored_answers_are_judged_again_with_more_engines(
                 place.unlink()
 
 
-def test_a_baseline_can_pin_a_verdict_of_missing_engines(use_partial: None, tmp_path: Path) -> None:
+def test_a_baseline_can_pin_a_verdict_of_missing_engines(judge_with_partial_library_only: None, tmp_path: Path) -> None:
     save_graph(graph_of_a_missing_engine(), tmp_path / "g.json")
     file = tmp_path / "verdicts.toml"
     file.write_text(
@@ -261,7 +261,7 @@ def test_a_baseline_can_pin_a_verdict_of_missing_engines(use_partial: None, tmp_
     assert (same.changed, exit_code([same]), same.expected) == (False, 0, "could not be judged (engines-absent)")
 
 
-def test_whatif_names_the_wheel_with_the_missing_engines(use_partial: None) -> None:
+def test_whatif_names_the_wheel_with_the_missing_engines(judge_with_partial_library_only: None) -> None:
     with Judge() as judge:
         verdict = judge.run_query(Query(graph_of_a_missing_engine(), "sm80"))
     remedies = whatif(graph_of_a_missing_engine(), "sm80")
@@ -272,7 +272,7 @@ def test_whatif_names_the_wheel_with_the_missing_engines(use_partial: None) -> N
     assert f"remedy: cudnn-backend cudnn install {library().version_text} --full" in text
 
 
-def test_support_by_a_partial_library_names_the_missing_engines(use_partial: None) -> None:
+def test_support_by_a_partial_library_names_the_missing_engines(judge_with_partial_library_only: None) -> None:
     with Judge() as judge:
         product_, sums = (judge.run_query(Query(ZOO[name](), "sm80")) for name in ("matmul f16 64", "flash f16 causal"))
     assert product_.supported

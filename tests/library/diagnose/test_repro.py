@@ -49,7 +49,7 @@ def backward_graph() -> Graph:
     return attention.sdpa_backward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True)
 
 
-def unpack(archive: Path) -> Path:
+def unpack_archive(archive: Path) -> Path:
     """Unpack an archive next to it and return its only folder."""
     with tarfile.open(archive) as tar:
         tar.extractall(archive.parent, filter="data")
@@ -95,7 +95,7 @@ CASES: dict[str, tuple[Callable[[], Graph], str, str | None, bool, int]] = {
 def test_both_programs_end_with_the_exit_code_of_the_verdict(case: str, tmp_path: Path) -> None:
     make, target, version, build, code = CASES[case]
     archive = write_repro(make(), target, tmp_path / "case.tar.gz", build=build, version=version)
-    folder = unpack(archive)
+    folder = unpack_archive(archive)
     assert {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()} == MEMBERS
     verdict = Verdict.from_dict(json.loads((folder / "verdict.json").read_text()))
     assert (verdict.exit_code, verdict.target) == (code, find_profile(target).name)
@@ -128,7 +128,7 @@ def test_both_programs_end_with_the_exit_code_of_the_verdict(case: str, tmp_path
 def refused_archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the unpacked archive of a graph that the newest cuDNN refuses."""
     archive = tmp_path_factory.mktemp("refused") / "refused.tar.gz"
-    return unpack(write_repro(forum_graph(), "sm89", archive, build=False))
+    return unpack_archive(write_repro(forum_graph(), "sm89", archive, build=False))
 
 
 def test_the_archive_contains_no_local_paths(refused_archive: Path) -> None:

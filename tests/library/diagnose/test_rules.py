@@ -216,7 +216,7 @@ def test_an_unexplained_refusal_quotes_the_candidate_that_got_furthest() -> None
 # without judging
 
 
-def test_nothing_is_measured_without_queries() -> None:
+def test_no_cause_is_measured_if_queries_are_not_allowed() -> None:
     graph = forward(head_dim=100)
     reason = Reason("CUDNN_STATUS_NOT_SUPPORTED_SHAPE", "Embedding dim is not a multiple of 8 at: d_qk % 8 != 0")
     refused = [Candidate("A", 3, {}, "refused", (reason,))]

@@ -70,7 +70,7 @@ def check_remedies(judge: Judge, question: Query, verdict: Verdict) -> int:
 
 
 @pytest.mark.parametrize(("kind", "per_group"), list(itertools.product((E4M3, E5M2), (1, 2, 3))))
-def test_channels_per_group_are_reported_with_the_type(judge: Judge, kind: DataType, per_group: int) -> None:
+def test_too_few_channels_per_group_are_reported_with_the_type(judge: Judge, kind: DataType, per_group: int) -> None:
     def grouped_convolution(channels: int, data_type: DataType = kind) -> Graph:
         return convolution_graph(data_type, T.BFLOAT16, 16 * channels, channels, 32)
 
@@ -137,7 +137,7 @@ def test_block_scales_need_a_newer_architecture(judge: Judge, target: str) -> No
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(128, 128, 160), (100, 128, 128), (128, 72, 96), (100, 72, 160)])
-def test_scales_need_whole_tiles(judge: Judge, m: int, n: int, k: int) -> None:
+def test_block_scales_need_whole_tiles(judge: Judge, m: int, n: int, k: int) -> None:
     assert judge.run_query(Query(block_scaled_matmul(m, n, k, whole=True), "sm100")).supported
     said = headline_of(judge, block_scaled_matmul(m, n, k), "sm100")
     needed = block_scaled_matmul(m, n, k, whole=True)
@@ -202,7 +202,7 @@ def test_type_of_block_scales_is_reported(judge: Judge, kind: DataType, block: i
 
 @pytest.mark.parametrize("kind", [T.HALF, T.BFLOAT16])
 @pytest.mark.parametrize("target", ["v100", "t4"])
-def test_output_is_not_removed_if_another_architecture_supports_the_graph(
+def test_making_an_output_virtual_is_not_proposed_if_another_gpu_supports_the_graph(
     judge: Judge, target: str, kind: DataType
 ) -> None:
     said = headline_of(judge, convolution_with_statistics(kind), target)

@@ -127,7 +127,7 @@ build_plan(OperationGraph(made, open_target("sm90")).config(*row.engines))
 def test_a_mask_after_a_matrix_vector_product_crashes_one_engine(which: str) -> None:
     row = next(row for row in FAULTS if row.code == "vector-product-select-among-many")
     if HERE not in row.versions:
-        pytest.skip(f"cuDNN {HERE} has it before, while engines are chosen, or has no such engine")
+        pytest.skip(f"cuDNN {HERE} crashes earlier, in the heuristics, or has no such engine")
     done = run_python(["-c", BUILD, which], environment=cudnn_environment(HERE))
     assert done.ending == ("exit code 0" if which else "SIGSEGV")
 

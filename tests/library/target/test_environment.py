@@ -71,7 +71,7 @@ def list_problems(
     names = ("code", "headline", "detail", "repair", "blocks")
     problems = [dict(zip(names, problem, strict=True)) for problem in json.loads(done.stdout)]
     blocking = [problem["blocks"] for problem in problems]
-    assert blocking == sorted(blocking, reverse=True), "what blocks comes first"
+    assert blocking == sorted(blocking, reverse=True), "blocking problems must come first"
     assert all(problem["repair"] and problem["headline"] for problem in problems)
     return problems
 
@@ -211,7 +211,7 @@ def test_a_loader_path_that_shadows_cudnn_is_reported() -> None:
     found = problems_by_code(CUDNN_BACKEND_LIBRARY=newest_cudnn_folder(), LD_LIBRARY_PATH=older_cudnn_folder())
     problem = found["loader-path-shadows-cudnn"]
     assert str(older_cudnn_folder()) in problem["headline"]
-    assert not problem["blocks"], "libcudnn.so.9 of this wheel looks next to itself first"
+    assert not problem["blocks"], "this libcudnn.so.9 loads libraries next to itself first"
 
 
 def test_sublibraries_from_the_loader_path_are_reported() -> None:
@@ -300,7 +300,7 @@ def test_missing_nvrtc_is_reported() -> None:
         found = problems_by_code(arguments, before=HIDDEN, CUDNN_BACKEND_LIBRARY=older_cudnn_folder())
         assert found["nvrtc-missing"]["blocks"], "before 9.21 the jit wheels support no graph without it"
         assert "nvidia-cuda-nvrtc-cu12" in found["nvrtc-missing"]["repair"]
-        assert "cublaslt-missing" not in found, "the jit wheels have no use for it"
+        assert "cublaslt-missing" not in found, "JIT wheels do not use cuBLASLt"
 
 
 @needs_no_toolkit
@@ -309,7 +309,7 @@ def test_missing_cublaslt_is_reported(tmp_path: Path) -> None:
     found = problems_by_code("build=True", before=HIDDEN, CUDNN_BACKEND_LIBRARY=moved)
     assert found["cublaslt-missing"]["blocks"], "the control graph, a matmul, ends the process"
     assert found["cublaslt-missing"]["repair"] == "pip install nvidia-cublas-cu12"
-    assert "nvrtc-missing" not in found, "since 9.21 it is inside"
+    assert "nvrtc-missing" not in found, "cuDNN contains NVRTC since 9.21"
 
 
 def test_libraries_in_the_runpath_are_found() -> None:
@@ -326,7 +326,9 @@ def test_missing_nvrtc_builtins_are_reported(tmp_path: Path) -> None:
     assert problem["blocks"]
     assert "libnvrtc-builtins.so.12." in problem["headline"]
     assert str(tmp_path) in problem["detail"]
-    assert "next to it are libnvrtc-builtins.so.12.1" in problem["detail"], "the one of another version"
+    assert "next to it are libnvrtc-builtins.so.12.1" in problem["detail"], (
+        "the builtins of another version must be listed"
+    )
 
 
 NEW_GPU = """

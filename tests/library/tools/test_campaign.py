@@ -43,7 +43,7 @@ def test_a_campaign_counts_and_stores_graphs_and_resumes(tmp_path: Path) -> None
     assert len(kept.read_text().splitlines()) == 14
 
 
-def test_a_graph_that_takes_too_long_is_recorded_and_the_next_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_graph_that_times_out_is_recorded_and_the_next_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     from tools.campaign import runner
 
     monkeypatch.setattr(runner, "_FIRST_S", 0.0)

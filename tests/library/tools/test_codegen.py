@@ -31,7 +31,7 @@ def copy_of_generated_files(tmp_path: Path) -> Path:
     return tmp_path / "generated"
 
 
-def test_regenerating_changes_nothing(expected_files: dict[str, str]) -> None:
+def test_regenerated_files_equal_the_committed_ones(expected_files: dict[str, str]) -> None:
     assert codegen.differences(expected_files, GENERATED) == "", "run `make regen`"
 
 
@@ -137,7 +137,7 @@ def test_the_parser_finds_every_declaration_of_the_header() -> None:
     assert len(parsed.structs) == text.count("typedef struct") - 2  # two opaque ones
 
 
-def test_no_sentence_of_the_header_is_copied(expected_files: dict[str, str]) -> None:
+def test_no_comment_of_the_header_is_copied(expected_files: dict[str, str]) -> None:
     """Six consecutive words of the header's comments would count as a copy."""
     comments = " ".join(re.findall(r"/\*.*?\*/", codegen.find_header().read_text(), re.S))
     facts = (Path(codegen.__file__).parent / "facts.toml").read_text()

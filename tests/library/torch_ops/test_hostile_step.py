@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the step is torch's")
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 
 from tests.gpu.torch_ops.conftest import step_module  # noqa: E402
 from tests.gpu.torch_ops.test_compiled import (  # noqa: E402
     NUMBERS,
     ROW,
     Launches,
-    address,
+    address_of_function,
     describe_plan,
     launches,
     operator_number,
@@ -226,7 +226,7 @@ def test_invalid_results_of_the_gradient_function_are_handled(
 
 def connect_step(step_module: Any, functions: list[Any], differentiate: Any) -> None:
     """Give the compiled step the addresses of these functions."""
-    step_module.connect(*map(address, functions), differentiate, "cpu")
+    step_module.connect(*map(address_of_function, functions), differentiate, "cpu")
 
 
 def test_step_connect_handles_any_argument(step_module: Any, launches: Launches) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.torture.harness import run_round
 
 
-def test_no_answer_belongs_to_another_query() -> None:
+def test_no_verdict_belongs_to_another_query() -> None:
     counts = run_round("judge", 3)
     assert counts["questions"] >= 100
     assert counts["answered, rightly"] >= 90

@@ -108,5 +108,5 @@ def test_a_crash_with_a_shadowed_cudnn_is_not_blamed_on_the_graph() -> None:
     assert problem is not None
     assert problem[0] == "loader-path-shadows-cudnn"
     assert problem_found_after_crash(OLDER, LD_LIBRARY_PATH=newest_cudnn_folder()) is None, (
-        "later it is known what was loaded"
+        "after the start, the loaded libraries are known"
     )

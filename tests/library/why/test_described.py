@@ -49,7 +49,7 @@ def test_attention_that_no_cudnn_graph_expresses_is_reported() -> None:
 
 
 def test_attention_calls_on_the_cpu_are_judged_for_a_described_gpu() -> None:
-    torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the calls are torch's")
+    torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
     with why_not_cudnn(target="h100") as report:
         for dtype in (torch.float32, torch.bfloat16):
             q = torch.zeros(2, 4, 256, 64, dtype=dtype)

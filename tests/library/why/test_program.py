@@ -13,7 +13,7 @@ import pytest
 from cudnn_backend_py.printable import printable
 from tests.support.child import ROOT
 
-pytest.importorskip("torch", reason="did not run: torch is not installed, and the programs are torch's")
+pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 
 CALL = """
 import torch

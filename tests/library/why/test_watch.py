@@ -16,7 +16,7 @@ import pytest
 from cudnn_backend_py.errors import UsageError
 from cudnn_backend_py.why import WhyReport, why_not_cudnn
 
-torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the calls are torch's")
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 F = torch.nn.functional
 ORIGINAL = [F.scaled_dot_product_attention]  # in a list, where the watch renames nothing
 
@@ -176,7 +176,7 @@ def test_a_call_that_torch_refuses_raises_the_error_of_torch() -> None:
     assert refused[0] == refused[1]
 
 
-def test_recording_a_known_call_is_cheap() -> None:
+def test_recording_a_repeated_call_runs_few_functions() -> None:
     """Count the Python functions that a call runs: this is the cost of a watch."""
     given, events = random_qkv(), []
     with why_not_cudnn(run_query=False):
@@ -408,7 +408,7 @@ def test_a_second_watch_works_after_the_first() -> None:
     assert [[one.count for one in report.findings] for report in reports] == [[1], [1]]
 
 
-def test_a_compiled_function_is_compiled_once_for_all_watches() -> None:
+def test_a_function_is_not_compiled_again_for_another_watch() -> None:
     from torch._dynamo.utils import counters
 
     counters.clear()
