@@ -1,4 +1,4 @@
-"""Hooks of the tests on a GPU."""
+"""pytest hooks for tests on a GPU."""
 
 import os
 from collections.abc import Generator, Iterator
@@ -11,8 +11,8 @@ from cudnn_backend_py.errors import NotSupported
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 
-def _skipping_refusals() -> Generator[None, object, object]:
-    """Run a test or its fixtures; skip it if cuDNN refuses on a GPU without measured expectations."""
+def _skip_if_refused() -> Generator[None, object, object]:
+    """Run a test or its fixtures, and skip it if cuDNN refuses on a GPU without measured expectations."""
     try:
         return (yield)
     except NotSupported as error:
@@ -30,7 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def limited_memory(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Leave no more GPU memory than CUDNN_BACKEND_GPU_MEMORY_GB says; of several processes the first one takes it."""
+    """Leave only CUDNN_BACKEND_GPU_MEMORY_GB of GPU memory free; the first of several processes occupies the rest."""
     from tests.support.gpu_memory import VARIABLE, limit_memory
 
     if not os.environ.get(VARIABLE) or os.environ.get("PYTEST_XDIST_WORKER", "gw0") != "gw0":
@@ -48,10 +48,10 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
 
         if why := why_too_large(marker.args[0], free_memory()):
             pytest.skip(why)
-    return (yield from _skipping_refusals())
+    return (yield from _skip_if_refused())
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call() -> Generator[None, object, object]:
     """Skip a test if cuDNN refuses it on this architecture."""
-    return (yield from _skipping_refusals())
+    return (yield from _skip_if_refused())

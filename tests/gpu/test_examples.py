@@ -25,7 +25,7 @@ ERROR = re.compile(r"error of (\S+) (\S+) of its size")
 
 
 @pytest.mark.parametrize("name", LIMITS)
-def test_example_agrees(name: str) -> None:
+def test_the_example_agrees_with_the_interpreter(name: str) -> None:
     since, words = NEEDS.get(name, ((9, 0, 0), ""))
     done = run_python([str(ROOT / "examples" / f"{name}.py")])
     check_program(done)

@@ -1,4 +1,4 @@
-"""Audits of programs with known issues, and of programs with right results, on a GPU."""
+"""Audit programs with known issues, and programs with right results, on a GPU."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from cudnn_backend_py.known_issues import FAULTS
 from tests.support import audited_programs
 from tests.support.audited_programs import RIGHT, WRONG
 
-torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the programs are torch's")
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 
 
 @pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
+def _forget_built_plans() -> Iterator[None]:
     audited_programs._built.clear()
     yield
     audited_programs._built.clear()
@@ -27,8 +27,8 @@ def _fresh() -> Iterator[None]:
 
 @pytest.mark.parametrize("name", ["deep-scores", "negative-scale", "pooling-padded-behind"])
 @pytest.mark.filterwarnings("ignore")
-def test_a_wrong_result_is_found_and_its_known_issue_named(name: str, tmp_path: Path) -> None:
-    """On a version with the known issue; on other versions no case is kept."""
+def test_the_audit_reports_a_wrong_result_and_its_known_issue(name: str, tmp_path: Path) -> None:
+    """Versions with the known issue keep a case; other versions keep none."""
     target = open_target()
     version, own = target.library.version, target.library.version_text
     target.close()
@@ -50,7 +50,7 @@ def test_a_wrong_result_is_found_and_its_known_issue_named(name: str, tmp_path: 
 
 @pytest.mark.parametrize("name", RIGHT)
 @pytest.mark.filterwarnings("ignore")
-def test_no_case_is_kept_of_a_right_program(name: str, tmp_path: Path) -> None:
+def test_a_program_with_right_results_keeps_no_case(name: str, tmp_path: Path) -> None:
     with audit(folder=tmp_path / "cases", every=5, cost=1.0) as report:
         RIGHT[name]()
     assert report.wrong == [], str(report)
@@ -59,19 +59,19 @@ def test_no_case_is_kept_of_a_right_program(name: str, tmp_path: Path) -> None:
     assert not (tmp_path / "cases").exists()
 
 
-def test_the_result_equals_that_of_an_unaudited_program() -> None:
+def test_an_audited_program_computes_the_same_results() -> None:
     """Gradients flow through a sampled call as through other calls."""
     torch.manual_seed(0)
     q, k, v = (torch.randn(2, 4, 128, 64, device="cuda", dtype=torch.float16).requires_grad_() for _ in range(3))
     d_o = torch.randn_like(q)
 
-    def once() -> list[Any]:
+    def forward_and_backward() -> list[Any]:
         o = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         return [o, *torch.autograd.grad(o, (q, k, v), d_o)]
 
-    plain = once()
+    plain = forward_and_backward()
     with audit(every=1) as report:
-        seen = once()
+        seen = forward_and_backward()
     assert torch.equal(plain[0], seen[0])
     for one, other in zip(plain[1:], seen[1:], strict=True):  # kernels add them up in a varying order
         torch.testing.assert_close(one, other, rtol=1e-2, atol=1e-3)
@@ -79,14 +79,16 @@ def test_the_result_equals_that_of_an_unaudited_program() -> None:
     assert {"o", "dq", "dk", "dv"} <= set(report.checked)
 
 
-def test_an_added_mismatch_is_kept_with_the_program_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every element is made one tenth too large."""
+def test_a_planted_error_is_kept_with_the_results_of_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Make every element of the result 10 percent too large."""
     original = torch.nn.functional.scaled_dot_product_attention
 
-    def moved(*args: Any, **kwargs: Any) -> Any:
+    def attention_with_error(*args: Any, **kwargs: Any) -> Any:
         return original(*args, **kwargs) * 1.1
 
-    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", moved)
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", attention_with_error)
     q, k, v = (torch.randn(2, 4, 128, 64, device="cuda", dtype=torch.float16) for _ in range(3))
     with audit(folder=tmp_path / "cases", every=1) as report:
         torch.nn.functional.scaled_dot_product_attention(q, k, v)

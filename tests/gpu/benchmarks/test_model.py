@@ -1,4 +1,4 @@
-"""The small model of the benchmark: it learns, is served from its cache, and reports what a provider does not offer."""
+"""The benchmark's small model learns, is served from its cache, and reports attention that a provider lacks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch", reason="did not run: torch is not installed
 
 
 @pytest.fixture(scope="module")
-def effort() -> Any:
+def small_effort() -> Any:
     from benchmarks.model.gpt import Sizes
     from benchmarks.model.measure import Effort
 
@@ -18,46 +18,46 @@ def effort() -> Any:
 
 
 @pytest.fixture(scope="module")
-def measured(effort: Any) -> Any:
-    from benchmarks.model.measure import WAYS, measure_provider
+def plain_measurements(small_effort: Any) -> Any:
+    from benchmarks.model.measure_provider import WAYS, measure_provider
 
     begun: list[str] = []
     found: dict[str, Any] = {}
     for way in WAYS:
-        found |= measure_provider("torch plain", way, effort, "cpu", lambda: begun.append(way))  # noqa: B023
+        found |= measure_provider("torch plain", way, small_effort, "cpu", lambda: begun.append(way))  # noqa: B023
     assert begun == list(WAYS)
     return found
 
 
-def test_the_model_learns(measured: Any) -> None:
+def test_the_loss_of_the_model_decreases(plain_measurements: Any) -> None:
     for way in ("packed", "padded"):
-        losses = measured[way]["first epoch"]["losses"]
+        losses = plain_measurements[way]["first epoch"]["losses"]
         assert losses[-1] < 0.9 * losses[0]
 
 
-def test_both_layouts_start_with_the_same_weights(effort: Any) -> None:
+def test_packed_and_padded_models_start_with_the_same_weights(small_effort: Any) -> None:
     from benchmarks.model.gpt import Gpt, packed_batches, padded_batches
 
-    one, two = (Gpt(effort.sizes, device="cpu").tokens.weight for _ in range(2))
+    one, two = (Gpt(small_effort.sizes, device="cpu").tokens.weight for _ in range(2))
     assert torch.equal(one, two)
-    for batch in packed_batches(3, 128, 64, effort.sizes, 1, "cpu"):
+    for batch in packed_batches(3, 128, 64, small_effort.sizes, 1, "cpu"):
         assert batch.cu is not None
         lengths = batch.cu.diff()
         assert (int(batch.cu[-1]), int(lengths.max()), len(lengths)) == (batch.real, batch.longest, batch.sequences)
-    padded = padded_batches(3, 2, 64, effort.sizes, 1, "cpu")
+    padded = padded_batches(3, 2, 64, small_effort.sizes, 1, "cpu")
     assert len({batch.longest for batch in padded}) == 3
     assert all(int((batch.targets >= 0).sum()) == batch.real for batch in padded)
 
 
-def test_serving_token_by_token_equals_one_pass(effort: Any) -> None:
+def test_serving_token_by_token_equals_one_pass(small_effort: Any) -> None:
     """Compare logits after prompts and then tokens from the cache with those of the whole text at once."""
     from benchmarks.model.attentions import TorchDefault
     from benchmarks.model.gpt import Gpt
     from benchmarks.model.measure import ServingRun
 
-    model = Gpt(effort.sizes, device="cpu").float()
+    model = Gpt(small_effort.sizes, device="cpu").float()
     plain = TorchDefault()
-    served = ServingRun(effort, plain, model, "cpu")
+    served = ServingRun(small_effort, plain, model, "cpu")
     cache = served.cache
     cache.k, cache.v = ([memory.float() for memory in memories] for memories in (cache.k, cache.v))
     with torch.no_grad():
@@ -73,25 +73,27 @@ def test_serving_token_by_token_equals_one_pass(effort: Any) -> None:
             torch.testing.assert_close(logits[row], whole[-1], atol=1e-4, rtol=1e-4)
 
 
-def test_an_attention_that_a_provider_lacks_is_reported(effort: Any) -> None:
-    from benchmarks.model.measure import measure_provider
+def test_an_attention_that_a_provider_lacks_is_reported(small_effort: Any) -> None:
+    from benchmarks.model.measure_provider import measure_provider
 
-    packed, padded = (measure_provider("torch flash", way, effort, "cpu", lambda: None) for way in ("packed", "padded"))
+    packed, padded = (
+        measure_provider("torch flash", way, small_effort, "cpu", lambda: None) for way in ("packed", "padded")
+    )
     assert set(packed) == {"packed"}
     assert "not measured" in packed["packed"]  # torch's flash for packed tokens has no CPU kernel
     assert padded["padded"]["first epoch"]["steps"] == 20
 
 
 def test_packed_tokens_are_padded_and_unpadded() -> None:
-    """For torch's cuDNN, with another backend as substitute; results and gradients."""
+    """Compare results and gradients of torch's cuDNN attention, with another backend as substitute."""
     from benchmarks.model.attentions import TorchCudnn, TorchDefault
 
-    class Padded(TorchCudnn):
+    class PaddedAttention(TorchCudnn):
         padded = TorchDefault.padded
 
     cu = torch.tensor([0, 5, 6, 20], dtype=torch.int32)
     inputs = [torch.randn(20, 2, 16, dtype=torch.double, requires_grad=True) for _ in range(3)]
-    found, want = (maker.packed(*inputs, cu, 14) for maker in (Padded(), TorchDefault()))
+    found, want = (maker.packed(*inputs, cu, 14) for maker in (PaddedAttention(), TorchDefault()))
     torch.testing.assert_close(found, want)
     given = torch.randn_like(want)
     for one, two in zip(*(torch.autograd.grad(o, inputs, given) for o in (found, want)), strict=True):

@@ -1,4 +1,4 @@
-"""Small runs of the benchmarks over many shapes: they run, and their results are right; their speed is not tested."""
+"""Small runs of the benchmarks over many shapes: they run with right results; their speed is not tested."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.support.figures import add_figure
 pytest.importorskip("torch", reason="did not run: torch is not installed, and these measurements need it")
 
 
-def measured(folder: Path, name: str, *options: str) -> Any:
-    """Measure in a separate process, and return the record."""
+def run_benchmark(folder: Path, name: str, *options: str) -> Any:
+    """Run a benchmark in a separate process, and return its record."""
     output = folder / "record.json"
     run_python(["-m", "benchmarks", name, "--output", str(output), *options], timeout_s=300, check=True)
     record = json.loads(output.read_text())
@@ -23,38 +23,38 @@ def measured(folder: Path, name: str, *options: str) -> Any:
     return record
 
 
-def measured_without_others(folder: Path, name: str, *options: str) -> Any:
-    """Measure again while the GPU's memory grows: a leak shows each time, the memory of other processes does not."""
+def run_until_memory_is_flat(folder: Path, name: str, *options: str) -> Any:
+    """Run a benchmark up to three times until GPU memory stays flat; other processes' memory grows only by chance."""
     for _ in range(3):
-        record = measured(folder, name, *options)
-        if all(right for what, right in passed(record).items() if what.startswith("GPU memory")):
+        record = run_benchmark(folder, name, *options)
+        if all(right for what, right in passed_criteria(record).items() if what.startswith("GPU memory")):
             break
     return record
 
 
-def passed(record: Any) -> dict[str, bool]:
+def passed_criteria(record: Any) -> dict[str, bool]:
     return {item["name"]: item["passed"] for item in record["accepted"]}
 
 
 @pytest.mark.alone
-def test_every_replay_of_a_capture_is_right(tmp_path: Path) -> None:
-    found = passed(measured_without_others(tmp_path, "capture-soak", "--replays", "20000"))
+def test_every_replay_of_a_cuda_graph_is_right(tmp_path: Path) -> None:
+    found = passed_criteria(run_until_memory_is_flat(tmp_path, "capture-soak", "--replays", "20000"))
     assert set(found.values()) == {True}
 
 
 @pytest.mark.alone
 @pytest.mark.parametrize("options", [[], ["--backward"]], ids=["forward", "backward"])
 def test_new_shapes_are_right_and_leak_no_memory(tmp_path: Path, options: list[str]) -> None:
-    record = measured_without_others(tmp_path, "any-shape", "--shapes", "2000", *options)
-    found = passed(record)
+    record = run_until_memory_is_flat(tmp_path, "any-shape", "--shapes", "2000", *options)
+    found = passed_criteria(record)
     assert record["compared"] == 200
     assert record["largest_relative_error"] > 0
     assert found["largest relative error of calls compared, thousandths"]
     assert found["GPU memory after the first tenth, bytes more"]
 
 
-def test_classes_are_timed_next_to_exact_plans(tmp_path: Path) -> None:
-    record = measured(tmp_path, "shape-classes", "--shapes", "4", "--adaptive", "1")
+def test_class_plans_are_timed_next_to_exact_plans(tmp_path: Path) -> None:
+    record = run_benchmark(tmp_path, "shape-classes", "--shapes", "4", "--adaptive", "1")
     assert record["refused"] == []
     assert [{"exact", "any"} <= set(row["us"]) for row in record["rows"]] == [True] * 8
     assert sum("adaptive" in row["us"] for row in record["rows"]) == 2
@@ -62,7 +62,7 @@ def test_classes_are_timed_next_to_exact_plans(tmp_path: Path) -> None:
 
 def test_the_model_learns_the_same_with_every_attention(tmp_path: Path) -> None:
     makers = ["torch flash", "ours, adaptive", "ours, any", "ours, exact"]
-    record = measured(tmp_path, "model", "--little", "--makers", *makers)
-    found = passed(record)
+    record = run_benchmark(tmp_path, "model", "--little", "--makers", *makers)
+    found = passed_criteria(record)
     for way in ("packed", "padded", "serving", "serving, captured"):
         assert found[f"{way}: losses apart from those of torch flash"], record["makers"]

@@ -6,5 +6,5 @@ from tests.support.gpus import require_fused_attention
 
 
 @pytest.fixture(scope="package", autouse=True)
-def _fused_attention() -> None:
+def _require_fused_attention() -> None:
     require_fused_attention()

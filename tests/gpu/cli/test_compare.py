@@ -1,4 +1,4 @@
-"""cuDNN by version and config compared with torch's backends: all are timed, and a plan takes as long anywhere."""
+"""``plan compare``: cuDNN by version and engine config, and torch's backends, timed on the same shapes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytest.importorskip("torch", reason="did not run: torch is not installed, and th
 
 
 def test_the_graphs_of_a_log_are_compared() -> None:
-    """Torch built its plan; ours of the same graph is timed next to torch's backends on the same shape."""
+    """The plan of the graph that torch logged is timed next to torch's backends on the same shape."""
     log = str(LOGS / "torch-attention-9.19.0.log.gz")
     wanted = Comparison(log, rounds=7)
     record = compare(wanted)
@@ -34,7 +34,7 @@ def test_the_graphs_of_a_log_are_compared() -> None:
         assert record["rows"][0]["plans"][title] in text
 
 
-def test_the_command_compares_and_repeats_itself(tmp_path: Path) -> None:
+def test_the_compare_command_records_a_command_that_repeats_it(tmp_path: Path) -> None:
     output = tmp_path / "record.json"
     command = ["-m", "cudnn_backend_py", "plan", "compare", "--grid", "little", "--rounds", "7", "--limit", "60"]
     run_python([*command, "--format", "json", "--output", str(output)], timeout_s=300, check=True)

@@ -1,4 +1,4 @@
-"""The verdict and engine-config list of a described GPU equal the real GPU's, or the difference is listed here."""
+"""A described GPU has the verdict and engine configs of the real GPU, except for the differences listed here."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def own_description() -> Profile:
 
 
 @pytest.fixture(scope="module")
-def live() -> dict[str, Any]:
+def verdicts_on_gpu() -> dict[str, Any]:
     return judge_graphs(None)
 
 
-def stored() -> dict[str, Any] | None:
+def stored_verdicts() -> dict[str, Any] | None:
     path = DATA / f"deviceless-h100-sxm-cudnn-{library().version_text}.json"
     return json.loads(path.read_text())["graphs"] if path.is_file() else None
 
@@ -60,12 +60,14 @@ def supports_config(name: str, config: str, on: Profile | None) -> bool:
         target.close()
 
 
-def differences(name: str, deviceless: dict[str, Any], live: dict[str, Any]) -> tuple[dict[str, int], list[str]]:
-    """Return the causes of the differences between two lists, counted, and the unexplained differences."""
+def explain_differences(
+    name: str, deviceless: dict[str, Any], verdicts_on_gpu: dict[str, Any]
+) -> tuple[dict[str, int], list[str]]:
+    """Return the counted causes of the differences between two config lists, and the unexplained differences."""
     causes: Counter[str] = Counter()
     unexplained = []
     for mode, configs in deviceless["configs"].items():
-        ours, theirs = configs, live["configs"][mode]
+        ours, theirs = configs, verdicts_on_gpu["configs"][mode]
         for config in theirs:
             if config in ours:
                 continue
@@ -88,17 +90,17 @@ def differences(name: str, deviceless: dict[str, Any], live: dict[str, Any]) -> 
     return dict(causes), unexplained
 
 
-def check(deviceless: dict[str, Any], live: dict[str, Any], what: str) -> None:
+def compare_verdicts(deviceless: dict[str, Any], verdicts_on_gpu: dict[str, Any], what: str) -> None:
     outcomes, causes, unexplained, equal = {}, {}, {}, 0
     for name in ZOO:
-        left, right = deviceless[name], live[name]
+        left, right = deviceless[name], verdicts_on_gpu[name]
         unjudged = left["outcome"] == "could not be judged"
         if left["outcome"] != right["outcome"]:
             outcomes[name] = f"{left['outcome']}; live: {right['outcome']}"
         if left["configs"] == right["configs"]:
             equal += 1
             continue
-        causes[name], missing = differences(name, left, right)
+        causes[name], missing = explain_differences(name, left, right)
         if name.startswith(ATTENTION):
             missing.append("attention graphs must have equal lists")
         if missing and not unjudged:
@@ -117,22 +119,26 @@ def check(deviceless: dict[str, Any], live: dict[str, Any], what: str) -> None:
     assert not wrong
 
 
-def test_described_gpu_agrees_with_live(live: dict[str, Any]) -> None:
-    check(judge_graphs(own_description()), live, "described GPU, with this machine's driver, against live")
+def test_the_described_gpu_agrees_with_the_real_gpu(verdicts_on_gpu: dict[str, Any]) -> None:
+    compare_verdicts(
+        judge_graphs(own_description()), verdicts_on_gpu, "described GPU, with this machine's driver, against live"
+    )
 
 
 @pytest.mark.parametrize("path", sorted(DATA.glob("deviceless-*.json")), ids=lambda path: path.stem)
-def test_answers_of_a_machine_without_gpu_agree_with_live(live: dict[str, Any], path: Path) -> None:
+def test_verdicts_of_a_machine_without_a_gpu_agree_with_the_real_gpu(
+    verdicts_on_gpu: dict[str, Any], path: Path
+) -> None:
     stored = json.loads(path.read_text())
     same_gpu = own_description().title == find_profile(stored["target"]).properties["deviceName"]
     if stored["cudnn"] != library().version_text or not same_gpu:
         # Answers for another version or GPU are not comparable; the pair above is compared in any case.
         assert stored["cudnn"] in path.stem
         return
-    check(stored["graphs"], live, "machine without GPU against live")
+    compare_verdicts(stored["graphs"], verdicts_on_gpu, "machine without GPU against live")
 
 
-def test_profile_equals_the_device() -> None:
+def test_the_stored_profile_equals_the_properties_of_the_device() -> None:
     target = open_target()
     profile = find_profile("h100-sxm")
     if target.profile.properties["deviceName"] == profile.properties["deviceName"]:

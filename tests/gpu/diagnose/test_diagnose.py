@@ -1,4 +1,4 @@
-"""Diagnosis on the GPU: a log of torch's attention read back, plans that do not run, queries in another process."""
+"""Verdicts on a GPU: torch's attention read from its log, plans that fail at execution, queries in another process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ torch.cuda.synchronize()
 """
 
 
-def test_torch_attention_is_read_back_with_equal_answers(tmp_path: Path) -> None:
+def test_logged_torch_attention_is_read_back_with_the_same_verdict(tmp_path: Path) -> None:
     log = tmp_path / "torch.log"
     environment = {**os.environ, "CUDNN_LOGLEVEL_DBG": "3", "CUDNN_LOGDEST_DBG": str(log)}
     run_python(["-c", TORCH], environment=environment, check=True)
@@ -53,7 +53,7 @@ def test_torch_attention_is_read_back_with_equal_answers(tmp_path: Path) -> None
         assert [stage.state for stage in verdict.stages] == ["passed"] * 7
 
 
-def test_a_plan_that_does_not_run_is_a_verdict_and_the_process_survives() -> None:
+def test_a_plan_that_fails_at_execution_gives_a_verdict() -> None:
     with Judge() as judge:
         verdict = judge.run_query(Query(graph_of("unaligned-strides:address"), execute=True))
         assert (verdict.outcome, verdict.stage) == (Outcome.NOT_SUPPORTED, "execute")
@@ -66,7 +66,7 @@ def test_a_plan_that_does_not_run_is_a_verdict_and_the_process_survives() -> Non
 
 
 def test_causes_of_a_refusal_by_this_gpu_are_measured() -> None:
-    """On the description of this GPU, and the same as on the GPU; with a plan as well."""
+    """The description of this GPU gives the same cause as the GPU, also with a built plan."""
     graph = sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=20)
     with Judge() as judge:
         for build in (False, True):
@@ -81,7 +81,7 @@ def test_causes_of_a_refusal_by_this_gpu_are_measured() -> None:
             assert described.headline == live.cause.headline
 
 
-def test_a_verdict_reports_since_when_two_matmuls_alone_are_refused() -> None:
+def test_two_matmuls_alone_are_reported_as_removed_since_9_25() -> None:
     target = open_target()
     verdict = explain(forum_two_matmul.graph(), target)
     assert (verdict.outcome is Outcome.SUPPORTED) == (target.library.version < (9, 25, 0))

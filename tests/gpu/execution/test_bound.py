@@ -1,4 +1,4 @@
-"""``Executable``: all forms of buffers, streams, workspaces and numbers; wrong buffers; CUDA graphs."""
+"""``Executable`` with all kinds of buffers, streams, workspaces and by-value numbers; wrong buffers; CUDA graphs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
 from cudnn_backend_py.target import Target
 from tests.support.gpus import first_engine_config, needs_two_gpus
 
-torch: Any = pytest.importorskip("torch", reason="did not run: these buffers are torch's")
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 B, H, S, D = 2, 4, 256, 64
 
 
@@ -39,21 +39,21 @@ def gpu() -> Iterator[Target]:
     target.close()
 
 
-def executable(graph: Graph, gpu: Target, **options: Any) -> Executable:
+def make_executable(graph: Graph, gpu: Target, **options: Any) -> Executable:
     return Executable(build_plan(first_engine_config(graph, gpu)), **options)
 
 
-def forward(**options: Any) -> Graph:
+def forward_graph(**options: Any) -> Graph:
     return sdpa_forward(batch=B, heads=H, seq_q=S, head_dim=D, causal=True, stats=True, **options)
 
 
-def buffers(seed: int = 0) -> dict[str, Any]:
+def random_buffers(seed: int = 0) -> dict[str, Any]:
     generator = torch.Generator("cuda").manual_seed(seed)
     q, k, v = (torch.randn(B, S, H, D, device="cuda", dtype=torch.half, generator=generator) for _ in range(3))
     return {"q": q, "k": k, "v": v, "o": torch.full_like(q, torch.nan), "stats": torch.empty(B, H, S, 1, device="cuda")}
 
 
-def check(given: dict[str, Any], scale: float | None = None) -> None:
+def check_output(given: dict[str, Any], scale: float | None = None) -> None:
     q, k, v = (given[name].transpose(1, 2).float() for name in "qkv")
     want = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)
     error = torch.linalg.norm(given["o"].transpose(1, 2).float() - want) / torch.linalg.norm(want)
@@ -61,10 +61,10 @@ def check(given: dict[str, Any], scale: float | None = None) -> None:
 
 
 def test_buffers_are_accepted_by_position_name_and_uid(gpu: Target) -> None:
-    run = executable(forward(), gpu)
+    run = make_executable(forward_graph(), gpu)
     assert run.names == ("q", "k", "v", "stats", "o")  # inputs, then outputs, in the order of the operations
     for seed, way in enumerate(("position", "name", "uid", "mixed")):
-        given = buffers(seed)
+        given = random_buffers(seed)
         if way == "position":
             run(*(given[name] for name in run.names))
         elif way == "name":
@@ -74,45 +74,45 @@ def test_buffers_are_accepted_by_position_name_and_uid(gpu: Target) -> None:
         else:
             first, *rest = run.names
             run(given[first], **{name: given[name] for name in rest})
-        check(given)
+        check_output(given)
 
 
-def test_bound_call_repeats_with_the_current_buffer_contents(gpu: Target) -> None:
-    run = executable(forward(), gpu)
-    given = buffers(1)
+def test_a_bound_call_uses_the_current_contents_of_its_buffers(gpu: Target) -> None:
+    run = make_executable(forward_graph(), gpu)
+    given = random_buffers(1)
     step = run.bind(**given)
     for seed in range(3):
-        given["q"].copy_(buffers(seed + 10)["q"])
+        given["q"].copy_(random_buffers(seed + 10)["q"])
         step()
-        check(given)
+        check_output(given)
 
 
 @pytest.mark.parametrize("workspace", [None, "torch", "hook", "buffer"])
 def test_workspaces_are_allocated_or_given(gpu: Target, workspace: Any) -> None:
     sizes: list[int] = []
 
-    def hook(size: int) -> Any:
+    def allocate_workspace(size: int) -> Any:
         sizes.append(size)
         return torch.empty(size, dtype=torch.uint8, device="cuda")
 
     chosen: Any = workspace
     if workspace == "hook":
-        chosen = hook
+        chosen = allocate_workspace
     elif workspace == "buffer":
         chosen = torch.empty(1 << 20, dtype=torch.uint8, device="cuda")
-    run = executable(forward(), gpu, workspace=chosen)
+    run = make_executable(forward_graph(), gpu, workspace=chosen)
     for seed in range(3):
-        given = buffers(seed)
+        given = random_buffers(seed)
         run(*(given[name] for name in run.names))
-        check(given)
+        check_output(given)
     assert sizes == ([run.workspace_bytes] * 3 if workspace == "hook" else [])
 
 
 def test_backward_runs_with_scratch_memory(gpu: Target) -> None:
     graph = sdpa_backward(batch=B, heads=H, seq_q=S, head_dim=D, causal=True)
-    run, ahead = executable(graph, gpu), executable(forward(), gpu)
+    run, ahead = make_executable(graph, gpu), make_executable(forward_graph(), gpu)
     assert run.workspace_bytes > B * H * S * D * 4
-    given = buffers(3)
+    given = random_buffers(3)
     ahead(**given)
     do = torch.randn_like(given["o"])
     q, k, v = (given[name].transpose(1, 2).float().requires_grad_() for name in "qkv")
@@ -126,19 +126,19 @@ def test_backward_runs_with_scratch_memory(gpu: Target) -> None:
 
 
 def test_numbers_of_by_value_tensors_change_per_call(gpu: Target) -> None:
-    run = executable(forward(), gpu)
+    run = make_executable(forward_graph(), gpu)
     for scale in (0.125, 0.5, 0.125, 2.0):
-        given = buffers(4)
+        given = random_buffers(4)
         run(**given, scale=scale)
-        check(given, scale)
+        check_output(given, scale)
     with pytest.raises(UsageError, match="scale"):
-        run(**buffers(4), scale="much")
+        run(**random_buffers(4), scale="much")
 
 
 def test_current_stream_of_torch_is_respected(gpu: Target) -> None:
-    run = executable(forward(), gpu)
-    given = buffers(5)
-    late = buffers(6)["q"]
+    run = make_executable(forward_graph(), gpu)
+    given = random_buffers(5)
+    late = random_buffers(6)["q"]
     stream = torch.cuda.Stream()
     torch.cuda.synchronize()
     with torch.cuda.stream(stream):
@@ -146,47 +146,47 @@ def test_current_stream_of_torch_is_respected(gpu: Target) -> None:
         given["q"].copy_(late)  # visible only to later work on this stream
         run(*(given[name] for name in run.names))
     stream.synchronize()
-    check(given)
+    check_output(given)
 
 
-def test_capture_and_native_cuda_graphs_agree(gpu: Target) -> None:
-    run = executable(forward(), gpu)
-    given = buffers(7)
+def test_captured_and_native_cuda_graphs_agree(gpu: Target) -> None:
+    run = make_executable(forward_graph(), gpu)
+    given = random_buffers(7)
     run(**given)
     captured = torch.cuda.CUDAGraph()
     with torch.cuda.graph(captured):
         run(*(given[name] for name in run.names))
-    given["q"].copy_(buffers(8)["q"])
+    given["q"].copy_(random_buffers(8)["q"])
     given["o"].fill_(torch.nan)
     captured.replay()
-    check(given)
+    check_output(given)
 
     native = run.cuda_graph(**given)
     given["o"].fill_(torch.nan)
     native.launch()
-    check(given)
-    other = buffers(9)
+    check_output(given)
+    other = random_buffers(9)
     native.update(**other)
     native.launch(torch.cuda.current_stream().cuda_stream)
-    check(other)
+    check_output(other)
     native.close()
 
 
 def test_threads_share_an_executable_on_separate_streams(gpu: Target) -> None:
-    run = executable(forward(), gpu)
+    run = make_executable(forward_graph(), gpu)
     errors: list[BaseException] = []
 
-    def work(seed: int) -> None:
+    def call_in_thread(seed: int) -> None:
         try:
             with torch.cuda.stream(torch.cuda.Stream()):
                 for round_ in range(20):
-                    given = buffers(seed * 100 + round_)
+                    given = random_buffers(seed * 100 + round_)
                     run(*(given[name] for name in run.names))
-                    check(given)
+                    check_output(given)
         except BaseException as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    threads = [threading.Thread(target=call_in_thread, args=(seed,)) for seed in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -196,12 +196,12 @@ def test_threads_share_an_executable_on_separate_streams(gpu: Target) -> None:
 
 def test_buffers_of_other_frameworks_and_numpy_are_accepted(gpu: Target) -> None:
     cupy = pytest.importorskip("cupy", reason="did not run: CuPy is not installed")
-    run = executable(forward(), gpu)
-    given = buffers(10)
+    run = make_executable(forward_graph(), gpu)
+    given = random_buffers(10)
     arrays = {name: cupy.from_dlpack(buffer) for name, buffer in given.items()}
     run(**arrays)
     cupy.cuda.Device().synchronize()
-    check(given)
+    check_output(given)
     order = {"q": (0, 2, 1, 3), "k": (0, 2, 3, 1), "v": (0, 2, 1, 3), "o": (0, 2, 1, 3), "stats": (0, 1, 2, 3)}
     host = {name: buffer.permute(order[name]).contiguous().cpu().numpy() for name, buffer in given.items()}
     wanted = host["o"].copy()
@@ -222,14 +222,14 @@ WRONG: list[tuple[str, Any, str]] = [
         "buffer-misaligned",
     ),
     ("q", lambda b: b["q"].data_ptr() + 2, "buffer-misaligned"),
-    ("q", lambda b: freed(b["q"]), "null-pointer"),
+    ("q", lambda b: freed_copy(b["q"]), "null-pointer"),
     ("q", lambda b: None, "missing-buffer"),
     ("q", lambda b: object(), "buffer-not-understood"),
     ("wrong", lambda b: b["q"], "unknown-buffer"),
 ]
 
 
-def freed(tensor: Any) -> Any:
+def freed_copy(tensor: Any) -> Any:
     copy = tensor.clone()
     copy.untyped_storage().resize_(0)
     return copy
@@ -241,8 +241,8 @@ def freed(tensor: Any) -> Any:
 def test_wrong_buffers_are_refused_before_launch_and_the_context_survives(
     gpu: Target, name: str, make: Any, code: str
 ) -> None:
-    run = executable(forward(), gpu)
-    given = buffers(11)
+    run = make_executable(forward_graph(), gpu)
+    given = random_buffers(11)
     with pytest.raises(UsageError) as caught:
         run(**given | {name: make(given)})
     assert caught.value.code == code
@@ -252,54 +252,54 @@ def test_wrong_buffers_are_refused_before_launch_and_the_context_survives(
         assert caught.value.code == code
     run(**given)
     torch.cuda.synchronize()
-    check(given)
+    check_output(given)
 
 
 @needs_two_gpus
 def test_buffer_of_another_gpu_is_refused(gpu: Target) -> None:
-    run = executable(forward(), gpu)
-    given = buffers(12)
+    run = make_executable(forward_graph(), gpu)
+    given = random_buffers(12)
     with pytest.raises(UsageError, match="is on GPU 1"):
         run(**given | {"q": given["q"].to("cuda:1")})
 
 
 @needs_two_gpus
-def test_plan_of_another_gpu_than_the_current_one_runs_there() -> None:
+def test_a_plan_of_another_gpu_than_the_current_one_runs_on_its_gpu() -> None:
     errors: list[BaseException] = []
     with torch.cuda.device(1):
-        run = executable(forward(), open_target())
-    given = {name: buffer.to("cuda:1") for name, buffer in buffers(14).items()}
+        run = make_executable(forward_graph(), open_target())
+    given = {name: buffer.to("cuda:1") for name, buffer in random_buffers(14).items()}
 
-    def work() -> None:
+    def call_in_thread() -> None:
         try:
             given["o"].fill_(torch.nan)
             run(*(given[name] for name in run.names))
             torch.cuda.synchronize(1)
-            check(given)
+            check_output(given)
         except BaseException as error:
             errors.append(error)
 
-    work()
-    thread = threading.Thread(target=work)
+    call_in_thread()
+    thread = threading.Thread(target=call_in_thread)
     thread.start()
     thread.join()
     assert not errors
     given["o"].fill_(torch.nan)
     run.bind(**given)()
     torch.cuda.synchronize(1)
-    check(given)
+    check_output(given)
     given["o"].fill_(torch.nan)
     run.cuda_graph(**given).launch()
     torch.cuda.synchronize(1)
-    check(given)
+    check_output(given)
     assert torch.cuda.current_device() == 0
     with pytest.raises(UsageError, match="is on GPU 0"):
         run(**given | {"q": given["q"].to("cuda:0")})
 
 
-def test_other_buffers_at_known_addresses_are_checked_again(gpu: Target) -> None:
-    run = executable(forward(), gpu)
-    given = buffers(15)
+def test_another_buffer_at_a_checked_address_is_checked_again(gpu: Target) -> None:
+    run = make_executable(forward_graph(), gpu)
+    given = random_buffers(15)
     run(**given)
     wrong: list[tuple[Any, str]] = [
         (given["q"].view(torch.bfloat16), "buffer-type"),
@@ -312,44 +312,44 @@ def test_other_buffers_at_known_addresses_are_checked_again(gpu: Target) -> None
                 run(**given | {"q": buffer})
             assert caught.value.code == code
     run(*(given[name] for name in run.names))
-    check(given)
+    check_output(given)
 
 
 def test_raw_addresses_are_accepted(gpu: Target) -> None:
-    run = executable(forward(), gpu)
-    given = buffers(20)
+    run = make_executable(forward_graph(), gpu)
+    given = random_buffers(20)
     torch.cuda.synchronize()
     run(*(given[name].data_ptr() for name in run.names))
     torch.cuda.synchronize()
-    check(given)
+    check_output(given)
 
 
 def test_array_interface_is_accepted(gpu: Target) -> None:
-    class Array:
+    class NumbaLikeArray:
         """An object with the interface of Numba's device arrays."""
 
         def __init__(self, tensor: Any) -> None:
             self.__cuda_array_interface__ = tensor.__cuda_array_interface__
 
-    run = executable(forward(), gpu)
-    given = buffers(21)
+    run = make_executable(forward_graph(), gpu)
+    given = random_buffers(21)
     torch.cuda.synchronize()
-    run(**{name: Array(buffer) for name, buffer in given.items()})
+    run(**{name: NumbaLikeArray(buffer) for name, buffer in given.items()})
     torch.cuda.synchronize()
-    check(given)
+    check_output(given)
 
 
 JAX = """
 import faulthandler
 faulthandler.dump_traceback_later(120, exit=True)
 import jax, torch
-from tests.gpu.execution.test_bound import buffers, check, executable, forward, open_target
-run = executable(forward(), open_target())
-given = buffers(22)
+from tests.gpu.execution.test_bound import check_output, forward_graph, make_executable, open_target, random_buffers
+run = make_executable(forward_graph(), open_target())
+given = random_buffers(22)
 torch.cuda.synchronize()
 run(**given | {name: jax.dlpack.from_dlpack(given[name]) for name in "qkv"})
 torch.cuda.synchronize()
-check(given)
+check_output(given)
 """
 
 
@@ -362,9 +362,9 @@ def test_jax_arrays_are_accepted() -> None:
     assert not done.returncode, done.stderr
 
 
-def test_first_torch_buffers_after_addresses_set_the_stream(gpu: Target) -> None:
-    run = executable(forward(), gpu)
-    given = buffers(16)
+def test_torch_buffers_set_the_stream_after_a_call_with_addresses(gpu: Target) -> None:
+    run = make_executable(forward_graph(), gpu)
+    given = random_buffers(16)
     run(*(given[name].data_ptr() for name in run.names))
     stream = torch.cuda.Stream()
     torch.cuda.synchronize()
@@ -373,11 +373,11 @@ def test_first_torch_buffers_after_addresses_set_the_stream(gpu: Target) -> None
     assert step.stream == stream.cuda_stream
 
 
-def test_unchecked_call_makes_no_checks(gpu: Target) -> None:
-    run = executable(forward(), gpu, check=False)
-    given = buffers(13)
+def test_an_unchecked_call_accepts_any_buffer(gpu: Target) -> None:
+    run = make_executable(forward_graph(), gpu, check=False)
+    given = random_buffers(13)
     run(**given | {"q": given["q"].view(torch.int16)})
-    check(given)
+    check_output(given)
 
 
 def test_by_value_tensor_without_a_number_is_reported(gpu: Target) -> None:
@@ -385,7 +385,7 @@ def test_by_value_tensor_without_a_number_is_reported(gpu: Target) -> None:
     x, w = g.tensor("x", (1, 64, 64)), g.tensor("w", (1, 64, 64))
     factor = g.scalar(None, rank=3, name="factor", data_type=DataType.FLOAT)
     g.pointwise(PointwiseMode.MUL, g.matmul(x, w), factor, name="y", virtual=False, data_type=DataType.HALF)
-    run = executable(g.graph(), gpu)
+    run = make_executable(g.graph(), gpu)
     a, b = (torch.randn(1, 64, 64, device="cuda", dtype=torch.half) for _ in range(2))
     y = torch.empty_like(a)
     with pytest.raises(UsageError, match="factor"):
@@ -397,4 +397,4 @@ def test_by_value_tensor_without_a_number_is_reported(gpu: Target) -> None:
 
 def test_described_target_cannot_run() -> None:
     with pytest.raises(EnvironmentNotReady, match="described target"):
-        executable(forward(), open_target("h100"))
+        make_executable(forward_graph(), open_target("h100"))

@@ -1,4 +1,4 @@
-"""Class plans: one plan for every batch and length within its bounds, compared with float64."""
+"""A class plan serves every batch and length within its bounds, with results compared with float64."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cudnn_backend_py.graph.attention.shape_class import Bounds, bounds_of, clas
 from cudnn_backend_py.target import Target
 from tests.support.ragged_attention import CallKind, ClassCall, Mode, int32_tensor, reference_results, relative_error
 
-torch: Any = pytest.importorskip("torch", reason="did not run: these buffers are torch's")
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 BOUNDS, SMALL = Bounds(8, 384, 512), Bounds(8, 128, 256)  # small ones use another engine in the forward pass
 KINDS = {
     "plain": CallKind(kv_heads=4),
@@ -40,23 +40,25 @@ def gpu() -> Iterator[Target]:
     target.close()
 
 
-def class_of(kind: CallKind, gpu: Target, *, backward: bool, bounds: Bounds = BOUNDS, **options: Any) -> ClassPlan:
+def make_class_plan(
+    kind: CallKind, gpu: Target, *, backward: bool, bounds: Bounds = BOUNDS, **options: Any
+) -> ClassPlan:
     return ClassPlan(
         class_problem(kind.problem_of_call(1, 2, 2), bounds, backward=backward), gpu, backward=backward, **options
     )
 
 
-def lengths(rng: random.Random, batch: int, most: int) -> list[int]:
-    """Return random lengths, with 0, 1 and the bound more often than by chance."""
+def random_lengths(rng: random.Random, batch: int, most: int) -> list[int]:
+    """Return random lengths, among which 0, 1 and the bound are frequent."""
     return [rng.choice((0, 1, most, rng.randint(2, most), rng.randint(2, most))) for _ in range(batch)]
 
 
-def calls(kind: CallKind, count: int, bounds: Bounds = BOUNDS) -> Iterator[ClassCall]:
+def random_calls(kind: CallKind, count: int, bounds: Bounds = BOUNDS) -> Iterator[ClassCall]:
     rng = random.Random(repr(kind))
     modes: tuple[Mode, ...] = ("packed", "dense", "padded")
     for number in range(count):
         batch, mode = rng.randint(1, bounds.batch), rng.choice(modes)
-        lens_q = lengths(rng, batch, bounds.q)
+        lens_q = random_lengths(rng, batch, bounds.q)
         # With a bottom-right mask, rows beyond all keys attend to none; without keys, statistics ignore the sink.
         least = [own if kind.bottom_right else int(kind.sink) for own in lens_q]
         lens_kv = [rng.randint(own, bounds.kv) for own in least]
@@ -66,11 +68,11 @@ def calls(kind: CallKind, count: int, bounds: Bounds = BOUNDS) -> Iterator[Class
             yield ClassCall(kind, mode, lens_q, lens_kv, number)
 
 
-def run(call: ClassCall, plan: ClassPlan) -> None:
+def run_call(call: ClassCall, plan: ClassPlan) -> None:
     plan(call.buffers, call.sequences, call.offset_multipliers)
 
 
-def check(call: ClassCall, *, backward: bool) -> None:
+def check_results(call: ClassCall, *, backward: bool) -> None:
     for name, found in call.result_errors(backward=backward):
         assert found < call.kind.result_tolerance, (
             f"{name} of {call.mode} {call.lens_q} {call.lens_kv} is off by {found}"
@@ -81,25 +83,25 @@ def check(call: ClassCall, *, backward: bool) -> None:
 @pytest.mark.parametrize("name", KINDS)
 def test_one_plan_per_direction_serves_all_calls(gpu: Target, name: str, bounds: Bounds) -> None:
     kind = KINDS[name]
-    forward, backward = (class_of(kind, gpu, backward=way, bounds=bounds) for way in (False, True))
-    for call in calls(kind, 12, bounds):
-        run(call, forward)
-        run(call, backward)
-        check(call, backward=False)
-        check(call, backward=True)
+    forward, backward = (make_class_plan(kind, gpu, backward=way, bounds=bounds) for way in (False, True))
+    for call in random_calls(kind, 12, bounds):
+        run_call(call, forward)
+        run_call(call, backward)
+        check_results(call, backward=False)
+        check_results(call, backward=True)
 
 
 @pytest.mark.parametrize("mode", ["packed", "dense", "padded"])
-def test_32_bit_offsets_give_right_results(gpu: Target, mode: Mode) -> None:
+def test_class_plans_with_32_bit_offsets_give_right_results(gpu: Target, mode: Mode) -> None:
     kind = KINDS["groups"]
     for way in (False, True):
         problem = class_problem(kind.problem_of_call(1, 2, 2), BOUNDS, backward=way)
         plan = ClassPlan(replace(problem, offset_type=DataType.INT32), gpu, backward=way)
         call = ClassCall(kind, mode, [100] * 3, [200] * 3)
         if way:
-            run(call, class_of(kind, gpu, backward=False))
-        run(call, plan)
-        check(call, backward=way)
+            run_call(call, make_class_plan(kind, gpu, backward=False))
+        run_call(call, plan)
+        check_results(call, backward=way)
 
 
 @pytest.mark.parametrize(
@@ -114,31 +116,31 @@ def test_decoding_reads_only_rows_of_q(gpu: Target, mode: Mode, lens_q: list[int
         return held[-1]
 
     kind = KINDS["plain"]
-    plan = class_of(kind, gpu, backward=False, bounds=Bounds(4, 1, 128), workspace=allocate)
+    plan = make_class_plan(kind, gpu, backward=False, bounds=Bounds(4, 1, 128), workspace=allocate)
     call = ClassCall(kind, mode, lens_q, [100, 1, 50])
-    run(call, plan)
-    check(call, backward=False)
+    run_call(call, plan)
+    check_results(call, backward=False)
     at = plan.tables["ragged_q"]
     begins = held[-1][at : at + 8 * len(rows)].view(torch.int64).tolist()
     assert begins == [row * call.offset_multipliers["q"] for row in rows]
 
 
-def test_kept_tables_are_written_when_the_shape_changes(gpu: Target) -> None:
-    """By one thread and several, on several streams, and next to a captured graph of another shape."""
+def test_offset_tables_are_rewritten_when_the_shape_changes(gpu: Target) -> None:
+    """Change shapes in one and several threads, on several streams, and next to a captured graph of another shape."""
     kind = KINDS["groups"]
-    plan = class_of(kind, gpu, backward=False)
+    plan = make_class_plan(kind, gpu, backward=False)
     made = [ClassCall(kind, "dense", [s] * b, [s] * b, s) for b, s in ((2, 100), (2, 300), (8, 100))]
     for call in made:
-        run(call, plan)
-        check(call, backward=False)
+        run_call(call, plan)
+        check_results(call, backward=False)
     captured = ClassCall(kind, "dense", [200] * 3, [200] * 3, 7)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        run(captured, plan)
+        run_call(captured, plan)
 
     found: list[tuple[str, float]] = []
 
-    def work(seed: int) -> None:
+    def call_in_thread(seed: int) -> None:
         rng = random.Random(seed)
         mine = [ClassCall(kind, "dense", [s] * b, [s] * b, seed) for b, s in ((2, 100), (2, 300), (8, 100))]
         torch.cuda.synchronize()
@@ -146,27 +148,27 @@ def test_kept_tables_are_written_when_the_shape_changes(gpu: Target) -> None:
             for _ in range(30):
                 call = rng.choice(mine)
                 call.buffers["o"].fill_(float("nan"))
-                run(call, plan)
+                run_call(call, plan)
                 found.extend(call.result_errors(backward=False))
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(3)]
+    threads = [threading.Thread(target=call_in_thread, args=(seed,)) for seed in range(3)]
     for thread in threads:
         thread.start()
     for call in made * 3:
         captured.buffers["o"].fill_(float("nan"))
         graph.replay()
         call.buffers["o"].fill_(float("nan"))
-        run(call, plan)
+        run_call(call, plan)
         torch.cuda.synchronize()
-        check(call, backward=False)
-        check(captured, backward=False)
+        check_results(call, backward=False)
+        check_results(captured, backward=False)
     for thread in threads:
         thread.join()
     assert len(found) >= 3 * 30 * 2
     assert max(worst for _, worst in found) < kind.result_tolerance
 
 
-def paged(lens: list[int], page: int, cols: int) -> tuple[Any, Any, Any, list[tuple[Any, Any]]]:
+def page_k_and_v(lens: list[int], page: int, cols: int) -> tuple[Any, Any, Any, list[tuple[Any, Any]]]:
     """Return pages in random order, a block table with -1 for missing pages, and K and V of each sequence."""
     pages = 4 * cols
     k, v = (torch.randn(pages, page, 2, 64, device="cuda", dtype=torch.half) for _ in "kv")
@@ -183,7 +185,7 @@ def paged(lens: list[int], page: int, cols: int) -> tuple[Any, Any, Any, list[tu
 @pytest.mark.parametrize("lens_q", [[64, 1, 30, 5], [1, 1, 1, 1]])
 def test_pages_and_packed_queries_give_right_results(gpu: Target, lens_q: list[int]) -> None:
     lens, page = [500, 1, 77, 512], 16
-    k, v, table, whole = paged(lens, page, 40)
+    k, v, table, whole = page_k_and_v(lens, page, 40)
     kind = CallKind(causal=max(lens_q) > 1, bottom_right=max(lens_q) > 1)
     base = replace(
         kind.problem_of_call(8, max(lens_q), 1000), padding=True, page_size=page, pages_k=len(k), pages_v=len(v)
@@ -205,7 +207,7 @@ def test_pages_and_packed_queries_give_right_results(gpu: Target, lens_q: list[i
 
 def test_a_captured_call_reads_lengths_and_tensors_at_each_replay(gpu: Target) -> None:
     kind = KINDS["groups"]
-    plans = {way: class_of(kind, gpu, backward=way) for way in (False, True)}
+    plans = {way: make_class_plan(kind, gpu, backward=way) for way in (False, True)}
     call = ClassCall(kind, "padded", [100] * 3, [100] * 3, most=(100, 100))
     sequences = call.sequences
     for plan in plans.values():
@@ -224,7 +226,7 @@ def test_a_captured_call_reads_lengths_and_tensors_at_each_replay(gpu: Target) -
         graph.replay()
         torch.cuda.synchronize()
         for way in (False, True):
-            check(call, backward=way)
+            check_results(call, backward=way)
 
 
 def test_memory_grows_with_the_call_and_not_with_the_bounds(gpu: Target) -> None:
@@ -234,45 +236,45 @@ def test_memory_grows_with_the_call_and_not_with_the_bounds(gpu: Target) -> None
         requested.append(size)
         return torch.empty(size, dtype=torch.uint8, device="cuda")
 
-    plan = class_of(KINDS["groups"], gpu, backward=True, bounds=Bounds(64, 16384, 16384), workspace=allocate)
+    plan = make_class_plan(KINDS["groups"], gpu, backward=True, bounds=Bounds(64, 16384, 16384), workspace=allocate)
     for batch, length in ((2, 100), (8, 384)):
         call = ClassCall(KINDS["groups"], "dense", [length] * batch, [length] * batch)
-        run(call, class_of(KINDS["groups"], gpu, backward=False))
-        run(call, plan)
-        check(call, backward=True)
+        run_call(call, make_class_plan(KINDS["groups"], gpu, backward=False))
+        run_call(call, plan)
+        check_results(call, backward=True)
         tokens = batch * length
         assert requested[-1] < tokens * 4 * (4 * 64 + 2 * 2 * 64 + 8) + (1 << 20)
     assert requested[-1] < 32 << 20
 
 
-def test_its_own_memory_serves_growing_calls(gpu: Target) -> None:
+def test_a_plan_that_allocates_its_own_workspace_serves_growing_calls(gpu: Target) -> None:
     kind = KINDS["groups"]
-    plan = class_of(kind, gpu, backward=False, workspace=None)
+    plan = make_class_plan(kind, gpu, backward=False, workspace=None)
     for length in (10, 300, 20):
         call = ClassCall(kind, "dense", [length] * 2, [length] * 2)
-        run(call, plan)
-        check(call, backward=False)
+        run_call(call, plan)
+        check_results(call, backward=False)
     plan.close()
 
 
 def test_threads_and_streams_share_a_class_plan(gpu: Target) -> None:
     kind = KINDS["groups"]
-    plan = class_of(kind, gpu, backward=False)
+    plan = make_class_plan(kind, gpu, backward=False)
     wrong: list[str] = []
 
-    def work(seed: int) -> None:
+    def call_in_thread(seed: int) -> None:
         stream = torch.cuda.Stream()
         with torch.cuda.stream(stream):
             for number in range(5):
                 length = 50 + 10 * seed + number
                 call = ClassCall(kind, "dense", [length] * 2, [length] * 2, seed)
-                run(call, plan)
+                run_call(call, plan)
                 stream.synchronize()
                 wrong.extend(
                     name for name, found in call.result_errors(backward=False) if not found < kind.result_tolerance
                 )
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    threads = [threading.Thread(target=call_in_thread, args=(seed,)) for seed in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -283,15 +285,15 @@ def test_threads_and_streams_share_a_class_plan(gpu: Target) -> None:
 
 @pytest.mark.parametrize("needed", [(9, 10, 10), (1, 385, 10), (1, 10, 513)])
 def test_a_call_beyond_the_bounds_is_refused(gpu: Target, needed: tuple[int, int, int]) -> None:
-    plan = class_of(KINDS["plain"], gpu, backward=False)
+    plan = make_class_plan(KINDS["plain"], gpu, backward=False)
     call = ClassCall(KINDS["plain"], "dense", [10], [10])
     with pytest.raises(UsageError, match="class-bounds"):
         plan(call.buffers, Sequences(*needed), call.offset_multipliers)
 
 
-def test_a_missing_buffer_is_named(gpu: Target) -> None:
-    plan = class_of(KINDS["plain"], gpu, backward=False)
+def test_a_missing_buffer_is_reported(gpu: Target) -> None:
+    plan = make_class_plan(KINDS["plain"], gpu, backward=False)
     call = ClassCall(KINDS["plain"], "dense", [10], [10])
     del call.buffers["v"]
     with pytest.raises(UsageError, match=r"missing-buffer.*v"):
-        run(call, plan)
+        run_call(call, plan)

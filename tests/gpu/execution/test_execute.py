@@ -1,4 +1,4 @@
-"""Run graphs on the GPU and compare with float64; wrong buffers must be refused before launch."""
+"""Run graphs on the GPU and compare with float64; wrong buffers are refused before launch."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def from_bf16(bits: NDArray[np.uint16]) -> NDArray[np.float64]:
     return (bits.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
 
 
-def test_two_matmul_agrees_with_float64_or_was_removed(gpu: Target) -> None:
+def test_two_matmuls_agree_with_float64_or_are_refused_as_removed(gpu: Target) -> None:
     if gpu.library.version >= (9, 25, 0):
         assert not OperationGraph(forum_two_matmul.graph(), gpu).heuristics("A").configs
         return
@@ -66,7 +66,7 @@ def test_two_matmul_agrees_with_float64_or_was_removed(gpu: Target) -> None:
 @pytest.mark.parametrize(
     ("seq", "head_dim", "heads", "kv_heads"), [(512, 64, 4, 4), (1000, 128, 4, 4), (1024, 64, 8, 2)]
 )
-def test_causal_flash_agrees_with_float64(
+def test_causal_flash_attention_agrees_with_float64(
     gpu: Target, data_type: DataType, seq: int, head_dim: int, heads: int, kv_heads: int
 ) -> None:
     graph = sdpa_forward(
@@ -108,11 +108,11 @@ def test_causal_flash_agrees_with_float64(
     assert stats_error < 1e-3
 
 
-def device_frameworks() -> list[str]:
+def installed_frameworks() -> list[str]:
     return [name for name in ("torch", "cupy") if importlib.util.find_spec(name)]
 
 
-@pytest.mark.parametrize("framework", device_frameworks())
+@pytest.mark.parametrize("framework", installed_frameworks())
 def test_device_buffers_are_used_in_place(gpu: Target, framework: str) -> None:
     module = __import__(framework)
     plan = first_plan(flash_graph(), gpu)
@@ -144,11 +144,11 @@ def test_saved_plan_runs_after_loading(gpu: Target, tmp_path: Any) -> None:
     first_plan(graph, gpu).save(tmp_path / "plan.json")
     plan = load_plan(tmp_path / "plan.json", gpu)
     assert plan.graph == graph
-    check_flash(plan)
+    check_flash_attention(plan)
 
 
-def test_numpy_arrays_need_no_other_package() -> None:
-    """Neither cuda-python nor a framework: the driver manages memory and copies."""
+def test_numpy_arrays_need_only_the_driver() -> None:
+    """Neither cuda-python nor a framework is needed: the driver manages memory and copies."""
     program = "import sys\nsys.modules.update(cuda=None, torch=None, cupy=None)\n"
     program += "from examples import flash_forward\nflash_forward.main()"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120)
@@ -159,7 +159,7 @@ def test_numpy_arrays_need_no_other_package() -> None:
     assert float(error[2]) < 5e-3
 
 
-def check_flash(plan: Plan) -> float:
+def check_flash_attention(plan: Plan) -> float:
     rng = np.random.default_rng(3)
     shape = SHAPE
     q, k, v = (rng.standard_normal(shape).astype(np.float16) for _ in range(3))
@@ -172,7 +172,7 @@ def check_flash(plan: Plan) -> float:
     return error
 
 
-def good_buffers() -> dict[str | int, Any]:
+def valid_buffers() -> dict[str | int, Any]:
     shape = SHAPE
     x = np.zeros(shape, np.float16)
     return {"q": x, "k": x.swapaxes(2, 3), "v": x, "o": x.copy(), "stats": np.zeros((*shape[:3], 1), np.float32)}
@@ -195,14 +195,14 @@ def good_buffers() -> dict[str | int, Any]:
 def test_wrong_buffers_are_refused_and_the_context_survives(gpu: Target, change: dict[Any, Any], code: str) -> None:
     plan = first_plan(flash_graph(), gpu)
     with pytest.raises(UsageError) as caught:
-        execute(plan, {**good_buffers(), **change})
+        execute(plan, {**valid_buffers(), **change})
     assert caught.value.code == code
-    check_flash(plan)
+    check_flash_attention(plan)
 
 
 def test_missing_buffer_and_workspace_are_refused(gpu: Target) -> None:
     plan = first_plan(flash_graph(), gpu)
-    buffers = good_buffers()
+    buffers = valid_buffers()
     del buffers["v"]
     with pytest.raises(UsageError, match=r"missing-buffer: no buffer was given for v"):
         execute(plan, buffers)

@@ -1,4 +1,4 @@
-"""The pool of plans on a GPU: eviction while work is in flight, captures, builds in the background, any shape."""
+"""The plan pool on a GPU: eviction while work is in flight, captures, builds in the background, any shape."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cudnn_backend_py.plans.build import build, forget_plans, shared_target
 from cudnn_backend_py.target import Target
 from tests.support.ragged_attention import CallKind, ClassCall
 
-torch: Any = pytest.importorskip("torch", reason="did not run: these buffers are torch's")
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 KIND = CallKind(causal=True)
 
 
@@ -41,53 +41,53 @@ def pool() -> Iterator[PlanPool]:
     made.clear()
 
 
-def exact(length: int, gpu: Target, **options: Any) -> Executable:
+def build_exact_plan(length: int, gpu: Target, **options: Any) -> Executable:
     graph = attention.sdpa_forward(
         batch=2, heads=4, seq_q=length, head_dim=64, causal=True, version=gpu.library.version, sm=gpu.sm
     )
     return Executable(build(graph, gpu, **options), workspace="torch", check=False)
 
 
-def tensors(length: int, batch: int = 2, heads: int = 4, dim: int = 64) -> dict[str, Any]:
+def random_tensors(length: int, batch: int = 2, heads: int = 4, dim: int = 64) -> dict[str, Any]:
     """Return q, k, v and o [b, h, s, d] stored as b, s, h, d, and statistics stored as b, s, h."""
 
-    def random() -> Any:
+    def random_tensor() -> Any:
         return torch.randn(batch, length, heads, dim, device="cuda", dtype=torch.half).transpose(1, 2)
 
-    made = {name: random() for name in ("q", "k", "v")}
+    made = {name: random_tensor() for name in ("q", "k", "v")}
     made["o"] = torch.full_like(made["q"], torch.nan)
     made["stats"] = torch.full((batch, length, heads), torch.nan, device="cuda").transpose(1, 2).unsqueeze(-1)
     return made
 
 
-def wanted(given: dict[str, Any]) -> Any:
+def reference_output(given: dict[str, Any]) -> Any:
     q, k, v = (given[name].float() for name in "qkv")
     return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
-def is_right(given: dict[str, Any]) -> bool:
-    return bool(torch.allclose(given["o"].float(), wanted(given), atol=4e-3))
+def is_right_output(given: dict[str, Any]) -> bool:
+    return bool(torch.allclose(given["o"].float(), reference_output(given), atol=4e-3))
 
 
 def test_plans_are_evicted_while_their_work_is_in_flight(pool: PlanPool, gpu: Target) -> None:
     results = []
     for length in range(64, 96):
-        held = pool.get_or_build(length, lambda length=length: exact(length, gpu, cache=False))  # type: ignore[misc]
-        given = tensors(length)
+        held = pool.get_or_build(length, lambda length=length: build_exact_plan(length, gpu, cache=False))  # type: ignore[misc]
+        given = random_tensors(length)
         torch.cuda._sleep(2_000_000)  # so that no work has run when the plan is to be evicted
         held.plan(given["q"], given["k"], given["v"], given["o"])
         results.append(given)
     assert len(pool) == 3
     torch.cuda.synchronize()
-    assert all(map(is_right, results))
+    assert all(map(is_right_output, results))
 
 
 @pytest.mark.alone
 def test_a_plan_is_destroyed_after_its_stream_has_finished(pool: PlanPool, gpu: Target) -> None:
-    held = pool.get_or_build(64, lambda: exact(64, gpu, cache=False))
+    held = pool.get_or_build(64, lambda: build_exact_plan(64, gpu, cache=False))
     gone = weakref.ref(held.plan)
-    given = tensors(64)
-    others = [exact(length, gpu) for length in (65, 66, 67)]
+    given = random_tensors(64)
+    others = [build_exact_plan(length, gpu) for length in (65, 66, 67)]
     held.plan(given["q"], given["k"], given["v"], given["o"])  # loads the kernel, for which CUDA may wait for the GPU
     torch.cuda.synchronize()
     torch.cuda._sleep(3_000_000_000)  # longer than a busy host takes for the next steps
@@ -98,29 +98,29 @@ def test_a_plan_is_destroyed_after_its_stream_has_finished(pool: PlanPool, gpu: 
     assert not torch.cuda.current_stream().query()
     assert gone() is not None
     torch.cuda.synchronize()
-    pool.get_or_build(68, lambda: exact(68, gpu))
+    pool.get_or_build(68, lambda: build_exact_plan(68, gpu))
     assert gone() is None
-    assert is_right(given)
+    assert is_right_output(given)
 
 
-def test_a_class_with_kept_tables_is_destroyed_too(pool: PlanPool, gpu: Target) -> None:
+def test_a_class_plan_with_offset_tables_is_destroyed_too(pool: PlanPool, gpu: Target) -> None:
     problem = class_problem(
         CallKind(kv_heads=4, causal=True).problem_of_call(1, 2, 2), Bounds(4, 128, 128), backward=False
     )
     held = pool.get_or_build("class", lambda: ClassPlan(problem, gpu, backward=False))
     gone = weakref.ref(held.plan)
-    given = tensors(100)
+    given = random_tensors(100)
     strides = {name: given[name].stride(0) for name in ("q", "k", "v", "o", "stats")}
     held.plan({name: given[name] for name in held.plan.names}, Sequences(2, 100, 100), strides)
     torch.cuda.synchronize()
     for length in range(64, 68):
-        pool.get_or_build(length, lambda length=length: exact(length, gpu))  # type: ignore[misc]
+        pool.get_or_build(length, lambda length=length: build_exact_plan(length, gpu))  # type: ignore[misc]
     assert held.plan is None
     assert gone() is None
-    assert is_right(given)
+    assert is_right_output(given)
 
 
-def test_a_plan_of_a_cuda_graph_is_not_evicted(pool: PlanPool, gpu: Target) -> None:
+def test_a_plan_captured_in_a_cuda_graph_is_not_evicted(pool: PlanPool, gpu: Target) -> None:
     problem = class_problem(KIND.problem_of_call(1, 2, 2), Bounds(4, 128, 128), backward=False)
     held = pool.get_or_build("class", lambda: ClassPlan(problem, gpu, backward=False))
     call = ClassCall(KIND, "dense", [100] * 2, [100] * 2)
@@ -129,7 +129,7 @@ def test_a_plan_of_a_cuda_graph_is_not_evicted(pool: PlanPool, gpu: Target) -> N
     with torch.cuda.graph(graph):
         held.plan(call.buffers, sequences, call.offset_multipliers)
     for length in range(64, 72):
-        pool.get_or_build(length, lambda length=length: exact(length, gpu))  # type: ignore[misc]
+        pool.get_or_build(length, lambda length=length: build_exact_plan(length, gpu))  # type: ignore[misc]
     assert held.plan is not None
     call.buffers["o"].fill_(torch.nan)
     graph.replay()
@@ -137,11 +137,11 @@ def test_a_plan_of_a_cuda_graph_is_not_evicted(pool: PlanPool, gpu: Target) -> N
     assert all(found < KIND.result_tolerance for _, found in call.result_errors(backward=False))
 
 
-def test_no_plan_is_built_in_a_capture_and_the_capture_goes_on(gpu: Target) -> None:
+def test_no_plan_is_built_in_a_capture_and_the_capture_stays_valid(gpu: Target) -> None:
     run = plan(KIND.problem_of_call(1, 2, 2), shapes="any", workspace="torch")
     assert isinstance(run, AnyShape)
     run.pool = PlanPool()
-    given, other = tensors(100), tensors(300)
+    given, other = random_tensors(100), random_tensors(300)
     given["k"], given["v"] = (given[name][:, :2] for name in "kv")
     other["k"], other["v"] = (other[name][:, :2] for name in "kv")
     run(**given)
@@ -154,19 +154,19 @@ def test_no_plan_is_built_in_a_capture_and_the_capture_goes_on(gpu: Target) -> N
     graph.replay()
     torch.cuda.synchronize()
     whole = given | {name: given[name].repeat_interleave(2, 1) for name in "kv"}
-    assert is_right(whole)
+    assert is_right_output(whole)
     assert bool(other["o"].isnan().all())
 
 
 def test_a_build_in_the_background_leaves_a_capture_valid(pool: PlanPool, gpu: Target) -> None:
-    """The capture (mode "global") forbids other threads operations that break it, and lasts as long as the builds."""
+    """A capture in mode "global" forbids other threads the operations that would break it, while the builds run."""
     x = torch.zeros(8, device="cuda")
     graph = torch.cuda.CUDAGraph()
     torch.cuda.synchronize()
     with torch.cuda.graph(graph, capture_error_mode="global"):
         x += 1
         for length in range(200, 206):
-            pool.build_soon(length, lambda length=length: exact(length, gpu, cache=False), 0)  # type: ignore[misc]
+            pool.build_soon(length, lambda length=length: build_exact_plan(length, gpu, cache=False), 0)  # type: ignore[misc]
         assert pool.wait()
         x += 1
     graph.replay()
@@ -175,20 +175,20 @@ def test_a_build_in_the_background_leaves_a_capture_valid(pool: PlanPool, gpu: T
     assert len(pool) == 3
     held = pool.find(205)
     assert held is not None
-    given = tensors(205)
+    given = random_tensors(205)
     held.plan(given["q"], given["k"], given["v"], given["o"])
-    assert is_right(given)
+    assert is_right_output(given)
 
 
 @pytest.mark.parametrize("shapes", ["exact", "any", "adaptive"])
-def test_one_call_accepts_any_shape(gpu: Target, shapes: Any) -> None:
+def test_one_callable_accepts_any_shape(gpu: Target, shapes: Any) -> None:
     problem = Attention(batch=1, heads=4, seq_q=64, head_dim=64, causal=True, stats=True)
     run = AnyShape(problem, gpu, shapes=shapes, workspace="torch", pool=PlanPool(8))
     assert run.why_exact == ""
     for batch, length in ((1, 64), (3, 100), (2, 700), (5, 1), (3, 100)):
-        given = tensors(length, batch)
+        given = random_tensors(length, batch)
         run(**given)
-        assert is_right(given)
+        assert is_right_output(given)
         assert not bool(given["stats"].isnan().any())
 
 
@@ -197,7 +197,7 @@ def test_a_repeated_shape_gets_its_exact_plan(gpu: Target) -> None:
     pool = PlanPool(8)
     run = AnyShape(problem, gpu, shapes="adaptive", workspace="torch", pool=pool)
     for _ in range(OFTEN + 1):
-        given = tensors(123)
+        given = random_tensors(123)
         run(**given)
     assert pool.wait()
     run(**given)
@@ -208,17 +208,17 @@ def test_a_repeated_shape_gets_its_exact_plan(gpu: Target) -> None:
     assert isinstance(by_class.plan, ClassPlan)
     assert isinstance(by_shape.plan, Executable)
     assert by_shape.plan.streams
-    assert is_right(given)
+    assert is_right_output(given)
 
 
-def test_a_larger_class_serves_until_the_better_one_is_built(gpu: Target) -> None:
+def test_a_larger_class_plan_serves_until_the_closer_one_is_built(gpu: Target) -> None:
     problem = Attention(batch=1, heads=4, seq_q=64, head_dim=64, causal=True, stats=True)
     pool = PlanPool(8)
     run = AnyShape(problem, gpu, shapes="adaptive", workspace="torch", pool=pool)
-    run(**tensors(1000, 8))
-    given = tensors(70)
+    run(**random_tensors(1000, 8))
+    given = random_tensors(70)
     run(**given)
-    assert is_right(given)
+    assert is_right_output(given)
     assert pool.wait()
     assert len(pool) == 2
     run(**given)
@@ -234,34 +234,34 @@ def test_tensors_with_heads_before_rows_have_exact_plans(gpu: Target) -> None:
     q, k, v = (torch.randn(2, 4, 100, 64, device="cuda", dtype=torch.half) for _ in range(3))
     given = {"q": q, "k": k, "v": v, "o": torch.full_like(q, torch.nan)}
     run(**given)
-    assert is_right(given)
+    assert is_right_output(given)
 
 
 def test_tensors_that_do_not_match_are_refused(gpu: Target) -> None:
     problem = Attention(batch=1, heads=4, seq_q=64, head_dim=64, causal=True, stats=True)
     run = AnyShape(problem, gpu, workspace="torch", pool=PlanPool(8))
     with pytest.raises(UsageError, match="buffer-dims"):
-        run(**tensors(100, heads=2))
+        run(**random_tensors(100, heads=2))
     with pytest.raises(UsageError, match="buffer-dims"):
-        run(**tensors(100) | {"v": tensors(90)["v"]})
+        run(**random_tensors(100) | {"v": random_tensors(90)["v"]})
     with pytest.raises(UsageError, match="missing-buffer"):
-        run(**{name: x for name, x in tensors(100).items() if name != "k"})
+        run(**{name: x for name, x in random_tensors(100).items() if name != "k"})
 
 
 @pytest.mark.alone
-def test_memory_stays_flat_over_many_shapes(gpu: Target) -> None:
+def test_memory_stays_constant_over_many_shapes(gpu: Target) -> None:
     problem = Attention(batch=1, heads=2, seq_q=64, head_dim=64, causal=True, stats=True)
     pool = PlanPool(16)
     run = AnyShape(problem, gpu, shapes="any", workspace="torch", pool=pool)
     seen = []
     for number in range(4000):
         length, batch = 1 + number * 7919 % 997, 1 + number % 4
-        given = tensors(length, batch, 2)
+        given = random_tensors(length, batch, 2)
         run(**given)
         if number in (1000, 2000, 3000, 3999):
             torch.cuda.synchronize()
             seen.append(torch.cuda.mem_get_info()[0])
-            assert is_right(given)
+            assert is_right_output(given)
     assert len(pool) <= 16 + 1
     # Other processes use the GPU's memory too: a leak would show after each thousand.
     assert min(one - two for one, two in pairwise(seen)) < (64 << 20) // 3
@@ -271,16 +271,16 @@ def test_memory_stays_flat_over_many_shapes(gpu: Target) -> None:
 def test_a_call_of_a_new_shape_does_not_wait(gpu: Target) -> None:
     problem = Attention(batch=1, heads=2, seq_q=64, head_dim=64, causal=True, stats=True)
     run = AnyShape(problem, gpu, shapes="any", workspace="torch", pool=PlanPool(16))
-    run(**tensors(1024, 3, 2))
+    run(**random_tensors(1024, 3, 2))
     took = []
     for length in range(900, 1000):
-        given = tensors(length, 3, 2)
+        given = random_tensors(length, 3, 2)
         start = time.perf_counter()
         run(**given)
         took.append(time.perf_counter() - start)
     assert sorted(took)[50] < 1e-3
     torch.cuda.synchronize()
-    assert is_right(given)
+    assert is_right_output(given)
 
 
 def test_threads_share_a_pool(gpu: Target) -> None:
@@ -288,17 +288,17 @@ def test_threads_share_a_pool(gpu: Target) -> None:
     run = AnyShape(problem, gpu, workspace="torch", pool=PlanPool(4))
     wrong: list[int] = []
 
-    def work(seed: int) -> None:
+    def call_in_thread(seed: int) -> None:
         with torch.cuda.stream(torch.cuda.Stream()):
             for number in range(30):
                 length = 40 + (seed * 31 + number * 17) % 200
-                given = tensors(length)
+                given = random_tensors(length)
                 run(**given)
                 torch.cuda.current_stream().synchronize()
-                if not is_right(given):
+                if not is_right_output(given):
                     wrong.append(length)
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    threads = [threading.Thread(target=call_in_thread, args=(seed,)) for seed in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

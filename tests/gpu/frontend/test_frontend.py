@@ -1,4 +1,4 @@
-"""Programs for cudnn-frontend run to their end on the GPU: the cells of its notebooks, and our examples."""
+"""Programs for cudnn-frontend run to their end on the GPU: the cells of its notebooks, and this package's examples."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ END = "print('to the end with', cudnn.__file__, flush=True)\nimport os\nos._exit
 EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("frontend_*.py"))
 
 
-def need_torch() -> None:
+def skip_without_torch() -> None:
     if importlib.util.find_spec("torch") is None:
         pytest.skip(NO_TORCH)
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_notebook_runs_to_its_end(seed: int, tmp_path: Path) -> None:
-    """Every cell, both halves; the cells' own assert_close calls are the assertions."""
-    need_torch()
+def test_the_notebook_runs_to_its_end(seed: int, tmp_path: Path) -> None:
+    """Run every cell of both halves; the assert_close calls in the cells check the results."""
+    skip_without_torch()
     path = find_notebook(seed)
     if path is None:
         pytest.skip(f"did not run: notebook {seed:03} is not available (looked in {PLACES})")
@@ -45,8 +45,8 @@ def test_notebook_runs_to_its_end(seed: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_example_agrees_with_torch(name: str) -> None:
-    need_torch()
+def test_the_example_agrees_with_torch(name: str) -> None:
+    skip_without_torch()
     done = run_python([str(ROOT / "examples" / name)], timeout_s=300)
     check_program(done)
     assert "agrees with torch" in done.stdout
@@ -84,7 +84,7 @@ print("agrees")
 
 
 def test_override_shapes_reach_the_kernel() -> None:
-    need_torch()
+    skip_without_torch()
     done = run_python(["-c", OVERRIDES], timeout_s=120)
     check_program(done)
     if library().version >= (9, 21, 0):
@@ -95,7 +95,7 @@ def test_override_shapes_reach_the_kernel() -> None:
 
 
 def test_a_first_result_imports_no_unused_module() -> None:
-    need_torch()
+    skip_without_torch()
     run = subprocess.run([sys.executable, first_result.__file__, "gpu"], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     found = json.loads(run.stdout)
@@ -177,7 +177,7 @@ thread = threading.Thread(target=elsewhere)
 thread.start()
 thread.join()
 torch.cuda.synchronize()
-assert torch.equal(b, a.relu() + a), "a thread that has called nothing of CUDA yet"
+assert torch.equal(b, a.relu() + a), "wrong result in a thread without an earlier CUDA call"
 copy = torch.empty_like(a)
 graph = torch.cuda.CUDAGraph()
 victim = ready(96)
@@ -187,14 +187,14 @@ with torch.cuda.graph(graph, stream=torch.cuda.Stream(), capture_error_mode="glo
     copy.copy_(a)
 graph.replay()
 torch.cuda.synchronize()
-assert torch.equal(copy, a), "a graph that goes while another stream is captured"
+assert torch.equal(copy, a), "freeing a graph must not break the capture of another stream"
 print("all right")
 """
 
 
 def test_a_cuda_graph_outlives_the_graph_it_was_captured_from() -> None:
-    """The memory of its launches is kept for it, and freed with it."""
-    need_torch()
+    """The memory of its launches is kept for the CUDA graph, and freed with it."""
+    skip_without_torch()
     done = run_python(["-c", CAPTURES], timeout_s=300)
     check_program(done)
     assert "all right" in done.stdout

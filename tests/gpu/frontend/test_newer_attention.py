@@ -1,4 +1,4 @@
-"""Attention of cudnn-frontend 1.25 and later on the GPU: running sums, multipliers, log2 statistics."""
+"""Attention of cudnn-frontend 1.25 and later on the GPU: cumulative lengths, multipliers, log2 statistics."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ SCALE = WIDTH**-0.5
 TYPE = cudnn.data_type
 
 
-def need(*version: int) -> None:
+def skip_before(*version: int) -> None:
     if library().version < version:
         pytest.skip(f"did not run: cuDNN {library().version_text} is older than {version}")
 
 
-def starts(lengths: tuple[int, ...]) -> list[int]:
+def cumulative_lengths(lengths: tuple[int, ...]) -> list[int]:
     return [sum(lengths[:at]) for at in range(len(lengths) + 1)]
 
 
-def ints(values: Any) -> Any:
+def int32_tensor(values: Any) -> Any:
     return torch.tensor(values, dtype=torch.int32, device="cuda")
 
 
-def expected(q: Any, k: Any, v: Any, causal: bool) -> tuple[Any, Any]:
+def reference_attention(q: Any, k: Any, v: Any, causal: bool) -> tuple[Any, Any]:
     """Return O and the natural log-sum-exp of one sequence as s, h, d."""
     q, k, v = q.double(), *(x.double().repeat_interleave(HEADS // KV_HEADS, 1) for x in (k, v))
     scores = torch.einsum("shd,thd->hst", q, k) * SCALE
@@ -45,9 +45,9 @@ def expected(q: Any, k: Any, v: Any, causal: bool) -> tuple[Any, Any]:
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("log2", [False, True])
 @pytest.mark.parametrize("multiplied", [False, True])
-def test_packed_sequences_are_given_by_running_sums(multiplied: bool, log2: bool, causal: bool) -> None:
-    """One operation reads ``cu_seq_len`` and, with a multiplier, the same sums as ragged offsets."""
-    need(9, 27, 0) if log2 else need(9, 24, 0)
+def test_packed_sequences_are_given_by_cumulative_lengths(multiplied: bool, log2: bool, causal: bool) -> None:
+    """One operation reads ``cu_seq_len`` and, with a multiplier, the same cumulative lengths as ragged offsets."""
+    skip_before(9, 27, 0) if log2 else skip_before(9, 24, 0)
     torch.manual_seed(1)
     q = torch.randn(sum(QUERIES), HEADS, WIDTH, device="cuda").half()
     k, v = (torch.randn(sum(KEYS), KV_HEADS, WIDTH, device="cuda").half() for _ in "kv")
@@ -60,13 +60,17 @@ def test_packed_sequences_are_given_by_running_sums(multiplied: bool, log2: bool
     )
     pack: dict[Any, Any] = {}
 
-    def given(name: str, buffer: Any) -> Any:
+    def add_int32_tensor(name: str, buffer: Any) -> Any:
         made = g.tensor(name=name, dim=[len(buffer), 1, 1, 1], stride=[1, 1, 1, 1], data_type=TYPE.INT32)
         pack[made] = buffer
         return made
 
-    def packed(item: Any, lengths: tuple[int, ...], row: int) -> None:
-        item.set_ragged_offset(given(f"{item.name} starts", ints(starts(lengths)) * (1 if multiplied else row)))
+    def set_ragged_offset_of(item: Any, lengths: tuple[int, ...], row: int) -> None:
+        item.set_ragged_offset(
+            add_int32_tensor(
+                f"{item.name} starts", int32_tensor(cumulative_lengths(lengths)) * (1 if multiplied else row)
+            )
+        )
         if multiplied:
             item.set_ragged_offset_multiplier(row)
 
@@ -75,7 +79,7 @@ def test_packed_sequences_are_given_by_running_sums(multiplied: bool, log2: bool
         dims = [len(lengths), heads, max(lengths), WIDTH]
         strides = [heads * max(lengths) * WIDTH, WIDTH, heads * WIDTH, 1]
         made[name] = g.tensor(name=name, dim=dims, stride=strides)
-        packed(made[name], lengths, heads * WIDTH)
+        set_ragged_offset_of(made[name], lengths, heads * WIDTH)
     made["o"], made["stats"] = g.sdpa(
         q=made["q"],
         k=made["k"],
@@ -84,16 +88,16 @@ def test_packed_sequences_are_given_by_running_sums(multiplied: bool, log2: bool
         generate_stats=True,
         use_padding_mask=True,
         use_causal_mask_bottom_right=causal,
-        cu_seq_len_q=given("sums of queries", ints(starts(QUERIES))),
-        cu_seq_len_kv=given("sums of keys", ints(starts(KEYS))),
+        cu_seq_len_q=add_int32_tensor("sums of queries", int32_tensor(cumulative_lengths(QUERIES))),
+        cu_seq_len_kv=add_int32_tensor("sums of keys", int32_tensor(cumulative_lengths(KEYS))),
         **({"stats_use_log2": True} if log2 else {}),
     )
     dims = [len(QUERIES), HEADS, max(QUERIES), WIDTH]
     made["o"].set_output(True).set_dim(dims).set_stride([HEADS * max(QUERIES) * WIDTH, WIDTH, HEADS * WIDTH, 1])
-    packed(made["o"], QUERIES, HEADS * WIDTH)
+    set_ragged_offset_of(made["o"], QUERIES, HEADS * WIDTH)
     made["stats"].set_output(True).set_dim([*dims[:3], 1]).set_stride([HEADS * max(QUERIES), 1, HEADS, 1])
     made["stats"].set_data_type(TYPE.FLOAT)
-    packed(made["stats"], QUERIES, HEADS)
+    set_ragged_offset_of(made["stats"], QUERIES, HEADS)
     g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
     assert len(g.graph().ops) == 1
     pack |= {made["q"]: q, made["k"]: k, made["v"]: v, made["o"]: o, made["stats"]: stats}
@@ -103,19 +107,19 @@ def test_packed_sequences_are_given_by_running_sums(multiplied: bool, log2: bool
         stats.fill_(torch.nan)
         g.execute(pack, workspace, handle=handle)
         torch.cuda.synchronize()
-        for one, (first, key) in enumerate(zip(starts(QUERIES), starts(KEYS), strict=True)):
+        for one, (first, key) in enumerate(zip(cumulative_lengths(QUERIES), cumulative_lengths(KEYS), strict=True)):
             if one == len(QUERIES):
                 break
             rows, keys = slice(first, first + QUERIES[one]), slice(key, key + KEYS[one])
-            want, sums = expected(q[rows], k[keys], v[keys], causal)
+            want, sums = reference_attention(q[rows], k[keys], v[keys], causal)
             torch.testing.assert_close(o[rows].double(), want, atol=4e-3, rtol=4e-3)
             want_stats = sums / math.log(2) if log2 else sums
             torch.testing.assert_close(stats[rows].double(), want_stats, atol=1e-3, rtol=1e-3)
 
 
-def test_a_product_runs_with_other_dims_and_its_workspace() -> None:
-    """One plan, with dims given at each call, and the workspace that cuDNN reports for them (9.23)."""
-    need(9, 23, 0)
+def test_a_matmul_plan_runs_with_other_dims_and_their_workspace() -> None:
+    """Give dims to one plan at each call, and the workspace that cuDNN 9.23 reports for them."""
+    skip_before(9, 23, 0)
     torch.manual_seed(2)
     handle = cudnn.create_handle()
     cudnn.set_stream(handle=handle, stream=torch.cuda.current_stream().cuda_stream)
@@ -146,8 +150,8 @@ def test_a_product_runs_with_other_dims_and_its_workspace() -> None:
         torch.testing.assert_close(buffers[3].double(), x.double() @ y.double(), atol=0.3, rtol=1e-2)
 
 
-def test_many_threads_call_with_a_dict() -> None:
-    """One graph, a variant pack per thread; each thread has its own handle and stream, and reads its own results."""
+def test_threads_execute_one_graph_with_separate_variant_packs() -> None:
+    """Each thread has its own variant pack, handle and stream, and reads its own results."""
     import threading
 
     g = cudnn.pygraph(io_data_type=TYPE.BFLOAT16, compute_data_type=TYPE.FLOAT)
@@ -157,7 +161,7 @@ def test_many_threads_call_with_a_dict() -> None:
     g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
     wrong: list[tuple[int, float]] = []
 
-    def work(number: int) -> None:
+    def execute_in_thread(number: int) -> None:
         handle, stream = cudnn.create_handle(), torch.cuda.Stream()
         cudnn.set_stream(handle=handle, stream=stream.cuda_stream)
         with torch.cuda.stream(stream):
@@ -171,7 +175,7 @@ def test_many_threads_call_with_a_dict() -> None:
                 if at % 10 == 0 and (seen := out.mean().item()) != number + 1:
                     wrong.append((number, seen))
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    threads = [threading.Thread(target=execute_in_thread, args=(number,)) for number in range(6)]
     for thread in threads:
         thread.start()
     for thread in threads:

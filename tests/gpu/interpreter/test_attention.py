@@ -36,8 +36,8 @@ def gpu() -> Any:
 
 
 @pytest.fixture(scope="module")
-def runs() -> list[AttentionRun]:
-    """Run every random problem, forward and backward, in every form that this cuDNN has for it."""
+def runs_of_random_problems() -> list[AttentionRun]:
+    """Run every random problem, forward and backward, in each form that this cuDNN has for it."""
     found = run_cases([(number, backward, None, False) for number in range(CASES) for backward in (False, True)])
     for backward in (False, True):
         worst: dict[str, dict[str, list[float]]] = defaultdict(dict)
@@ -57,8 +57,8 @@ def runs() -> list[AttentionRun]:
 
 
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
-def test_random_problems_agree_with_float64(runs: list[AttentionRun], backward: bool) -> None:
-    mine = [run for run in runs if run.backward is backward]
+def test_random_problems_agree_with_float64(runs_of_random_problems: list[AttentionRun], backward: bool) -> None:
+    mine = [run for run in runs_of_random_problems if run.backward is backward]
     wrong = [run for run in mine if run.outcome in WRONG]
     assert not wrong, "\n".join(
         f"{run.number} {run.form} {run.engine} {run.words} {run.errors} {run.problem}" for run in wrong
@@ -70,10 +70,10 @@ def test_random_problems_agree_with_float64(runs: list[AttentionRun], backward: 
     assert {DataType[run.data_type] for run in composite} == set(LIMITS) or not is_measured_here()
 
 
-def test_both_forms_ran_and_agree(runs: list[AttentionRun]) -> None:
-    """Both results of a problem are compared with the same float64 result."""
+def test_the_composite_and_the_unified_form_both_run_and_agree(runs_of_random_problems: list[AttentionRun]) -> None:
+    """Each form's result of a problem is compared with the same float64 result."""
     agreeing = defaultdict(set)
-    for run in runs:
+    for run in runs_of_random_problems:
         if run.outcome == "agrees":
             agreeing[run.number, run.backward].add(run.form)
     both = [forms for forms in agreeing.values() if "unified" in forms and len(forms) == 2]
@@ -123,7 +123,7 @@ def test_dropout_is_philox_and_repeatable(gpu: Target) -> None:
     assert 0.1 < (other != mask).mean() < 0.25
 
 
-def test_backward_draws_the_forward_mask(gpu: Target) -> None:
+def test_the_backward_pass_draws_the_dropout_mask_of_the_forward_pass(gpu: Target) -> None:
     inputs = dropout_inputs(7, 64)
     forward = run_graph(attention.sdpa_forward(**DROPOUT, stats=True), gpu, inputs)
     inputs |= {"o": forward["o"], "stats": forward["stats"], "v": inputs["v"].swapaxes(2, 3)}
@@ -202,10 +202,10 @@ def test_small_sequence_patterns_agree_with_the_interpreter(gpu: Target, options
         assert OperationGraph(forward, gpu).heuristics("A").configs == []
         assert OperationGraph(attention.mha_bprop(**sizes), gpu).heuristics("A").configs == []
         return
-    check_small(gpu, sizes, options)
+    check_small_attention(gpu, sizes, options)
 
 
-def check_small(gpu: Target, sizes: dict[str, Any], options: dict[str, Any]) -> None:
+def check_small_attention(gpu: Target, sizes: dict[str, Any], options: dict[str, Any]) -> None:
     from cudnn_backend_py.interpreter import interpret
 
     forward, training = attention.mha_fprop(**sizes), attention.mha_fprop(**sizes, store_s=True)
@@ -214,7 +214,7 @@ def check_small(gpu: Target, sizes: dict[str, Any], options: dict[str, Any]) -> 
     o = run_graph(forward, gpu, arrays)["o"]
     numbers = {t.name: decode(arrays[t.name], t.data_type) for t in forward.variant_pack_tensors if t.name in arrays}
     want = interpret(forward, dict(numbers))["o"]
-    rows = small_rows(arrays, want)
+    rows = rows_within_length(arrays, want)
     error = float(np.linalg.norm((o.astype(np.float64) - want)[rows]) / np.linalg.norm(want[rows]))
     add_figure(f"mha_fprop {options}", relative_frobenius=error)
     assert error < 2e-3
@@ -253,8 +253,8 @@ def check_small_gradients(
         assert error < 5e-3, name
 
 
-def small_rows(arrays: dict[str, NDArray[Any]], value: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return which rows of an output are inside the sequence length."""
+def rows_within_length(arrays: dict[str, NDArray[Any]], value: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which rows of an output are within the sequence length."""
     rows = np.ones(value.shape, bool)
     if "seq_len_q" in arrays:
         rows &= np.arange(value.shape[2])[None, None, :, None] < arrays["seq_len_q"]
@@ -273,7 +273,7 @@ def test_errors_are_not_larger_than_those_of_torch_flash() -> None:
 
 
 @pytest.mark.skipif(shutil.which("compute-sanitizer") is None, reason="compute-sanitizer is not installed")
-def test_memcheck_is_clean() -> None:
+def test_compute_sanitizer_memcheck_reports_nothing() -> None:
     command = ["compute-sanitizer", "--tool", "memcheck", "--error-exitcode", "9", sys.executable]
     done = subprocess.run(
         [*command, "-m", "tests.support.sanitized"], capture_output=True, text=True, check=False, env=dict(os.environ)

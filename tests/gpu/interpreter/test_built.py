@@ -17,7 +17,7 @@ from ...support.gpus import current_sm, least_expected
 
 
 @pytest.fixture(scope="module")
-def seen() -> dict[str, dict[str, Any]]:
+def outcomes() -> dict[str, dict[str, Any]]:
     """Return the outcome of every graph on this GPU."""
     with ThreadPoolExecutor(WORKERS) as pool:
         found = dict(zip(BUILT, pool.map(run_in_child, BUILT), strict=True))
@@ -25,26 +25,30 @@ def seen() -> dict[str, dict[str, Any]]:
     return found
 
 
-def test_supported_graphs_agree_with_the_interpreter(seen: dict[str, dict[str, Any]]) -> None:
-    others = {name: item for name, item in seen.items() if item["said"] not in (AGREES, REFUSED)}
+def test_supported_graphs_agree_with_the_interpreter(outcomes: dict[str, dict[str, Any]]) -> None:
+    others = {name: item for name, item in outcomes.items() if item["said"] not in (AGREES, REFUSED)}
     assert others == {}
-    assert sum(item["said"] == AGREES for item in seen.values()) >= least_expected("graphs of operations that agree")
+    assert sum(item["said"] == AGREES for item in outcomes.values()) >= least_expected(
+        "graphs of operations that agree"
+    )
 
 
-def test_the_record_of_this_gpu_and_version_is_equal(seen: dict[str, dict[str, Any]]) -> None:
+def test_outcomes_equal_the_record_of_this_gpu_and_version(outcomes: dict[str, dict[str, Any]]) -> None:
     where = gpu_and_version(collect_info())
     record = read_records().get(where)
     if record is None:
         pytest.skip(f"did not run: no record of {where}; python -m tools.records.built_runs logs/operations-NAME.json")
-    both = record.keys() & seen.keys()
-    assert {name: seen[name]["said"] for name in both} == {name: record[name]["said"] for name in both}
+    both = record.keys() & outcomes.keys()
+    assert {name: outcomes[name]["said"] for name in both} == {name: record[name]["said"] for name in both}
 
 
 @pytest.mark.parametrize("name", [name for name, case in BUILT.items() if case.kind in ELSEWHERE])
-def test_kinds_for_other_gpus_are_not_supported_on_hopper(seen: dict[str, dict[str, Any]], name: str) -> None:
-    """They are refused before they run; a kind newer than the library is reported as newer."""
+def test_operation_kinds_for_other_gpus_are_not_supported_on_hopper(
+    outcomes: dict[str, dict[str, Any]], name: str
+) -> None:
+    """Such graphs are refused before they run; a kind newer than the library is reported as newer."""
     if current_sm() != 90:
         pytest.skip(f"did not run: {BUILT[name].kind.name} may run here, it needs {ELSEWHERE[BUILT[name].kind]}")
-    assert seen[name]["said"] == REFUSED
-    words = seen[name]["words"]
+    assert outcomes[name]["said"] == REFUSED
+    words = outcomes[name]["words"]
     assert "CUDNN_STATUS_NOT_SUPPORTED" in words or words.startswith("descriptor-newer-than-library"), words

@@ -19,8 +19,8 @@ Records = dict[str, dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def edges() -> Records:
-    """Return the results of every edge case, on each engine of cuDNN for it."""
+def edge_case_results() -> Records:
+    """Return the results of every edge case, on each engine that cuDNN has for it."""
     found = {record["name"]: record for record in run_many([*CASES, *REFUSED])}
     add_figure(
         "edges of operations",
@@ -32,7 +32,7 @@ def edges() -> Records:
 
 
 @pytest.fixture(scope="module")
-def problems() -> Records:
+def random_problem_results() -> Records:
     """Return the results of every random problem."""
     found = {record["name"]: record for record in run_many(random_names(RANDOM))}
     for family in FAMILIES:
@@ -42,13 +42,13 @@ def problems() -> Records:
             outcomes=dict(Counter(record["outcome"] for record in those)),
             passed_over=sum(len(record["refused"]) for record in those if "refused" in record),
             engines=dict(Counter(engine for record in those for engine in record.get("engines", ()))),
-            largest=_largest(those),
+            largest=_largest_error_shares(those),
         )
     return found
 
 
-def _largest(records: list[dict[str, Any]]) -> dict[str, float]:
-    """Return the largest error of each type, as a share of the allowed error."""
+def _largest_error_shares(records: list[dict[str, Any]]) -> dict[str, float]:
+    """Return the largest error of each data type, as a share of the allowed error."""
     found: dict[str, float] = {}
     for record in records:
         for kind, share in record.get("shares", {}).items():
@@ -57,30 +57,32 @@ def _largest(records: list[dict[str, Any]]) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_cudnn_agrees_with_the_interpreter_at_the_edges(edges: Records, name: str) -> None:
-    if edges[name]["outcome"] in ("refused", "no plan"):
-        skip_if_not_measured(edges[name].get("words", ""))
-    assert edges[name]["outcome"] == "agrees", edges[name]
+def test_cudnn_agrees_with_the_interpreter_on_edge_cases(edge_case_results: Records, name: str) -> None:
+    if edge_case_results[name]["outcome"] in ("refused", "no plan"):
+        skip_if_not_measured(edge_case_results[name].get("words", ""))
+    assert edge_case_results[name]["outcome"] == "agrees", edge_case_results[name]
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_cudnn_refuses_the_listed_cases(edges: Records, name: str) -> None:
-    """On GPUs with measurements; elsewhere the graph may be supported."""
+def test_cudnn_refuses_the_listed_cases(edge_case_results: Records, name: str) -> None:
+    """Only a GPU with measurements has to refuse; elsewhere the graph may be supported."""
     expected = ("refused", "no plan") if is_measured_here() else ("refused", "no plan", "agrees")
-    assert edges[name]["outcome"] in expected, edges[name]
+    assert edge_case_results[name]["outcome"] in expected, edge_case_results[name]
 
 
 @pytest.mark.parametrize("number", range(RANDOM))
-def test_a_random_convolution_agrees_with_pytorch_and_the_interpreter(problems: Records, number: int) -> None:
-    record = problems[f"random/convolution/{number}"]
+def test_a_random_convolution_agrees_with_pytorch_and_the_interpreter(
+    random_problem_results: Records, number: int
+) -> None:
+    record = random_problem_results[f"random/convolution/{number}"]
     if record["outcome"] == "refused":
         skip_if_not_measured(record["words"])
     assert record["outcome"] == "agrees" or record.get("faults") == ["gradient-padded-unevenly"], record
 
 
 @pytest.mark.parametrize("number", range(RANDOM))
-def test_a_random_norm_agrees_with_pytorch_and_the_interpreter(problems: Records, number: int) -> None:
-    record = problems[f"random/norm/{number}"]
+def test_a_random_norm_agrees_with_pytorch_and_the_interpreter(random_problem_results: Records, number: int) -> None:
+    record = random_problem_results[f"random/norm/{number}"]
     if record["outcome"] == "refused":
         skip_if_not_measured(record["words"])
     assert record["outcome"] == "agrees", record

@@ -1,4 +1,4 @@
-"""Attention with scores far below 0 in every row: right, or wrong as in a row of the known issue table."""
+"""Attention with scores far below 0 in every row is right, or wrong as the known issue table states."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ EVERY = 7  # of the cases: python -m tools.records.deep_scores runs all
 
 
 @pytest.fixture(scope="module")
-def found() -> list[dict[str, Any]]:
-    """Return the results of cases of every mask, shape and form."""
+def attention_results() -> list[dict[str, Any]]:
+    """Return the results of cases with every mask, shape and form."""
     target = open_target()
     cases = deep_cases(target.library.version)
     target.close()
@@ -27,17 +27,19 @@ def found() -> list[dict[str, Any]]:
     return items
 
 
-def test_every_wrong_result_has_a_known_issue(found: list[dict[str, Any]]) -> None:
-    unnamed = [item for item in found if item["outcome"] not in ("agrees", "refused") and not item["faults"]]
+def test_every_wrong_result_has_a_known_issue(attention_results: list[dict[str, Any]]) -> None:
+    unnamed = [
+        item for item in attention_results if item["outcome"] not in ("agrees", "refused") and not item["faults"]
+    ]
     assert unnamed == []
 
 
-def test_most_results_are_right(found: list[dict[str, Any]]) -> None:
-    outcomes = Counter(item["outcome"] for item in found)
+def test_most_results_are_right(attention_results: list[dict[str, Any]]) -> None:
+    outcomes = Counter(item["outcome"] for item in attention_results)
     if not outcomes["agrees"]:
         skip_if_not_measured("no attention of these types is supported")
     if not is_measured_here():
         del outcomes["refused"]
         assert outcomes["agrees"] > outcomes.total() / 2, outcomes
         return
-    assert outcomes["agrees"] > len(found) / 2, outcomes
+    assert outcomes["agrees"] > len(attention_results) / 2, outcomes

@@ -1,4 +1,4 @@
-"""One plan for many shapes: which methods of cuDNN to change a plan's shape give right numbers, compared with float64.
+"""One plan for many shapes: which of cuDNN's methods of changing a plan's shape give right results in float64.
 
 Two methods: a kernel cache shared by plans with dynamic shapes, and override shapes in the variant pack. Each is tested
 with attention, as many operations and as one, forward and backward, and with a matrix product as the control. A case
@@ -127,12 +127,12 @@ class Case(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its fields as one text."""
+        """The fields of the case, joined to one text."""
         return "/".join(map(str, self))
 
 
-def cases(way: Sharing) -> Iterator[Case]:
-    """Yield the cases of a method."""
+def cases_of_method(way: Sharing) -> Iterator[Case]:
+    """Yield the cases for a method of changing the shape."""
     for change in MATMUL_CHANGES:
         yield Case(way, "matmul", "forward", change)
     for form in ("composite", "unified"):
@@ -170,14 +170,14 @@ def cases(way: Sharing) -> Iterator[Case]:
 
 
 @dataclass(frozen=True)
-class Tensors:
-    """The tensors of one problem by name: layouts, and the options of the computation."""
+class ProblemTensors:
+    """The layouts of a problem's tensors by name, and the names of the written tensors."""
 
     dims: Mapping[str, Dims]
     strides: Mapping[str, Dims]
     written: tuple[str, ...]
 
-    def span(self, name: str) -> int:
+    def element_span(self, name: str) -> int:
         """Return the number of elements from first to last."""
         return 1 + sum((n - 1) * s for n, s in zip(self.dims[name], self.strides[name], strict=True))
 
@@ -197,9 +197,9 @@ def matmul_graph(sizes: Mapping[str, int]) -> Graph:
     return g.graph()
 
 
-def matmul_tensors(graph: Graph) -> Tensors:
+def matmul_tensors(graph: Graph) -> ProblemTensors:
     tensors = {name: graph.tensor(name) for name in "abc"}
-    return Tensors(
+    return ProblemTensors(
         {name: tensor.dims for name, tensor in tensors.items()},
         {name: tensor.strides for name, tensor in tensors.items()},
         ("c",),
@@ -229,14 +229,14 @@ def attention_names(case: Case) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return ("q", "k", "v"), ("o", "stats") if OPTIONS[case.options].get("stats") else ("o",)
 
 
-def attention_tensors(case: Case, p: Attention) -> Tensors:
+def attention_tensors(case: Case, p: Attention) -> ProblemTensors:
     read, written = attention_names(case)
     names = (*read, *written)
-    return Tensors({name: p.dims(name) for name in names}, {name: p.strides(name) for name in names}, written)
+    return ProblemTensors({name: p.dims(name) for name in names}, {name: p.strides(name) for name in names}, written)
 
 
-def lengths(p: Attention) -> dict[str, Array]:
-    """Return the small tensors of a problem; ragged sequences start where dense ones would."""
+def length_tensors(p: Attention) -> dict[str, Array]:
+    """Return the length and offset tensors of a problem; ragged sequences start where dense ones would."""
     made: dict[str, Any] = {}
     if p.padding:
         rng = np.random.default_rng(1)
@@ -254,7 +254,7 @@ def lengths(p: Attention) -> dict[str, Array]:
 
 def expected_attention(case: Case, p: Attention, views: Mapping[str, Array]) -> dict[str, Array]:
     """Return the expected outputs of a problem, in float64, from views of its inputs."""
-    held = lengths(p)
+    held = length_tensors(p)
     options: dict[str, Any] = {name: getattr(p, name) for name in ("left_bound", "right_bound", "alignment")} | {
         name: value for name, value in held.items() if name.startswith("seq_len")
     }
@@ -272,8 +272,8 @@ def expected_attention(case: Case, p: Attention, views: Mapping[str, Array]) -> 
 # Executed in a separate process
 
 
-def differs(got: Mapping[str, Array], want: Mapping[str, Array], keep: Mapping[str, Array]) -> str:
-    """Return the difference of outputs from the expected ones as text; `keep` selects real rows."""
+def describe_difference(got: Mapping[str, Array], want: Mapping[str, Array], keep: Mapping[str, Array]) -> str:
+    """Describe how outputs differ from the expected ones; `keep` selects rows that are not padding."""
     words = []
     for name, found in got.items():
         real = np.broadcast_to(keep.get(name, np.True_), found.shape)
@@ -286,8 +286,8 @@ def differs(got: Mapping[str, Array], want: Mapping[str, Array], keep: Mapping[s
 
 
 @dataclass
-class Run:
-    """A plan that is built for one shape and run with another."""
+class ChangedShapeRun:
+    """A plan that is built for one shape and run with another shape."""
 
     case: Case
     target: Target
@@ -299,19 +299,19 @@ class Run:
             self.graphs = [matmul_graph(sizes) for sizes in self.sizes]
             self.tensors = [matmul_tensors(graph) for graph in self.graphs]
             return
-        built = attention_problem(case, {})
+        build_timed_plan = attention_problem(case, {})
         change = CHANGES[case.change]
         layout: Any = None
         if case.strides == "as built":
-            layout = {name: built.strides(name) for name in ("q", "k", "v", "o")}
+            layout = {name: build_timed_plan.strides(name) for name in ("q", "k", "v", "o")}
         elif case.strides == "heads first":
             layout = "bhsd"
-        self.problems = [built, attention_problem(case, change, layout)]
+        self.problems = [build_timed_plan, attention_problem(case, change, layout)]
         self.graphs = [attention_graph(case, p, self.target) for p in self.problems]
         self.tensors = [attention_tensors(case, p) for p in self.problems]
 
     def config(self, graph: Graph) -> EngineConfig:
-        """Return the config for a plan.
+        """Return the engine config for a plan.
 
         Raises
         ------
@@ -330,7 +330,7 @@ class Run:
         """Return the plan to run, and the milliseconds of its build."""
         figures: dict[str, float] = {}
 
-        def built(name: str, config: EngineConfig, kernels: Descriptor | None = None) -> Plan:
+        def build_timed_plan(name: str, config: EngineConfig, kernels: Descriptor | None = None) -> Plan:
             start = time.perf_counter()
             made = build_plan(config, kernel_cache=kernels)
             figures[name] = round((time.perf_counter() - start) * 1e3, 2)
@@ -338,13 +338,13 @@ class Run:
 
         first = self.config(self.graphs[0])
         if self.case.way == "override shapes":
-            return built("built_ms", first), figures
+            return build_timed_plan("built_ms", first), figures
         kernels = Descriptor(DescriptorType.KERNEL_CACHE, on=self.target.library)
         if self.target.library.version >= (9, 10, 0):
             kernels.set(Attr.KERNEL_CACHE_OPERATION_GRAPH, first.graph.descriptor)
         kernels.finalize()
-        built("built_ms", first, kernels)
-        return built("from_cache_ms", self.config(self.graphs[1]), kernels), figures
+        build_timed_plan("built_ms", first, kernels)
+        return build_timed_plan("from_cache_ms", self.config(self.graphs[1]), kernels), figures
 
     def overrides(self) -> Overrides | None:
         """Return the uids, dims and strides in the variant pack."""
@@ -362,8 +362,8 @@ class Run:
 
     # numbers
 
-    def mixes(self) -> Iterator[tuple[str, Tensors, dict[str, Any]]]:
-        """Yield the requested shape, then each mix of it and the one the plan was built for.
+    def shape_mixes(self) -> Iterator[tuple[str, ProblemTensors, dict[str, Any]]]:
+        """Yield the requested shape, then each mix of it and the shape that the plan was built for.
 
         Strides of a tensor are those of one of the two, or those of a dense tensor of the mixed dims.
         """
@@ -371,7 +371,7 @@ class Run:
         keys = [*MATMUL] if case.form == "matmul" else [*BUILT]
         sizes = self.sizes if case.form == "matmul" else [{key: getattr(p, key) for key in keys} for p in self.problems]
         changed = [key for key in keys if sizes[0][key] != sizes[1][key]]
-        seen: list[Tensors] = []
+        outcomes: list[ProblemTensors] = []
         for of_strides in ("run", "built", "dense"):
             for which in itertools.product((1, 0), repeat=len(changed)):
                 mixed = {**sizes[1], **{key: sizes[at][key] for key, at in zip(changed, which, strict=True)}}
@@ -383,13 +383,13 @@ class Run:
                     tensors = attention_tensors(case, made)
                 if of_strides != "dense":
                     strides = self.tensors[of_strides == "run"].strides
-                    tensors = Tensors(tensors.dims, strides, tensors.written)
-                if tensors not in seen:
-                    seen.append(tensors)
+                    tensors = ProblemTensors(tensors.dims, strides, tensors.written)
+                if tensors not in outcomes:
+                    outcomes.append(tensors)
                     changes = [f"{key} {mixed[key]}" for key in changed]
                     yield ", ".join([*changes, f"strides {of_strides}"]), tensors, {"problem": problem}
 
-    def expected(self, tensors: Tensors, problem: Any, arenas: Mapping[str, Array]) -> dict[str, Array]:
+    def expected(self, tensors: ProblemTensors, problem: Any, arenas: Mapping[str, Array]) -> dict[str, Array]:
         """Return the expected results of one of the mixes."""
         views = {name: tensors.view(name, arenas[name]) for name in tensors.dims if name not in tensors.written}
         if self.case.form == "matmul":
@@ -397,25 +397,25 @@ class Run:
         return expected_attention(self.case, problem, views)
 
     def real_rows(self) -> dict[str, Array]:
-        """Return the rows of the outputs that are not padding."""
+        """Return which rows of the outputs are not padding."""
         if self.case.form == "matmul" or not self.problems[1].padding:
             return {}
         p = self.problems[1]
-        held = lengths(p)
+        held = length_tensors(p)
         rows = {
             end: (np.arange(n) < held[f"seq_len_{end}"][:, None])[:, None, :, None]
             for end, n in (("q", p.seq_q), ("kv", p.seq_kv))
         }
         return {name: rows["kv" if name in ("dk", "dv") else "q"] for name in self.tensors[1].written}
 
-    def arenas(self, *, tight: bool) -> dict[str, Array]:
-        """Return memory for the tensors with their data; outputs are filled with NaN."""
+    def make_arenas(self, *, tight: bool) -> dict[str, Array]:
+        """Return a buffer for each tensor, with its data; outputs are filled with NaN."""
         rng = np.random.default_rng(0)
         run = self.tensors[1]
         made: dict[str, Array] = {}
         for name in run.dims:
             kind = np.float32 if name == "stats" else np.float16
-            spans = [run.span(name)] if tight else [4 * one.span(name) for one in self.tensors]
+            spans = [run.element_span(name)] if tight else [4 * one.element_span(name) for one in self.tensors]
             size = max(spans)
             written = name in run.written
             made[name] = np.full(size, np.nan, kind) if written else rng.standard_normal(size).astype(kind)
@@ -434,10 +434,10 @@ class Run:
     def launch(
         self, plan: Plan, arenas: Mapping[str, Array], *, timed: bool
     ) -> tuple[dict[str, Array], dict[str, float]]:
-        """Run the plan once and return the memory of its outputs, and microseconds if requested."""
+        """Run the plan once, and return the buffers of its outputs, and microseconds if requested."""
         handle = live_handle(plan)
         tensors = self.graphs[1].variant_pack_tensors
-        small = {} if self.case.form == "matmul" else lengths(self.problems[1])
+        small = {} if self.case.form == "matmul" else length_tensors(self.problems[1])
         figures: dict[str, float] = {}
         with Memory(handle.device or 0) as memory:
             holds: list[Array] = []
@@ -468,11 +468,11 @@ class Run:
                 figures["pack_us"] = host_us(lambda: launcher.pack(row, workspace, overrides))
                 if overrides is not None:
                     figures["pack_without_us"] = host_us(lambda: launcher.pack(row, workspace))
-                figures |= self.exact(launcher.row(*addresses), workspace, memory)
+                figures |= self.time_ordinary_plan(launcher.row(*addresses), workspace, memory)
         return found, figures
 
-    def exact(self, row: bytes, workspace: int, memory: Memory) -> dict[str, float]:
-        """Return the cost of the ordinary plan of the shape."""
+    def time_ordinary_plan(self, row: bytes, workspace: int, memory: Memory) -> dict[str, float]:
+        """Return the build and run times of an ordinary plan for the shape."""
         graph = self.graphs[1]
         config = OperationGraph(graph, self.target).heuristics("A").configs[0]
         start = time.perf_counter()
@@ -489,11 +489,11 @@ class Run:
         """Return the outcome of a run: whether it is right, and for which other shape it would be right."""
         said: dict[str, Any] = {}
         run = self.tensors[1]
-        mixes = self.mixes()
-        _, _, requested = next(mixes)
+        shape_mixes = self.shape_mixes()
+        _, _, requested = next(shape_mixes)
         want = self.expected(run, requested["problem"] if self.case.form == "matmul" else self.problems[1], arenas)
         got = {name: run.view(name, found[name]) for name in run.written}
-        said["said"] = differs(got, want, self.real_rows())
+        said["said"] = describe_difference(got, want, self.real_rows())
         for name in run.written:
             mine = np.zeros(found[name].size, bool)
             run.view(name, mine)[...] = True
@@ -503,9 +503,9 @@ class Run:
         if said["said"] != RIGHT and not self.real_rows():
             said["as_if"] = [
                 words
-                for words, tensors, mixed in mixes
-                if all(tensors.span(name) <= arenas[name].size for name in tensors.dims)
-                and differs(
+                for words, tensors, mixed in shape_mixes
+                if all(tensors.element_span(name) <= arenas[name].size for name in tensors.dims)
+                and describe_difference(
                     {name: tensors.view(name, found[name]) for name in run.written},
                     self.expected(tensors, mixed["problem"], arenas),
                     {},
@@ -535,9 +535,9 @@ def host_us(call: Any, calls: int = 300) -> float:
     return round((time.perf_counter() - start) / calls * 1e6, 2)
 
 
-def outcome(case: Case) -> Iterator[dict[str, Any]]:
+def outcome_parts(case: Case) -> Iterator[dict[str, Any]]:
     """Yield the outcome of a case, part by part: the process may crash on the way."""
-    run = Run(case, open_target())
+    run = ChangedShapeRun(case, open_target())
     try:
         plan, figures = run.plans()
     except LookupError as error:
@@ -547,14 +547,14 @@ def outcome(case: Case) -> Iterator[dict[str, Any]]:
         yield {"said": f"{REFUSED}: {str(error).splitlines()[0]}"}
         return
     yield {"config": plan.tag, **figures}
-    arenas = run.arenas(tight=False)
+    arenas = run.make_arenas(tight=False)
     found, figures = run.launch(plan, arenas, timed=False)
     said = run.compare(arenas, found)
     yield said
     if said["said"] == RIGHT:
         yield run.launch(plan, arenas, timed=True)[1]
         return
-    arenas = run.arenas(tight=True)
+    arenas = run.make_arenas(tight=True)
     found, _ = run.launch(plan, arenas, timed=False)
     yield {"in_memory_of_its_size": run.compare(arenas, found)["said"]}
 
@@ -562,7 +562,7 @@ def outcome(case: Case) -> Iterator[dict[str, Any]]:
 def print_outcome(case: Case) -> None:
     """Print the outcome of a case, a line of JSON for each part."""
     try:
-        for bit in outcome(case):
+        for bit in outcome_parts(case):
             print(json.dumps(bit), flush=True)
     except CudnnBackendError as error:
         text = str(error)
@@ -571,7 +571,7 @@ def print_outcome(case: Case) -> None:
 
 def outcome_in_child(case: Case) -> dict[str, Any]:
     """Return the outcome of a case in a separate process."""
-    seen: dict[str, Any] = {}
+    outcomes: dict[str, Any] = {}
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # as many processes run as there are cores
     try:
         module = "tests.gpu.known_issues.test_dynamic_shapes"
@@ -580,22 +580,24 @@ def outcome_in_child(case: Case) -> dict[str, Any]:
         return {"said": "it does not end"}
     for line in done.stdout.splitlines():
         if line.startswith("{"):
-            seen |= json.loads(line)
+            outcomes |= json.loads(line)
     if done.code:
-        seen["ended"] = f"{done.ending}: {done.stderr.strip().splitlines()[-1][:300] if done.stderr.strip() else ''}"
-    return seen | {"said": seen.get("said") or seen.get("failed") or seen.get("ended") or "nothing"}
+        outcomes["ended"] = (
+            f"{done.ending}: {done.stderr.strip().splitlines()[-1][:300] if done.stderr.strip() else ''}"
+        )
+    return outcomes | {"said": outcomes.get("said") or outcomes.get("failed") or outcomes.get("ended") or "nothing"}
 
 
 # Tests
 
 
-def question(case: Case) -> tuple[Any, ...]:
-    """Return a problem for which cuDNN offers configs, regardless of the shape."""
+def problem_key(case: Case) -> tuple[Any, ...]:
+    """Return the fields of a case that identify its problem, without the change of shape."""
     return (*case[:3], case.options, case.config)
 
 
 @pytest.fixture(scope="module")
-def seen() -> dict[Case, dict[str, Any]]:
+def outcomes() -> dict[Case, dict[str, Any]]:
     """Return the outcomes of all cases, which are also recorded as a figure."""
     target = open_target()
     version, sm = target.library.version, target.sm
@@ -603,35 +605,35 @@ def seen() -> dict[Case, dict[str, Any]]:
     ways: list[Sharing] = ["kernel cache"]
     if version >= (9, 21, 0):
         ways.append("override shapes")
-    all_cases = [case for way in ways for case in cases(way)]
+    all_cases = [case for way in ways for case in cases_of_method(way)]
     with ThreadPoolExecutor(WORKERS) as pool:
         first = [case for case in all_cases if case[3] == "as built" and case[5:7] == ("memory", "dense")]
         found = dict(zip(first, pool.map(outcome_in_child, first), strict=True))
-        refused = {question(case) for case, said in found.items() if said["said"].startswith(REFUSED)}
-        rest = [case for case in all_cases if case not in found and question(case) not in refused]
+        refused = {problem_key(case) for case, said in found.items() if said["said"].startswith(REFUSED)}
+        rest = [case for case in all_cases if case not in found and problem_key(case) not in refused]
         found |= zip(rest, pool.map(outcome_in_child, rest), strict=True)
     words = {case.name: said for case, said in found.items()}
     add_figure("one plan for many shapes", version=".".join(map(str, version)), sm=sm, seen=words)
     return found
 
 
-def offered(seen: Mapping[Case, Mapping[str, Any]]) -> dict[Case, str]:
+def supported_outcomes(outcomes: Mapping[Case, Mapping[str, Any]]) -> dict[Case, str]:
     """Return the outcomes of the cases that cuDNN does not refuse."""
-    return {case: said["said"] for case, said in seen.items() if not said["said"].startswith(REFUSED)}
+    return {case: said["said"] for case, said in outcomes.items() if not said["said"].startswith(REFUSED)}
 
 
-def test_matmuls_of_any_shape_are_right(seen: dict[Case, dict[str, Any]]) -> None:
-    """The control: the methods themselves work."""
-    controls = {case.name: said for case, said in offered(seen).items() if case.form == "matmul"}
+def test_matmuls_with_any_changed_shape_are_right(outcomes: dict[Case, dict[str, Any]]) -> None:
+    """This is the control: it shows that the methods themselves work."""
+    controls = {case.name: said for case, said in supported_outcomes(outcomes).items() if case.form == "matmul"}
     assert len(controls) >= len(MATMUL_CHANGES)
     assert {name: said for name, said in controls.items() if said != RIGHT} == {}
 
 
-def test_the_shape_of_the_build_is_right(seen: dict[Case, dict[str, Any]]) -> None:
-    """Except for override shapes of many operations: the known issue table decides for them."""
+def test_a_plan_run_with_the_shape_of_its_build_is_right(outcomes: dict[Case, dict[str, Any]]) -> None:
+    """Override shapes of many operations are excluded: for them the known issue table decides."""
     same = {
         case.name: said
-        for case, said in offered(seen).items()
+        for case, said in supported_outcomes(outcomes).items()
         if case.change == "as built"
         and case.strides == "dense"
         and (case.way == "kernel cache" or case.form != "composite")
@@ -640,20 +642,20 @@ def test_the_shape_of_the_build_is_right(seen: dict[Case, dict[str, Any]]) -> No
     assert {name: said for name, said in same.items() if said != RIGHT} == {}
 
 
-def test_override_shapes_of_ragged_sequences_are_right(seen: dict[Case, dict[str, Any]]) -> None:
-    """The only method of cuDNN itself by which one plan of attention serves many shapes."""
+def test_override_shapes_of_ragged_sequences_are_right(outcomes: dict[Case, dict[str, Any]]) -> None:
+    """Override shapes are cuDNN's only method by which one attention plan serves many shapes."""
     ragged = {
         case.name: said
-        for case, said in offered(seen).items()
+        for case, said in supported_outcomes(outcomes).items()
         if case.way == "override shapes" and OPTIONS.get(case.options, {}).get("ragged")
     }
     assert {name: said for name, said in ragged.items() if said != RIGHT} == {}
 
 
-def test_every_wrong_outcome_is_in_the_known_issue_table(seen: dict[Case, dict[str, Any]]) -> None:
+def test_every_wrong_outcome_is_in_the_known_issue_table(outcomes: dict[Case, dict[str, Any]]) -> None:
     target = open_target()
     unknown = {}
-    for case, said in offered(seen).items():
+    for case, said in supported_outcomes(outcomes).items():
         if case.form != "matmul" and said != RIGHT:
             form: Any = "unified" if case.form == "unified" else "single operations"
             use = Use(attention_problem(case, {}), case.direction == "backward", form)
@@ -664,24 +666,24 @@ def test_every_wrong_outcome_is_in_the_known_issue_table(seen: dict[Case, dict[s
     assert unknown == {}
 
 
-def test_the_known_issues_appear_on_this_gpu(seen: dict[Case, dict[str, Any]]) -> None:
-    """Each row about many shapes for this version and architecture has wrong outcomes."""
+def test_the_known_issues_with_changed_shapes_appear_on_this_gpu(outcomes: dict[Case, dict[str, Any]]) -> None:
+    """Each known issue about many shapes for this version and architecture must have wrong outcomes."""
     target = open_target()
-    wrong = {case.way for case, said in offered(seen).items() if said != RIGHT}
+    wrong = {case.way for case, said in supported_outcomes(outcomes).items() if said != RIGHT}
     holding = {row.sharing for row in FAULTS if row.sharing and row.affects_version(target.library.version, target.sm)}
     target.close()
     assert holding <= wrong
 
 
-def case_of(name: str) -> Case:
-    """Return the case with a name."""
+def parse_case(name: str) -> Case:
+    """Return the case with this name."""
     *words, config = name.split("/")
     return Case._make([*words, int(config)])
 
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        print_outcome(case_of(sys.argv[1]))
+        print_outcome(parse_case(sys.argv[1]))
     else:
         ways: tuple[Sharing, ...] = ("kernel cache", "override shapes")
-        print(*(case.name for way in ways for case in cases(way)), sep="\n")
+        print(*(case.name for way in ways for case in cases_of_method(way)), sep="\n")

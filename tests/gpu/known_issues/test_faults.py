@@ -1,4 +1,4 @@
-"""The rows of the known issue table for this GPU: each gives wrong results, and its fix gives right ones.
+"""Each row of the known issue table for this GPU gives wrong results, and its fix gives right ones.
 
 A few child processes run the graphs, one after another; one that dies, or loses its CUDA context, is
 replaced. ``python -m tests.gpu.known_issues.test_faults NAME`` prints the outcome of one.
@@ -73,7 +73,7 @@ ENDED = {  # errors with which a kernel ends the CUDA context
 # Executed in a child process
 
 
-def outcome(run: Callable[[], str]) -> str:
+def outcome_of_run(run: Callable[[], str]) -> str:
     """Return the result of a run, or the error that ended it."""
     try:
         return run()
@@ -84,8 +84,8 @@ def outcome(run: Callable[[], str]) -> str:
         return f"failed: {str(error).splitlines()[0]}"
 
 
-def differs(got: Mapping[str, Array], want: Mapping[str, Array], limit: float = 0.01) -> str:
-    """Return the difference of outputs from the expected ones as text."""
+def describe_difference(got: Mapping[str, Array], want: Mapping[str, Array], limit: float = 0.01) -> str:
+    """Describe how outputs differ from the expected ones."""
     words = []
     for name, wanted in want.items():
         found = np.asarray(got[name], np.float64)
@@ -96,8 +96,8 @@ def differs(got: Mapping[str, Array], want: Mapping[str, Array], limit: float = 
     return "; ".join(words) or RIGHT
 
 
-def numbers(graph: Graph, seed: int = 0) -> dict[str, Array]:
-    """Return the inputs of a graph."""
+def random_inputs(graph: Graph, seed: int = 0) -> dict[str, Array]:
+    """Return random values for the tensors that a graph reads."""
     rng = np.random.default_rng(seed)
     written = {tensor.uid for tensor in graph.outputs}
     made: dict[str, Array] = {}
@@ -114,7 +114,7 @@ def numbers(graph: Graph, seed: int = 0) -> dict[str, Array]:
 
 
 def run_graph(graph: Graph, target: Target, values: Mapping[str, Array], engine: int | None = None) -> dict[str, Array]:
-    """Return the outputs of a graph by the first config, or the first of an engine; they are filled with 77 before."""
+    """Run a graph by the first config, or the first of an engine, and return its outputs, which were filled with 77."""
     configs = OperationGraph(graph, target).heuristics("A").configs
     chosen = [config for config in configs if engine in (None, config.engine)]
     if not chosen:
@@ -125,24 +125,24 @@ def run_graph(graph: Graph, target: Target, values: Mapping[str, Array], engine:
     return {name: decode(array, graph.tensor(name).data_type) for name, array in outputs.items()}
 
 
-def as_interpreted(graph: Graph, engine: int | None = None) -> str:
-    """Return the difference between the results of a graph and of the interpreter."""
-    values = numbers(graph)
+def compare_with_interpreter(graph: Graph, engine: int | None = None) -> str:
+    """Describe how the results of a graph differ from those of the interpreter."""
+    values = random_inputs(graph)
     try:
         got = run_graph(graph, shared_target(), values, engine)
     except LookupError as error:
         return str(error)
-    return differs(got, interpret(graph, values, rounding=True))
+    return describe_difference(got, interpret(graph, values, rounding=True))
 
 
-def row_graph(code: str, which: str) -> Graph:
+def example_graph(code: str, which: str) -> Graph:
     row = ROWS[code]
     return graph_of(EXAMPLES[row.code].fixed if which == "fixed" else EXAMPLES[row.code].reproductions[which])
 
 
 def strongly_negative_scores(which: str) -> str:
-    """Return the result of a backward pass of rows with a logarithm of the sum of exponentials of about -120."""
-    graph = row_graph("backward-key-tail", which)
+    """Compare a backward pass over rows with a log-sum-exp of about -120."""
+    graph = example_graph("backward-key-tail", which)
     padding = which == "fixed"
     dims = {"q": (2, 2, 128, 64), "k": (2, 2, 192, 64), "v": (2, 2, 192, 64), "do": (2, 2, 128, 64)}
     rng = np.random.default_rng(0)
@@ -159,20 +159,20 @@ def strongly_negative_scores(which: str) -> str:
     values |= {name: item.reshape(-1, 1, 1, 1) for name, item in lengths.items()}
     values |= {name: values[name].swapaxes(2, 3) for name in ("k", "v")}
     got = run_graph(graph, shared_target(), values)
-    return differs(got, {"dq": back.dq}, limit=0.05)
+    return describe_difference(got, {"dq": back.dq}, limit=0.05)
 
 
 def empty_sequence(length: int) -> str:
     """Return the result of a padded forward pass; one sequence has no keys, or `length`."""
     graph = attention.sdpa_forward(batch=2, heads=2, seq_q=128, head_dim=64, padding=True, allow_hazards=True)
-    values = numbers(graph)
+    values = random_inputs(graph)
     values |= {"seq_len_q": np.full((2, 1, 1, 1), 128), "seq_len_kv": np.array([128, length]).reshape(2, 1, 1, 1)}
     got = run_graph(graph, shared_target(), values)["o"]
     return f"o: NaN ({np.isnan(got).mean():.0%})" if np.isnan(got).any() else RIGHT
 
 
-def shared_kernels(*, shared: bool) -> str:
-    """Return the result of a plan for longer sequences with a cached kernel from a plan for shorter ones."""
+def reuse_cached_kernel(*, shared: bool) -> str:
+    """Compare a plan for longer sequences that uses a cached kernel of a plan for shorter ones."""
     target = shared_target()
     cache: Descriptor | None = None
     said = RIGHT
@@ -185,52 +185,52 @@ def shared_kernels(*, shared: bool) -> str:
             cache = Descriptor(DescriptorType.KERNEL_CACHE, on=target.library)
             cache.set(Attr.KERNEL_CACHE_OPERATION_GRAPH, operation_graph.descriptor).finalize()
         plan = build_plan(operation_graph.heuristics("A").configs[0], kernel_cache=cache)
-        values = numbers(graph)
+        values = random_inputs(graph)
         out = {"o": encode(np.full((2, 2, seq, 64), np.nan), DataType.HALF)}
         execute(plan, {**{name: encode(item, DataType.HALF) for name, item in values.items()}, **out})
         exact = reference.forward(values["q"], values["k"].swapaxes(2, 3), values["v"])
-        said = differs({"o": decode(out["o"], DataType.HALF)}, {"o": exact.o})
+        said = describe_difference({"o": decode(out["o"], DataType.HALF)}, {"o": exact.o})
     return said
 
 
-def several_depthwise() -> str:
+def depthwise_convolutions_in_turn() -> str:
     """Compare depthwise convolutions of different sizes, one after another."""
     target = shared_target()
     for size in (56, 28, 14, 56, 7, 28):
         graph = one_convolution(DataType.HALF, (4, 64, size, size), (64, 1, 3, 3))
-        values = numbers(graph, size)
-        said = differs(run_graph(graph, target, values), interpret(graph, values, rounding=True))
+        values = random_inputs(graph, size)
+        said = describe_difference(run_graph(graph, target, values), interpret(graph, values, rounding=True))
         if said != RIGHT:
             return f"size {size}: {said}"
     return RIGHT
 
 
-def broadcast_add() -> str:
-    """Return the result of a sum of [1, 2, 2] and [1, 2, 1] in float32."""
+def add_with_broadcast() -> str:
+    """Compare a sum of [1, 2, 2] and [1, 2, 1] in float32."""
     g = GraphBuilder("sum", io_type=DataType.FLOAT)
     g.pointwise(PointwiseMode.ADD, g.tensor("a", (1, 2, 2)), g.tensor("b", (1, 2, 1)), name="y", virtual=False)
-    return as_interpreted(g.graph())
+    return compare_with_interpreter(g.graph())
 
 
-def first_config(graph: Graph) -> Callable[[attention_known_issues.Arrays], None]:
-    """Return a function that runs a graph by its first config."""
+def runner_of_first_config(graph: Graph) -> Callable[[attention_known_issues.Arrays], None]:
+    """Return a function that runs a graph by its first engine config."""
     configs = OperationGraph(graph, shared_target()).heuristics("A").configs
     return lambda arrays: execute(build_plan(configs[0]), arrays)
 
 
-def gradient_of_q_apart(which: str) -> str:
-    """Return the result of a backward pass with a gradient of Q that is laid out differently from Q."""
-    graph = row_graph("bounded-total-apart", which)
+def gradient_of_q_with_other_layout(which: str) -> str:
+    """Compare a backward pass whose gradient of Q has another layout than Q."""
+    graph = example_graph("bounded-total-apart", which)
     use = read_attention(graph)
     assert use is not None
     numbers = attention_known_issues.Numbers(use.problem, backward=True)
     starts = np.concatenate([[0], np.cumsum(numbers.lengths)])
     numbers.values["ragged_dq"] = (starts * use.problem.strides("dq")[2]).reshape(-1, 1, 1, 1)
-    return attention_known_issues.compare_graph(graph, numbers, first_config(graph))
+    return attention_known_issues.compare_graph(graph, numbers, runner_of_first_config(graph))
 
 
-def tail_not_finite(which: str) -> str:
-    """Return the result for NaN in K and V after a sequence's end, in its last page or up to the longest."""
+def nan_after_sequence_end(which: str) -> str:
+    """Compare attention with NaN in K and V after a sequence's end, in its last page or up to the longest sequence."""
     row = ROWS["paged-tail-not-finite"]
     graph = graph_of(EXAMPLES[row.code].unlike if which == "padded" else EXAMPLES[row.code].reproductions[which])
     use = read_attention(graph)
@@ -245,20 +245,20 @@ def tail_not_finite(which: str) -> str:
             elif length % p.page_size:
                 pages = len(memory) // p.batch
                 memory[entry * pages + length // p.page_size, :, length % p.page_size :] = np.nan
-    return attention_known_issues.compare_graph(graph, numbers, first_config(graph))
+    return attention_known_issues.compare_graph(graph, numbers, runner_of_first_config(graph))
 
 
-def gathered(which: str) -> str:
-    """Return the result of a matmul of experts over rows that are gathered by indices."""
-    graph = row_graph("moe-gather-32-bits", which)
-    values = numbers(graph) | {"first": np.arange(0, 128, 32).reshape(4, 1, 1)}
+def gathered_moe_matmul(which: str) -> str:
+    """Compare an MoE matmul over rows that are gathered by indices."""
+    graph = example_graph("moe-gather-32-bits", which)
+    values = random_inputs(graph) | {"first": np.arange(0, 128, 32).reshape(4, 1, 1)}
     values["index"] = np.random.default_rng(1).integers(0, 64, (1, 128, 1))
-    return differs(run_graph(graph, shared_target(), values), interpret(graph, values, rounding=True))
+    return describe_difference(run_graph(graph, shared_target(), values), interpret(graph, values, rounding=True))
 
 
-def compiled(which: str) -> str:
-    """Return whether any plan of bilinear resampling compiles."""
-    graph = row_graph("bilinear-16-bits", which)
+def compile_bilinear_resampling(which: str) -> str:
+    """Return whether a plan of bilinear resampling compiles, as text."""
+    graph = example_graph("bilinear-16-bits", which)
     configs = OperationGraph(graph, shared_target()).heuristics("A").configs
     for config in configs:
         try:
@@ -269,8 +269,10 @@ def compiled(which: str) -> str:
     return f"no plan of {len(configs)} engine configs compiles"
 
 
-def as_compared(graph: Graph, engines: Sequence[int] = (), kinds: Sequence[str] = ("uniform", "integers")) -> str:
-    """Compare generated data through cuDNN, on the first engine or on each of some, as a campaign does.
+def compare_as_campaign(
+    graph: Graph, engines: Sequence[int] = (), kinds: Sequence[str] = ("uniform", "integers")
+) -> str:
+    """Compare generated data through cuDNN as a campaign does, on the first engine or on each of the given engines.
 
     Hostile data have an empty sequence.
     """
@@ -285,14 +287,14 @@ def as_compared(graph: Graph, engines: Sequence[int] = (), kinds: Sequence[str] 
 
 
 def norms_in_turn() -> str:
-    """Return the result of a norm with an operand, after one with an operand of other dims."""
-    as_compared(row_graph("norm-operands-in-turn", "before"))
-    return as_compared(row_graph("norm-operands-in-turn", ""))
+    """Compare a norm with an operand, after a norm with an operand of other dims."""
+    compare_as_campaign(example_graph("norm-operands-in-turn", "before"))
+    return compare_as_campaign(example_graph("norm-operands-in-turn", ""))
 
 
-def sums_split() -> str:
-    """Return the results of a filter gradient by configs of engine 47 with split sums: listed ones, or one by name."""
-    graph = row_graph("filter-gradient-split", "")
+def filter_gradient_with_split_k() -> str:
+    """Compare a filter gradient by configs of engine 47 with split-K: proposed ones, or one requested explicitly."""
+    graph = example_graph("filter-gradient-split", "")
     question, words, ran = OperationGraph(graph, shared_target()), list[str](), False
     configs = [config for config in question.heuristics("A").configs if config.engine == 47]
     configs = [config for config in configs if config.knobs.get(KnobType.SPLIT_K, 1) > 1]
@@ -316,9 +318,9 @@ COMPARED = [
 ]
 
 
-def mask_drawn(which: str) -> str:
-    """Return the random numbers that a forward pass writes."""
-    graph = row_graph("dropout-distribution", which)
+def random_numbers_of_dropout(which: str) -> str:
+    """Describe the random numbers that a forward pass with dropout writes."""
+    graph = example_graph("dropout-distribution", which)
     answer = find_plan(graph, shared_target())
     assert answer.plan is not None
     drawn = run_plan(answer.plan, make_inputs(graph))[0]["rng_dump"]
@@ -329,54 +331,68 @@ def mask_drawn(which: str) -> str:
 
 
 RUNS: dict[str, Callable[[], str]] = {
-    "stats-not-float": lambda: as_interpreted(row_graph("stats-not-float", "")),
-    "stats-not-float:fixed": lambda: as_interpreted(row_graph("stats-not-float", "fixed")),
+    "stats-not-float": lambda: compare_with_interpreter(example_graph("stats-not-float", "")),
+    "stats-not-float:fixed": lambda: compare_with_interpreter(example_graph("stats-not-float", "fixed")),
     "backward-key-tail": lambda: strongly_negative_scores(""),
     "backward-key-tail:fixed": lambda: strongly_negative_scores("fixed"),
     "zero-length-sequences": lambda: empty_sequence(0),
-    "kernel-cache-of-attention": lambda: shared_kernels(shared=True),
-    "kernel-cache-of-attention:fixed": lambda: shared_kernels(shared=False),
-    "bounded-total-apart": lambda: gradient_of_q_apart(""),
-    "bounded-total-apart:fixed": lambda: gradient_of_q_apart("fixed"),
-    "paged-tail-not-finite": lambda: tail_not_finite(""),
-    "moe-gather-32-bits": lambda: gathered(""),
-    "moe-gather-32-bits:fixed": lambda: gathered("fixed"),
-    "bilinear-16-bits": lambda: compiled(""),
-    "bilinear-16-bits:bfloat16": lambda: compiled("bfloat16"),
-    "bilinear-16-bits:fixed": lambda: compiled("fixed"),
+    "kernel-cache-of-attention": lambda: reuse_cached_kernel(shared=True),
+    "kernel-cache-of-attention:fixed": lambda: reuse_cached_kernel(shared=False),
+    "bounded-total-apart": lambda: gradient_of_q_with_other_layout(""),
+    "bounded-total-apart:fixed": lambda: gradient_of_q_with_other_layout("fixed"),
+    "paged-tail-not-finite": lambda: nan_after_sequence_end(""),
+    "moe-gather-32-bits": lambda: gathered_moe_matmul(""),
+    "moe-gather-32-bits:fixed": lambda: gathered_moe_matmul("fixed"),
+    "bilinear-16-bits": lambda: compile_bilinear_resampling(""),
+    "bilinear-16-bits:bfloat16": lambda: compile_bilinear_resampling("bfloat16"),
+    "bilinear-16-bits:fixed": lambda: compile_bilinear_resampling("fixed"),
     **{
-        f"{row.code}:{which}".removesuffix(":"): partial(as_compared, graph_of(made), row.engines)
+        f"{row.code}:{which}".removesuffix(":"): partial(compare_as_campaign, graph_of(made), row.engines)
         for row in COMPARED
         for which, made in EXAMPLES[row.code].reproductions.items()
     },
-    **{f"{row.code}:fixed": partial(as_compared, graph_of(EXAMPLES[row.code].fixed)) for row in COMPARED},
-    "backward-row-sums": lambda: as_compared(row_graph("backward-row-sums", ""), kinds=["uniform"]),
-    "backward-row-sums:half": lambda: as_compared(row_graph("backward-row-sums", "half"), kinds=["uniform"]),
-    "backward-row-sums:fixed": lambda: as_compared(row_graph("backward-row-sums", "fixed"), kinds=["uniform"]),
-    "scale-not-above-0": lambda: as_compared(row_graph("scale-not-above-0", ""), kinds=["uniform"]),
-    "scale-not-above-0:zero": lambda: as_compared(row_graph("scale-not-above-0", "zero"), kinds=["uniform"]),
-    "scale-not-above-0:fixed": lambda: as_compared(row_graph("scale-not-above-0", "fixed"), kinds=["uniform"]),
-    "dropout-distribution": lambda: mask_drawn(""),
-    "dropout-distribution:normal": lambda: mask_drawn("normal"),
-    "dropout-distribution:fixed": lambda: mask_drawn("fixed"),
-    "fp8-ragged-no-query": lambda: as_compared(row_graph("fp8-ragged-no-query", ""), kinds=["hostile"]),
-    "fp8-ragged-no-query:fixed": lambda: as_compared(row_graph("fp8-ragged-no-query", "fixed"), kinds=["hostile"]),
-    "fp8-backward-key-tail": lambda: as_compared(row_graph("fp8-backward-key-tail", ""), kinds=["hostile"]),
-    "fp8-backward-key-tail:fixed": lambda: as_compared(row_graph("fp8-backward-key-tail", "fixed"), kinds=["hostile"]),
-    "convolution-minus-infinity": lambda: as_compared(row_graph("convolution-minus-infinity", ""), (47,), ["hostile"]),
-    "convolution-minus-infinity:fixed": lambda: as_compared(
-        row_graph("convolution-minus-infinity", "fixed"), kinds=["hostile"]
+    **{f"{row.code}:fixed": partial(compare_as_campaign, graph_of(EXAMPLES[row.code].fixed)) for row in COMPARED},
+    "backward-row-sums": lambda: compare_as_campaign(example_graph("backward-row-sums", ""), kinds=["uniform"]),
+    "backward-row-sums:half": lambda: compare_as_campaign(
+        example_graph("backward-row-sums", "half"), kinds=["uniform"]
     ),
-    "filter-gradient-split": sums_split,
-    "filter-gradient-split:fixed": lambda: as_compared(row_graph("filter-gradient-split", "fixed")),
+    "backward-row-sums:fixed": lambda: compare_as_campaign(
+        example_graph("backward-row-sums", "fixed"), kinds=["uniform"]
+    ),
+    "scale-not-above-0": lambda: compare_as_campaign(example_graph("scale-not-above-0", ""), kinds=["uniform"]),
+    "scale-not-above-0:zero": lambda: compare_as_campaign(
+        example_graph("scale-not-above-0", "zero"), kinds=["uniform"]
+    ),
+    "scale-not-above-0:fixed": lambda: compare_as_campaign(
+        example_graph("scale-not-above-0", "fixed"), kinds=["uniform"]
+    ),
+    "dropout-distribution": lambda: random_numbers_of_dropout(""),
+    "dropout-distribution:normal": lambda: random_numbers_of_dropout("normal"),
+    "dropout-distribution:fixed": lambda: random_numbers_of_dropout("fixed"),
+    "fp8-ragged-no-query": lambda: compare_as_campaign(example_graph("fp8-ragged-no-query", ""), kinds=["hostile"]),
+    "fp8-ragged-no-query:fixed": lambda: compare_as_campaign(
+        example_graph("fp8-ragged-no-query", "fixed"), kinds=["hostile"]
+    ),
+    "fp8-backward-key-tail": lambda: compare_as_campaign(example_graph("fp8-backward-key-tail", ""), kinds=["hostile"]),
+    "fp8-backward-key-tail:fixed": lambda: compare_as_campaign(
+        example_graph("fp8-backward-key-tail", "fixed"), kinds=["hostile"]
+    ),
+    "convolution-minus-infinity": lambda: compare_as_campaign(
+        example_graph("convolution-minus-infinity", ""), (47,), ["hostile"]
+    ),
+    "convolution-minus-infinity:fixed": lambda: compare_as_campaign(
+        example_graph("convolution-minus-infinity", "fixed"), kinds=["hostile"]
+    ),
+    "filter-gradient-split": filter_gradient_with_split_k,
+    "filter-gradient-split:fixed": lambda: compare_as_campaign(example_graph("filter-gradient-split", "fixed")),
     "norm-operands-in-turn": norms_in_turn,
-    "norm-operands-in-turn:fixed": lambda: as_compared(row_graph("norm-operands-in-turn", "fixed")),
+    "norm-operands-in-turn:fixed": lambda: compare_as_campaign(example_graph("norm-operands-in-turn", "fixed")),
     # reported by others, or refused without a reason: not known to appear here
-    "depthwise-sequence-of-shapes": several_depthwise,
-    "matmul-with-gaps": lambda: as_interpreted(row_graph("matmul-with-gaps", ""), 11),
-    "convolution-int8-relu": lambda: as_interpreted(row_graph("convolution-int8-relu", "")),
-    "broadcast-add": broadcast_add,
-    "padded-tail-not-finite": lambda: tail_not_finite("padded"),
+    "depthwise-sequence-of-shapes": depthwise_convolutions_in_turn,
+    "matmul-with-gaps": lambda: compare_with_interpreter(example_graph("matmul-with-gaps", ""), 11),
+    "convolution-int8-relu": lambda: compare_with_interpreter(example_graph("convolution-int8-relu", "")),
+    "broadcast-add": add_with_broadcast,
+    "padded-tail-not-finite": lambda: nan_after_sequence_end("padded"),
 }
 UNKNOWN = (
     "padded-tail-not-finite",
@@ -404,18 +420,18 @@ LIMIT_S, FIRST_S = 45.0, 60.0  # for one graph; and additional time for the firs
 
 
 def serve_outcomes() -> None:
-    """In a child: answer with the outcome of each graph that the parent names, and whether the CUDA context is lost."""
+    """In a child process: send the outcome of each requested graph, and whether the CUDA context is lost."""
 
-    def answer(request: Mapping[str, Any], say: Say) -> None:
+    def send_outcome(request: Mapping[str, Any], say: Say) -> None:
         name = request["name"]
-        words = outcome(RUNS[name]) if name in RUNS else attention_known_issues.run_here(name)
+        words = outcome_of_run(RUNS[name]) if name in RUNS else attention_known_issues.run_here(name)
         say(seen=words, lost=is_context_lost(0))
 
-    serve(answer)
+    serve(send_outcome)
 
 
 def judge_in_child(child: Child, name: str, limit_s: float) -> str:
-    """Return the outcome of a graph in a child, or how the child ended; end a child that cannot continue."""
+    """Return the outcome of a graph in a child process, or how the child ended; end a child that cannot continue."""
     words, lost = "", False
     try:
         for line in child.run_query({"name": name}, limit_s):
@@ -430,7 +446,7 @@ def judge_in_child(child: Child, name: str, limit_s: float) -> str:
 
 
 def outcomes_of(names: Sequence[str]) -> tuple[dict[str, str], dict[str, float]]:
-    """Return the outcomes of graphs, and the seconds of each."""
+    """Return the outcomes of graphs, and the seconds that each took."""
     left: queue.SimpleQueue[str] = queue.SimpleQueue()
     for name in sorted(names, key=lambda name: not name.startswith(ALONE)):  # first those that need a process
         left.put(name)
@@ -439,7 +455,7 @@ def outcomes_of(names: Sequence[str]) -> tuple[dict[str, str], dict[str, float]]
     found: dict[str, str] = {}
     seconds: dict[str, float] = {}
 
-    def work() -> None:
+    def judge_in_thread() -> None:
         child: Child | None = None
         while True:
             try:
@@ -462,7 +478,7 @@ def outcomes_of(names: Sequence[str]) -> tuple[dict[str, str], dict[str, float]]
             child.end()
 
     with ThreadPoolExecutor(WORKERS) as pool:
-        for done in [pool.submit(work) for _ in range(WORKERS)]:
+        for done in [pool.submit(judge_in_thread) for _ in range(WORKERS)]:
             done.result()
     return {name: found[name] for name in names}, seconds
 
@@ -472,15 +488,15 @@ def outcomes_of(names: Sequence[str]) -> tuple[dict[str, str], dict[str, float]]
 RIGHT_SINCE = {"row-statistics-alone": (9, 28, 0), "paged-decoding-sink:longer": (9, 28, 0)}  # according to their rows
 
 
-def is_expected_wrong(name: str, version: tuple[int, int, int], sm: int) -> bool:
+def is_expected_to_be_wrong(name: str, version: tuple[int, int, int], sm: int) -> bool:
     row = ROWS.get(name.partition(":")[0])  # None: reported, without a row
     right = name in RIGHT_SINCE and version >= RIGHT_SINCE[name]
     return not right and (row is None or row.affects_version(version, sm))
 
 
 @pytest.fixture(scope="module")
-def seen() -> dict[str, str]:
-    """Return the outcomes of all graphs for this version and architecture, by name."""
+def outcomes() -> dict[str, str]:
+    """Return the outcomes of all graphs for this version and architecture, by graph name."""
     target = open_target()
     version, sm = target.library.version, target.sm
     target.close()
@@ -493,7 +509,7 @@ def seen() -> dict[str, str]:
     names = [
         name
         for name in dict.fromkeys((*refused, *RUNS, *UNKNOWN_ATTENTION, *MEASURED_ATTENTION))
-        if is_expected_wrong(name, version, sm)
+        if is_expected_to_be_wrong(name, version, sm)
     ]
     every, seconds = outcomes_of(names)
     found = {name: words for name, words in every.items() if words != NO_ENGINE and not words.startswith(TOO_NEW)}
@@ -502,8 +518,8 @@ def seen() -> dict[str, str]:
     return found
 
 
-def test_known_issues_of_this_gpu_are_wrong(seen: dict[str, str]) -> None:
-    certain = {name: words for name, words in seen.items() if name not in (*UNKNOWN, *UNKNOWN_ATTENTION)}
+def test_known_issues_of_this_gpu_give_wrong_results(outcomes: dict[str, str]) -> None:
+    certain = {name: words for name, words in outcomes.items() if name not in (*UNKNOWN, *UNKNOWN_ATTENTION)}
     wrong = {name: words for name, words in certain.items() if not name.endswith(":fixed") and words != NO_ENGINE}
     unlike = [name for name, words in wrong.items() if words == RIGHT or words.startswith(("refused", "failed"))]
     if unlike and not is_measured_here():
@@ -512,20 +528,20 @@ def test_known_issues_of_this_gpu_are_wrong(seen: dict[str, str]) -> None:
     assert len(wrong) >= least_expected("known issues that show")
 
 
-def test_fixed_graphs_are_right(seen: dict[str, str]) -> None:
-    fixed = {name: words for name, words in seen.items() if name.endswith(":fixed")}
+def test_fixed_graphs_give_right_results(outcomes: dict[str, str]) -> None:
+    fixed = {name: words for name, words in outcomes.items() if name.endswith(":fixed")}
     assert len(fixed) >= least_expected("known issues with a fix that is right")
     if not is_measured_here():
         fixed = {name: words for name, words in fixed.items() if "NOT_SUPPORTED" not in words and words != "refused"}
     assert {name: words for name, words in fixed.items() if words != RIGHT} == {}
 
 
-def test_issues_not_known_on_this_gpu_have_an_outcome(seen: dict[str, str]) -> None:
-    """The outcomes are in the figures: a row is then narrowed, or becomes a measured one."""
-    unknown = {name: words for name, words in seen.items() if name in (*UNKNOWN, *UNKNOWN_ATTENTION)}
+def test_known_issues_not_measured_on_this_gpu_have_an_outcome(outcomes: dict[str, str]) -> None:
+    """The recorded outcomes show whether a row must be narrowed, or applies to this GPU as well."""
+    unknown = {name: words for name, words in outcomes.items() if name in (*UNKNOWN, *UNKNOWN_ATTENTION)}
     assert len(unknown) >= least_expected("known issues not known to show")
     assert all(unknown.values())
 
 
 if __name__ == "__main__":
-    print(outcome(RUNS[sys.argv[1]]))
+    print(outcome_of_run(RUNS[sys.argv[1]]))

@@ -1,4 +1,4 @@
-"""Statistics of a backward pass may be in any order, except on versions with ``backward-stats-layout``."""
+"""A backward pass reads statistics in any layout, except on versions with ``backward-stats-layout``."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def test_gradients_equal_those_of_packed_statistics(seed: int) -> None:
         strides[axis], step = step, step * ((b, h, s)[axis] + gap)
     other = torch.full((step + 64,), float("nan"), device="cuda").as_strided((b, h, s, 1), (*strides, 1))
     other.copy_(stats)
-    packed = gradients({}, problem, buffers | {"stats": stats})
-    found = gradients({"stats": (*strides, 1)}, problem, buffers | {"stats": other})
+    packed = compute_gradients({}, problem, buffers | {"stats": stats})
+    found = compute_gradients({"stats": (*strides, 1)}, problem, buffers | {"stats": other})
     assert all(torch.equal(packed[name], found[name]) for name in packed)
     assert all(bool(gradient.isfinite().all()) and gradient.any() for gradient in found.values())
 
 
-def gradients(layout: dict[str, Any], problem: dict[str, Any], buffers: dict[str, Any]) -> dict[str, Any]:
+def compute_gradients(layout: dict[str, Any], problem: dict[str, Any], buffers: dict[str, Any]) -> dict[str, Any]:
     import torch
 
     scale = problem["head_dim"] ** -0.5

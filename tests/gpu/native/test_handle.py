@@ -1,4 +1,4 @@
-"""Test handles, streams, fork, driver and log on a machine with a GPU."""
+"""Handles, streams, fork, driver and log on a machine with a GPU."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cudnn_backend_py import (
     open_target,
 )
 from cudnn_backend_py.target import Target, device_profile, read_device
-from tests.gpu.execution.test_execute import check_flash, first_plan
+from tests.gpu.execution.test_execute import check_flash_attention, first_plan
 from tests.support.figures import add_figure
 from tests.support.flash import flash_graph
 from tests.support.gpus import first_engine_config
@@ -34,7 +34,7 @@ def test_the_real_driver_is_used() -> None:
     assert driver.devices >= 1
 
 
-def test_device_can_be_read_and_judged_by_its_own_description(tmp_path: Path) -> None:
+def test_the_properties_of_the_device_can_be_saved_and_opened_as_a_target(tmp_path: Path) -> None:
     import json
 
     properties = read_device(0)
@@ -46,8 +46,8 @@ def test_device_can_be_read_and_judged_by_its_own_description(tmp_path: Path) ->
     assert first_engine_config(flash_graph(), target).tag
 
 
-def test_the_driver_and_cudnn_agree_on_the_gpu() -> None:
-    """A profile is read from the driver, and queries cuDNN only for the rest."""
+def test_a_device_profile_has_the_properties_that_the_driver_reports() -> None:
+    """A profile is read from the driver; cuDNN is queried only for the other properties."""
     profile, properties = device_profile(0), read_device(0)
     assert (profile.sm, profile.title) == (properties["deviceVer"] // 10, properties["deviceName"])
     assert dict(profile.properties) == properties
@@ -85,7 +85,7 @@ def test_a_handle_of_another_gpu_is_refused() -> None:
                     config.set(Attr.EXECUTION_PLAN_ENGINE_CONFIG, best.descriptor)
     finally:
         runtime.cudaSetDevice(0)
-    check_flash(plan)
+    check_flash_attention(plan)
     target.close()
 
 
@@ -120,26 +120,26 @@ def test_handle_made_before_fork_is_refused_after_it() -> None:
     handle.close()
 
 
-def test_log_names_the_execution() -> None:
+def test_the_log_has_the_execute_call() -> None:
     target = open_target()
     plan = first_plan(flash_graph(), target)
     with capture_log() as log:
-        check_flash(plan)
+        check_flash_attention(plan)
     assert "cudnnBackendExecute" in {record.function for record in log.records}
     target.close()
 
 
-def aot_plans() -> list[str]:
-    """Return given plan files made on a machine without a GPU."""
+def given_plan_files() -> list[str]:
+    """Return the paths of given plan files, which were made on a machine without a GPU."""
     return [path for path in os.environ.get(AOT_PLAN_VARIABLE, "").split(":") if path]
 
 
-def test_plans_of_other_machines_run_here(tmp_path: Path) -> None:
-    """Without given plans, the plan of this machine is used."""
+def test_plans_built_on_other_machines_run_here(tmp_path: Path) -> None:
+    """Run the plan of this machine, too, which is the only one if no plan files are given."""
     target = open_target()
     own = tmp_path / "own.json"
     first_plan(flash_graph(), target).save(own)
-    for path in [*aot_plans(), str(own)]:
+    for path in [*given_plan_files(), str(own)]:
         check_loaded_plan(path, "plan saved here" if path == str(own) else "plan built without a GPU", target)
     target.close()
 
@@ -148,7 +148,7 @@ def check_loaded_plan(path: str, what: str, target: Target) -> None:
     start = time.perf_counter()
     plan = load_plan(path, target)
     load_ms = (time.perf_counter() - start) * 1e3
-    error = check_flash(plan)
+    error = check_flash_attention(plan)
     live = first_plan(flash_graph(), target)
     add_figure(
         what,
@@ -156,6 +156,6 @@ def check_loaded_plan(path: str, what: str, target: Target) -> None:
         load_ms=round(load_ms, 2),
         relative_frobenius=error,
         live_engine=live.tag,
-        live_relative_frobenius=check_flash(live),
+        live_relative_frobenius=check_flash_attention(live),
     )
     assert int(plan.descriptor.get(Attr.EXECUTION_PLAN_WORKSPACE_SIZE)) == live.workspace_bytes

@@ -1,4 +1,4 @@
-"""A plan built ahead of time for a description is found on the GPU, runs there, and is not built again."""
+"""A plan built ahead of time for a described GPU is found on the GPU, runs there, and is not built again."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ pytestmark = pytest.mark.usefixtures("cache")
 AHEAD = """
 import sys
 from tests.gpu.plans.test_planning import *
-print(build(flash(), sys.argv[1]).tag)
+print(build(flash_attention(), sys.argv[1]).tag)
 """
 
 
-def flash() -> Graph:
+def flash_attention() -> Graph:
     return sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True)
 
 
 def check_result(made: Plan) -> None:
-    """Run a plan of ``flash()`` and compare with float64."""
+    """Run a plan of ``flash_attention()`` and compare with float64."""
     graph = made.graph
     rng = np.random.default_rng(1)
     arrays = {
@@ -55,15 +55,15 @@ def test_a_plan_built_for_a_description_is_found_on_the_gpu(tmp_path: Path, buil
     described.write_text(json.dumps(read_device(current_device())))
     no_gpu = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     tag = run_python(["-c", AHEAD, str(described)], environment=no_gpu, check=True).stdout.strip()
-    found = build(flash())
+    found = build(flash_attention())
     assert builds == [], "it was built ahead of time"
     assert found.tag == tag
     assert found.target.is_live
     check_result(found)
 
 
-def test_the_profile_of_this_gpu_gives_its_keys() -> None:
-    """A profile of the package with this GPU's name is enough to build ahead of time."""
+def test_the_profile_of_this_gpu_gives_the_same_plan_keys() -> None:
+    """The package's profile with this GPU's name is enough to build plans ahead of time."""
     here = shared_target()
     named = [
         profile
@@ -71,39 +71,39 @@ def test_the_profile_of_this_gpu_gives_its_keys() -> None:
         if profile.properties["deviceName"] == here.profile.properties["deviceName"]
     ]
     for profile in named:
-        assert plan_key(flash(), shared_target(profile), {}) == plan_key(flash(), here, {})
+        assert plan_key(flash_attention(), shared_target(profile), {}) == plan_key(flash_attention(), here, {})
 
 
-def test_the_gpu_is_one_target_and_its_plans_are_found_again(builds: list[str]) -> None:
+def test_plans_for_the_gpu_are_shared_and_found_again(builds: list[str]) -> None:
     assert shared_target() is shared_target("gpu")
-    first = build(flash())
-    assert build(flash(), "gpu") is first
+    first = build(flash_attention())
+    assert build(flash_attention(), "gpu") is first
     check_result(first)
     forget_plans()
-    check_result(build(flash()))
+    check_result(build(flash_attention()))
     assert len(builds) == 1
 
 
-def test_a_handle_of_the_caller_has_its_own_plans(builds: list[str]) -> None:
-    shared = build(flash())
+def test_a_target_opened_by_the_caller_has_its_own_plans(builds: list[str]) -> None:
+    shared = build(flash_attention())
     mine = open_target()
-    own = build(flash(), mine)
+    own = build(flash_attention(), mine)
     assert own is not shared
     assert own.target is mine
     assert len(builds) == 1, "the second came from the disk"
     check_result(own)
     mine.close()
-    check_result(build(flash()))
+    check_result(build(flash_attention()))
 
 
-def test_plan_is_ready_to_be_called() -> None:
-    run = plan(flash())
-    assert run.plan is build(flash())
+def test_plan_returns_a_callable_with_the_built_plan() -> None:
+    run = plan(flash_attention())
+    assert run.plan is build(flash_attention())
     check_result(run.plan)
 
 
-def test_threads_build_plans() -> None:
-    """Four plans of new kernels, in this thread and in four threads: the time is a figure, not a test."""
+def test_plans_are_built_in_one_and_in_four_threads() -> None:
+    """Build four plans of new kernels with one and with four threads; the time is recorded, not tested."""
     seconds = {}
     for threads in (1, 4):
         graphs = [sdpa_forward(batch=1, heads=2, seq_q=64 * (threads + 5 * n), head_dim=64) for n in range(1, 5)]

@@ -1,4 +1,4 @@
-"""Random graphs on the GPU of this process: cuDNN's results are right, and an added error is found and reduced."""
+"""Random graphs on this GPU: cuDNN's results are right, and a planted error is found and reduced."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def test_random_graphs_are_right(gpu: Target, family: str) -> None:
     assert not [graph.name for graph in graphs if is_wrong(graph, "uniform", gpu)]
 
 
-def test_an_added_scale_is_found_and_reduced(gpu: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The interpreter multiplies every product by 1.01; cuDNN is right."""
+def test_a_planted_scale_is_found_and_reduced(gpu: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interpreter multiplies every matmul result by 1.01; cuDNN is right."""
     g = GraphBuilder("planted")
     x = g.tensor("x", (4, 32, 8, 8), strides="channels_last")
     w, per = g.tensor("w", (32, 32, 3, 3), strides="channels_last"), (1, 32, 1, 1)
@@ -62,7 +62,7 @@ def test_an_added_scale_is_found_and_reduced(gpu: Target, monkeypatch: pytest.Mo
     assert op.parameters()["mode"] is PointwiseMode.MUL
 
 
-def test_a_campaign_runs_in_children(gpu: Target) -> None:
+def test_a_campaign_runs_in_child_processes(gpu: Target) -> None:
     found = run_campaign(Options(seconds=60, most=30, processes=2, reduce_s=5))
     assert found.total_counts()["graphs"] == 30
     assert found.total_counts()["compared"] >= least_expected("graphs of a campaign that are compared")

@@ -74,23 +74,23 @@ PAGED: dict[str, tuple[dict[str, Any], int, int, int, str, int]] = {
 
 
 class Record:
-    """Results of the problems so far."""
+    """The counts and errors of the problems that have run, by part."""
 
     def __init__(self) -> None:
         self.parts: dict[str, dict[str, Any]] = {}
 
     def add(self, part: str, problem: dict[str, Any], kind: str, errors: dict[str, float], host_ms: float) -> None:
-        """Add a problem that ran."""
+        """Add a problem that has run, with its errors."""
         limits = {name: LIMITS[kind] * (2 if name.startswith("d") else 1) for name in errors}
         wrong = {name: value for name, value in errors.items() if not value < limits[name]}
-        self._count(part, problem, wrong or None, errors)
+        self._add_problem(part, problem, wrong or None, errors)
         self.parts[part]["host_ms"].append(host_ms)
 
     def fail(self, part: str, problem: dict[str, Any], failure: Exception) -> None:
         """Add a problem that could not be run."""
-        self._count(part, problem, f"{type(failure).__name__}: {failure}"[:400], {})
+        self._add_problem(part, problem, f"{type(failure).__name__}: {failure}"[:400], {})
 
-    def _count(self, part: str, problem: dict[str, Any], wrong: Any, errors: dict[str, float]) -> None:
+    def _add_problem(self, part: str, problem: dict[str, Any], wrong: Any, errors: dict[str, float]) -> None:
         found = self.parts.setdefault(
             part, {"problems": 0, "right": 0, "wrong": [], "worst": {}, "by_name": {}, "host_ms": []}
         )
@@ -106,7 +106,7 @@ class Record:
                 found["worst"][name] = value
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the record with host times as quantiles."""
+        """Return the record as JSON data, with host times as quantiles."""
         return {name: part | {"host_ms": _quantiles(part["host_ms"])} for name, part in self.parts.items()}
 
 
@@ -116,13 +116,13 @@ def _quantiles(values: list[float]) -> dict[str, float]:
     return {name: ordered[min(len(ordered) - 1, int(share * len(ordered)))] for name, share in at.items() if ordered}
 
 
-def _size(rng: random.Random, most: int, least: int = 1) -> int:
-    """Return a number between two bounds, uniform on a logarithmic scale."""
+def _log_uniform(rng: random.Random, most: int, least: int = 1) -> int:
+    """Return a random number between two bounds, uniform on a logarithmic scale."""
     return round(math.exp(rng.uniform(math.log(least), math.log(most))))
 
 
-def _length(rng: random.Random, most: int) -> int:
-    return rng.choice((0, 1, _size(rng, most), _size(rng, most), _size(rng, most)))
+def _random_length(rng: random.Random, most: int) -> int:
+    return rng.choice((0, 1, _log_uniform(rng, most), _log_uniform(rng, most), _log_uniform(rng, most)))
 
 
 class Inputs:
@@ -132,22 +132,22 @@ class Inputs:
         self.torch, self.type = torch, getattr(torch, kind)
         self._generator = torch.Generator(device="cuda").manual_seed(seed)
 
-    def normal(self, *dims: int, dtype: Any = None) -> Any:
-        """Return normal numbers in the type of Q, or another."""
+    def random_normal(self, *dims: int, dtype: Any = None) -> Any:
+        """Return normally distributed numbers in the type of Q, or in another type."""
         return self.torch.randn(dims, device="cuda", dtype=dtype or self.type, generator=self._generator)
 
-    def heads(self, b: int, h: int, s: int, d: int, layout: str) -> Any:
-        """Return [b, h, s, d] in the requested layout."""
+    def random_heads(self, b: int, h: int, s: int, d: int, layout: str) -> Any:
+        """Return a random [b, h, s, d] tensor in the requested layout."""
         if layout == "bhsd":
-            return self.normal(b, h, s, d)
-        return self.normal(b, s, h, d).transpose(1, 2)
+            return self.random_normal(b, h, s, d)
+        return self.random_normal(b, s, h, d).transpose(1, 2)
 
-    def ints(self, values: list[int]) -> Any:
-        """Return int32 numbers."""
+    def int32_tensor(self, values: list[int]) -> Any:
+        """Return these integers as an int32 tensor."""
         return self.torch.tensor(values, dtype=self.torch.int32, device="cuda")
 
 
-def _masks(options: dict[str, Any], bottom_right: bool) -> Masks:
+def _reference_masks(options: dict[str, Any], bottom_right: bool) -> Masks:
     return Masks(
         left_bound=options.get("left_bound"),
         right_bound=0 if options.get("causal") else None,
@@ -156,7 +156,7 @@ def _masks(options: dict[str, Any], bottom_right: bool) -> Masks:
     )
 
 
-def _timed(torch: Any, call: Callable[[], Any]) -> tuple[Any, float]:
+def _time_call(torch: Any, call: Callable[[], Any]) -> tuple[Any, float]:
     """Return the result of a call, and its host time in milliseconds."""
     torch.cuda.synchronize()
     begin = time.perf_counter()
@@ -168,11 +168,11 @@ def dense_problem(rng: random.Random, names: Sequence[str] = tuple(DENSE)) -> di
     """Return a random problem of dense tensors."""
     name = rng.choice(names)
     while True:
-        b, s_q = _size(rng, 32), _size(rng, MOST)
-        s_kv = s_q if rng.random() < 0.7 else _size(rng, MOST)
+        b, s_q = _log_uniform(rng, 32), _log_uniform(rng, MOST)
+        s_kv = s_q if rng.random() < 0.7 else _log_uniform(rng, MOST)
         if b * s_q * s_kv <= 1 << 22:
             break
-    lengths = [[_length(rng, s) for _ in range(b)] for s in (s_q, s_kv)]
+    lengths = [[_random_length(rng, s) for _ in range(b)] for s in (s_q, s_kv)]
     return {"name": name, "batch": b, "seq_q": s_q, "seq_kv": s_kv, "lengths": lengths, "seed": rng.randrange(1 << 30)}
 
 
@@ -184,17 +184,17 @@ def run_dense(torch: Any, p: dict[str, Any], record: Record | None, shapes: str)
     b, s_q, s_kv = p["batch"], p["seq_q"], p["seq_kv"]
     if layout == "packed":
         s_kv = s_q
-        q, k, v = (x.transpose(1, 2) for x in new.normal(b, s_q, 3, heads, d).unbind(2))
+        q, k, v = (x.transpose(1, 2) for x in new.random_normal(b, s_q, 3, heads, d).unbind(2))
     else:
-        q = new.heads(b, heads, s_q, d, layout)
-        k, v = (new.heads(b, kv_heads, s_kv, d, layout) for _ in range(2))
-    d_o, inputs, others = new.heads(b, heads, s_q, d, layout), {"q": q, "k": k, "v": v}, {}
+        q = new.random_heads(b, heads, s_q, d, layout)
+        k, v = (new.random_heads(b, kv_heads, s_kv, d, layout) for _ in range(2))
+    d_o, inputs, others = new.random_heads(b, heads, s_q, d, layout), {"q": q, "k": k, "v": v}, {}
     if options.pop("lengths", False):
-        others = {"len_q": new.ints(p["lengths"][0]), "len_kv": new.ints(p["lengths"][1])}
+        others = {"len_q": new.int32_tensor(p["lengths"][0]), "len_kv": new.int32_tensor(p["lengths"][1])}
     if options.pop("bias", False):
-        inputs["bias"] = new.normal(1, heads, s_q, s_kv)
+        inputs["bias"] = new.random_normal(1, heads, s_q, s_kv)
     if options.pop("sink", False):
-        inputs["sink"] = new.normal(heads, dtype=torch.float32)
+        inputs["sink"] = new.random_normal(heads, dtype=torch.float32)
     slopes = {}
     if options.pop("alibi", False):
         slopes["alibi_slopes"] = 2.0 ** -torch.arange(1, heads + 1, device="cuda", dtype=torch.float32)
@@ -206,12 +206,12 @@ def run_dense(torch: Any, p: dict[str, Any], record: Record | None, shapes: str)
     def forward() -> Any:
         return attention(q, k, v, **options, **lengths, **more, **slopes, shapes=shapes, return_stats=True)
 
-    (o, stats), host = _timed(torch, forward)
-    found, host_backward = _timed(torch, lambda: torch.autograd.grad(o, list(inputs.values()), d_o))
+    (o, stats), host = _time_call(torch, forward)
+    found, host_backward = _time_call(torch, lambda: torch.autograd.grad(o, list(inputs.values()), d_o))
     if record is None:
         return
     # Rows beyond the lengths are 0, regardless of the gradient of the output there.
-    want = reference_gradients(inputs, d_o, _masks(options, False), **others, **slopes)
+    want = reference_gradients(inputs, d_o, _reference_masks(options, False), **others, **slopes)
     errors = {"o": frobenius_error(o, want["o"])} | {
         f"d{name}": frobenius_error(x, want[f"d{name}"]) for name, x in zip(inputs, found, strict=True)
     }
@@ -224,10 +224,10 @@ def run_dense(torch: Any, p: dict[str, Any], record: Record | None, shapes: str)
 def varlen_problem(rng: random.Random) -> dict[str, Any]:
     """Return a random problem of packed tokens."""
     name = rng.choice(list(VARLEN))
-    b = _size(rng, 16)
-    many_q = [_length(rng, MOST // 2) for _ in range(b)]
+    b = _log_uniform(rng, 16)
+    many_q = [_random_length(rng, MOST // 2) for _ in range(b)]
     same = rng.random() < 0.6
-    many_kv = many_q if same else [_length(rng, MOST // 2) for _ in range(b)]
+    many_kv = many_q if same else [_random_length(rng, MOST // 2) for _ in range(b)]
     return {"name": name, "len_q": many_q, "len_kv": many_kv, "same": same, "seed": rng.randrange(1 << 30)}
 
 
@@ -237,13 +237,17 @@ def run_varlen(torch: Any, p: dict[str, Any], record: Record | None, shapes: str
     options = dict(options)
     new = Inputs(torch, kind, p["seed"])
     many_q, many_kv = p["len_q"], p["len_kv"]
-    q, d_o = (new.normal(sum(many_q), heads, d) for _ in range(2))
-    inputs = {"q": q, "k": new.normal(sum(many_kv), kv_heads, d), "v": new.normal(sum(many_kv), kv_heads, d)}
+    q, d_o = (new.random_normal(sum(many_q), heads, d) for _ in range(2))
+    inputs = {
+        "q": q,
+        "k": new.random_normal(sum(many_kv), kv_heads, d),
+        "v": new.random_normal(sum(many_kv), kv_heads, d),
+    }
     if options.pop("sink", False):
-        inputs["sink"] = new.normal(heads, dtype=torch.float32)
+        inputs["sink"] = new.random_normal(heads, dtype=torch.float32)
     for x in inputs.values():
         x.requires_grad_(True)
-    cu_q, cu_kv = (new.ints([sum(many[:i]) for i in range(len(many) + 1)]) for many in (many_q, many_kv))
+    cu_q, cu_kv = (new.int32_tensor([sum(many[:i]) for i in range(len(many) + 1)]) for many in (many_q, many_kv))
     longest, longest_kv = max(many_q), max(many_kv)
     more = {"sink": inputs["sink"]} if "sink" in inputs else {}
 
@@ -251,8 +255,8 @@ def run_varlen(torch: Any, p: dict[str, Any], record: Record | None, shapes: str
         packed = (inputs["q"], inputs["k"], inputs["v"], cu_q, None if p["same"] else cu_kv, longest, longest_kv)
         return attention_varlen(*packed, **options, **more, shapes=shapes, return_stats=True)
 
-    (o, stats), host = _timed(torch, forward)
-    found, host_backward = _timed(torch, lambda: torch.autograd.grad(o, list(inputs.values()), d_o))
+    (o, stats), host = _time_call(torch, forward)
+    found, host_backward = _time_call(torch, lambda: torch.autograd.grad(o, list(inputs.values()), d_o))
     if record is None:
         return
     wide = {
@@ -264,9 +268,9 @@ def run_varlen(torch: Any, p: dict[str, Any], record: Record | None, shapes: str
     want = reference_gradients(
         wide,
         unpack_tokens(d_o, many_q, longest),
-        _masks(options, True),
-        len_q=new.ints(many_q),
-        len_kv=new.ints(many_kv),
+        _reference_masks(options, True),
+        len_q=new.int32_tensor(many_q),
+        len_kv=new.int32_tensor(many_kv),
     )
     errors = {
         "o": frobenius_error(o, pack_tokens(want["o"], many_q)),
@@ -288,11 +292,11 @@ def run_varlen(torch: Any, p: dict[str, Any], record: Record | None, shapes: str
 def paged_problem(rng: random.Random) -> dict[str, Any]:
     """Return a random problem with paged K and V: decoding, a chunk of equal lengths, or packed tokens."""
     name, way = rng.choice(list(PAGED)), rng.choice(("decode", "chunk", "packed"))
-    b = _size(rng, 32)
-    chunk = 1 if way == "decode" else _size(rng, 256, 2)
-    many_q = [chunk] * b if way != "packed" else [_length(rng, 256) for _ in range(b)]
+    b = _log_uniform(rng, 32)
+    chunk = 1 if way == "decode" else _log_uniform(rng, 256, 2)
+    many_q = [chunk] * b if way != "packed" else [_random_length(rng, 256) for _ in range(b)]
     # The queries' own keys are in the pages; some sequences have only those, some none at all.
-    many_kv = [n + rng.choice((0, 1, _size(rng, MOST), _size(rng, MOST))) for n in many_q]
+    many_kv = [n + rng.choice((0, 1, _log_uniform(rng, MOST), _log_uniform(rng, MOST))) for n in many_q]
     if rng.random() < 0.2 and "causal" not in PAGED[name][0]:
         many_kv[rng.randrange(b)] = rng.choice((0, 1))
     return {"name": name, "way": way, "len_q": many_q, "len_kv": many_kv, "seed": rng.randrange(1 << 30)}
@@ -305,35 +309,35 @@ def run_paged(torch: Any, p: dict[str, Any], record: Record | None, shapes: str)
     new = Inputs(torch, kind, p["seed"])
     many_q, many_kv = p["len_q"], p["len_kv"]
     b, longest, longest_kv = len(many_q), max(*many_q, 1), max(*many_kv, 1)
-    k, v = (new.heads(b, kv_heads, longest_kv, d, "bshd") for _ in range(2))
+    k, v = (new.random_heads(b, kv_heads, longest_kv, d, "bshd") for _ in range(2))
     # The same pages for every problem of a kind, as in a server: few of them are used.
     k_pages, table = fill_pages(k, many_kv, page_size, 4096 - b * -(-longest_kv // page_size), p["seed"])
     v_pages, _ = fill_pages(v, many_kv, page_size, 4096 - b * -(-longest_kv // page_size), p["seed"])
-    q = new.heads(b, heads, longest, d, "bshd")
-    more = {"sink": new.normal(heads, dtype=torch.float32)} if options.pop("sink", False) else {}
+    q = new.random_heads(b, heads, longest, d, "bshd")
+    more = {"sink": new.random_normal(heads, dtype=torch.float32)} if options.pop("sink", False) else {}
     packed: dict[str, Any] = {}
     given = q.transpose(1, 2)
     if p["way"] == "packed":
         given = pack_tokens(q, many_q)
-        packed = {"cu_seqlens_q": new.ints([sum(many_q[:i]) for i in range(b + 1)]), "max_seqlen_q": longest}
+        packed = {"cu_seqlens_q": new.int32_tensor([sum(many_q[:i]) for i in range(b + 1)]), "max_seqlen_q": longest}
 
     def forward() -> Any:
         return attention_with_kvcache(
-            *(given, k_pages, v_pages, table, new.ints(many_kv)),
+            *(given, k_pages, v_pages, table, new.int32_tensor(many_kv)),
             **(options | more | packed),
             shapes=shapes,
             return_stats=True,
         )
 
-    (o, stats), host = _timed(torch, forward)
+    (o, stats), host = _time_call(torch, forward)
     if record is None:
         return
     wide = {name: x.double() for name, x in (("q", q), ("k", k), ("v", v))}
     want, lse = reference_attention(
         *wide.values(),
-        _masks(options, True),
-        len_q=new.ints(many_q),
-        len_kv=new.ints(many_kv),
+        _reference_masks(options, True),
+        len_q=new.int32_tensor(many_q),
+        len_kv=new.int32_tensor(many_kv),
         **{name: x.double() for name, x in more.items()},
     )
     if packed:
@@ -350,18 +354,18 @@ def run_paged(torch: Any, p: dict[str, Any], record: Record | None, shapes: str)
     )
 
 
-def decode_long(torch: Any, record: Record) -> None:
+def decode_long_sequences(torch: Any, record: Record) -> None:
     """Decode 64 sequences with up to 32k tokens."""
     rng = random.Random(64)
     for heads, kv_heads, d, page_size in ((8, 1, 128, 64), (8, 2, 64, 16)):
         new = Inputs(torch, "bfloat16", heads + page_size)
-        many = [32768, 1, 2, *(_size(rng, 32768) for _ in range(61))]
-        k, v = (new.heads(64, kv_heads, 32768, d, "bshd") for _ in range(2))
+        many = [32768, 1, 2, *(_log_uniform(rng, 32768) for _ in range(61))]
+        k, v = (new.random_heads(64, kv_heads, 32768, d, "bshd") for _ in range(2))
         k_pages, table = fill_pages(k, many, page_size, 7, 1)
         v_pages, _ = fill_pages(v, many, page_size, 7, 1)
-        q, lens = new.normal(64, 1, heads, d), new.ints(many)
+        q, lens = new.random_normal(64, 1, heads, d), new.int32_tensor(many)
         p = {"name": f"{heads} heads over {kv_heads}, d {d}, pages of {page_size}"}
-        (o, stats), host = _timed(
+        (o, stats), host = _time_call(
             torch,
             lambda q=q, k=k_pages, v=v_pages, table=table, lens=lens: attention_with_kvcache(
                 q, k, v, table, lens, causal=True, return_stats=True
@@ -385,8 +389,8 @@ PARTS: dict[str, tuple[Callable[..., Any], Callable[..., Any], int]] = {
 }
 
 
-def largest(part: str) -> list[dict[str, Any]]:
-    """Return problems at the bounds of each kind of a part: their plans then serve all others."""
+def largest_problems(part: str) -> list[dict[str, Any]]:
+    """Return the largest problems of a part, one of each kind; their class plans then serve all other problems."""
     if part == "dense":
         full = [[MOST] * 32] * 2
         return [
@@ -410,17 +414,19 @@ def main() -> None:
     """Run the campaign and write its record: each part in its own process, all in parallel."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--seconds", type=float, default=100.0, help="after which no problem is begun")
-    parser.add_argument("--shapes", default="any", help="policy")
-    parser.add_argument("--share", type=float, default=1.0, help="of the problems")
+    parser.add_argument(
+        "--seconds", type=float, default=100.0, help="seconds after which no further problem is started"
+    )
+    parser.add_argument("--shapes", default="any", help="shape policy of the calls")
+    parser.add_argument("--share", type=float, default=1.0, help="share of the problems to run")
     parser.add_argument("--seed", type=int, default=2026)
     parser.add_argument("--parts", default="dense,varlen,paged,decode")
-    parser.add_argument("--names", help="options of dense tensors, by commas, in place of parts")
+    parser.add_argument("--names", help="cases of dense tensors to run instead of parts, separated by commas")
     chosen = parser.parse_args()
     parts = [("dense", name) for name in chosen.names.split(",")] if chosen.names else []
     parts = parts or [(part, "") for part in chosen.parts.split(",")]
     if len(parts) == 1:
-        found = _record(*parts[0], chosen)
+        found = _record_of_part(*parts[0], chosen)
     else:
         records = [chosen.output.with_suffix(f".{number}.json") for number in range(len(parts))]
         asked = ["--seconds", chosen.seconds, "--shapes", chosen.shapes, "--share", chosen.share, "--seed", chosen.seed]
@@ -440,14 +446,14 @@ def main() -> None:
     chosen.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
-def _record(part: str, name: str, chosen: argparse.Namespace) -> dict[str, Any]:
-    """Return the record of one part, or of one option of dense tensors."""
+def _record_of_part(part: str, name: str, chosen: argparse.Namespace) -> dict[str, Any]:
+    """Run one part, or one option of dense tensors, and return its record."""
     import torch
 
     begin = time.perf_counter()
     record = Record()
     if part == "decode":
-        decode_long(torch, record)
+        decode_long_sequences(torch, record)
     else:
         _run_part(torch, part, record, chosen, begin, name)
     found = record.to_dict()
@@ -475,14 +481,14 @@ def _run_part(torch: Any, part: str, record: Record, chosen: argparse.Namespace,
     if name:
         make = partial(dense_problem, names=(name,))
 
-    def warm(problem: dict[str, Any]) -> None:
+    def build_plans(problem: dict[str, Any]) -> None:
         try:
             run(torch, problem, None, chosen.shapes)
         except Exception as failure:  # a campaign records errors and continues
             record.fail(f"{part}, plans", problem, failure)
 
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(warm, [problem for problem in largest(part) if name in ("", problem["name"])]))
+        list(pool.map(build_plans, [problem for problem in largest_problems(part) if name in ("", problem["name"])]))
     torch.cuda.synchronize()
     rng = random.Random(chosen.seed)
     for _ in range(int(count * chosen.share)):

@@ -1,4 +1,4 @@
-"""Fixtures of the tests of the torch operators."""
+"""Fixtures for the tests of the torch operators."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from tests.support.gpus import require_fused_attention
 
 
 @pytest.fixture(scope="package", autouse=True)
-def _fused_attention() -> None:
+def _require_fused_attention() -> None:
     require_fused_attention()
 
 
 @pytest.fixture(autouse=True)
 def default_policy() -> Iterator[None]:
-    """Start each test with the default policy."""
+    """Set the default shape policy at the start of each test."""
     former = set_shapes("any")
     yield
     set_shapes(former)
 
 
 @pytest.fixture(scope="package")
-def module(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Return a copy of the compiled step: a file that is loaded twice is one module."""
-    torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the step is torch's")
+def step_module(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Return the module of a copy of the compiled step, as a file that is loaded twice is one module."""
+    torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
     path, build = tmp_path_factory.mktemp("step") / "step.so", Build.of(torch)
     built = folder().path / build.file
     if built.exists():

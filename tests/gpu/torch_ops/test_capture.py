@@ -1,4 +1,4 @@
-"""CUDA graphs of the operators: replayed with new numbers and lengths, without builds during a capture."""
+"""CUDA graphs of the operators replay with new numbers and lengths; no plan is built during a capture."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tests.support.torch_reference import (
     unpack_tokens,
 )
 
-torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the operators are torch's")
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 
 
-def ints(values: list[int]) -> Any:
+def int32_tensor(values: list[int]) -> Any:
     return torch.tensor(values, device="cuda", dtype=torch.int32)
 
 
-def capture(call: Callable[[], Any]) -> tuple[Any, Any]:
+def capture_cuda_graph(call: Callable[[], Any]) -> tuple[Any, Any]:
     """Return a CUDA graph of a call after a warm-up, and the result of the call."""
     call()
     torch.cuda.synchronize()
@@ -37,44 +37,44 @@ def capture(call: Callable[[], Any]) -> tuple[Any, Any]:
     return graph, found
 
 
-def test_packed_tokens_replay_with_other_lengths() -> None:
+def test_a_graph_of_packed_attention_replays_with_other_lengths() -> None:
     t, longest = 512, 300
     q, k, v, d_o = (torch.randn(t, 4, 64, device="cuda", dtype=torch.half) for _ in range(4))
     inputs = [x.requires_grad_(True) for x in (q, k, v)]
-    cu = ints([0, 100, 200, 300, 512])
+    cu = int32_tensor([0, 100, 200, 300, 512])
 
-    def step() -> Any:
+    def forward_and_backward() -> Any:
         o = attention_varlen(*inputs, cu, None, longest, causal=True)
         return (o, *torch.autograd.grad(o, inputs, d_o))
 
-    graph, found = capture(step)
+    graph, found = capture_cuda_graph(forward_and_backward)
     for many in ([100, 100, 100, 212], [1, 0, 300, 211], [300, 200, 12, 0]):
         with torch.no_grad():
-            cu.copy_(ints([sum(many[:i]) for i in range(5)]))
+            cu.copy_(int32_tensor([sum(many[:i]) for i in range(5)]))
             for x in inputs:
                 x.copy_(torch.randn_like(x))
         graph.replay()
         wide = {name: unpack_tokens(x.detach(), many, longest) for name, x in zip("qkv", inputs, strict=True)}
-        lens = {"len_q": ints(many), "len_kv": ints(many)}
+        lens = {"len_q": int32_tensor(many), "len_kv": int32_tensor(many)}
         want = reference_gradients(wide, unpack_tokens(d_o, many, longest), Masks(right_bound=0), **lens)
         for x, name in zip(found, ("o", "dq", "dk", "dv"), strict=True):
             assert frobenius_error(x, pack_tokens(want[name], many)) < 4e-3, (many, name)
 
 
 @pytest.mark.parametrize("shapes", ["exact", "any", "adaptive"])
-def test_decoding_replays_with_other_lengths_and_pages(shapes: str) -> None:
+def test_a_graph_of_decoding_replays_with_other_lengths_and_pages(shapes: str) -> None:
     b, s, longest = 4, 1, 320
     q = torch.randn(b, s, 8, 64, device="cuda", dtype=torch.half)
-    lens, table = ints([1] * b), torch.zeros(b, longest // 16, device="cuda", dtype=torch.int32)
+    lens, table = int32_tensor([1] * b), torch.zeros(b, longest // 16, device="cuda", dtype=torch.int32)
     pages = [torch.zeros(200, 16, 2, 64, device="cuda", dtype=torch.half) for _ in range(2)]
-    graph, o = capture(lambda: attention_with_kvcache(q, *pages, table, lens, causal=True, shapes=shapes))
+    graph, o = capture_cuda_graph(lambda: attention_with_kvcache(q, *pages, table, lens, causal=True, shapes=shapes))
     for many in ([320, 1, 17, 64], [5, 200, 1, 1]):
         k, v = (torch.randn(b, 2, longest, 64, device="cuda", dtype=torch.half) for _ in range(2))
         for x, whole in zip(pages, (k, v), strict=True):
             filled, order = fill_pages(whole, many, 16, 200 - b * longest // 16, sum(many))
             x.copy_(filled)
         table.copy_(order)
-        lens.copy_(ints(many))
+        lens.copy_(int32_tensor(many))
         q.copy_(torch.randn_like(q))
         graph.replay()
         want, _ = reference_attention(*(x.double() for x in (q.transpose(1, 2), k, v)), Masks(), len_kv=lens)
@@ -82,9 +82,9 @@ def test_decoding_replays_with_other_lengths_and_pages(shapes: str) -> None:
 
 
 @pytest.mark.parametrize("shapes", ["exact", "any", "adaptive"])
-def test_dense_tensors_replay_with_other_numbers(shapes: str) -> None:
+def test_a_graph_of_dense_attention_replays_with_other_numbers(shapes: str) -> None:
     q, k, v = (torch.randn(2, 100, 4, 64, device="cuda", dtype=torch.half).transpose(1, 2) for _ in range(3))
-    graph, o = capture(lambda: attention(q, k, v, causal=True, shapes=shapes))
+    graph, o = capture_cuda_graph(lambda: attention(q, k, v, causal=True, shapes=shapes))
     q.copy_(torch.randn_like(q))
     graph.replay()
     want, _ = reference_attention(*(x.double() for x in (q, k, v)), Masks(right_bound=0))
@@ -105,18 +105,18 @@ def test_no_plan_is_built_while_capturing(shapes: str) -> None:
         kept += 1
     assert caught.value.code == "plan-in-capture"
     graph.replay()
-    assert float(kept[0]) == 2, "the capture went on"
-    graph, o = capture(lambda: attention(q, k, v, causal=True, shapes=shapes))
+    assert float(kept[0]) == 2, "the capture must stay valid"
+    graph, o = capture_cuda_graph(lambda: attention(q, k, v, causal=True, shapes=shapes))
     graph.replay()
     want, _ = reference_attention(*(x.double() for x in (q, k, v)), Masks(right_bound=0))
     assert frobenius_error(o, want) < 2e-3
 
 
 def test_captures_succeed_while_other_threads_use_new_shapes() -> None:
-    """Plans built by other threads, in the foreground and the background, leave a capture valid."""
+    """Plans that other threads build, directly or in the background, leave a capture valid."""
     stop, failed = threading.Event(), []
 
-    def work() -> None:
+    def call_new_shapes() -> None:
         try:
             with torch.cuda.stream(torch.cuda.Stream()):
                 s = 64
@@ -130,7 +130,7 @@ def test_captures_succeed_while_other_threads_use_new_shapes() -> None:
 
     q, k, v = (torch.randn(2, 100, 4, 64, device="cuda", dtype=torch.half).transpose(1, 2) for _ in range(3))
     attention(q, k, v)
-    thread = threading.Thread(target=work)
+    thread = threading.Thread(target=call_new_shapes)
     thread.start()
     try:
         for _ in range(20):
@@ -147,9 +147,9 @@ def test_captures_succeed_while_other_threads_use_new_shapes() -> None:
     assert frobenius_error(o, want) < 2e-3
 
 
-def test_memory_of_a_graph_outlives_forgotten_plans() -> None:
+def test_a_graph_replays_after_its_plan_has_been_evicted() -> None:
     q, k, v = (torch.randn(2, 100, 4, 64, device="cuda", dtype=torch.half).transpose(1, 2) for _ in range(3))
-    graph, o = capture(lambda: attention(q, k, v, shapes="any"))
+    graph, o = capture_cuda_graph(lambda: attention(q, k, v, shapes="any"))
     for s in range(1, 40):  # plans of other shapes replace it
         x = torch.randn(1, 7 * s, 4, 64, device="cuda", dtype=torch.half).transpose(1, 2)
         attention(x, x, x, shapes="any")

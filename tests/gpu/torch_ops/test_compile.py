@@ -1,4 +1,4 @@
-"""The operators inside torch: opcheck, gradcheck, compile with dynamic shapes, autocast, streams, devices."""
+"""The operators within torch: opcheck, gradient checks, compile with dynamic shapes, autocast, streams, devices."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from tests.support.torch_reference import (
     unpack_tokens,
 )
 
-torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the operators are torch's")
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 pytestmark = pytest.mark.filterwarnings("default::DeprecationWarning", "default::FutureWarning")  # torch's own
 
 
 load_torch()
 
 
-def ints(values: list[int], device: str = "cuda") -> Any:
+def int32_tensor(values: list[int], device: str = "cuda") -> Any:
     return torch.tensor(values, device=device, dtype=torch.int32)
 
 
-def half(*dims: int, device: str = "cuda") -> Any:
+def random_half(*dims: int, device: str = "cuda") -> Any:
     return torch.randn(dims, device=device, dtype=torch.half)
 
 
-def arguments(stats: bool, options: OperatorOptions, **tensors: Any) -> tuple[Any, ...]:
+def operator_arguments(stats: bool, options: OperatorOptions, **tensors: Any) -> tuple[Any, ...]:
     return (*[tensors.get(name) for name in (*TENSORS, *SCALES)], *options, stats)
 
 
@@ -52,20 +52,22 @@ PLAIN = OperatorOptions(None, 0.0, None, None, False, None, True, None, None, "a
 def test_operators_pass_opcheck(form: str) -> None:
     operator = torch.ops.cudnn_backend.sdpa_forward.default
     if form == "dense":
-        q, k, v = (half(2, 100, 4, 64).transpose(1, 2).requires_grad_(True) for _ in range(3))
-        given = arguments(True, PLAIN._replace(right_bound=0), q=q, k=k, v=v, sink=torch.randn(4, device="cuda"))
+        q, k, v = (random_half(2, 100, 4, 64).transpose(1, 2).requires_grad_(True) for _ in range(3))
+        given = operator_arguments(
+            True, PLAIN._replace(right_bound=0), q=q, k=k, v=v, sink=torch.randn(4, device="cuda")
+        )
     elif form == "packed":
-        q, k, v = (half(100, 4, 64).requires_grad_(True) for _ in range(3))
-        cu = ints([0, 30, 30, 100])
+        q, k, v = (random_half(100, 4, 64).requires_grad_(True) for _ in range(3))
+        cu = int32_tensor([0, 30, 30, 100])
         options = PLAIN._replace(right_bound=0, max_q=70, max_kv=70)
-        given = arguments(True, options, q=q, k=k, v=v, cu_seqlens_q=cu, cu_seqlens_k=cu)
+        given = operator_arguments(True, options, q=q, k=k, v=v, cu_seqlens_q=cu, cu_seqlens_k=cu)
     elif form == "paged":
-        q, k = half(2, 1, 4, 64).transpose(1, 2), half(9, 2, 16, 64)
-        table, lens = ints([1, 2, 5, 7]).view(2, 2), ints([30, 2])
-        given = arguments(True, PLAIN, q=q, k=k, v=k, block_table=table, seq_len_kv=lens)
+        q, k = random_half(2, 1, 4, 64).transpose(1, 2), random_half(9, 2, 16, 64)
+        table, lens = int32_tensor([1, 2, 5, 7]).view(2, 2), int32_tensor([30, 2])
+        given = operator_arguments(True, PLAIN, q=q, k=k, v=k, block_table=table, seq_len_kv=lens)
     else:
-        q = half(2, 64, 4, 128).to(torch.float8_e4m3fn).transpose(1, 2)
-        given = arguments(True, PLAIN, q=q, k=q, v=q, **dict.fromkeys(SCALES, torch.ones(1, device="cuda")))
+        q = random_half(2, 64, 4, 128).to(torch.float8_e4m3fn).transpose(1, 2)
+        given = operator_arguments(True, PLAIN, q=q, k=q, v=q, **dict.fromkeys(SCALES, torch.ones(1, device="cuda")))
     utilities = ["test_faketensor"]
     if form != "fp8":  # torch cannot compare such tensors
         utilities += ["test_schema", "test_autograd_registration"]
@@ -75,10 +77,10 @@ def test_operators_pass_opcheck(form: str) -> None:
 
 
 def test_backward_operators_pass_opcheck() -> None:
-    q, k, v, d_o = (half(2, 100, 4, 64).transpose(1, 2) for _ in range(4))
+    q, k, v, d_o = (random_half(2, 100, 4, 64).transpose(1, 2) for _ in range(4))
     sink = torch.randn(4, device="cuda")
     options = PLAIN._replace(right_bound=0)
-    forward = torch.ops.cudnn_backend.sdpa_forward(*arguments(True, options, q=q, k=k, v=v, sink=sink))
+    forward = torch.ops.cudnn_backend.sdpa_forward(*operator_arguments(True, options, q=q, k=k, v=v, sink=sink))
     tensors = [{"q": q, "k": k, "v": v, "sink": sink}.get(name) for name in TENSORS]
     torch.library.opcheck(
         torch.ops.cudnn_backend.sdpa_backward.default,
@@ -87,17 +89,17 @@ def test_backward_operators_pass_opcheck() -> None:
     )
 
 
-def test_gradients_agree_with_differences() -> None:
-    """A step along each gradient changes packed attention as the gradient predicts."""
+def test_gradients_of_packed_attention_agree_with_finite_differences() -> None:
+    """A small step along each gradient must change the result of packed attention as the gradient predicts."""
     many = [60, 0, 1, 100]
-    q, k, v, d_o = (half(161, 4, 64) for _ in range(4))
-    cu = ints([0, 60, 60, 61, 161])
+    q, k, v, d_o = (random_half(161, 4, 64) for _ in range(4))
+    cu = int32_tensor([0, 60, 60, 61, 161])
     inputs = [x.requires_grad_(True) for x in (q, k, v)]
 
-    def run(*given: Any) -> Any:
+    def packed_attention(*given: Any) -> Any:
         return attention_varlen(*given, cu, None, max(many), causal=True)
 
-    grads = torch.autograd.grad(run(*inputs), inputs, d_o)
+    grads = torch.autograd.grad(packed_attention(*inputs), inputs, d_o)
     for index, gradient in enumerate(grads):
         step = gradient.float() / gradient.float().norm()
         ends, places = [], []
@@ -105,7 +107,7 @@ def test_gradients_agree_with_differences() -> None:
             moved = [x.detach() for x in inputs]
             moved[index] = (moved[index].float() + sign * step).half()
             places.append(moved[index].double())
-            ends.append((run(*moved).double() * d_o.double()).sum())
+            ends.append((packed_attention(*moved).double() * d_o.double()).sum())
         want = float((gradient.double() * (places[0] - places[1])).sum())
         assert abs(float(ends[0] - ends[1]) - want) < 0.02 * abs(want)
 
@@ -121,13 +123,13 @@ def test_packed_tokens_compile_once_for_all_lengths(backend: str) -> None:
     graphs = torch._dynamo.utils.counters["stats"]
     graphs.clear()
     for many in ([60, 3, 100], [7, 200, 33], [1, 2, 300]):
-        inputs = [half(sum(many), 4, 64).requires_grad_(True) for _ in range(3)]
-        d_o = half(sum(many), 4, 64)
-        o = step(*inputs, ints([sum(many[:i]) for i in range(4)]), max(many))
+        inputs = [random_half(sum(many), 4, 64).requires_grad_(True) for _ in range(3)]
+        d_o = random_half(sum(many), 4, 64)
+        o = step(*inputs, int32_tensor([sum(many[:i]) for i in range(4)]), max(many))
         grads = torch.autograd.grad(o, inputs, d_o)
         wide = {name: unpack_tokens(x.detach(), many, max(many)) for name, x in zip("qkv", inputs, strict=True)}
         wide["q"] = wide["q"] * 2
-        lens = {"len_q": ints(many), "len_kv": ints(many)}
+        lens = {"len_q": int32_tensor(many), "len_kv": int32_tensor(many)}
         want = reference_gradients(wide, unpack_tokens(d_o, many, max(many)), Masks(right_bound=0), **lens)
         assert frobenius_error(o - 1, pack_tokens(want["o"], many)) < 4e-3
         for x, name, factor in zip(grads, ("dq", "dk", "dv"), (2, 1, 1), strict=True):
@@ -139,34 +141,37 @@ def test_dense_and_decoding_compile_with_dynamic_shapes() -> None:
     torch._dynamo.reset()
 
     @torch.compile(fullgraph=True, dynamic=True, backend="aot_eager")
-    def dense(q: Any, k: Any, v: Any) -> Any:
+    def dense_attention(q: Any, k: Any, v: Any) -> Any:
         return attention(q, k, v, causal=True, shapes="any")
 
     @torch.compile(fullgraph=True, dynamic=True, backend="aot_eager")
-    def decode(q: Any, k: Any, v: Any, table: Any, lens: Any) -> Any:
+    def decode_attention(q: Any, k: Any, v: Any, table: Any, lens: Any) -> Any:
         return attention_with_kvcache(q, k, v, table, lens, causal=True)
 
     for b, s in ((2, 50), (3, 70), (5, 200)):
-        q, k, v = (half(b, s, 4, 64).transpose(1, 2) for _ in range(3))
+        q, k, v = (random_half(b, s, 4, 64).transpose(1, 2) for _ in range(3))
         want, _ = reference_attention(*(x.double() for x in (q, k, v)), Masks(right_bound=0))
-        assert frobenius_error(dense(q, k, v), want) < 2e-3
+        assert frobenius_error(dense_attention(q, k, v), want) < 2e-3
         many = [s] * b
         k_pages, table = fill_pages(k, many, 16, 3, 1)
         v_pages, _ = fill_pages(v, many, 16, 3, 1)
-        q = half(b, 1, 4, 64)
+        q = random_half(b, 1, 4, 64)
         want, _ = reference_attention(*(x.double() for x in (q.transpose(1, 2), k, v)), Masks())
-        assert frobenius_error(decode(q, k_pages, v_pages, table, ints(many)).transpose(1, 2), want) < 2e-3
+        assert (
+            frobenius_error(decode_attention(q, k_pages, v_pages, table, int32_tensor(many)).transpose(1, 2), want)
+            < 2e-3
+        )
 
 
 @pytest.mark.filterwarnings("ignore:The CUDA Graph is empty")  # of torch, which makes its memory pool by one
 @pytest.mark.parametrize("policy", ["any", "adaptive"])
-def test_torch_compile_captures_the_operators(policy: str) -> None:
-    """Its warm-up, before the capture, accounts for all memory that is allocated by torch and kept."""
+def test_torch_compile_with_cudagraphs_captures_the_operators(policy: str) -> None:
+    """The warm-up before the capture accounts for all memory that torch allocates and keeps."""
     compiled = torch.compile(
         lambda q, k, v: attention(q, k, v, causal=True, shapes=policy) * 2, backend="cudagraphs", dynamic=False
     )
     for _ in range(5):
-        q, k, v = (half(2, 150, 4, 64).transpose(1, 2) for _ in range(3))
+        q, k, v = (random_half(2, 150, 4, 64).transpose(1, 2) for _ in range(3))
         torch.compiler.cudagraph_mark_step_begin()
         with torch.no_grad():
             found = compiled(q, k, v).clone()
@@ -178,7 +183,7 @@ def test_torch_compile_captures_the_operators(policy: str) -> None:
 
 def test_out_is_written_when_compiled() -> None:
     torch._dynamo.reset()
-    q, k, v = (half(2, 50, 4, 64).transpose(1, 2) for _ in range(3))
+    q, k, v = (random_half(2, 50, 4, 64).transpose(1, 2) for _ in range(3))
     out = torch.empty_like(q)
     compiled = torch.compile(
         lambda q, k, v, out: attention(q, k, v, out=out, shapes="any"), fullgraph=True, backend="aot_eager"
@@ -187,16 +192,18 @@ def test_out_is_written_when_compiled() -> None:
     assert frobenius_error(out, reference_attention(*(x.double() for x in (q, k, v)), Masks())[0]) < 2e-3
 
 
-def test_autocast_casts_the_inputs() -> None:
+def test_autocast_casts_the_inputs_of_the_operators() -> None:
     q, k, v = (torch.randn(2, 4, 64, 64, device="cuda", requires_grad=True) for _ in range(3))
     with torch.autocast("cuda", torch.bfloat16):
         o = attention(q, k, v, causal=True)
-        packed = attention_varlen(*(x.transpose(1, 2).flatten(0, 1) for x in (q, k, v)), ints([0, 64, 128]), None, 64)
+        packed = attention_varlen(
+            *(x.transpose(1, 2).flatten(0, 1) for x in (q, k, v)), int32_tensor([0, 64, 128]), None, 64
+        )
         paged = attention_with_kvcache(
             q[:, :, :1].transpose(1, 2),
-            *(half(8, 16, 4, 64) for _ in range(2)),
-            ints([0, 1, 2, 3]).view(2, 2),
-            ints([9, 20]),
+            *(random_half(8, 16, 4, 64) for _ in range(2)),
+            int32_tensor([0, 1, 2, 3]).view(2, 2),
+            int32_tensor([9, 20]),
         )
     assert (o.dtype, packed.dtype, paged.dtype) == (torch.bfloat16, torch.bfloat16, torch.half)
     grads = torch.autograd.grad(o.float().sum(), (q, k, v))
@@ -208,9 +215,9 @@ def test_autocast_casts_the_inputs() -> None:
     assert max(frobenius_error(x, want[name]) for x, name in zip(grads, ("dq", "dk", "dv"), strict=True)) < 3e-2
 
 
-def test_runs_on_the_current_stream() -> None:
-    q, k, v = (half(300, 4, 64) for _ in range(3))
-    cu = ints([0, 100, 300])
+def test_operators_run_on_the_current_stream() -> None:
+    q, k, v = (random_half(300, 4, 64) for _ in range(3))
+    cu = int32_tensor([0, 100, 300])
     want = attention_varlen(q, k, v, cu, None, 200, causal=True)
     fresh, fresh_cu = torch.zeros_like(q), torch.zeros_like(cu)
     torch.cuda.synchronize()
@@ -225,13 +232,13 @@ def test_runs_on_the_current_stream() -> None:
 
 
 def test_streams_do_not_share_scratch_memory() -> None:
-    """Many calls of one class in flight on several streams, each with its own lengths."""
+    """Many calls of one shape class are in flight on several streams, each with its own lengths."""
     streams = [torch.cuda.Stream() for _ in range(4)]
     cases = []
     for i in range(4):
         many = [50 * (i + 1), 300 - 50 * i]
-        q, k, v = (half(sum(many), 4, 64) for _ in range(3))
-        cu = ints([0, many[0], sum(many)])
+        q, k, v = (random_half(sum(many), 4, 64) for _ in range(3))
+        cu = int32_tensor([0, many[0], sum(many)])
         cases.append((many, q, k, v, cu, attention_varlen(q, k, v, cu, None, 300, causal=True)))
     torch.cuda.synchronize()
     found: list[list[Any]] = [[] for _ in cases]
@@ -249,7 +256,7 @@ def test_streams_do_not_share_scratch_memory() -> None:
 def test_two_gpus_are_supported(shapes: str) -> None:
     """Each call runs on the GPU of its tensors, regardless of the current GPU."""
     for device in ("cuda:1", "cuda:0", "cuda:1"):
-        q, k, v, d_o = (half(2, 100, 4, 64, device=device).transpose(1, 2) for _ in range(4))
+        q, k, v, d_o = (random_half(2, 100, 4, 64, device=device).transpose(1, 2) for _ in range(4))
         inputs = [x.requires_grad_(True) for x in (q, k, v)]
         o = attention(*inputs, causal=True, shapes=shapes)
         grads = torch.autograd.grad(o, inputs, d_o)
@@ -258,10 +265,10 @@ def test_two_gpus_are_supported(shapes: str) -> None:
         for x, name in zip((o, *grads), ("o", "dq", "dk", "dv"), strict=True):
             assert frobenius_error(x, want[name]) < 4e-3
         many = [30, 70]
-        packed = [half(100, 4, 64, device=device) for _ in range(3)]
-        o = attention_varlen(*packed, ints([0, 30, 100], device), None, 70, shapes=shapes)
+        packed = [random_half(100, 4, 64, device=device) for _ in range(3)]
+        o = attention_varlen(*packed, int32_tensor([0, 30, 100], device), None, 70, shapes=shapes)
         wide = [unpack_tokens(x, many, 70).double() for x in packed]
-        lens = ints(many, device)
+        lens = int32_tensor(many, device)
         assert (
             frobenius_error(o, pack_tokens(reference_attention(*wide, Masks(), len_q=lens, len_kv=lens)[0], many))
             < 2e-3
@@ -272,15 +279,15 @@ def test_two_gpus_are_supported(shapes: str) -> None:
 def test_tensors_of_two_gpus_are_refused() -> None:
     from cudnn_backend_py import UsageError
 
-    q = half(2, 4, 64, 64)
+    q = random_half(2, 4, 64, 64)
     with pytest.raises(UsageError, match="k is on cuda:1, q on cuda:0"):
         attention(q, q.to("cuda:1"), q)
     packed = q.transpose(1, 2).flatten(0, 1)
     with pytest.raises(UsageError, match="cu_seqlens_q is int32"):
-        attention_varlen(packed, packed, packed, ints([0, 64, 128], "cuda:1"), None, 64)
+        attention_varlen(packed, packed, packed, int32_tensor([0, 64, 128], "cuda:1"), None, 64)
 
 
-def test_drop_in_uses_the_policy() -> None:
-    q, k, v = (half(2, 4, 77, 64) for _ in range(3))
+def test_the_drop_in_replacement_uses_the_shape_policy() -> None:
+    q, k, v = (random_half(2, 4, 77, 64) for _ in range(3))
     want, _ = reference_attention(*(x.double() for x in (q, k, v)), Masks(right_bound=0))
     assert frobenius_error(scaled_dot_product_attention(q, k, v, is_causal=True), want) < 2e-3

@@ -1,4 +1,4 @@
-"""The compiled step of the torch operators: the calls it recognizes, writes, returns and leaves to Python.
+"""The compiled step of the torch operators: calls that it recognizes, launches, and leaves to Python.
 
 It is connected to tensors of the host and to functions of the test instead of a launch, so it runs wherever torch
 and a C++ compiler are installed. The tests of the operators check that its results equal Python's.
@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the step is torch's")
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from torch.overrides import TorchFunctionMode  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
@@ -33,7 +33,7 @@ Address = ctypes.c_void_p
 
 
 class Launches:
-    """The step's launches: records the row, and returns a status."""
+    """Replacements of the step's launch and CUDA functions: record the row of each launch, and return a status."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[list[int], int, int, list[int]]] = []
@@ -41,22 +41,24 @@ class Launches:
         self.stream, self.is_captured = STREAM, 0
         self.requests: list[tuple[Any, ...]] = []  # gradients requested from Python
         self.parameters = (ctypes.c_int64 * 4)()
-        self.go = ctypes.CFUNCTYPE(ctypes.c_int, Address)(self._go)
-        self.current = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(Address))(self._current)
-        self.capturing = ctypes.CFUNCTYPE(ctypes.c_int, Address, ctypes.POINTER(ctypes.c_int))(self._capturing)
+        self.go = ctypes.CFUNCTYPE(ctypes.c_int, Address)(self._launch)
+        self.current = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(Address))(
+            self._get_current_stream
+        )
+        self.capturing = ctypes.CFUNCTYPE(ctypes.c_int, Address, ctypes.POINTER(ctypes.c_int))(self._get_capture_status)
 
-    def _go(self, address: int) -> int:
+    def _launch(self, address: int) -> int:
         call = _Call.from_address(address)
         row = (ctypes.c_uint64 * WORDS).from_address(call.row)
         self.seen.append((list(row), call.workspace or 0, call.filled, list(self.parameters)))
         call.filled = 1
         return self.status
 
-    def _current(self, _device: int, out: Any) -> int:
+    def _get_current_stream(self, _device: int, out: Any) -> int:
         out[0] = self.stream
         return 0
 
-    def _capturing(self, stream: int, out: Any) -> int:
+    def _get_capture_status(self, stream: int, out: Any) -> int:
         assert stream == self.stream
         out[0] = self.is_captured
         return 0
@@ -69,32 +71,32 @@ class Launches:
         raise ValueError(f"function {function} answered {status}")
 
 
-def address(function: Any) -> int | None:
+def address_of_function(function: Any) -> int | None:
     return ctypes.cast(function, Address).value
 
 
 @pytest.fixture
-def launches(module: Any) -> Iterator[Launches]:
+def launches(step_module: Any) -> Iterator[Launches]:
     made = Launches()
-    functions = (address(made.go), address(made.current), address(made.capturing))
-    module.connect(*functions, made.differentiate, "cpu")
+    functions = (address_of_function(made.go), address_of_function(made.current), address_of_function(made.capturing))
+    step_module.connect(*functions, made.differentiate, "cpu")
     yield made
-    module.forget(None)
+    step_module.forget(None)
 
 
 @pytest.fixture
-def operator(module: Any) -> int:
-    """Return an operator of three tensors with gradients; that of the last one is optional."""
-    return int(module.define(3, 0b111, 0b100, (), ()))
+def operator_number(step_module: Any) -> int:
+    """Define an operator of three tensors with gradients, the last of them optional, and return its number."""
+    return int(step_module.define(3, 0b111, 0b100, (), ()))
 
 
 @pytest.fixture
-def tensors() -> Any:
+def random_tensors() -> Any:
     return torch.randn(3, 1, 2, 8, 4).unbind()
 
 
-def describe(launches: Launches, outputs: Any, row: Any, **more: Any) -> tuple[Any, ...]:
-    """Return a plan in the form that the step learns."""
+def describe_plan(launches: Launches, outputs: Any, row: Any, **more: Any) -> tuple[Any, ...]:
+    """Return a plan in the form that ``learn`` accepts."""
     words = (ctypes.c_uint64 * WORDS)()
     call = _Call()
     call.row = ctypes.addressof(words)
@@ -121,17 +123,23 @@ def describe(launches: Launches, outputs: Any, row: Any, **more: Any) -> tuple[A
     )
 
 
-def like(x: Any) -> tuple[Any, ...]:
+def output_like(x: Any) -> tuple[Any, ...]:
     return torch.empty(0, dtype=x.dtype), tuple(x.shape), tuple(x.stride()), None
 
 
 ROW = ((0, INPUT, 0, 0), (1, INPUT, 1, 0), (2, INPUT, 2, 16), (3, OUTPUT, 0, 0))
 
 
-def teach(module: Any, launches: Launches, operator: int, tensors: Any, **more: Any) -> None:
-    """Teach the step a plan without statistics."""
-    assert module.learn(
-        describe(launches, (like(tensors[0]),), ROW, **more), False, 0, operator, *tensors, *NUMBERS, False
+def teach_plan(step_module: Any, launches: Launches, operator_number: int, random_tensors: Any, **more: Any) -> None:
+    """Let the step learn a plan without statistics."""
+    assert step_module.learn(
+        describe_plan(launches, (output_like(random_tensors[0]),), ROW, **more),
+        False,
+        0,
+        operator_number,
+        *random_tensors,
+        *NUMBERS,
+        False,
     )
 
 
@@ -147,20 +155,22 @@ class DLTensor(ctypes.Structure):
     )
 
     @property
-    def facts(self) -> tuple[Any, ...]:
+    def fields_as_tuple(self) -> tuple[Any, ...]:
         rows = self.dims[: self.rank], self.strides[: self.rank]
         return self.data, self.kind, self.code, self.bits, self.lanes, *rows, self.offset
 
 
-def test_reader_and_dlpack_agree_on_tensors(module: Any, launches: Launches, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tensor_reader_and_dlpack_agree(
+    step_module: Any, launches: Launches, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("cudnn_backend_py.execution.buffers._readers", {})  # a step that is in use reads in place
     found = exchange(torch.Tensor)
     if found is None:
         pytest.skip("this torch has no C functions of DLPack")
     prototype = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(DLTensor))
-    address, fetch = module.reader()
+    address, fetch = step_module.reader()
     ours, dlpack = prototype(address), prototype(found.read)
-    tensors = [
+    random_tensors = [
         *(torch.zeros(3, 5, 7).to(kind)[1:, ::2].transpose(0, 2) for kind in (torch.half, torch.bfloat16, torch.int32)),
         *(torch.zeros(4, dtype=kind) for kind in (torch.float8_e4m3fn, torch.uint8, torch.bool, torch.complex64)),
         torch.zeros(()),
@@ -168,43 +178,51 @@ def test_reader_and_dlpack_agree_on_tensors(module: Any, launches: Launches, mon
         torch.zeros(2, requires_grad=True),
         torch.zeros(2, requires_grad=True) * 2,
     ]
-    for x in tensors:
+    for x in random_tensors:
         mine, theirs = DLTensor(), DLTensor()
         assert ours(x, ctypes.byref(mine)) == dlpack(x, ctypes.byref(theirs)) == 0
-        assert mine.facts == theirs.facts
-    objects = (Address * len(tensors))(*map(id, tensors))
-    ctypes.PYFUNCTYPE(None, ctypes.POINTER(Address), ctypes.c_int)(fetch)(objects, len(tensors))
+        assert mine.fields_as_tuple == theirs.fields_as_tuple
+    objects = (Address * len(random_tensors))(*map(id, random_tensors))
+    ctypes.PYFUNCTYPE(None, ctypes.POINTER(Address), ctypes.c_int)(fetch)(objects, len(random_tensors))
 
 
-def test_reader_refuses_all_but_plain_tensors(module: Any, launches: Launches) -> None:
-    read = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(DLTensor))(module.reader()[0])
+def test_the_tensor_reader_refuses_all_but_plain_tensors(step_module: Any, launches: Launches) -> None:
+    read = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(DLTensor))(step_module.reader()[0])
     inside: list[int] = []
 
-    def look(x: Any) -> Any:
+    def read_in_transform(x: Any) -> Any:
         inside.append(read(x, ctypes.byref(DLTensor())))
         return x
 
-    torch.vmap(look)(torch.zeros(2, 3))
+    torch.vmap(read_in_transform)(torch.zeros(2, 3))
     with FakeTensorMode():
-        look(torch.zeros(2))
+        read_in_transform(torch.zeros(2))
     for x in (
         torch.zeros(2, 3).to_sparse(),
         torch.zeros(2, dtype=torch.complex64).conj(),
         torch.zeros(2, device="meta"),
     ):
-        look(x)
+        read_in_transform(x)
     assert inside == [-1] * 5
 
 
-def test_row_has_the_addresses_of_the_call(module: Any, launches: Launches, operator: int, tensors: Any) -> None:
+def test_the_launch_row_has_the_addresses_of_the_call(
+    step_module: Any, launches: Launches, operator_number: int, random_tensors: Any
+) -> None:
     row = (*ROW, (4, PIECE, 0, 4), (5, PIECE, 1, 0))
     parameters = ((1, NUMBER, 0, 42), (2, PIECE, 1, 0))
-    plan = describe(launches, (like(tensors[0]),), row, parameters=parameters, pieces=(100, 50), own=1)
-    assert module.learn(plan, False, 0, operator, *tensors, *NUMBERS, False)
-    o = module.call(operator, *tensors, *NUMBERS, False)
-    assert (o.shape, o.stride(), o.dtype) == (tensors[0].shape, tensors[0].stride(), tensors[0].dtype)
+    plan = describe_plan(
+        launches, (output_like(random_tensors[0]),), row, parameters=parameters, pieces=(100, 50), own=1
+    )
+    assert step_module.learn(plan, False, 0, operator_number, *random_tensors, *NUMBERS, False)
+    o = step_module.call(operator_number, *random_tensors, *NUMBERS, False)
+    assert (o.shape, o.stride(), o.dtype) == (
+        random_tensors[0].shape,
+        random_tensors[0].stride(),
+        random_tensors[0].dtype,
+    )
     ((found, workspace, filled, parameters_found),) = launches.seen
-    q, k, v = (x.data_ptr() for x in tensors)
+    q, k, v = (x.data_ptr() for x in random_tensors)
     assert found[:4] == [q, k, v + 16, o.data_ptr()]
     assert found[5] - found[4] == 128 - 4
     assert workspace == found[5]
@@ -212,22 +230,26 @@ def test_row_has_the_addresses_of_the_call(module: Any, launches: Launches, oper
     assert parameters_found == [0, 42, found[5], 0]
 
 
-def test_pack_is_filled_again_only_for_other_addresses(
-    module: Any, launches: Launches, operator: int, tensors: Any
+def test_the_variant_pack_is_refilled_only_for_other_addresses(
+    step_module: Any, launches: Launches, operator_number: int, random_tensors: Any
 ) -> None:
     row = ROW[:3]
-    assert module.learn(describe(launches, (), row), False, 0, operator, *tensors, *NUMBERS, True)
-    for given in (tensors, tensors, [x.clone() for x in tensors]):
-        module.call(operator, *given, *NUMBERS, True)
+    assert step_module.learn(
+        describe_plan(launches, (), row), False, 0, operator_number, *random_tensors, *NUMBERS, True
+    )
+    for given in (random_tensors, random_tensors, [x.clone() for x in random_tensors]):
+        step_module.call(operator_number, *given, *NUMBERS, True)
     assert [filled for _, _, filled, _ in launches.seen] == [0, 1, 0]
 
 
-def test_other_calls_are_left_to_python(module: Any, launches: Launches, operator: int, tensors: Any) -> None:
-    teach(module, launches, operator, tensors)
-    q, k, v = tensors
+def test_calls_unlike_the_learned_one_are_left_to_python(
+    step_module: Any, launches: Launches, operator_number: int, random_tensors: Any
+) -> None:
+    teach_plan(step_module, launches, operator_number, random_tensors)
+    q, k, v = random_tensors
 
     def call(*given: Any, numbers: Any = NUMBERS) -> Any:
-        return module.call(operator, *given, *numbers, False)
+        return step_module.call(operator_number, *given, *numbers, False)
 
     assert call(q, k, v) is not None
     moved = torch.empty(q.numel() + 1)[1:].view(q.shape)
@@ -240,7 +262,7 @@ def test_other_calls_are_left_to_python(module: Any, launches: Launches, operato
         (None, q, "top_left"),
     ):
         assert call(q, k, v, numbers=numbers) is None
-    assert module.call(operator, q, k, v, *NUMBERS, True) is None
+    assert step_module.call(operator_number, q, k, v, *NUMBERS, True) is None
     launches.stream += 1
     assert call(q, k, v) is None
     launches.stream -= 1
@@ -252,40 +274,40 @@ def test_other_calls_are_left_to_python(module: Any, launches: Launches, operato
     thread.start()
     thread.join()
     assert found == [None]
-    assert module.call(operator) is None
-    assert module.call(99, q, k, v, *NUMBERS, False) is None
+    assert step_module.call(operator_number) is None
+    assert step_module.call(99, q, k, v, *NUMBERS, False) is None
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit")
-def test_calls_under_tracing_modes_or_transforms_are_left_to_python(
-    module: Any, launches: Launches, operator: int, tensors: Any
+def test_calls_under_tracing_or_transforms_are_left_to_python(
+    step_module: Any, launches: Launches, operator_number: int, random_tensors: Any
 ) -> None:
-    class Dispatch(TorchDispatchMode):
+    class PassThroughDispatchMode(TorchDispatchMode):
         def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             return function(*args, **(kwargs or {}))
 
-    class Function(TorchFunctionMode):
+    class PassThroughFunctionMode(TorchFunctionMode):
         def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             return function(*args, **(kwargs or {}))
 
-    class Derived(torch.Tensor):
+    class DerivedTensor(torch.Tensor):
         pass
 
-    teach(module, launches, operator, tensors)
-    q, k, v = tensors
+    teach_plan(step_module, launches, operator_number, random_tensors)
+    q, k, v = random_tensors
 
     def call(x: Any = q) -> Any:
-        return module.call(operator, x, k, v, *NUMBERS, False)
+        return step_module.call(operator_number, x, k, v, *NUMBERS, False)
 
     def check(x: Any) -> Any:
         assert call(x) is None
         assert call() is None
         return x.sum()
 
-    for context in (Dispatch(), Function(), torch.device("meta"), torch.autocast("cpu")):
+    for context in (PassThroughDispatchMode(), PassThroughFunctionMode(), torch.device("meta"), torch.autocast("cpu")):
         with context:
             assert call() is None
-    assert call(q.as_subclass(Derived)) is None
+    assert call(q.as_subclass(DerivedTensor)) is None
     assert call(torch.nn.Parameter(q, requires_grad=False)) is not None
     torch.func.vmap(check)(q)
     torch.func.grad(check)(q)
@@ -297,80 +319,82 @@ def test_calls_under_tracing_modes_or_transforms_are_left_to_python(
     assert call() is not None
 
 
-def test_statistics_are_made_for_gradients_and_given_when_wanted(
-    module: Any, launches: Launches, operator: int, tensors: Any
+def test_statistics_are_computed_for_gradients_and_returned_on_request(
+    step_module: Any, launches: Launches, operator_number: int, random_tensors: Any
 ) -> None:
-    q, k, v = tensors
+    q, k, v = random_tensors
     q.requires_grad_()
-    assert module.call(operator, q, k, v, *NUMBERS, False) is None
+    assert step_module.call(operator_number, q, k, v, *NUMBERS, False) is None
     stats = (torch.empty(0), (1, 2, 8, 1), (16, 8, 1, 1), float("-inf"))
-    plan = describe(launches, (like(q), stats), (*ROW, (4, OUTPUT, 1, 0)))
-    assert module.learn(plan, False, 0, operator, q, k, v, *NUMBERS, True)
-    o = module.call(operator, q, k, v, *NUMBERS, False)
+    plan = describe_plan(launches, (output_like(q), stats), (*ROW, (4, OUTPUT, 1, 0)))
+    assert step_module.learn(plan, False, 0, operator_number, q, k, v, *NUMBERS, True)
+    o = step_module.call(operator_number, q, k, v, *NUMBERS, False)
     assert o.requires_grad
-    o, found = module.call(operator, q, k, v, *NUMBERS, True)
+    o, found = step_module.call(operator_number, q, k, v, *NUMBERS, True)
     assert (found == float("-inf")).all()
     assert not found.requires_grad
     with torch.no_grad():
-        assert module.call(operator, q, k, v, *NUMBERS, False) is None
+        assert step_module.call(operator_number, q, k, v, *NUMBERS, False) is None
     packed: list[Any] = []
     with torch.autograd.graph.saved_tensors_hooks(lambda x: packed.append(x) or x, lambda x: x):
-        module.call(operator, q, k, v, *NUMBERS, False)
+        step_module.call(operator_number, q, k, v, *NUMBERS, False)
     assert len(packed) == 5
 
 
 @pytest.fixture
-def differentiable(module: Any, launches: Launches, operator: int, tensors: Any) -> Callable[..., Any]:
-    """Teach the step a forward pass, and return its call."""
-    q, k, v = tensors
+def learned_forward_call(
+    step_module: Any, launches: Launches, operator_number: int, random_tensors: Any
+) -> Callable[..., Any]:
+    """Let the step learn a forward pass with statistics, and return a function that calls it."""
+    q, k, v = random_tensors
     stats = (torch.empty(0), (1, 2, 8, 1), (16, 8, 1, 1), None)
-    plan = describe(launches, (like(q), stats), (*ROW, (4, OUTPUT, 1, 0)))
-    assert module.learn(plan, False, 0, operator, q, k, v, *NUMBERS, True)
-    return lambda *given: module.call(operator, *given, *NUMBERS, True)
+    plan = describe_plan(launches, (output_like(q), stats), (*ROW, (4, OUTPUT, 1, 0)))
+    assert step_module.learn(plan, False, 0, operator_number, q, k, v, *NUMBERS, True)
+    return lambda *given: step_module.call(operator_number, *given, *NUMBERS, True)
 
 
-def test_gradients_come_from_python_until_they_are_taught(
-    module: Any, launches: Launches, operator: int, tensors: Any, differentiable: Any
+def test_gradients_come_from_python_until_the_step_has_learned_them(
+    step_module: Any, launches: Launches, operator_number: int, random_tensors: Any, learned_forward_call: Any
 ) -> None:
-    q, k, v = (x.detach().clone().requires_grad_(index < 2) for index, x in enumerate(tensors))
+    q, k, v = (x.detach().clone().requires_grad_(index < 2) for index, x in enumerate(random_tensors))
     d_o = torch.ones_like(q)
-    o, stats = differentiable(q, k, v)
+    o, stats = learned_forward_call(q, k, v)
     d_q, d_k = torch.autograd.grad(o, (q, k), d_o)
     assert ((d_q == 1) & (d_k == 2)).all()
-    assert launches.requests == [(operator, 6, NUMBERS, 0)]
+    assert launches.requests == [(operator_number, 6, NUMBERS, 0)]
     row = ((0, INPUT, 0, 0), (1, INPUT, 1, 0), (2, INPUT, 2, 0), (3, INPUT, 3, 0), (4, OUTPUT, 0, 0), (5, OUTPUT, 1, 0))
-    plan = describe(launches, (like(q), like(k)), row)
-    assert module.learn(plan, True, 0, operator, d_o, o.detach(), stats, q, k, v, *NUMBERS)
-    o, stats = differentiable(q, k, v)
+    plan = describe_plan(launches, (output_like(q), output_like(k)), row)
+    assert step_module.learn(plan, True, 0, operator_number, d_o, o.detach(), stats, q, k, v, *NUMBERS)
+    o, stats = learned_forward_call(q, k, v)
     d_q, d_k = torch.autograd.grad(o, (q, k), d_o)
     found = [x.data_ptr() for x in (d_o, o, stats, q, d_q, d_k)]
     assert launches.seen[-1][0] == found
     assert len(launches.requests) == 1
     # A gradient that is optional is another plan, and so are gradients of gradients.
-    o, _ = differentiable(q, k, v.requires_grad_())
+    o, _ = learned_forward_call(q, k, v.requires_grad_())
     torch.autograd.grad(o, v, d_o)
-    assert launches.requests[-1] == (operator, 6, NUMBERS, 0b100)
+    assert launches.requests[-1] == (operator_number, 6, NUMBERS, 0b100)
     v.requires_grad_(False)
-    o, _ = differentiable(q, k, v)
+    o, _ = learned_forward_call(q, k, v)
     torch.autograd.grad(o, q, d_o, create_graph=True)
     assert len(launches.requests) == 3
-    o, _ = differentiable(q, k, v)
+    o, _ = learned_forward_call(q, k, v)
     launches.status = 7
     with pytest.raises(ValueError, match="function 0 answered 7"):
         torch.autograd.grad(o, q, d_o)
 
 
 def test_gradients_of_a_pass_share_one_allocation(
-    module: Any, launches: Launches, operator: int, tensors: Any, differentiable: Any
+    step_module: Any, launches: Launches, operator_number: int, random_tensors: Any, learned_forward_call: Any
 ) -> None:
-    """They are separate tensors there, aligned as by torch's allocator, and live as long as one of them does."""
-    q, k = (x.detach().clone().requires_grad_() for x in tensors[:2])
-    v, d_o = tensors[2], torch.ones_like(q)
-    o, stats = differentiable(q, k, v)
+    """The gradients are separate aligned tensors in one allocation, which lives as long as one of them does."""
+    q, k = (x.detach().clone().requires_grad_() for x in random_tensors[:2])
+    v, d_o = random_tensors[2], torch.ones_like(q)
+    o, stats = learned_forward_call(q, k, v)
     row = ((0, INPUT, 0, 0), (4, OUTPUT, 0, 0), (5, OUTPUT, 1, 0))
     rows_first = torch.empty(0), tuple(k.shape), (64, 4, 8, 1), 3.0
-    plan = describe(launches, (like(q), rows_first), row)
-    assert module.learn(plan, True, 0, operator, d_o, o.detach(), stats, q, k, v, *NUMBERS)
+    plan = describe_plan(launches, (output_like(q), rows_first), row)
+    assert step_module.learn(plan, True, 0, operator_number, d_o, o.detach(), stats, q, k, v, *NUMBERS)
     d_q, d_k = torch.autograd.grad(o, (q, k), d_o)
     assert launches.requests == []
     assert launches.seen[-1][0][4:] == [d_q.data_ptr(), d_k.data_ptr()]
@@ -385,32 +409,38 @@ def test_gradients_of_a_pass_share_one_allocation(
     assert (d_k == 3).all()
 
 
-def test_autograd_checks_still_apply(launches: Launches, tensors: Any, differentiable: Any) -> None:
-    q, k, v = tensors
+def test_autograd_still_checks_for_second_use_and_inplace_changes(
+    launches: Launches, random_tensors: Any, learned_forward_call: Any
+) -> None:
+    q, k, v = random_tensors
     q.requires_grad_()
     d_o = torch.ones_like(q)
-    o, _ = differentiable(q, k, v)
+    o, _ = learned_forward_call(q, k, v)
     o.backward(d_o)
     with pytest.raises(RuntimeError, match="second time"):
         o.backward(d_o)
-    o, _ = differentiable(q, k, v)
+    o, _ = learned_forward_call(q, k, v)
     k.add_(1)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         o.backward(d_o)
 
 
-def test_refused_launch_is_raised(module: Any, launches: Launches, operator: int, tensors: Any) -> None:
-    teach(module, launches, operator, tensors)
+def test_a_failed_launch_raises_an_error(
+    step_module: Any, launches: Launches, operator_number: int, random_tensors: Any
+) -> None:
+    teach_plan(step_module, launches, operator_number, random_tensors)
     launches.status = 9
     with pytest.raises(ValueError, match="function 0 answered 9"):
-        module.call(operator, *tensors, *NUMBERS, False)
+        step_module.call(operator_number, *random_tensors, *NUMBERS, False)
 
 
-def test_copied_inputs_are_copied(module: Any, launches: Launches, operator: int, tensors: Any) -> None:
-    q, k, v = (x.transpose(1, 2) for x in tensors)
-    plan = describe(launches, (like(q),), ROW, copied=0b1)
-    assert module.learn(plan, False, 0, operator, q, k, v, *NUMBERS, False)
-    module.call(operator, q, k, v, *NUMBERS, False)
+def test_inputs_marked_as_copied_are_copied(
+    step_module: Any, launches: Launches, operator_number: int, random_tensors: Any
+) -> None:
+    q, k, v = (x.transpose(1, 2) for x in random_tensors)
+    plan = describe_plan(launches, (output_like(q),), ROW, copied=0b1)
+    assert step_module.learn(plan, False, 0, operator_number, q, k, v, *NUMBERS, False)
+    step_module.call(operator_number, q, k, v, *NUMBERS, False)
     found = launches.seen[-1][0]
     assert found[0] != q.data_ptr()
     assert found[1] == k.data_ptr()
@@ -419,34 +449,34 @@ def test_copied_inputs_are_copied(module: Any, launches: Launches, operator: int
 LOOSE = ((0, 0, 0, 0), (1, 0, 1, 0), (2, 0, 1, 0), (3, 0, 2, -1))
 
 
-def test_one_number_is_compared_with_two(module: Any, launches: Launches) -> None:
-    operator = module.define(2, 0, 0, ((0, 0, 0, 0), (1, 0, 1, 0), (0, 0, 1, 0)), ())
+def test_a_dim_can_be_required_to_equal_two_other_dims(step_module: Any, launches: Launches) -> None:
+    operator_number = step_module.define(2, 0, 0, ((0, 0, 0, 0), (1, 0, 1, 0), (0, 0, 1, 0)), ())
     x, y = torch.randn(10, 4), torch.randn(12, 4)
-    plan = describe(launches, (like(x),), ())
-    assert not module.learn(plan, False, 0, operator, x, y, False)
-    assert module.learn(plan, False, 0, operator, x, x, False)
-    assert module.call(operator, y, y, False) is not None
-    assert module.call(operator, x, y, False) is None
+    plan = describe_plan(launches, (output_like(x),), ())
+    assert not step_module.learn(plan, False, 0, operator_number, x, y, False)
+    assert step_module.learn(plan, False, 0, operator_number, x, x, False)
+    assert step_module.call(operator_number, y, y, False) is not None
+    assert step_module.call(operator_number, x, y, False) is None
 
 
-def test_calls_share_a_plan_where_they_differ_in_loose_numbers_only(module: Any, launches: Launches) -> None:
-    operator = module.define(3, 0, 0, LOOSE, ())
+def test_calls_that_differ_only_in_loose_numbers_share_a_plan(step_module: Any, launches: Launches) -> None:
+    operator_number = step_module.define(3, 0, 0, LOOSE, ())
     x, y, z = (torch.randn(size, 4) for size in (10, 12, 12))
 
-    def teach(most: int) -> None:
+    def teach_plan(most: int) -> None:
         outputs = ((x, ((0, 1, 0), 4), (4, 1), None),)
         row = ((0, INPUT, 0, 0), (1, OUTPUT, 0, 0), (2, NUMBER, 0, most), (3, PIECE, 1, 0), (4, PIECE, 2, 0))
         more = {"parameters": ((0, NUMBER, 0, (5, 2, 0)), (1, NUMBER, 0, (0, 1, 2))), "pieces": (0, (0, 64, 1), 8)}
         limits = ((0, 1, most), (2, 0, 100))
-        plan = describe(launches, outputs, row, limits=limits, cost=most, token=most, **more)
-        assert module.learn(plan, False, 0, operator, x, y, z, 50, True, False)
+        plan = describe_plan(launches, outputs, row, limits=limits, cost=most, token=most, **more)
+        assert step_module.learn(plan, False, 0, operator_number, x, y, z, 50, True, False)
 
     def call(*given: Any) -> Any:
-        o = module.call(operator, *given, True, False)
+        o = step_module.call(operator_number, *given, True, False)
         return None if o is None else (tuple(o.shape), launches.seen[-1][0][2], launches.seen[-1][3][:2])
 
-    teach(100)
-    teach(20)
+    teach_plan(100)
+    teach_plan(20)
     wide = torch.randn(50, 4)
     assert call(x, y, z, 8) == ((10, 4), 20, [25, 7])
     assert call(wide, y, z, 8) == ((50, 4), 100, [105, 7])
@@ -459,45 +489,49 @@ def test_calls_share_a_plan_where_they_differ_in_loose_numbers_only(module: Any,
     assert call(torch.randn(101, 4), y, z, 8) is None
     assert call(x, y, z, 102) is None
     assert call(x, y, z, 8.0) is None
-    assert module.forget(20) == 1
+    assert step_module.forget(20) == 1
     assert call(x, y, z, 8) == ((10, 4), 100, [25, 7])
 
 
-def test_plans_are_bounded_and_released(module: Any, launches: Launches, operator: int, tensors: Any) -> None:
-    class Slot:
+def test_the_number_of_learned_plans_is_bounded(
+    step_module: Any, launches: Launches, operator_number: int, random_tensors: Any
+) -> None:
+    class PlanHolder:
         pass
 
-    held = Slot()
+    held = PlanHolder()
     gone = weakref.ref(held)
-    teach(module, launches, operator, tensors, holds=held, token=2)
+    teach_plan(step_module, launches, operator_number, random_tensors, holds=held, token=2)
     del held
-    assert module.used(2) > module.used(3) == 0
+    assert step_module.used(2) > step_module.used(3) == 0
     for index in range(3000):
-        plan = describe(launches, (like(tensors[0]),), ())
-        assert module.learn(plan, False, 0, operator, *tensors, None, index, "top_left", False)
+        plan = describe_plan(launches, (output_like(random_tensors[0]),), ())
+        assert step_module.learn(plan, False, 0, operator_number, *random_tensors, None, index, "top_left", False)
     gc.collect()
     assert gone() is None
-    assert module.call(operator, *tensors, None, 2999, "top_left", False) is not None
-    assert 1000 < module.forget(1) <= 2048
-    assert module.forget(1) == 0
+    assert step_module.call(operator_number, *random_tensors, None, 2999, "top_left", False) is not None
+    assert 1000 < step_module.forget(1) <= 2048
+    assert step_module.forget(1) == 0
 
 
-def test_plans_of_ended_threads_are_released_when_the_next_thread_learns(
-    module: Any, launches: Launches, operator: int, tensors: Any
+def test_plans_of_ended_threads_are_released_by_the_next_thread(
+    step_module: Any, launches: Launches, operator_number: int, random_tensors: Any
 ) -> None:
-    class Slot:
+    class PlanHolder:
         pass
 
     def learn_in_a_thread(held: Any, token: int) -> None:
         thread = threading.Thread(
-            target=teach, args=(module, launches, operator, tensors), kwargs={"holds": held, "token": token}
+            target=teach_plan,
+            args=(step_module, launches, operator_number, random_tensors),
+            kwargs={"holds": held, "token": token},
         )
         thread.start()
         thread.join()
 
-    held = Slot()
+    held = PlanHolder()
     gone = weakref.ref(held)
-    teach(module, launches, operator, tensors, token=1)
+    teach_plan(step_module, launches, operator_number, random_tensors, token=1)
     learn_in_a_thread(held, 2)
     del held
     for _ in range(1000):  # Python may join a thread before the system has ended it
@@ -506,37 +540,45 @@ def test_plans_of_ended_threads_are_released_when_the_next_thread_learns(
         if gone() is None:
             break
     assert gone() is None
-    assert (module.forget(2), module.forget(1)) == (0, 1)
-    assert module.forget(3) < 1000
+    assert (step_module.forget(2), step_module.forget(1)) == (0, 1)
+    assert step_module.forget(3) < 1000
 
 
-def test_plan_is_not_released_during_its_launch(module: Any, launches: Launches, operator: int, tensors: Any) -> None:
+def test_a_plan_is_not_released_during_its_launch(
+    step_module: Any, launches: Launches, operator_number: int, random_tensors: Any
+) -> None:
     steps: list[str] = []
     begun, proceed = threading.Event(), threading.Event()
 
-    def go(_address: int) -> int:
+    def launch_slowly(_address: int) -> int:
         begun.set()
         proceed.wait(10)
         steps.append("launched")
         return 0
 
-    slow = ctypes.CFUNCTYPE(ctypes.c_int, Address)(go)
-    module.connect(address(slow), address(launches.current), address(launches.capturing), launches.differentiate, "cpu")
+    slow = ctypes.CFUNCTYPE(ctypes.c_int, Address)(launch_slowly)
+    step_module.connect(
+        address_of_function(slow),
+        address_of_function(launches.current),
+        address_of_function(launches.capturing),
+        launches.differentiate,
+        "cpu",
+    )
 
-    def work() -> None:
-        teach(module, launches, operator, tensors)
-        module.call(operator, *tensors, *NUMBERS, False)
+    def learn_and_call() -> None:
+        teach_plan(step_module, launches, operator_number, random_tensors)
+        step_module.call(operator_number, *random_tensors, *NUMBERS, False)
 
-    thread = threading.Thread(target=work)
+    thread = threading.Thread(target=learn_and_call)
     thread.start()
     begun.wait(10)
     threading.Timer(0.2, proceed.set).start()
-    assert module.forget(None) == 1
+    assert step_module.forget(None) == 1
     steps.append("forgotten")
     thread.join()
     assert steps == ["launched", "forgotten"]
 
 
-def test_build_names_its_dependencies() -> None:
+def test_the_build_command_lists_its_source_and_dependencies() -> None:
     build = Build.of(torch)
     assert Path(build.command[-5]).name == "compiled.cpp"

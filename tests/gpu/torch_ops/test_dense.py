@@ -1,4 +1,4 @@
-"""Dense attention on the GPU: compared with torch's math backend in float32; autograd, compile, streams.
+"""Dense attention on the GPU, compared with torch's math backend in float32; autograd, compile, streams.
 
 All tests run with the plan of the exact shape, and with that of a shape class.
 """
@@ -19,7 +19,7 @@ from cudnn_backend_py.torch_ops.compiled import STEP
 from tests.support.figures import add_figure
 from tests.support.streams import blocked_stream
 
-torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the operators are torch's")
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 pytestmark = pytest.mark.filterwarnings("default::DeprecationWarning", "default::FutureWarning")  # torch's own
 LIMITS = {"float16": (1e-3, 3e-3), "bfloat16": (8e-3, 2e-2)}  # relative Frobenius: of the output, of gradients
 B, H, S, D = 2, 8, 384, 64
@@ -32,7 +32,9 @@ def policy(request: pytest.FixtureRequest) -> Iterator[str]:
     set_shapes(former)
 
 
-def make(kind: str, *, kv_heads: int = H, seq_kv: int = S, layout: str = "bhsd", head_dim: int = D) -> list[Any]:
+def random_inputs(
+    kind: str, *, kv_heads: int = H, seq_kv: int = S, layout: str = "bhsd", head_dim: int = D
+) -> list[Any]:
     """Return q, k, v and the gradient of the output; q, k, v need gradients."""
     torch.manual_seed(7)
     found = []
@@ -45,7 +47,7 @@ def make(kind: str, *, kv_heads: int = H, seq_kv: int = S, layout: str = "bhsd",
     return [x.requires_grad_(True) for x in found[:3]] + found[3:]
 
 
-def in_float32(inputs: list[Any], d_o: Any, **options: Any) -> list[Any]:
+def float32_reference(inputs: list[Any], d_o: Any, **options: Any) -> list[Any]:
     """Return the output and the gradients of torch's math backend in float32."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -56,12 +58,12 @@ def in_float32(inputs: list[Any], d_o: Any, **options: Any) -> list[Any]:
     return [o.detach(), *torch.autograd.grad(o, wide, d_o.float())]
 
 
-def relative(found: Any, want: Any) -> float:
+def relative_error(found: Any, want: Any) -> float:
     return float((found.detach().float() - want).norm() / want.norm())
 
 
-def check(kind: str, found: list[Any], want: list[Any], name: str) -> None:
-    errors = [relative(mine, other) for mine, other in zip(found, want, strict=True)]
+def check_errors(kind: str, found: list[Any], want: list[Any], name: str) -> None:
+    errors = [relative_error(mine, other) for mine, other in zip(found, want, strict=True)]
     add_figure(f"torch operator, {name}, {kind}", relative_frobenius=errors)
     forward, backward = LIMITS[kind]
     assert errors[0] < forward, errors
@@ -82,10 +84,10 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_output_and_gradients_agree_with_float32(case: str, kind: str) -> None:
     how, options = CASES[case]
-    *inputs, d_o = make(kind, **how)
+    *inputs, d_o = random_inputs(kind, **how)
     o = scaled_dot_product_attention(*inputs, **options)
     assert (o.dtype, o.stride(1) > o.stride(2)) == (inputs[0].dtype, inputs[0].stride(1) > inputs[0].stride(2))
-    check(kind, [o, *torch.autograd.grad(o, inputs, d_o)], in_float32(inputs, d_o, **options), case)
+    check_errors(kind, [o, *torch.autograd.grad(o, inputs, d_o)], float32_reference(inputs, d_o, **options), case)
 
 
 def test_slices_of_one_buffer_are_used_in_place() -> None:
@@ -97,13 +99,13 @@ def test_slices_of_one_buffer_are_used_in_place() -> None:
     o = scaled_dot_product_attention(*inputs, is_causal=True)
     # Memory for the output and its statistics, but not for copies of the inputs.
     assert torch.cuda.max_memory_allocated() - before < 2 * o.numel() * o.element_size()
-    want = in_float32(inputs, d_o, is_causal=True)
-    check("float16", [o, *torch.autograd.grad(o, inputs, d_o)], want, "slices of one buffer")
+    want = float32_reference(inputs, d_o, is_causal=True)
+    check_errors("float16", [o, *torch.autograd.grad(o, inputs, d_o)], want, "slices of one buffer")
 
 
 @pytest.mark.parametrize("how", ["expanded", "misaligned", "scattered"])
 def test_layouts_cudnn_cannot_read_are_copied(how: str) -> None:
-    *inputs, d_o = make("float16")
+    *inputs, d_o = random_inputs("float16")
     q, k, v = (x.detach() for x in inputs)
     if how == "expanded":
         v = v[:, :1].expand(-1, H, -1, -1)
@@ -113,7 +115,7 @@ def test_layouts_cudnn_cannot_read_are_copied(how: str) -> None:
         v = torch.randn(B, H, D, S, device="cuda", dtype=torch.half).transpose(2, 3)
     found = [x.requires_grad_(True) for x in (q, k, v)]
     o = scaled_dot_product_attention(*found)
-    check("float16", [o, *torch.autograd.grad(o, found, d_o)], in_float32(found, d_o), how)
+    check_errors("float16", [o, *torch.autograd.grad(o, found, d_o)], float32_reference(found, d_o), how)
     o = scaled_dot_product_attention(*found)
     (gradient,) = torch.autograd.grad(o.sum(), found[:1])  # a gradient of the output that is one number, expanded
     assert torch.isfinite(gradient).all()
@@ -121,31 +123,31 @@ def test_layouts_cudnn_cannot_read_are_copied(how: str) -> None:
 
 @pytest.mark.parametrize("dims", [(S, S), (B, 1, S, S), (1, H, S, S), (1, 1, 1, S)], ids=str)
 def test_bool_mask_is_applied(dims: tuple[int, ...]) -> None:
-    *inputs, d_o = make("float16")
+    *inputs, d_o = random_inputs("float16")
     mask = torch.rand(dims, device="cuda") > 0.3
     o = scaled_dot_product_attention(*inputs, attn_mask=mask)
-    want = in_float32(inputs, d_o, attn_mask=mask)
-    check("float16", [o, *torch.autograd.grad(o, inputs, d_o)], want, f"bool mask {dims}")
+    want = float32_reference(inputs, d_o, attn_mask=mask)
+    check_errors("float16", [o, *torch.autograd.grad(o, inputs, d_o)], want, f"bool mask {dims}")
 
 
 def test_float_mask_gets_its_gradient() -> None:
-    *inputs, d_o = make("float16")
+    *inputs, d_o = random_inputs("float16")
     inputs.append(torch.randn(1, H, S, S, device="cuda", dtype=torch.half, requires_grad=True))
     o = scaled_dot_product_attention(*inputs[:3], attn_mask=inputs[3])
-    check("float16", [o, *torch.autograd.grad(o, inputs, d_o)], in_float32(inputs, d_o), "float mask")
+    check_errors("float16", [o, *torch.autograd.grad(o, inputs, d_o)], float32_reference(inputs, d_o), "float mask")
 
 
-def test_gradients_agree_with_differences() -> None:
-    """The change by a step along the gradient, measured with the operator itself."""
-    *inputs, d_o = make("float16")
+def test_gradients_of_dense_attention_agree_with_finite_differences() -> None:
+    """Measure with the operator itself how much a step along the gradient changes the result."""
+    *inputs, d_o = random_inputs("float16")
     o = scaled_dot_product_attention(*inputs, is_causal=True)
     gradients = torch.autograd.grad(o, inputs, d_o)
     for index, gradient in enumerate(gradients):
-        step = gradient.float() / gradient.float().norm()
+        compiled_attention = gradient.float() / gradient.float().norm()
         ends, places = [], []
         for sign in (1, -1):
             moved = [x.detach() for x in inputs]
-            moved[index] = (moved[index].float() + sign * step).half()
+            moved[index] = (moved[index].float() + sign * compiled_attention).half()
             places.append(moved[index].double())
             ends.append((scaled_dot_product_attention(*moved, is_causal=True).double() * d_o.double()).sum())
         # The actual steps, not the intended ones: float16 rounds each element.
@@ -154,7 +156,7 @@ def test_gradients_agree_with_differences() -> None:
 
 
 def test_stats_padding_and_sink_are_right() -> None:
-    q, k, v, d_o = make("float16")
+    q, k, v, d_o = random_inputs("float16")
     lens = torch.tensor([S, 100], device="cuda", dtype=torch.int32)
     o, stats = attention(q, k, v, seq_len_q=lens, seq_len_kv=lens, return_stats=True)
     scores = (q.detach().float() @ k.detach().float().transpose(2, 3)) / math.sqrt(D)
@@ -168,11 +170,11 @@ def test_stats_padding_and_sink_are_right() -> None:
     )
     other = logits.softmax(-1)[..., :-1] @ wide[2]
     want_all = [other.detach(), *torch.autograd.grad(other, wide, d_o.float())]
-    check("float16", [o, *torch.autograd.grad(o, (q, k, v, sink), d_o)], want_all, "sink")
+    check_errors("float16", [o, *torch.autograd.grad(o, (q, k, v, sink), d_o)], want_all, "sink")
 
 
-def test_dropout_uses_torchs_generator_and_repeats_backward() -> None:
-    q, k, _, d_o = make("float16")
+def test_dropout_uses_the_generator_of_torch_and_repeats_in_the_backward_pass() -> None:
+    q, k, _, d_o = random_inputs("float16")
     v = torch.eye(S, D, device="cuda", dtype=torch.half).expand(B, H, S, D).contiguous().requires_grad_(True)
     results = []
     for seed in (1, 1, 2):
@@ -191,7 +193,7 @@ def test_dropout_uses_torchs_generator_and_repeats_backward() -> None:
 
 
 def test_deterministic_backward_is_repeatable() -> None:
-    q, k, v, d_o = make("float16", layout="bshd")
+    q, k, v, d_o = random_inputs("float16", layout="bshd")
     torch.use_deterministic_algorithms(True)
     try:
         runs = [torch.autograd.grad(scaled_dot_product_attention(q, k, v), (q, k, v), d_o) for _ in range(5)]
@@ -204,23 +206,23 @@ def test_deterministic_backward_is_repeatable() -> None:
 
 
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
-def test_compiles_as_one_graph(dynamic: bool) -> None:
+def test_dense_attention_compiles_as_one_graph(dynamic: bool) -> None:
     @torch.compile(fullgraph=True, dynamic=dynamic, backend="aot_eager")
-    def step(q: Any, k: Any, v: Any) -> Any:
+    def compiled_attention(q: Any, k: Any, v: Any) -> Any:
         return scaled_dot_product_attention(q * 2, k, v, is_causal=True) + 1
 
     torch._dynamo.reset()
-    *inputs, d_o = make("float16", layout="bshd")
-    o = step(*inputs)
+    *inputs, d_o = random_inputs("float16", layout="bshd")
+    o = compiled_attention(*inputs)
     plain = scaled_dot_product_attention(inputs[0] * 2, *inputs[1:], is_causal=True) + 1
     assert torch.equal(o, plain)
     found, want = (torch.autograd.grad(x, inputs, d_o) for x in (o, plain))
-    assert all(relative(mine, other.float()) < 2e-3 for mine, other in zip(found, want, strict=True))
+    assert all(relative_error(mine, other.float()) < 2e-3 for mine, other in zip(found, want, strict=True))
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 def test_operators_pass_opcheck(dropout: float, policy: str) -> None:
-    q, k, v, _ = make("float16", kv_heads=2, layout="bshd")
+    q, k, v, _ = random_inputs("float16", kv_heads=2, layout="bshd")
     rng = torch.zeros(4, dtype=torch.int64, device="cuda") if dropout else None
     empty = [None] * (len(TENSORS) - 4)
     options = (None, dropout, None, 0, False, None, True, None, None, policy)
@@ -229,7 +231,7 @@ def test_operators_pass_opcheck(dropout: float, policy: str) -> None:
 
 
 def test_calls_are_captured_in_a_cuda_graph() -> None:
-    q, k, v, _ = (x.detach() for x in make("float16"))
+    q, k, v, _ = (x.detach() for x in random_inputs("float16"))
     scaled_dot_product_attention(q, k, v)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
@@ -243,8 +245,8 @@ def test_calls_are_captured_in_a_cuda_graph() -> None:
 # streams and threads
 
 
-def test_runs_on_the_current_stream() -> None:
-    q, k, v, _ = (x.detach() for x in make("float16"))
+def test_dense_attention_runs_on_the_current_stream() -> None:
+    q, k, v, _ = (x.detach() for x in random_inputs("float16"))
     want = scaled_dot_product_attention(q, k, v)
     fresh = torch.zeros_like(q)
     torch.cuda.synchronize()
@@ -260,7 +262,7 @@ def test_runs_on_the_current_stream() -> None:
 def test_threads_use_separate_streams() -> None:
     failed: list[str] = []
 
-    def work(seed: int) -> None:
+    def call_in_thread(seed: int) -> None:
         try:
             with torch.cuda.stream(torch.cuda.Stream()):
                 x = torch.full((B, H, S, D), float(seed), device="cuda", dtype=torch.half)
@@ -273,7 +275,7 @@ def test_threads_use_separate_streams() -> None:
         except Exception as error:  # reported by the main thread
             failed.append(repr(error))
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(1, 5)]
+    threads = [threading.Thread(target=call_in_thread, args=(seed,)) for seed in range(1, 5)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -284,8 +286,8 @@ def test_threads_use_separate_streams() -> None:
 # with and without the dispatcher
 
 
-def test_operators_equal_the_compiled_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    *inputs, d_o = make("float16", layout="bshd")
+def test_operators_and_the_compiled_step_give_equal_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    *inputs, d_o = random_inputs("float16", layout="bshd")
     found = []
     for way in ("short", "operator"):
         if way == "operator":
@@ -297,20 +299,20 @@ def test_operators_equal_the_compiled_step(monkeypatch: pytest.MonkeyPatch) -> N
     assert all(map(torch.equal, *found))
 
 
-def test_modes_and_transforms_see_the_operators() -> None:
+def test_dispatch_modes_and_transforms_see_the_operators() -> None:
     from torch.utils._python_dispatch import TorchDispatchMode
 
     names: list[str] = []
 
-    class Listening(TorchDispatchMode):  # type: ignore[misc]
+    class RecordingMode(TorchDispatchMode):  # type: ignore[misc]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             names.append(func.name())
             return func(*args, **(kwargs or {}))
 
-    q, k, v, _ = (x.detach() for x in make("float16"))
+    q, k, v, _ = (x.detach() for x in random_inputs("float16"))
     want = attention(q, k, v)
     assert not names
-    with Listening():
+    with RecordingMode():
         assert torch.equal(attention(q, k, v), want)
     assert "cudnn_backend::sdpa_forward" in names
     both = torch.stack([q, q])
@@ -321,7 +323,7 @@ def test_modes_and_transforms_see_the_operators() -> None:
 
 
 def test_unsupported_arguments_are_reported() -> None:
-    q, k, v, _ = (x.detach() for x in make("float16"))
+    q, k, v, _ = (x.detach() for x in random_inputs("float16"))
     wrong: list[tuple[type[Exception], str, Any]] = [
         (UsageError, "one CUDA device", lambda: scaled_dot_product_attention(q.cpu(), k.cpu(), v.cpu())),
         (UsageError, "k is on cpu, q on cuda:0", lambda: scaled_dot_product_attention(q, k.cpu(), v)),
@@ -338,15 +340,15 @@ def test_unsupported_arguments_are_reported() -> None:
     assert torch.isfinite(scaled_dot_product_attention(q, k, v)).all(), "the context is still usable"
 
 
-def test_second_derivative_is_refused() -> None:
-    q, k, v, _ = make("float16")
+def test_a_second_derivative_is_refused() -> None:
+    q, k, v, _ = random_inputs("float16")
     (gradient,) = torch.autograd.grad(scaled_dot_product_attention(q, k, v).sum(), q, create_graph=True)
     with pytest.raises(UsageError, match="no second derivative"):
         gradient.sum().backward()
 
 
 def test_plans_can_be_released() -> None:
-    q, k, v, _ = (x.detach() for x in make("float16"))
+    q, k, v, _ = (x.detach() for x in random_inputs("float16"))
     want = scaled_dot_product_attention(q, k, v)
     clear_plans()
     assert torch.equal(scaled_dot_product_attention(q, k, v), want)

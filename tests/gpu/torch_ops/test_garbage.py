@@ -1,4 +1,4 @@
-"""Independence of previous memory contents: a call reads only data that it was given or has written."""
+"""A call reads only data that it was given or has written, whatever the memory contained before."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ import pytest
 from cudnn_backend_py.torch_ops import attention, attention_with_kvcache
 from tests.support.torch_reference import Masks, fill_pages, frobenius_error, reference_attention, reference_gradients
 
-torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the operators are torch's")
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 H, D = 4, 64
 LARGE = 64 << 20  # bytes: more than any workspace here
 # NaN of every type, and -1 as an integer; large numbers, and pages far beyond the last one; an invalid address.
 BYTES = (0xFF, 0x7B, 0x5A)
 
 
-def fill_free_memory(byte: int) -> None:
-    """Fill all free memory of torch's allocator with such bytes, small blocks and large ones."""
+def fill_free_memory(fill_byte: int) -> None:
+    """Fill all free memory of torch's allocator with this byte, small blocks and large ones."""
     torch.cuda.synchronize()
-    small = [torch.full((1 << 19,), byte, device="cuda", dtype=torch.uint8) for _ in range(64)]
-    large = [torch.full((LARGE,), byte, device="cuda", dtype=torch.uint8) for _ in range(4)]
+    small = [torch.full((1 << 19,), fill_byte, device="cuda", dtype=torch.uint8) for _ in range(64)]
+    large = [torch.full((LARGE,), fill_byte, device="cuda", dtype=torch.uint8) for _ in range(4)]
     del small, large
 
 
 @pytest.fixture(params=BYTES, ids=hex)
-def byte(request: pytest.FixtureRequest) -> Iterator[int]:
-    """Bytes of the free memory; memory is freed before and after, so that the filled blocks are used."""
+def fill_byte(request: pytest.FixtureRequest) -> Iterator[int]:
+    """The byte that free GPU memory is filled with; torch's cache is emptied before and after each test."""
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     yield request.param
@@ -37,7 +37,9 @@ def byte(request: pytest.FixtureRequest) -> Iterator[int]:
 
 @pytest.mark.parametrize(("s_q", "s_kv"), [(215, 1), (1, 215), (215, 2), (100, 100), (1, 1)])
 @pytest.mark.parametrize("has_bias", [False, True])
-def test_dense_results_are_independent_of_memory(byte: int, s_q: int, s_kv: int, has_bias: bool) -> None:
+def test_dense_results_are_independent_of_previous_memory_contents(
+    fill_byte: int, s_q: int, s_kv: int, has_bias: bool
+) -> None:
     torch.manual_seed(s_q)
     inputs = {
         name: torch.randn(31, s, H, D, device="cuda", dtype=torch.half).transpose(1, 2)
@@ -50,9 +52,9 @@ def test_dense_results_are_independent_of_memory(byte: int, s_q: int, s_kv: int,
         x.requires_grad_(True)
     want = reference_gradients(inputs, d_o, Masks())
     for _ in range(3):  # by Python first, then by the compiled step
-        fill_free_memory(byte)
+        fill_free_memory(fill_byte)
         o, stats = attention(**inputs, shapes="any", return_stats=True)
-        fill_free_memory(byte)
+        fill_free_memory(fill_byte)
         found = torch.autograd.grad(o, list(inputs.values()), d_o)
         errors = {"o": frobenius_error(o, want["o"]), "stats": frobenius_error(stats.squeeze(-1), want["stats"])}
         errors |= {name: frobenius_error(x, want[f"d{name}"]) for name, x in zip(inputs, found, strict=True)}
@@ -61,7 +63,7 @@ def test_dense_results_are_independent_of_memory(byte: int, s_q: int, s_kv: int,
 
 @pytest.mark.parametrize("many", [[178, 1], [0, 1], [256, 255], [17] * 31], ids=["two", "none", "tile", "many"])
 @pytest.mark.parametrize("rows", [1, 5])
-def test_paged_results_are_independent_of_memory(byte: int, many: list[int], rows: int) -> None:
+def test_paged_results_are_independent_of_previous_memory_contents(fill_byte: int, many: list[int], rows: int) -> None:
     torch.manual_seed(sum(many))
     b, longest = len(many), max(many)
     q = torch.randn(b, rows, H, D, device="cuda", dtype=torch.half)
@@ -71,7 +73,7 @@ def test_paged_results_are_independent_of_memory(byte: int, many: list[int], row
     wide = (q.transpose(1, 2).double(), k.double(), v.double())
     want, lse = reference_attention(*wide, Masks(), len_kv=lengths)
     for _ in range(3):
-        fill_free_memory(byte)
+        fill_free_memory(fill_byte)
         o, stats = attention_with_kvcache(q, k_pages, v_pages, table, lengths, shapes="any", return_stats=True)
         has_keys = lse != float("-inf")
         assert frobenius_error(o.transpose(1, 2), want) < 2e-3

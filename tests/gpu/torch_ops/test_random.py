@@ -1,4 +1,4 @@
-"""A part of the campaign's random problems: each right compared with float64."""
+"""A part of the campaign's random problems, each compared with float64."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from tests.gpu.torch_ops.campaign import PARTS, Record
 from tests.support.figures import add_figure
 
-torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the operators are torch's")
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 pytestmark = pytest.mark.filterwarnings("default::UserWarning")  # of known issues that others reported
 COUNT = 40
 

@@ -1,4 +1,4 @@
-"""Calls with real tensors are refused as with meta tensors, and leave the context usable."""
+"""Calls with real tensors raise the same errors as with meta tensors, and leave the CUDA context usable."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from cudnn_backend_py import CudnnBackendError
 from cudnn_backend_py.torch_ops import attention
 from tests.support.torch_refusals import REFUSED
 
-torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the operators are torch's")
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_real_and_meta_tensors(case: str) -> None:
+def test_real_and_meta_tensors_raise_the_same_error(case: str) -> None:
     found = []
     for device in ("cuda", "meta"):
 
-        def make(*dims: int, kind: str = "float16", device: str = device) -> Any:
+        def zero_tensor(*dims: int, kind: str = "float16", device: str = device) -> Any:
             return torch.zeros(dims, dtype=getattr(torch, kind), device=device)
 
-        function, tensors, options = REFUSED[case](make)
+        function, tensors, options = REFUSED[case](zero_tensor)
         with pytest.raises(CudnnBackendError) as caught:
             function(*tensors, **options)
         found.append((type(caught.value), str(caught.value).replace("cuda:0", "meta")))

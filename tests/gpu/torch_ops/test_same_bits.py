@@ -1,4 +1,4 @@
-"""Equal calls give equal bits by default: whatever ran before, in checkpoints, in CUDA graphs, with torch's switch."""
+"""Equal calls give equal bits by default: after other calls, in checkpoints, in CUDA graphs, with torch's switch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cudnn_backend_py.torch_ops import attention, attention_varlen, attention_wi
 from tests.support.figures import add_figure
 from tests.support.torch_reference import fill_pages
 
-torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the operators are torch's")
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 Tensors = tuple[Any, ...]
 PROBLEMS = random_problems(40, seed=7)
 CALLS = 100
@@ -27,7 +27,7 @@ def deterministic_torch() -> Iterator[None]:
     torch.use_deterministic_algorithms(False)
 
 
-def make(b: int, s: int, *, heads: int = 4, dim: int = 64, packed: bool = False) -> list[Any]:
+def random_inputs(b: int, s: int, *, heads: int = 4, dim: int = 64, packed: bool = False) -> list[Any]:
     """Return q, k, v that require gradients, and the gradient of the output."""
     torch.manual_seed(s)
     dims = (b * s, heads, dim) if packed else (b, s, heads, dim)
@@ -35,9 +35,9 @@ def make(b: int, s: int, *, heads: int = 4, dim: int = 64, packed: bool = False)
     return [(x if packed else x.transpose(1, 2)).detach().requires_grad_(n < 3) for n, x in enumerate(made)]
 
 
-def train(b: int, s: int, *, packed: bool = False, **options: Any) -> Tensors:
+def forward_and_backward(b: int, s: int, *, packed: bool = False, **options: Any) -> Tensors:
     """Return the output and the gradients of a causal call."""
-    q, k, v, d_o = make(b, s, packed=packed)
+    q, k, v, d_o = random_inputs(b, s, packed=packed)
     if packed:
         starts = torch.arange(0, (b + 1) * s, s, device="cuda", dtype=torch.int32)
         o = attention_varlen(q, k, v, starts, None, s, causal=True, **options)
@@ -46,14 +46,14 @@ def train(b: int, s: int, *, packed: bool = False, **options: Any) -> Tensors:
     return (o.detach(), *torch.autograd.grad(o, (q, k, v), d_o))
 
 
-def is_same(found: Tensors, want: Tensors) -> bool:
+def have_equal_bits(found: Tensors, want: Tensors) -> bool:
     return all(torch.equal(x, y) for x, y in zip(found, want, strict=True))
 
 
 def call_other_shapes() -> None:
     """Build plans of smaller and larger classes, and repeat one shape often enough for an exact plan."""
     for b, s in ((1, 30), (6, 700), *[(2, 210)] * 10):
-        train(b, s)
+        forward_and_backward(b, s)
 
 
 @pytest.mark.parametrize("first", range(0, len(PROBLEMS), 10))
@@ -80,14 +80,14 @@ def test_earlier_calls_do_not_change_the_bits(policy: str, packed: bool) -> None
     found = []
     for order in ORDERS:
         clear_plans()
-        *_, last = [train(b, s, packed=packed, deterministic=True, shapes=policy) for b, s in order]
+        *_, last = [forward_and_backward(b, s, packed=packed, deterministic=True, shapes=policy) for b, s in order]
         found.append(last)
-    assert all(is_same(one, found[0]) for one in found[1:])
+    assert all(have_equal_bits(one, found[0]) for one in found[1:])
 
 
-def test_a_repeated_shape_keeps_its_bits() -> None:
+def test_results_of_a_repeated_shape_keep_their_bits() -> None:
     clear_plans()
-    q, k, v = (x.detach() for x in make(2, 333)[:3])
+    q, k, v = (x.detach() for x in random_inputs(2, 333)[:3])
     want = attention(q, k, v, causal=True)
     for _ in range(300):
         assert torch.equal(attention(q, k, v, causal=True), want)
@@ -95,16 +95,16 @@ def test_a_repeated_shape_keeps_its_bits() -> None:
 
 @pytest.mark.usefixtures("deterministic_torch")
 @pytest.mark.parametrize("packed", [False, True])
-def test_torch_switch_makes_training_repeat(packed: bool) -> None:
-    want = train(3, 260, packed=packed)
+def test_deterministic_algorithms_make_training_repeatable(packed: bool) -> None:
+    want = forward_and_backward(3, 260, packed=packed)
     for _ in range(10):
         call_other_shapes()
-        assert is_same(train(3, 260, packed=packed), want)
+        assert have_equal_bits(forward_and_backward(3, 260, packed=packed), want)
 
 
 @pytest.mark.parametrize("policy", ["any", "exact"])
 @pytest.mark.parametrize("dim", [64, 80, 96, 128, 160])
-def test_single_queries_repeat_if_deterministic(dim: int, policy: str) -> None:
+def test_calls_with_one_query_are_repeatable_if_deterministic(dim: int, policy: str) -> None:
     torch.manual_seed(dim)
     b, s = 60, 239
     q = torch.randn(b, 1, 4, dim, device="cuda", dtype=torch.half).transpose(1, 2)
@@ -119,7 +119,7 @@ def test_single_queries_repeat_if_deterministic(dim: int, policy: str) -> None:
 
 
 @pytest.mark.usefixtures("deterministic_torch")
-def test_decoding_with_pages_repeats_with_torch_switch() -> None:
+def test_paged_decoding_is_repeatable_with_deterministic_algorithms() -> None:
     torch.manual_seed(1)
     b, longest = 8, 320
     many = [320, 1, 17, 64, 300, 239, 100, 5]
@@ -136,44 +136,44 @@ def test_decoding_with_pages_repeats_with_torch_switch() -> None:
 def test_checkpoints_give_the_same_gradients(reentrant: bool) -> None:
     from torch.utils.checkpoint import checkpoint
 
-    want = train(2, 333, deterministic=True)
-    q, k, v, d_o = make(2, 333)
+    want = forward_and_backward(2, 333, deterministic=True)
+    q, k, v, d_o = random_inputs(2, 333)
 
-    def attend(q: Any, k: Any, v: Any) -> Any:
+    def checkpointed_attention(q: Any, k: Any, v: Any) -> Any:
         return attention(q, k, v, causal=True, deterministic=True)
 
     for _ in range(3):
-        o = checkpoint(attend, q, k, v, use_reentrant=reentrant)
+        o = checkpoint(checkpointed_attention, q, k, v, use_reentrant=reentrant)
         call_other_shapes()  # plans that are built between the passes
         o.backward(d_o)
-        assert is_same(tuple(x.grad for x in (q, k, v)), want[1:])
+        assert have_equal_bits(tuple(x.grad for x in (q, k, v)), want[1:])
         for x in (q, k, v):
             x.grad = None
 
 
-def test_replays_have_the_bits_of_calls() -> None:
-    q, k, v, d_o = make(2, 300)
+def test_graph_replays_have_the_bits_of_direct_calls() -> None:
+    q, k, v, d_o = random_inputs(2, 300)
 
-    def step() -> Tensors:
+    def attention_step() -> Tensors:
         o = attention(q, k, v, causal=True, deterministic=True)
         return (o.detach(), *torch.autograd.grad(o, (q, k, v), d_o))
 
-    want = step()
+    want = attention_step()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        found = step()
+        found = attention_step()
     for _ in range(5):
         graph.replay()
-        assert is_same(found, want)
+        assert have_equal_bits(found, want)
         call_other_shapes()
-        assert is_same(step(), want)
+        assert have_equal_bits(attention_step(), want)
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit")
-def test_compiled_code_has_the_bits_of_calls() -> None:
+def test_compiled_code_has_the_bits_of_direct_calls() -> None:
     torch._dynamo.reset()
-    q, k, v, _ = make(2, 300)
+    q, k, v, _ = random_inputs(2, 300)
     call: Callable[..., Any] = torch.compile(lambda *x: attention(*x, causal=True), fullgraph=True, backend="aot_eager")
     want = attention(q, k, v, causal=True)
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""New shapes by policy: the same results, regardless of the plan that computes them."""
+"""New shapes give the same results with each shape policy, whichever plan computes them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cudnn_backend_py.torch_ops.extension import EXTENSION, describe_extension
 from tests.support.figures import add_figure
 from tests.support.torch_reference import Masks, frobenius_error, reference_gradients
 
-torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the operators are torch's")
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 POLICIES = ("exact", "any", "adaptive")
 H, D = 4, 64
 CASES: dict[str, tuple[dict[str, Any], Masks]] = {
@@ -34,7 +34,7 @@ CASES: dict[str, tuple[dict[str, Any], Masks]] = {
 }
 
 
-def make(b: int, s: int, *, layout: str = "bshd", kv_heads: int = H) -> list[Any]:
+def random_inputs(b: int, s: int, *, layout: str = "bshd", kv_heads: int = H) -> list[Any]:
     """Return q, k, v that require gradients, and the gradient of the output."""
     torch.manual_seed(b * 1000 + s)
     found = []
@@ -46,8 +46,10 @@ def make(b: int, s: int, *, layout: str = "bshd", kv_heads: int = H) -> list[Any
     return [x.requires_grad_(True) for x in found[:3]] + found[3:]
 
 
-def check(inputs: dict[str, Any], found: list[Any], d_o: Any, masks: Masks, summed: int = 1, **others: Any) -> None:
-    """Compare; in each element of a bias's gradient `summed` rows of scores add up, and so do their roundings."""
+def check_results(
+    inputs: dict[str, Any], found: list[Any], d_o: Any, masks: Masks, summed: int = 1, **others: Any
+) -> None:
+    """Compare with the reference; each element of a bias gradient sums `summed` rows and their rounding errors."""
     want = reference_gradients(inputs, d_o, masks, **others)
     floor = 0.3  # the floor of `error`
     floors = {"bias": floor * summed**0.5}
@@ -60,22 +62,22 @@ def check(inputs: dict[str, Any], found: list[Any], d_o: Any, masks: Masks, summ
 @pytest.mark.parametrize("layout", ["bshd", "bhsd"])
 @pytest.mark.parametrize("kv_heads", [H, 1])
 @pytest.mark.parametrize("case", CASES)
-def test_policies_agree(case: str, kv_heads: int, layout: str) -> None:
+def test_shape_policies_agree(case: str, kv_heads: int, layout: str) -> None:
     options, masks = CASES[case]
     for b, s in ((3, 77), (1, 200), (4, 130)):
-        *inputs, d_o = make(b, s, layout=layout, kv_heads=kv_heads)
+        *inputs, d_o = random_inputs(b, s, layout=layout, kv_heads=kv_heads)
         for policy in POLICIES:
             o = attention(*inputs, **options, shapes=policy)
             assert o.stride() == inputs[0].stride()
             grads = torch.autograd.grad(o, inputs, d_o)
-            check(dict(zip("qkv", inputs, strict=True)), [o, *grads], d_o, masks)
+            check_results(dict(zip("qkv", inputs, strict=True)), [o, *grads], d_o, masks)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("layout", ["bshd", "bhsd"])
-def test_rows_beyond_the_lengths_are_zero(policy: str, layout: str) -> None:
+def test_output_rows_beyond_the_lengths_are_zero(policy: str, layout: str) -> None:
     b, s = 6, 150
-    *inputs, d_o = make(b, s, layout=layout)
+    *inputs, d_o = random_inputs(b, s, layout=layout)
     len_q = torch.tensor([150, 100, 1, 0, 0, 5], device="cuda", dtype=torch.int32)
     len_kv = torch.tensor([90, 150, 1, 3, 0, 0], device="cuda", dtype=torch.int32)
     # The memory that torch's allocator returns next held other data.
@@ -86,13 +88,13 @@ def test_rows_beyond_the_lengths_are_zero(policy: str, layout: str) -> None:
     for x, lens in ((o, len_q), (grads[0], len_q), (grads[1], len_kv), (grads[2], len_kv)):
         for i, n in enumerate(lens.tolist()):
             assert not x[i, :, n:].any(), (policy, i, n)
-    check(dict(zip("qkv", inputs, strict=True)), [o, *grads], d_o, Masks(), len_q=len_q, len_kv=len_kv)
+    check_results(dict(zip("qkv", inputs, strict=True)), [o, *grads], d_o, Masks(), len_q=len_q, len_kv=len_kv)
 
 
 @pytest.mark.parametrize("policy", ["exact", "any"])
 @pytest.mark.parametrize("how", ["slices of one buffer", "part of a longer buffer", "heads of a longer buffer"])
 @pytest.mark.parametrize("s", [1, 40])
-def test_tensors_with_gaps_are_right(how: str, s: int, policy: str) -> None:
+def test_tensors_with_gaps_between_rows_are_right(how: str, s: int, policy: str) -> None:
     b = 22
     if how == "slices of one buffer":
         whole = torch.randn(b, s, 3, H, D, device="cuda", dtype=torch.half)
@@ -105,55 +107,55 @@ def test_tensors_with_gaps_are_right(how: str, s: int, policy: str) -> None:
     d_o = torch.randn(b, s, H, D, device="cuda", dtype=torch.half).transpose(1, 2)
     o = attention(*inputs, causal=True, shapes=policy)
     grads = torch.autograd.grad(o, inputs, d_o)
-    check(dict(zip("qkv", inputs, strict=True)), [o, *grads], d_o, Masks(right_bound=0))
+    check_results(dict(zip("qkv", inputs, strict=True)), [o, *grads], d_o, Masks(right_bound=0))
 
 
 @pytest.mark.parametrize("layout", ["bshd", "bhsd"])
-def test_one_sequence_with_a_length_is_right(layout: str) -> None:
-    *inputs, d_o = make(1, 300, layout=layout)
+def test_a_single_sequence_with_lengths_is_right(layout: str) -> None:
+    *inputs, d_o = random_inputs(1, 300, layout=layout)
     len_q, len_kv = (torch.tensor([n], device="cuda", dtype=torch.int32) for n in (2, 270))
     o = attention(*inputs, seq_len_q=len_q, seq_len_kv=len_kv, shapes="any")
     grads = torch.autograd.grad(o, inputs, d_o)
-    check(dict(zip("qkv", inputs, strict=True)), [o, *grads], d_o, Masks(), len_q=len_q, len_kv=len_kv)
+    check_results(dict(zip("qkv", inputs, strict=True)), [o, *grads], d_o, Masks(), len_q=len_q, len_kv=len_kv)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("dims", [(1, 1), (3, 1), (1, H), (3, H)], ids=str)
 def test_bias_and_its_gradient_are_right(policy: str, dims: tuple[int, int]) -> None:
     for s in (64, 200):
-        *inputs, d_o = make(3, s)
+        *inputs, d_o = random_inputs(3, s)
         bias = torch.randn(*dims, s, s, device="cuda", dtype=torch.half, requires_grad=True)
         o = attention(*inputs, bias=bias, shapes=policy)
         named = dict(zip(("q", "k", "v", "bias"), (*inputs, bias), strict=True))
-        check(named, [o, *torch.autograd.grad(o, list(named.values()), d_o)], d_o, Masks())
+        check_results(named, [o, *torch.autograd.grad(o, list(named.values()), d_o)], d_o, Masks())
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("dims", [(1, H, 0, 1), (3, H, 1, 0), (1, 1, 1, 1)], ids=["keys", "rows", "all"])
 def test_gradient_of_a_bias_shared_by_rows_or_keys_is_right(policy: str, dims: tuple[int, ...]) -> None:
     for s in (64, 200):
-        *inputs, d_o = make(3, s)
+        *inputs, d_o = random_inputs(3, s)
         bias = torch.randn(*[dim or s for dim in dims], device="cuda", dtype=torch.half, requires_grad=True)
         o = attention(*inputs, bias=bias, shapes=policy)
         named = dict(zip(("q", "k", "v", "bias"), (*inputs, bias), strict=True))
         summed = 3 * H * s // math.prod(bias.shape[:3])
-        check(named, [o, *torch.autograd.grad(o, list(named.values()), d_o)], d_o, Masks(), summed)
+        check_results(named, [o, *torch.autograd.grad(o, list(named.values()), d_o)], d_o, Masks(), summed)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("kv_heads", [H, 2])
 def test_sink_and_its_gradient_are_right(policy: str, kv_heads: int) -> None:
-    *inputs, d_o = make(2, 140, kv_heads=kv_heads)
+    *inputs, d_o = random_inputs(2, 140, kv_heads=kv_heads)
     sink = torch.randn(H, device="cuda", requires_grad=True)
     o = attention(*inputs, sink=sink, causal=True, shapes=policy)
     named = dict(zip(("q", "k", "v", "sink"), (*inputs, sink), strict=True))
-    check(named, [o, *torch.autograd.grad(o, list(named.values()), d_o)], d_o, Masks(right_bound=0))
+    check_results(named, [o, *torch.autograd.grad(o, list(named.values()), d_o)], d_o, Masks(right_bound=0))
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("layout", ["bshd", "bhsd"])
-def test_statistics_are_right(policy: str, layout: str) -> None:
-    *inputs, d_o = make(3, 99, layout=layout)
+def test_statistics_are_right_with_each_policy(policy: str, layout: str) -> None:
+    *inputs, d_o = random_inputs(3, 99, layout=layout)
     _, stats = attention(*inputs, causal=True, shapes=policy, return_stats=True)
     want = reference_gradients(dict(zip("qkv", inputs, strict=True)), d_o, Masks(right_bound=0))["stats"]
     assert stats.shape == (3, H, 99, 1)
@@ -161,9 +163,9 @@ def test_statistics_are_right(policy: str, layout: str) -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_dropout_is_the_same_backward(policy: str) -> None:
+def test_the_backward_pass_uses_the_dropout_of_the_forward_pass(policy: str) -> None:
     b, s = 2, 200
-    q, k, _, _ = make(b, s)
+    q, k, _, _ = random_inputs(b, s)
     v = torch.eye(s, D, device="cuda", dtype=torch.half).expand(b, H, s, D).contiguous().requires_grad_(True)
     for _ in range(6):  # also if the exact plan is ready in the meantime
         o = attention(q, k, v, dropout=0.5, shapes=policy)
@@ -176,9 +178,9 @@ def test_dropout_is_the_same_backward(policy: str) -> None:
 
 def test_an_adaptive_call_changes_to_the_exact_plan() -> None:
     clear_plans()
-    q, k, v, _ = (x.detach() for x in make(2, 210))
+    q, k, v, _ = (x.detach() for x in random_inputs(2, 210))
     runs = [attention(q, k, v, causal=True, shapes="adaptive") for _ in range(OFTEN)]
-    assert all(torch.equal(x, runs[0]) for x in runs), "one plan of a class at first"
+    assert all(torch.equal(x, runs[0]) for x in runs), "the first calls must use one class plan"
     assert shared_pool().wait()
     kinds = [key[0] for key in shared_pool().list_keys()]
     assert kinds.count("exact") == 1
@@ -188,9 +190,9 @@ def test_an_adaptive_call_changes_to_the_exact_plan() -> None:
     assert frobenius_error(found, runs[0]) < 1e-3
 
 
-def test_deterministic_results_repeat() -> None:
+def test_deterministic_results_are_repeatable() -> None:
     clear_plans()
-    q, k, v, d_o = make(2, 333)
+    q, k, v, d_o = random_inputs(2, 333)
     runs = []
     for _ in range(6):
         o = attention(q, k, v, deterministic=True, shapes="adaptive")
@@ -200,7 +202,7 @@ def test_deterministic_results_repeat() -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_rows_without_keys_are_zero(policy: str) -> None:
+def test_output_rows_without_keys_are_zero(policy: str) -> None:
     for b, s_q, s_kv in ((0, 10, 10), (2, 0, 10), (2, 10, 0)):
         q = torch.randn(b, s_q, H, D, device="cuda", dtype=torch.half, requires_grad=True)
         k = torch.randn(b, s_kv, H, D, device="cuda", dtype=torch.half, requires_grad=True)
@@ -215,7 +217,7 @@ def test_rows_without_keys_are_zero(policy: str) -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_out_is_written_in_place(policy: str) -> None:
-    q, k, v, _ = (x.detach() for x in make(2, 100))
+    q, k, v, _ = (x.detach() for x in random_inputs(2, 100))
     want = attention(q, k, v, shapes=policy)
     out = torch.full_like(want, 7)
     assert attention(q, k, v, shapes=policy, out=out) is out
@@ -233,11 +235,11 @@ def test_out_is_written_in_place(policy: str) -> None:
 
 
 @pytest.mark.alone
-def test_a_new_shape_of_a_known_class_does_not_wait() -> None:
+def test_a_new_shape_of_a_known_class_does_not_wait_for_a_build() -> None:
     torch.manual_seed(1)
-    attention(*(x.detach() for x in make(4, 1024)[:3]), causal=True, shapes="any")
+    attention(*(x.detach() for x in random_inputs(4, 1024)[:3]), causal=True, shapes="any")
     lengths = torch.randperm(480)[:100].add(520).tolist()
-    inputs = [[x.detach() for x in make(4, s)[:3]] for s in lengths]
+    inputs = [[x.detach() for x in random_inputs(4, s)[:3]] for s in lengths]
     torch.cuda.synchronize()
     gc.collect()
     times = []
@@ -251,32 +253,32 @@ def test_a_new_shape_of_a_known_class_does_not_wait() -> None:
 
 
 @pytest.fixture
-def compiled_step() -> None:
+def wait_for_compiled_step() -> None:
     """Wait for the compiled step, which is built in the background after an operator has run."""
-    attention(*(x.detach() for x in make(1, 64)[:3]), shapes="any")
+    attention(*(x.detach() for x in random_inputs(1, 64)[:3]), shapes="any")
     if not EXTENSION.wait(300):
         pytest.skip(f"did not run: there is no compiled step ({describe_extension()})")
 
 
-def take(b: int, s: int, layout: str) -> list[Any]:
-    """Return tensors as :func:`make`, or slices of longer ones."""
+def random_inputs_or_slices(b: int, s: int, layout: str) -> list[Any]:
+    """Return tensors as :func:`random_inputs`, or slices of longer ones."""
     if layout != "parts":
-        return make(b, s, layout=layout)
-    q, _, _, d_o = make(b, s)
+        return random_inputs(b, s, layout=layout)
+    q, _, _, d_o = random_inputs(b, s)
     found = [torch.randn(b, s + 9, H, D, device="cuda", dtype=torch.half)[:, :s].transpose(1, 2) for _ in "kv"]
     return [q, *(x.detach().requires_grad_(True) for x in found), d_o]
 
 
-@pytest.mark.usefixtures("compiled_step")
+@pytest.mark.usefixtures("wait_for_compiled_step")
 @pytest.mark.parametrize("policy", ["any", "adaptive"])
 @pytest.mark.parametrize("layout", ["bshd", "bhsd", "parts"])
-def test_known_classes_accept_new_shapes_in_the_compiled_step(layout: str, policy: str) -> None:
+def test_the_compiled_step_accepts_new_shapes_of_known_classes(layout: str, policy: str) -> None:
     clear_plans()
     rng = random.Random(layout)
     shapes = [(rng.choice((5, 6)), rng.randint(257, 512)) for _ in range(40)]
 
     def call(b: int, s: int) -> Any:
-        *inputs, d_o = take(b, s, layout)
+        *inputs, d_o = random_inputs_or_slices(b, s, layout)
         o = attention(*inputs, causal=True, shapes=policy)
         return inputs, d_o, [o, *torch.autograd.grad(o, inputs, d_o)]
 
@@ -285,28 +287,28 @@ def test_known_classes_accept_new_shapes_in_the_compiled_step(layout: str, polic
     known = len(strategies._ways)
     for b, s in shapes:
         inputs, d_o, found = call(b, s)
-        check(dict(zip("qkv", inputs, strict=True)), found, d_o, Masks(right_bound=0))
+        check_results(dict(zip("qkv", inputs, strict=True)), found, d_o, Masks(right_bound=0))
     returned = len(shapes) - len(set(shapes))
     assert len(strategies._ways) <= known + (2 * returned if policy == "adaptive" else 0)
 
 
-@pytest.mark.usefixtures("compiled_step")
-def test_known_classes_accept_new_lengths_in_the_compiled_step() -> None:
+@pytest.mark.usefixtures("wait_for_compiled_step")
+def test_the_compiled_step_accepts_new_lengths_of_known_classes() -> None:
     for number, (b, s) in enumerate([(4, 120), (4, 100), (4, 65), (4, 128), (4, 77), (4, 99)]):
-        *inputs, d_o = make(b, s)
+        *inputs, d_o = random_inputs(b, s)
         len_q, len_kv = (torch.randint(1, s + 1, (b,), device="cuda", dtype=torch.int32) for _ in "qk")
         spoiled = [torch.full_like(inputs[0], float("nan")) for _ in range(4)]
         del spoiled
         o = attention(*inputs, seq_len_q=len_q, seq_len_kv=len_kv, shapes="any")
         grads = torch.autograd.grad(o, inputs, d_o)
-        check(dict(zip("qkv", inputs, strict=True)), [o, *grads], d_o, Masks(), len_q=len_q, len_kv=len_kv)
+        check_results(dict(zip("qkv", inputs, strict=True)), [o, *grads], d_o, Masks(), len_q=len_q, len_kv=len_kv)
         for i, n in enumerate(len_q.tolist()):
             assert not o[i, :, n:].any(), (number, i, n)
 
 
-@pytest.mark.usefixtures("compiled_step")
-def test_decoding_step_by_step_is_one_class() -> None:
-    """One query and one key more at each step, of dense tensors."""
+@pytest.mark.usefixtures("wait_for_compiled_step")
+def test_decoding_token_by_token_uses_one_class() -> None:
+    """Decode dense tensors with one query, and one key more at each step."""
     clear_plans()
     b = 3
     keys, values = (torch.randn(b, 200, H, D, device="cuda", dtype=torch.half) for _ in "kv")
@@ -323,11 +325,11 @@ def test_decoding_step_by_step_is_one_class() -> None:
     assert len(strategies._ways) <= known + 1
 
 
-@pytest.mark.usefixtures("compiled_step")
-def test_kept_tables_belong_to_the_call() -> None:
-    """Shapes in turns, on two streams, by two operators, in a captured graph: each uses its own lengths."""
+@pytest.mark.usefixtures("wait_for_compiled_step")
+def test_each_call_uses_the_offset_tables_of_its_own_lengths() -> None:
+    """Alternate shapes on two streams, with two operators and in a captured graph."""
     clear_plans()
-    inputs = {s: [x.detach() for x in make(2, s)[:3]] for s in (300, 400)}
+    inputs = {s: [x.detach() for x in random_inputs(2, s)[:3]] for s in (300, 400)}
     want = {s: attention(*given, causal=True, shapes="exact") for s, given in inputs.items()}
     for s in (300, 400):
         attention(*inputs[s], causal=True, shapes="any")
@@ -350,57 +352,57 @@ def test_kept_tables_belong_to_the_call() -> None:
         assert frobenius_error(o, want[s]) < 2e-3
 
 
-@pytest.mark.usefixtures("compiled_step")
-def test_a_larger_class_serves_until_the_better_one_is_built() -> None:
+@pytest.mark.usefixtures("wait_for_compiled_step")
+def test_a_larger_class_plan_serves_until_the_closer_one_is_built() -> None:
     clear_plans()
-    attention(*(x.detach() for x in make(4, 1024)[:3]), causal=True, shapes="adaptive")
+    attention(*(x.detach() for x in random_inputs(4, 1024)[:3]), causal=True, shapes="adaptive")
     for s in (100, 101, 102, 103):
-        q, k, v, d_o = make(2, s)
+        q, k, v, d_o = random_inputs(2, s)
         o = attention(q.detach(), k.detach(), v.detach(), causal=True, shapes="adaptive")
         assert frobenius_error(o, reference_gradients({"q": q, "k": k, "v": v}, d_o, Masks(right_bound=0))["o"]) < 4e-3
     assert shared_pool().wait()
     there = [shared_pool().find(key) for key in shared_pool().list_keys()]
     better = next(held.plan for held in there if held is not None and held.plan.bounds.q == 128)
     for s in (104, 105, 106):
-        q, k, v = (x.detach() for x in make(2, s)[:3])
+        q, k, v = (x.detach() for x in random_inputs(2, s)[:3])
         attention(q, k, v, causal=True, shapes="adaptive")
-    assert better.streams, "it took over in the compiled step, too"
+    assert better.streams, "the compiled step must use the closer class plan too"
     known = len(strategies._ways)
-    q, k, v = (x.detach() for x in make(2, 107)[:3])
+    q, k, v = (x.detach() for x in random_inputs(2, 107)[:3])
     attention(q, k, v, causal=True, shapes="adaptive")
     assert len(strategies._ways) == known
 
 
-def test_layers_of_one_step_do_not_count_as_a_repeated_shape() -> None:
+def test_layers_of_one_training_step_do_not_count_as_a_repeated_shape() -> None:
     clear_plans()
 
-    def exact_plans() -> int:
+    def count_exact_plans() -> int:
         assert shared_pool().wait()
         return [key[0] for key in shared_pool().list_keys()].count("exact")
 
     for s in range(200, 210):
-        q, k, v, d_o = make(2, s)
+        q, k, v, d_o = random_inputs(2, s)
         for _ in range(12):
             o = attention(q, k, v, causal=True, shapes="adaptive")
         for _ in range(12):
             torch.autograd.grad(o, (q, k, v), d_o, retain_graph=True)
-    assert exact_plans() == 2, "the first shape's, which might have been the only one, forward and backward"
+    assert count_exact_plans() == 2, "the first shape's, which might have been the only one, forward and backward"
     for _ in range(2):
         for s in (220, 230):
-            q, k, v = (x.detach() for x in make(2, s)[:3])
+            q, k, v = (x.detach() for x in random_inputs(2, s)[:3])
             attention(q, k, v, causal=True, shapes="adaptive")
-    before = exact_plans()
+    before = count_exact_plans()
     for s in (220, 230):
-        q, k, v = (x.detach() for x in make(2, s)[:3])
+        q, k, v = (x.detach() for x in random_inputs(2, s)[:3])
         want = attention(q, k, v, causal=True, shapes="exact")
         attention(q, k, v, causal=True, shapes="adaptive")
-        assert exact_plans() >= before + 2, "its third visit"
+        assert count_exact_plans() >= before + 2, "the third visit of a shape must build its exact plans"
         assert torch.equal(attention(q, k, v, causal=True, shapes="adaptive"), want)
-        before = exact_plans()
+        before = count_exact_plans()
 
 
-def test_single_packed_tokens_teach_no_strides() -> None:
-    """One token, with a meaningless stride, teaches the compiled step no stride of several."""
+def test_a_single_packed_token_teaches_no_strides() -> None:
+    """The stride of a single token has no meaning: the compiled step must not learn it for several tokens."""
     whole = torch.randn(8, 3, H, D, device="cuda", dtype=torch.half)
     for rows in (1, 1, 1, 1, 5):
         q, k, v = (x[:rows] for x in whole.unbind(1))
@@ -412,26 +414,26 @@ def test_single_packed_tokens_teach_no_strides() -> None:
 
 
 @pytest.mark.alone
-def test_memory_is_flat_over_many_shapes() -> None:
+def test_memory_stays_constant_over_many_shapes() -> None:
     whole = torch.randn(4, 512, 3, H, D, device="cuda", dtype=torch.half)
     torch.manual_seed(3)
     sizes = torch.randint(1, 512, (4000,)).tolist()
 
-    def run(sizes: list[int]) -> tuple[int, int]:
+    def memory_after_calls(sizes: list[int]) -> tuple[int, int]:
         for i, s in enumerate(sizes):
             attention(*(x.transpose(1, 2) for x in whole[: i % 4 + 1, :s].unbind(2)), shapes="any")
         torch.cuda.synchronize()
         gc.collect()
         return torch.cuda.memory_allocated(), torch.cuda.mem_get_info()[0]
 
-    runs = [run([s % most + 1 for s in sizes]) for most in (512, 500, 490)]
+    runs = [memory_after_calls([s % most + 1 for s in sizes]) for most in (512, 500, 490)]
     assert runs[-1][0] <= runs[0][0] + (1 << 20)
     # Other processes use the GPU's memory too: a leak would show after each.
     assert min(one[1] - two[1] for one, two in pairwise(runs)) <= 64 << 20
 
 
-def test_policy_is_checked() -> None:
-    q, k, v, _ = make(1, 32)
+def test_an_invalid_shape_policy_is_refused() -> None:
+    q, k, v, _ = random_inputs(1, 32)
     with pytest.raises(UsageError, match="'some', one of exact, any, adaptive"):
         attention(q, k, v, shapes="some")
     with pytest.raises(UsageError, match="'some'"):

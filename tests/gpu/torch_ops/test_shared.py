@@ -1,4 +1,4 @@
-"""Launches of the compiled step for new dense shapes, with the recipe of another shape of their class.
+"""The compiled step launches new dense shapes with the recipe of another shape of their class.
 
 They must equal Python's launches. Tensors are the host's and no kernel runs: compared are outputs,
 addresses, and the arguments of the kernel before the plan. Needs torch and a C++ compiler.
@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the step is torch's")
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 
 from cudnn_backend_py.execution.class_plan import ClassPlan, OwnTables, Sequences  # noqa: E402
 from cudnn_backend_py.graph.attention.shape_class import Bounds, bounds_of, class_graph, class_problem  # noqa: E402
@@ -27,7 +27,7 @@ from cudnn_backend_py.torch_ops.arguments import TENSORS, OperatorOptions  # noq
 from cudnn_backend_py.torch_ops.compiled import DENSE_CLASS, class_recipe  # noqa: E402
 from cudnn_backend_py.torch_ops.operators import _empty_like, _empty_stats  # noqa: E402
 from cudnn_backend_py.torch_ops.reading import describe, read  # noqa: E402
-from tests.gpu.torch_ops.test_compiled import Launches, address  # noqa: E402
+from tests.gpu.torch_ops.test_compiled import Launches, address_of_function  # noqa: E402
 
 H, D = 4, 16
 OPTIONS = OperatorOptions(None, 0.0, None, 0, False, None, False, None, None, "any")
@@ -35,8 +35,8 @@ LAYOUTS = ("rows first", "heads first", "slices", "part of a longer buffer")
 WORKSPACE = 4096
 
 
-class Described(ClassPlan):
-    """A class with a graph and without a plan."""
+class DescribedClassPlan(ClassPlan):
+    """A class plan with a graph and without a built plan."""
 
     def __init__(self, problem: Any, bounds: Bounds, backward: bool) -> None:
         self.problem, self.bounds = class_problem(problem, bounds, backward=backward), bounds
@@ -55,7 +55,7 @@ class Described(ClassPlan):
 
 
 class FakeCall:
-    """A substitute for a call, with the fields that the step reads and writes."""
+    """A replacement of the prepared call, with the fields that the step reads and writes."""
 
     def __init__(self, *_given: Any, given: int, tail: Any, prepare: Any, **_more: Any) -> None:
         self.row = (ctypes.c_uint64 * (given + len(tail)))(*[0] * given, *tail)
@@ -65,7 +65,7 @@ class FakeCall:
         self.address = ctypes.addressof(self.call)
 
 
-class FakePrepare:
+class FakePrepareKernel:
     def __init__(self, _stream: int) -> None:
         self.row = ctypes.create_string_buffer(compiled.Prepare.size)  # type: ignore[attr-defined]
 
@@ -75,21 +75,21 @@ class FakePrepare:
         return None
 
 
-class Step:
-    """The compiled step with recipes from the test, and its last launch."""
+class StepWithRecipes:
+    """The compiled step with the recipes that the test teaches, and its last launch."""
 
-    def __init__(self, module: Any, launches: Launches) -> None:
-        self.module, self.launches = module, launches
+    def __init__(self, step_module: Any, launches: Launches) -> None:
+        self.module, self.launches = step_module, launches
         self.recipe: Any = None
         self.seen: list[tuple[list[int], list[int], bool]] = []
         self.read: tuple[int, int] | None = None  # a place of the row, and the number of bytes to read there
         self.bytes = b""
-        self.go = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(self._go)
-        operators = [module.define(len(TENSORS), 0b111, 0, (), ())]
-        operators.append(module.define(len(TENSORS), 0b111, 0, (), (), operators[0]))
+        self.go = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(self._record_launch)
+        operators = [step_module.define(len(TENSORS), 0b111, 0, (), ())]
+        operators.append(step_module.define(len(TENSORS), 0b111, 0, (), (), operators[0]))
         self.dense, self.dense_class = operators
 
-    def _go(self, at: int) -> int:
+    def _record_launch(self, at: int) -> int:
         call, recipe = _Call.from_address(at), self.recipe
         words = (ctypes.c_int64 * 100).from_address(recipe.prepared)
         if self.read is not None:
@@ -106,19 +106,23 @@ class Step:
 
 
 @pytest.fixture
-def step(module: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Step]:
+def step(step_module: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[StepWithRecipes]:
     launches = Launches()
-    made = Step(module, launches)
+    made = StepWithRecipes(step_module, launches)
     monkeypatch.setattr(compiled, "Call", FakeCall)
-    monkeypatch.setattr(compiled, "Prepare", FakePrepare)
+    monkeypatch.setattr(compiled, "Prepare", FakePrepareKernel)
     monkeypatch.setattr(compiled, "in_context", lambda _context: nullcontext())
-    functions = (address(made.go), address(launches.current), address(launches.capturing))
-    module.connect(*functions, launches.differentiate, "cpu")
+    functions = (
+        address_of_function(made.go),
+        address_of_function(launches.current),
+        address_of_function(launches.capturing),
+    )
+    step_module.connect(*functions, launches.differentiate, "cpu")
     yield made
-    module.forget(None)
+    step_module.forget(None)
 
 
-def make(layout: str, b: int, s: int, heads: int = H) -> Any:
+def random_tensor(layout: str, b: int, s: int, heads: int = H) -> Any:
     if layout == "rows first":
         return torch.randn(b, s, heads, D).half().transpose(1, 2)
     if layout == "heads first":
@@ -128,35 +132,35 @@ def make(layout: str, b: int, s: int, heads: int = H) -> Any:
     return torch.randn(b, s + 7, heads, D).half()[:, :s].transpose(1, 2)
 
 
-def named_of(inputs: Any, outputs: Any) -> dict[str, Any]:
+def tensors_by_name(inputs: Any, outputs: Any) -> dict[str, Any]:
     return dict.fromkeys(("stats", "dbias", "dsink")) | dict(inputs) | dict(outputs)
 
 
-def forward_of(q: Any, k: Any, v: Any, stats: bool, lengths: Any = (None, None)) -> tuple[Any, Any]:
+def forward_call(q: Any, k: Any, v: Any, stats: bool, lengths: Any = (None, None)) -> tuple[Any, Any]:
     given = dict.fromkeys(TENSORS) | {"q": q, "k": k, "v": v, "seq_len_q": lengths[0], "seq_len_kv": lengths[1]}
     outputs = {"o": _empty_like(q, D)} | ({"stats": _empty_stats(q)} if stats else {})
     return list(given.items()), list(outputs.items())
 
 
-def backward_of(q: Any, k: Any, v: Any, d_o: Any) -> tuple[Any, Any]:
-    inputs, outputs = forward_of(q, k, v, True)
+def backward_call(q: Any, k: Any, v: Any, d_o: Any) -> tuple[Any, Any]:
+    inputs, outputs = forward_call(q, k, v, True)
     inputs = [("do", d_o), *outputs, *inputs]
     return inputs, [(f"d{name}", _empty_like(x, D)) for name, x in (("q", q), ("k", k), ("v", v))]
 
 
-class Class:
-    """A class as Python finds it for a call, and Python's launch with it."""
+class PythonClass:
+    """The shape class that Python selects for a call, and the launch that Python makes with it."""
 
     def __init__(self, backward: bool, inputs: Any, outputs: Any) -> None:
-        self.backward, named = backward, named_of(inputs, outputs)
+        self.backward, named = backward, tensors_by_name(inputs, outputs)
         self.reading = read(backward, named, OPTIONS)
         problem = describe(backward, named, self.reading)
         self.problem, self.bounds = problem, bounds_of(problem, self.reading.needed)
-        self.plan = Described(problem, self.bounds, backward)
+        self.plan = DescribedClassPlan(problem, self.bounds, backward)
 
     def recipe(self, inputs: Any, outputs: Any) -> Any:
         return class_recipe(
-            *(self.plan, self.sequences(named_of(inputs, outputs), self.reading), self.reading.multipliers),
+            *(self.plan, self.sequences(tensors_by_name(inputs, outputs), self.reading), self.reading.multipliers),
             *(inputs, outputs),
             options=OPTIONS,
             bounds=self.bounds,
@@ -168,21 +172,21 @@ class Class:
         return Sequences(r.batch, r.max_q, r.max_kv, len_q=named["seq_len_q"], len_kv=named["seq_len_kv"])
 
     def accepts(self, inputs: Any, outputs: Any) -> bool:
-        """Return whether Python uses this class for a call, without copies."""
-        r = read(self.backward, named_of(inputs, outputs), OPTIONS)
+        """Return whether Python uses this class for a call without copying tensors."""
+        r = read(self.backward, tensors_by_name(inputs, outputs), OPTIONS)
         return (
             r.related_plans == self.reading.related_plans
             and not r.copied
             and bounds_of(self.problem, r.needed) == self.bounds
         )
 
-    def check(self, inputs: Any, outputs: Any, made: Any, seen: Any) -> None:
-        """Compare the step's outputs and launch with Python's."""
+    def check_launch(self, inputs: Any, outputs: Any, made: Any, seen: Any) -> None:
+        """Compare the step's outputs and launch with those that Python makes."""
         row, words, _ = seen
         for (name, want), x in zip(outputs, made, strict=True):
             assert (x.shape, x.stride(), x.dtype) == (want.shape, want.stride(), want.dtype), name
         outputs = [(name, x) for (name, _), x in zip(outputs, made, strict=True)]
-        named = named_of(inputs, outputs)
+        named = tensors_by_name(inputs, outputs)
         r, plan = read(self.backward, named, OPTIONS), self.plan
         given = [named[name].data_ptr() for name in plan.names]
         assert row[: len(given)] == given
@@ -193,7 +197,7 @@ class Class:
         want = plan.prepared_row(
             self.sequences(named, r),
             (r.batch, r.max_q, r.max_kv),
-            (0, _pointer(named["seq_len_q"]), 0, _pointer(named["seq_len_kv"])),
+            (0, _address_of(named["seq_len_q"]), 0, _address_of(named["seq_len_kv"])),
             r.multipliers,
             (0, 0, 0),
             tables,
@@ -204,11 +208,11 @@ class Class:
         assert [b - a for a, b in pairwise(scratch)] == [-(-x // 128) * 128 for x in sizes[:-1]]
 
 
-def _pointer(x: Any) -> int:
+def _address_of(x: Any) -> int:
     return 0 if x is None else int(x.data_ptr())
 
 
-def shapes(seed: str, count: int = 60) -> Iterator[tuple[int, int, int]]:
+def random_shapes(seed: str, count: int = 60) -> Iterator[tuple[int, int, int]]:
     rng = random.Random(seed)
     for _ in range(count):
         b = rng.choice((1, 3, 4, 4, 4, 4))
@@ -218,15 +222,15 @@ def shapes(seed: str, count: int = 60) -> Iterator[tuple[int, int, int]]:
 
 @pytest.mark.parametrize("stats", [False, True])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_forward_launch_equals_pythons(step: Step, layout: str, stats: bool) -> None:
-    first = [make(layout, 4, 100) for _ in "qkv"]
-    inputs, outputs = forward_of(*first, stats)
-    found = Class(False, inputs, outputs)
+def test_the_forward_launch_equals_that_of_python(step: StepWithRecipes, layout: str, stats: bool) -> None:
+    first = [random_tensor(layout, 4, 100) for _ in "qkv"]
+    inputs, outputs = forward_call(*first, stats)
+    found = PythonClass(False, inputs, outputs)
     assert step.teach(found.recipe(inputs, outputs), False, inputs, stats)
     served = 0
-    for b, s_q, s_kv in shapes(layout):
-        q, k, v = make(layout, b, s_q), make(layout, b, s_kv), make(layout, b, s_kv)
-        inputs, outputs = forward_of(q, k, v, stats)
+    for b, s_q, s_kv in random_shapes(layout):
+        q, k, v = random_tensor(layout, b, s_q), random_tensor(layout, b, s_kv), random_tensor(layout, b, s_kv)
+        inputs, outputs = forward_call(q, k, v, stats)
         made = step.module.call(step.dense, *[x for _, x in inputs], *OPTIONS, stats)
         if made is not None:
             assert found.accepts(inputs, outputs), (b, s_q, s_kv)
@@ -239,25 +243,25 @@ def test_forward_launch_equals_pythons(step: Step, layout: str, stats: bool) -> 
 
 
 @pytest.mark.parametrize("layout", [*LAYOUTS, "slices, copied", "part of a longer buffer, copied"])
-def test_backward_launch_equals_pythons(step: Step, layout: str) -> None:
+def test_the_backward_launch_equals_that_of_python(step: StepWithRecipes, layout: str) -> None:
     is_copied, layout = layout.endswith("copied"), layout.removesuffix(", copied")
 
     def tensors(b: int, s_q: int, s_kv: int) -> Any:
-        q, k, v, d_o = (make(layout, b, s) for s in (s_q, s_kv, s_kv, s_q))
+        q, k, v, d_o = (random_tensor(layout, b, s) for s in (s_q, s_kv, s_kv, s_q))
         if layout in ("slices", "part of a longer buffer") and not is_copied:
             q = q.transpose(1, 2).contiguous().transpose(1, 2)
         return q.requires_grad_(), k.requires_grad_(), v.requires_grad_(), d_o
 
     *first, d_o = tensors(4, 100, 100)
-    inputs, outputs = forward_of(*first, True)
-    forward = Class(False, inputs, outputs)
-    taught = backward_of(*first, d_o)
-    backward = Class(True, *taught)
+    inputs, outputs = forward_call(*first, True)
+    forward = PythonClass(False, inputs, outputs)
+    taught = backward_call(*first, d_o)
+    backward = PythonClass(True, *taught)
     served = 0
-    for b, s_q, s_kv in [(4, 100, 100), *shapes(layout + "b")]:
+    for b, s_q, s_kv in [(4, 100, 100), *random_shapes(layout + "b")]:
         *given, d_o = tensors(b, s_q, s_kv)
-        inputs, outputs = forward_of(*given, True)
-        assert step.teach(forward.recipe(*forward_of(*first, True)), False, forward_of(*first, True)[0], True)
+        inputs, outputs = forward_call(*given, True)
+        assert step.teach(forward.recipe(*forward_call(*first, True)), False, forward_call(*first, True)[0], True)
         o = step.module.call(step.dense, *[x for _, x in inputs], *OPTIONS, False)
         if o is None:
             continue
@@ -270,9 +274,9 @@ def test_backward_launch_equals_pythons(step: Step, layout: str) -> None:
         if len(step.launches.requests) > requested:
             continue
         detached = [x.detach() for x in given]
-        inputs, outputs = backward_of(*detached, d_o)
+        inputs, outputs = backward_call(*detached, d_o)
         row, words, _ = step.seen[-1]
-        r = read(True, named_of(inputs, outputs), OPTIONS)
+        r = read(True, tensors_by_name(inputs, outputs), OPTIONS)
         assert r.related_plans == backward.reading.related_plans
         assert r.copied == backward.reading.copied == (("q",) if is_copied else ())
         for (name, want), x in zip(outputs, made, strict=True):
@@ -296,14 +300,14 @@ def test_backward_launch_equals_pythons(step: Step, layout: str) -> None:
     assert served > 5
 
 
-def test_lengths_on_the_device_are_used(step: Step) -> None:
+def test_lengths_on_the_device_are_used(step: StepWithRecipes) -> None:
     def call(b: int, s: int) -> Any:
         lens = torch.full((b,), 5, dtype=torch.int32), torch.full((b,), 7, dtype=torch.int32)
-        return forward_of(*[make("slices", b, s) for _ in "qkv"], True, lens)
+        return forward_call(*[random_tensor("slices", b, s) for _ in "qkv"], True, lens)
 
     inputs, outputs = call(4, 100)
-    found = Class(False, inputs, outputs)
-    assert not found.recipe(inputs, outputs).keeps_tables, "what lengths hold may change"
+    found = PythonClass(False, inputs, outputs)
+    assert not found.recipe(inputs, outputs).keeps_tables, "values of lengths may change between calls"
     assert step.teach(found.recipe(inputs, outputs), False, inputs, True)
     for b, s in ((4, 100), (4, 77), (4, 128), (4, 65)):
         inputs, outputs = call(b, s)
@@ -311,17 +315,17 @@ def test_lengths_on_the_device_are_used(step: Step) -> None:
         found.check(inputs, outputs, made, step.seen[-1])
 
 
-def test_kernel_before_the_plan_is_skipped_without_changes(step: Step) -> None:
-    inputs, outputs = forward_of(*[make("rows first", 4, 100) for _ in "qkv"], False)
-    found = Class(False, inputs, outputs)
+def test_the_prepare_kernel_is_skipped_if_the_shape_is_unchanged(step: StepWithRecipes) -> None:
+    inputs, outputs = forward_call(*[random_tensor("rows first", 4, 100) for _ in "qkv"], False)
+    found = PythonClass(False, inputs, outputs)
     assert step.teach(found.recipe(inputs, outputs), False, inputs, False)
     for s in (100, 100, 90, 90, 100):
-        inputs, _ = forward_of(*[make("rows first", 4, s) for _ in "qkv"], False)
+        inputs, _ = forward_call(*[random_tensor("rows first", 4, s) for _ in "qkv"], False)
         assert step.module.call(step.dense, *[x for _, x in inputs], *OPTIONS, False) is not None
     assert [prepared for _, _, prepared in step.seen] == [True, False, True, False, True]
 
 
-def test_notice_gets_changes_and_may_leave_a_call_to_python(step: Step) -> None:
+def test_the_notice_function_gets_shapes_and_may_leave_a_call_to_python(step: StepWithRecipes) -> None:
     notices: list[Any] = []
     answers = iter((2, 0, -1, 0, 5))
 
@@ -329,24 +333,24 @@ def test_notice_gets_changes_and_may_leave_a_call_to_python(step: Step) -> None:
         notices.append((unreported, shape))
         return next(answers)
 
-    inputs, outputs = forward_of(*[make("rows first", 4, 100) for _ in "qkv"], False)
-    recipe = Class(False, inputs, outputs).recipe(inputs, outputs)
+    inputs, outputs = forward_call(*[random_tensor("rows first", 4, 100) for _ in "qkv"], False)
+    recipe = PythonClass(False, inputs, outputs).recipe(inputs, outputs)
     assert step.teach(type(recipe)(**(vars(recipe) | {"notice": notice})), False, inputs, False)
 
     def call(s: int) -> bool:
-        inputs, _ = forward_of(*[make("rows first", 4, s) for _ in "qkv"], False)
+        inputs, _ = forward_call(*[random_tensor("rows first", 4, s) for _ in "qkv"], False)
         return step.module.call(step.dense, *[x for _, x in inputs], *OPTIONS, False) is not None
 
     assert [call(s) for s in (100, 100, 100, 100, 90, 90, 100)] == [True, True, True, True, False, True, True]
     assert notices == [(0, (4, 100, 100)), (2, (4, 100, 100)), (0, (4, 90, 90)), (0, (4, 90, 90)), (0, (4, 100, 100))]
 
 
-def test_error_of_a_notice_is_raised(step: Step) -> None:
+def test_an_error_of_the_notice_function_is_raised(step: StepWithRecipes) -> None:
     def notice(_untold: int, _shape: Any) -> int:
         raise KeyboardInterrupt
 
-    inputs, outputs = forward_of(*[make("rows first", 4, 100) for _ in "qkv"], False)
-    recipe = Class(False, inputs, outputs).recipe(inputs, outputs)
+    inputs, outputs = forward_call(*[random_tensor("rows first", 4, 100) for _ in "qkv"], False)
+    recipe = PythonClass(False, inputs, outputs).recipe(inputs, outputs)
     assert step.teach(type(recipe)(**(vars(recipe) | {"notice": notice})), False, inputs, False)
     with pytest.raises(KeyboardInterrupt):
         step.module.call(step.dense, *[x for _, x in inputs], *OPTIONS, False)

@@ -1,4 +1,4 @@
-"""Trials of graphs on the GPU: right engines pass, added errors are found, each config is reproducible."""
+"""Trials of graphs on the GPU: right engines pass, planted errors are found, and each config is reproducible."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from tests.support.wrong_scales import CASES, FACTORS, MODES, with_wrong_mode, w
 GRAPHS = ("convolution forward", "matmul", "pointwise", "reduction", "layer norm, training", "rms norm, training")
 
 
-def tried(graph: Graph, **options: Any) -> Trial:
-    """Return the trial of a supported graph; skip the test if cuDNN refuses it and may refuse."""
+def run_supported_trial(graph: Graph, **options: Any) -> Trial:
+    """Return the trial of a graph that must be right; skip the test where cuDNN may refuse the graph and does."""
     trial = run_graph(graph, **options)
     if trial.state == "refused":
         skip_if_not_measured(trial.words)
@@ -36,7 +36,7 @@ def tried(graph: Graph, **options: Any) -> Trial:
     return trial
 
 
-def scaled(factor: float) -> Graph:
+def scaled_matmul(factor: float) -> Graph:
     g = GraphBuilder("scaled")
     c = g.matmul(g.tensor("a", (2, 128, 64)), g.tensor("b", (2, 64, 256)))
     g.pointwise(PointwiseMode.MUL, c, g.scalar(factor, rank=3), virtual=False)
@@ -45,15 +45,15 @@ def scaled(factor: float) -> Graph:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", GRAPHS)
-def test_right_engines_are_right(name: str, kind: str) -> None:
-    trial = tried(BUILT[name].make(), data=kind, configs=3, time=False)
+def test_the_trial_reports_right_engines_as_right(name: str, kind: str) -> None:
+    trial = run_supported_trial(BUILT[name].make(), data=kind, configs=3, time=False)
     assert trial.configs
     assert all(item.comparisons for item in trial.configs if item.state == "right")
 
 
 def test_attention_is_right_and_timed() -> None:
     graph = attention.sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64, causal=True, stats=True)
-    trial = tried(graph)
+    trial = run_supported_trial(graph)
     (config,) = trial.configs
     assert config.state == "right", config.words
     assert config.cold is not None
@@ -66,18 +66,18 @@ def test_attention_is_right_and_timed() -> None:
 
 @pytest.mark.parametrize("data", ["uniform", "integers"])
 def test_a_wrong_scale_is_found(data: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The interpreter computes another graph than cuDNN runs: a scale differs by one percent."""
+    """Let the interpreter compute another graph than cuDNN runs: a scale differs by one percent."""
     from cudnn_backend_py.tuning.trial import trial as module
 
     real = module.expect
-    wrong = scaled(1.01)
-    tried(scaled(1.0), data=data, time=False)
+    wrong = scaled_matmul(1.01)
+    run_supported_trial(scaled_matmul(1.0), data=data, time=False)
 
-    def of_another(graph: Graph, *arguments: Any, **options: Any) -> Any:
+    def expect_wrong_graph(graph: Graph, *arguments: Any, **options: Any) -> Any:
         return real(wrong, *arguments, **options)
 
-    monkeypatch.setattr(module, "expect", of_another)
-    trial = run_graph(scaled(1.0), data=data, time=False)
+    monkeypatch.setattr(module, "expect", expect_wrong_graph)
+    trial = run_graph(scaled_matmul(1.0), data=data, time=False)
     assert trial.state == "wrong"
     assert "beyond" in trial.configs[0].words
 
@@ -93,7 +93,7 @@ def is_wrong(graph: Graph, data: str) -> bool:
         return False
 
 
-def make_small(graph: Graph) -> Reduced:
+def reduce_wrong_graph(graph: Graph) -> Reduced:
     """Return the smallest form of a graph that is still wrong; large graphs get more time."""
     made = reduce_failure(graph, "uniform", is_wrong, budget_s=6 if len(graph.ops) < 5 else 30)
     elements = [sum(math.prod(tensor.dims) for tensor in item.tensors) for item in (graph, made.graph)]
@@ -108,42 +108,42 @@ def make_small(graph: Graph) -> Reduced:
     ids=lambda value: getattr(value, "name", str(value)),
 )
 def test_a_wrong_scale_of_every_family_and_type_is_found_and_reduced(family: str, kind: DataType) -> None:
-    """The interpreter has a wrong scale in one operation; cuDNN is right, and the reduced graph has the operation."""
+    """Plant a wrong scale in one operation of the interpreter; the reduced graph must have the operation."""
     make, operation, _ = CASES[family]
     graph = make(kind)
-    tried(graph, seed=1, time=False)
+    run_supported_trial(graph, seed=1, time=False)
     for factor in FACTORS[kind]:
         with with_wrong_scale(operation, factor):
             wrong = run_graph(graph, seed=1, time=False)
         assert wrong.state == "wrong", (factor, [str(item) for item in wrong.configs[0].comparisons])
     with with_wrong_scale(operation, FACTORS[kind][0]):
-        made = make_small(graph)
+        made = reduce_wrong_graph(graph)
     assert operation in {op.kind for op in made.graph.ops}
     assert len(made.graph.ops) <= (len(graph.ops) if "attention" in family else 2)
 
 
 @pytest.mark.parametrize("name", MODES)
 def test_a_wrong_mode_is_found_and_reduced(name: str) -> None:
-    """The interpreter computes another mode, or a mask that is off by one; the reduced graph has the mode."""
+    """Let the interpreter compute another mode, or a mask that is off by one; the reduced graph must have the mode."""
     make, mode, other = MODES[name]
     graph = make()
-    tried(graph, seed=1, time=False)
+    run_supported_trial(graph, seed=1, time=False)
     with with_wrong_mode(mode, other):
         assert run_graph(graph, seed=1, time=False).state == "wrong"
-        made = make_small(graph)
+        made = reduce_wrong_graph(graph)
     assert mode in {op.parameters().get("mode") for op in made.graph.ops}
 
 
-def test_a_failed_config_is_reproduced_by_its_line() -> None:
-    trial = tried(scaled(1.0), configs="all", time=False)
+def test_the_printed_command_of_a_config_reproduces_its_trial() -> None:
+    trial = run_supported_trial(scaled_matmul(1.0), configs="all", time=False)
     config = trial.configs[-1]
     (word,) = (word for word in shlex.split(config.reproduce) if word.startswith(PREFIX))
-    assert decode_word(word) == scaled(1.0)
+    assert decode_word(word) == scaled_matmul(1.0)
     again = run_graph(decode_word(word), configs=config.tag, time=False)
     assert again.configs[0].comparisons == config.comparisons
 
 
-def test_a_child_gets_the_same_trial() -> None:
+def test_a_child_process_gives_the_same_trial() -> None:
     graph = BUILT["matmul"].make()
     with Runner(limit_s=60) as runner:
         there = runner.run(graph, configs=2, time=False)
@@ -153,8 +153,8 @@ def test_a_child_gets_the_same_trial() -> None:
     ]
 
 
-def test_integers_are_compared_exactly() -> None:
+def test_integer_data_are_compared_exactly() -> None:
     g = GraphBuilder("whole", io_type=DataType.HALF)
     g.matmul(g.tensor("a", (1, 64, 64)), g.tensor("b", (1, 64, 64)), data_type=DataType.FLOAT, virtual=False)
-    trial = tried(g.graph(), data="integers", configs="all", time=False)
+    trial = run_supported_trial(g.graph(), data="integers", configs="all", time=False)
     assert trial.outputs[0].largest_bound == 0

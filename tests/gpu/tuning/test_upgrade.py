@@ -1,4 +1,4 @@
-"""Plans with different code are run by both versions; here both are the cuDNN of this process."""
+"""Both versions run the plans with different code; here both versions are the cuDNN of this process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.tuning.upgrade import time_changes
 
 
-def without_code(candidate: Candidate) -> Candidate:
+def without_kernel_code(candidate: Candidate) -> Candidate:
     return replace(candidate, kernels=None)
 
 
@@ -19,7 +19,7 @@ def test_only_plans_with_different_code_are_run_and_compared() -> None:
     graph = sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64)
     verdict: Verdict = judge(Query(graph, "gpu", build=True))
     assert verdict.supported
-    hidden = replace(verdict, candidates=tuple(map(without_code, verdict.candidates)))
+    hidden = replace(verdict, candidates=tuple(map(without_kernel_code, verdict.candidates)))
     same, open_one = Change("same", "gpu", verdict, verdict), Change("open", "gpu", hidden, hidden)
     run: list[object] = []
     found = time_changes(
@@ -34,20 +34,20 @@ def test_only_plans_with_different_code_are_run_and_compared() -> None:
         assert set(run) == {"open"}
 
 
-def test_graphs_beyond_the_time_limit_are_named_and_not_run() -> None:
+def test_graphs_beyond_the_time_limit_are_listed_and_not_run() -> None:
     graph = sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64)
     verdict = judge(Query(graph, "gpu", build=True))
-    hidden = replace(verdict, candidates=tuple(map(without_code, verdict.candidates)))
+    hidden = replace(verdict, candidates=tuple(map(without_kernel_code, verdict.candidates)))
     changes = tuple(Change(name, "gpu", hidden, hidden) for name in "ab")
     progress: list[Upgrade] = []
     upgrade = Upgrade("old", "new", (None, None), changes)
 
-    def keep(so_far: Callable[[], Upgrade]) -> None:
+    def record_progress(so_far: Callable[[], Upgrade]) -> None:
         progress.append(so_far())
 
-    none = time_changes(upgrade, dict.fromkeys("ab", graph), until=0.0, keep=keep)
+    none = time_changes(upgrade, dict.fromkeys("ab", graph), until=0.0, keep=record_progress)
     assert (none.changes, none.not_timed, progress) == (changes, ("a", "b"), [])
-    found = time_changes(upgrade, dict.fromkeys("ab", graph), keep=keep)
+    found = time_changes(upgrade, dict.fromkeys("ab", graph), keep=record_progress)
     assert progress[0].not_timed == ("b",)
     assert len(progress) >= 4  # each graph timed and compared; apparent improvements are timed again
     assert not any(one.not_timed for one in progress[1:])

@@ -1,4 +1,4 @@
-"""Our answers, given without torch, equal torch's: the first gate that prevents cuDNN, over a grid of calls."""
+"""The first gate that prevents cuDNN, found without torch, equals the one that torch reports, over a grid of calls."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from cudnn_backend_py.why.gates import find_blocker, find_gate_by_message, find_
 from tests.support.sdpa_answers import answer_of_torch, call_of_case, machine_of_record
 from tools.records import sdpa_grid
 
-torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the answers are torch's")
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 NUMBER = 320
 
 
-def differences(record: dict[str, Any]) -> list[str]:
+def list_differences(record: dict[str, Any]) -> list[str]:
     """Return a line for each case in which our answer differs from torch's."""
     machine, found = machine_of_record(record), []
     for item in record["cases"]:
@@ -46,7 +46,7 @@ def differences(record: dict[str, Any]) -> list[str]:
 @pytest.mark.parametrize(
     "setting", ["", "TORCH_CUDNN_SDPA_NESTED_TENSOR_ENABLED=1", "TORCH_CUDNN_SDPA_DEPRIORITIZED=1"]
 )
-def test_first_gate_equals_torchs(tmp_path: Path, setting: str) -> None:
+def test_the_first_gate_equals_that_of_torch(tmp_path: Path, setting: str) -> None:
     path = tmp_path / "grid.json"
     name, _, value = setting.partition("=")
     environment = {**os.environ, **({name: value} if name else {})}
@@ -55,4 +55,4 @@ def test_first_gate_equals_torchs(tmp_path: Path, setting: str) -> None:
     assert find_releases(machine_of_record(record).torch), "no gates of this torch are known"
     answered = [item for item in record["cases"] if "unmade" not in item["answer"]]
     assert len(answered) > NUMBER * 0.9
-    assert differences(record) == []
+    assert list_differences(record) == []

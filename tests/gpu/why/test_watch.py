@@ -1,4 +1,4 @@
-"""A watched program on a GPU: torch's own choice at each call, compiled calls judged again, and times of backends."""
+"""A watched program on a GPU: the backend torch selects at each call, compiled calls, and times of backends."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from cudnn_backend_py.why import WhyReport, why_not_cudnn
 from cudnn_backend_py.why.calls import BACKENDS
 from tools.records import sdpa_grid
 
-torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the calls are torch's")
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 F = torch.nn.functional
 
 
 @pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
+def _without_warnings() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -28,13 +28,13 @@ def attend(q: Any, k: Any, v: Any) -> Any:
     return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
-def qkv(dtype: Any = torch.bfloat16, dim: int = 64, **how: Any) -> tuple[Any, Any, Any]:
+def random_qkv(dtype: Any = torch.bfloat16, dim: int = 64, **how: Any) -> tuple[Any, Any, Any]:
     torch.manual_seed(0)
     return tuple(torch.randn(2, 8, 256, dim, device="cuda", dtype=dtype, **how) for _ in range(3))
 
 
-def test_freed_tensors_get_the_answers_of_real_ones() -> None:
-    """Compiled calls are judged with fake tensors: the answers equal those of real ones."""
+def test_fake_tensors_get_the_same_answers_as_real_ones() -> None:
+    """Compiled calls are judged with fake tensors."""
     from cudnn_backend_py.why.calls import TorchCall
     from cudnn_backend_py.why.query_torch import describe, query_by_facts, query_torch, read_switches
 
@@ -62,13 +62,13 @@ def test_freed_tensors_get_the_answers_of_real_ones() -> None:
     assert compared > 50
 
 
-def _train(compiled: bool) -> tuple[Any, Any]:
+def _run_training_steps(compiled: bool) -> tuple[Any, Any]:
     from torch._dynamo.utils import counters
 
     torch._dynamo.reset()
     counters.clear()
     layer = torch.compile(attend) if compiled else attend
-    q, k, v = qkv(requires_grad=True)
+    q, k, v = random_qkv(requires_grad=True)
     for _ in range(3):
         out = layer(q, k, v)
         out.float().square().mean().backward()
@@ -76,32 +76,32 @@ def _train(compiled: bool) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_training_is_unchanged_by_a_watch(compiled: bool) -> None:
-    plain, seen = _train(compiled), None
+def test_a_watch_does_not_change_training(compiled: bool) -> None:
+    plain, seen = _run_training_steps(compiled), None
     with why_not_cudnn(run_query=False) as report:
-        seen = _train(compiled)
+        seen = _run_training_steps(compiled)
     assert seen[1] == plain[1]
     assert all(torch.equal(one, other) for one, other in zip(plain[0][:1], seen[0][:1], strict=True))
     assert torch.allclose(plain[0][1], seen[0][1], atol=1e-3)
     (one,) = report.findings
     assert (one.count, one.compiled, one.call.training) == (3, compiled, True)
-    q, k, v = qkv(requires_grad=True)
+    q, k, v = random_qkv(requires_grad=True)
     assert one.answer.choice == BACKENDS[torch._fused_sdp_choice(q, k, v, None, 0.0, True)]
 
 
-def _blocked(report: WhyReport) -> dict[str, str]:
+def _gates_by_call(report: WhyReport) -> dict[str, str]:
     return {one.call.q.dtype + str(one.call.q.dims[-1]): one.blocker.gate for one in report.blocked if one.blocker}
 
 
-def test_gates_switches_and_times_of_real_calls_are_reported() -> None:
+def test_gates_switches_and_times_of_calls_are_reported() -> None:
     with why_not_cudnn(measure=True) as report:
-        attend(*qkv(torch.float32))
-        attend(*qkv(torch.float16, 20))
+        attend(*random_qkv(torch.float32))
+        attend(*random_qkv(torch.float16, 20))
         with torch.autocast("cuda", dtype=torch.bfloat16):
-            attend(*qkv(torch.float32))
+            attend(*random_qkv(torch.float32))
         with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION):
-            attend(*qkv(torch.float16, 128))
-    gates = _blocked(report)
+            attend(*random_qkv(torch.float16, 128))
+    gates = _gates_by_call(report)
     assert (gates["float3264"], gates["float1620"], gates["float16128"]) == ("dtype", "shapes", "disabled")
     cast = next(one for one in report.findings if one.call.autocast)
     assert cast.call.q.dtype == "bfloat16"
@@ -111,7 +111,7 @@ def test_gates_switches_and_times_of_real_calls_are_reported() -> None:
     assert all({"cudnn", "flash"} <= set(one.times) for one in report.findings if one.call.q.dtype != "float32")
 
 
-def test_nested_tensors_get_an_answer() -> None:
+def test_nested_tensors_get_a_verdict() -> None:
     with why_not_cudnn(run_query=False) as report:
         for layout in (torch.strided, torch.jagged):
             jagged = layout == torch.jagged

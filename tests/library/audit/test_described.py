@@ -1,4 +1,4 @@
-"""Examination of a case for a described GPU by two cuDNN versions: all steps except the execution."""
+"""Examine a recorded case for a described GPU with two cuDNN versions: every step except execution."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from tests.pure.audit.test_case import make_case
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> Path:
+def stored_case(tmp_path: Path) -> Path:
     path, _ = CaseFolder(tmp_path / "audit").store(make_case())
     assert path is not None
     return path
 
 
-def test_each_version_names_the_plan_it_would_run(kept: Path) -> None:
+def test_each_version_reports_the_plan_it_would_run(stored_case: Path) -> None:
     said: list[str] = []
-    found = examine(kept, target="h100", cudnn=["9.24"], step=said.append)
+    found = examine(stored_case, target="h100", cudnn=["9.24"], step=said.append)
     assert found.interpreter is not None
     assert "[2,3,4] is 7" in found.interpreter[0]
     assert len(found.asked) == 2
@@ -34,29 +34,29 @@ def test_each_version_names_the_plan_it_would_run(kept: Path) -> None:
     assert {one.version[:4] for one in found.asked} == {"9.24", found.asked[0].version[:4]}
     assert found.exit_code == 2
     assert "interpreting" in said
-    assert sorted(path.name for path in kept.parent.glob("case-*")) == [kept.name], (
+    assert sorted(path.name for path in stored_case.parent.glob("case-*")) == [stored_case.name], (
         "nothing is written of what is not shown"
     )
 
 
-def test_the_command_lists_and_examines(kept: Path) -> None:
-    listed = CliRunner().invoke(main, ["audit", "--folder", str(kept.parent)])
+def test_the_audit_command_lists_and_examines_cases(stored_case: Path) -> None:
+    listed = CliRunner().invoke(main, ["audit", "--folder", str(stored_case.parent)])
     assert listed.exit_code == 0
-    assert str(kept) in listed.output
+    assert str(stored_case) in listed.output
     assert "activation by eng1" in listed.output
-    empty = CliRunner().invoke(main, ["audit", "--folder", str(kept.parent / "none")])
+    empty = CliRunner().invoke(main, ["audit", "--folder", str(stored_case.parent / "none")])
     assert "no case is kept" in empty.output
-    done = CliRunner().invoke(main, ["audit", "--target=h100", "--cudnn=9.24", "--format=json", str(kept)])
+    done = CliRunner().invoke(main, ["audit", "--target=h100", "--cudnn=9.24", "--format=json", str(stored_case)])
     assert done.exit_code == 2
     (one,) = json.loads(done.stdout)["cases"]
     assert one["case"]["wrong"] == ["y"]
     assert [item["state"] for item in one["asked"]] == ["", ""]
-    wrong = CliRunner().invoke(main, ["audit", "--cudnn=1.2.3", str(kept)])
+    wrong = CliRunner().invoke(main, ["audit", "--cudnn=1.2.3", str(stored_case)])
     assert wrong.exit_code == 2
     assert "cudnn-version-not-installed" in wrong.stderr
 
 
-def test_an_execution_of_the_frontend_is_recorded_as_plan_and_addresses() -> None:
+def test_a_frontend_execution_is_recorded_with_its_plan_and_addresses() -> None:
     graph = cudnn.pygraph(
         io_data_type=cudnn.data_type.HALF,
         intermediate_data_type=cudnn.data_type.FLOAT,

@@ -1,4 +1,4 @@
-"""Sampled rows of attention in torch, on the CPU, compared with the reference: right ones pass, others do not."""
+"""Check sampled rows of torch attention results against the reference on the CPU: only right results pass."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import pytest
 from cudnn_backend_py import reference
 from cudnn_backend_py.torch_ops.arguments import OperatorOptions
 
-torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the rows are torch's")
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 
 from cudnn_backend_py.audit.rows import FACTS, check_backward, check_forward  # noqa: E402
 
 SEEDS = range(40)
 
 
-class Problem:
-    """A random problem, its tensors, and the right results."""
+class AttentionProblem:
+    """A random attention problem with its tensors and right results."""
 
     def __init__(self, seed: int) -> None:
         draw = random.Random(seed)
@@ -33,13 +33,13 @@ class Problem:
         given: dict[str, Any] = {}
         if draw.random() < 0.4:
             self.named["bias"] = torch.randn(1, heads * group, s_q, s_kv).to(self.kind)
-            given["bias"] = self.numbers(self.named["bias"])
+            given["bias"] = self.float64_array(self.named["bias"])
         if draw.random() < 0.4:
             self.named["alibi_slopes"] = 0.1 * torch.rand(heads * group)
-            given["alibi_slopes"] = self.numbers(self.named["alibi_slopes"])
+            given["alibi_slopes"] = self.float64_array(self.named["alibi_slopes"])
         if draw.random() < 0.4:
             self.named["sink"] = torch.randn(heads * group)
-            given["sink"] = self.numbers(self.named["sink"])
+            given["sink"] = self.float64_array(self.named["sink"])
         if draw.random() < 0.4:
             self.named["seq_len_q"] = torch.randint(1, s_q + 1, (batch,), dtype=torch.int32)
             self.named["seq_len_kv"] = torch.randint(1, s_kv + 1, (batch,), dtype=torch.int32)
@@ -49,15 +49,15 @@ class Problem:
         self.options = OperatorOptions(draw.choice([None, 0.3]), 0.0, left, right, bottom, None, False)
         given |= {"scale": self.options.scale, "left_bound": left, "right_bound": right}
         given["alignment"] = "bottom_right" if bottom else "top_left"
-        q, k, v = (self.numbers(self.named[name]) for name in "qkv")
+        q, k, v = (self.float64_array(self.named[name]) for name in "qkv")
         self.d_o = torch.randn(batch, heads * group, s_q, d).to(self.kind)
         made = reference.forward(q, k, v, **given)
         self.o = torch.from_numpy(made.o).to(self.kind)
-        back = reference.backward(q, k, v, made.o, self.numbers(self.d_o), made.stats, **given)
+        back = reference.backward(q, k, v, made.o, self.float64_array(self.d_o), made.stats, **given)
         self.gradients = {name: torch.from_numpy(getattr(back, name)).to(self.kind) for name in ("dq", "dk", "dv")}
 
     @staticmethod
-    def numbers(x: Any) -> Any:
+    def float64_array(x: Any) -> Any:
         return np.asarray(x.double().numpy())
 
     def check(self, o: Any, gradients: dict[str, Any]) -> dict[str, list[float]]:
@@ -68,24 +68,24 @@ class Problem:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_right_results_pass(seed: int) -> None:
-    made = Problem(seed)
+    made = AttentionProblem(seed)
     found = made.check(made.o, made.gradients)
     assert set(found) == {"o", "dq", "dk", "dv"}
     assert {name: x for name, x in found.items() if x[0]} == {}
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_results_a_tenth_too_large_are_wrong(seed: int) -> None:
-    """O is always found; with many keys, the bound of its gradients may be wider."""
-    made = Problem(seed)
+def test_results_that_are_10_percent_too_large_are_wrong(seed: int) -> None:
+    """An error in O is always found; for gradients over many keys, the allowed error may be larger."""
+    made = AttentionProblem(seed)
     wrong = 1.1 if made.kind is not torch.bfloat16 else 1.3
     found = made.check(made.o * wrong, made.gradients)
     assert found["o"][0] == (found["o"][FACTS.index("compared")] > 0)
 
 
 @pytest.mark.parametrize("name", ["o", "dq", "dk", "dv"])
-def test_one_nan_is_found_wherever_it_is(name: str) -> None:
-    made = Problem(3)
+def test_a_single_nan_is_found_in_any_tensor(name: str) -> None:
+    made = AttentionProblem(3)
     results = {"o": made.o.clone(), **{key: x.clone() for key, x in made.gradients.items()}}
     batch, heads, rows, _ = results[name].shape
     results[name][batch - 1, heads - 1, rows // 2, 3] = float("nan")
@@ -99,8 +99,8 @@ def test_one_nan_is_found_wherever_it_is(name: str) -> None:
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_no_data_is_copied_to_the_host(packed: bool) -> None:
-    """Tensors without data refuse every read: on a GPU a read would wait for the stream."""
+def test_the_check_copies_no_data_to_the_host(packed: bool) -> None:
+    """Use tensors that refuse every read of their data: on a GPU, a read would wait for the stream."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     with FakeTensorMode():
@@ -120,7 +120,7 @@ def test_no_data_is_copied_to_the_host(packed: bool) -> None:
     assert {"o", "dq"} <= set(found)
 
 
-def test_packed_and_paged_rows_belong_to_their_sequences() -> None:
+def test_rows_of_packed_and_paged_tensors_belong_to_their_sequences() -> None:
     torch.manual_seed(0)
     generator = torch.Generator()
     lengths = [40, 0, 64, 7]

@@ -1,4 +1,4 @@
-"""Calls that are not sampled: counted, passed on unchanged, and invisible to compilers."""
+"""Attention calls that are not sampled are counted, passed on unchanged, and invisible to compilers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the calls are torch's")
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 
 from cudnn_backend_py.audit import audit  # noqa: E402
 from cudnn_backend_py.audit.budget import Budget  # noqa: E402
@@ -22,13 +22,13 @@ from cudnn_backend_py.why.wrapping import Around, _make_wrapper  # noqa: E402
 F = torch.nn.functional
 
 
-def qkv() -> list[Any]:
+def random_qkv() -> list[Any]:
     return [torch.randn(1, 2, 8, 4) for _ in range(3)]
 
 
 @pytest.mark.parametrize(("every", "first"), [(1, 0), (7, 0), (7, 5), (1000, 3)])
 def test_all_calls_are_counted(every: int, first: int, tmp_path: Path) -> None:
-    given = qkv()
+    given = random_qkv()
     with audit(folder=tmp_path, every=every, first=first, cost=1e-12) as report:  # no further sample is ever paid for
         for _ in range(50):
             F.scaled_dot_product_attention(*given, is_causal=True)
@@ -39,19 +39,19 @@ def test_all_calls_are_counted(every: int, first: int, tmp_path: Path) -> None:
     assert dict(report.unjudged) == ({"tensors are not on a GPU": first} if first else {})
 
 
-def test_a_pause_counts_and_pays_nothing(tmp_path: Path) -> None:
+def test_paused_calls_are_neither_counted_nor_sampled(tmp_path: Path) -> None:
     report = AuditReport()
     watch = Watch(1, 1e-12, CaseFolder(tmp_path), report)
     original = F.scaled_dot_product_attention
     watch.start()
     try:
-        F.scaled_dot_product_attention(*qkv())
+        F.scaled_dot_product_attention(*random_qkv())
         with watch.pause():
             assert F.scaled_dot_product_attention is original
-            F.scaled_dot_product_attention(*qkv())
+            F.scaled_dot_product_attention(*random_qkv())
             elapsed = watch._budget.elapsed_s
             assert watch._budget.elapsed_s == elapsed
-        F.scaled_dot_product_attention(*qkv())
+        F.scaled_dot_product_attention(*random_qkv())
     finally:
         watch.stop()
     assert F.scaled_dot_product_attention is original
@@ -59,19 +59,19 @@ def test_a_pause_counts_and_pays_nothing(tmp_path: Path) -> None:
     assert isinstance(watch._budget, Budget)
 
 
-def test_a_compiled_program_is_compiled_as_without_an_audit(tmp_path: Path) -> None:
+def test_an_audit_does_not_change_how_a_program_is_compiled(tmp_path: Path) -> None:
     from torch._dynamo.utils import counters
 
-    def run(q: Any, k: Any, v: Any) -> Any:
+    def scaled_attention(q: Any, k: Any, v: Any) -> Any:
         return F.scaled_dot_product_attention(q * 2, k, v, is_causal=True) + 1
 
-    given, compilations = qkv(), []
+    given, compilations = random_qkv(), []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's own
         for audited in (False, True):
             torch._dynamo.reset()
             counters.clear()
-            compiled = torch.compile(run, backend="eager", fullgraph=True)
+            compiled = torch.compile(scaled_attention, backend="eager", fullgraph=True)
             if audited:
                 with audit(folder=tmp_path, every=2) as report:
                     results = [compiled(*given) for _ in range(3)]
@@ -84,41 +84,41 @@ def test_a_compiled_program_is_compiled_as_without_an_audit(tmp_path: Path) -> N
     assert compilations[0] == compilations[1]
 
 
-def mixed(a: int, /, b: int, c: int = 3, *d: int, e: int, f: int = 6, **g: int) -> tuple[Any, ...]:
+def return_mixed_arguments(a: int, /, b: int, c: int = 3, *d: int, e: int, f: int = 6, **g: int) -> tuple[Any, ...]:
     return a, b, c, d, e, f, g
 
 
-def by_name(a: int, b: int = 2, *, c: int, d: int = 4) -> tuple[Any, ...]:
+def return_keyword_arguments(a: int, b: int = 2, *, c: int, d: int = 4) -> tuple[Any, ...]:
     return a, b, c, d
 
 
-def by_place(a: int, b: int = 2, c: int = 3) -> tuple[Any, ...]:
+def return_plain_arguments(a: int, b: int = 2, c: int = 3) -> tuple[Any, ...]:
     return a, b, c
 
 
-def positional(a: int, b: int = 1, /) -> tuple[Any, ...]:
+def return_positional_arguments(a: int, b: int = 1, /) -> tuple[Any, ...]:
     return a, b
 
 
-def loose(*args: int, **kwargs: int) -> tuple[Any, ...]:
+def return_variadic_arguments(*args: int, **kwargs: int) -> tuple[Any, ...]:
     return args, kwargs
 
 
 @pytest.mark.parametrize(
     ("function", "given", "named"),
     [
-        (mixed, (1, 2), {"e": 5}),
-        (mixed, (1, 2, 3, 4, 5), {"e": 5, "f": 0, "z": 9}),
-        (by_name, (1,), {"c": 3}),
-        (by_name, (), {"a": 0, "b": 5, "c": 3, "d": 1}),
-        (by_place, (1,), {"c": 5}),
-        (by_place, (1, 2, 4), {}),
-        (positional, (7,), {}),
-        (loose, (1, 2), {"x": 1}),
+        (return_mixed_arguments, (1, 2), {"e": 5}),
+        (return_mixed_arguments, (1, 2, 3, 4, 5), {"e": 5, "f": 0, "z": 9}),
+        (return_keyword_arguments, (1,), {"c": 3}),
+        (return_keyword_arguments, (), {"a": 0, "b": 5, "c": 3, "d": 1}),
+        (return_plain_arguments, (1,), {"c": 5}),
+        (return_plain_arguments, (1, 2, 4), {}),
+        (return_positional_arguments, (7,), {}),
+        (return_variadic_arguments, (1, 2), {"x": 1}),
         ("a b c".split, (None,), {"maxsplit": 1}),
     ],
 )
-def test_arguments_are_passed_on_as_they_are(
+def test_arguments_are_passed_on_unchanged(
     function: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any]
 ) -> None:
     around = Around(lambda original, args, kwargs: ("seen", original(*args, **kwargs)))
@@ -127,7 +127,7 @@ def test_arguments_are_passed_on_as_they_are(
     wanted = function(*given, **named)
     assert [wrapper(*given, **named) for _ in range(3)] == [wanted, wanted, ("seen", wanted)]
     assert around.left == 0
-    if function is by_place:
+    if function is return_plain_arguments:
         own, its = (inspect.signature(one, follow_wrapped=False).parameters for one in (wrapper, function))
         assert [(p.name, p.kind, p.default) for p in own.values()] == [
             (p.name, p.kind, p.default) for p in its.values()

@@ -36,7 +36,7 @@ from tests.support.records import read_record
 
 
 @pytest.fixture(scope="module")
-def h100() -> Any:
+def h100_target() -> Any:
     target = open_target("h100")
     yield target
     target.close()
@@ -45,11 +45,11 @@ def h100() -> Any:
 # shapes
 
 
-def graph_on(target: Any, problem: Attention, direction: Any) -> Graph:
+def attention_graph(target: Any, problem: Attention, direction: Any) -> Graph:
     return build_graph(problem, direction, target.library.version, target.sm)
 
 
-def test_twenty_shapes_cover_the_options() -> None:
+def test_the_20_benchmark_shapes_cover_the_options() -> None:
     assert len({format_problem(shape) for shape in SHAPES}) == len(SHAPES) == 20
     assert {shape.seq_q for shape in SHAPES} >= {512, 16384}
     types = {DataType.HALF, DataType.BFLOAT16}
@@ -60,37 +60,39 @@ def test_twenty_shapes_cover_the_options() -> None:
     assert any(shape.kv_heads < shape.heads for shape in QUICK.shapes)
 
 
-def test_a_fresh_process_builds_the_small_problem(h100: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has the sizes as plain numbers, so that none of our modules is imported before its clock starts."""
+def test_the_fresh_process_benchmark_builds_the_small_problem(
+    h100_target: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the sizes as literal numbers, so that no module of ours is imported before its clock starts."""
     if "torch" not in sys.modules:
         monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))  # only imported here
     fresh_process = importlib.import_module("benchmarks.fresh_process")
     assert Attention(**fresh_process.SIZES, causal=True) == SMALL
     steps: list[str] = []
-    graph, tensors = fresh_process.build_by_frontend(frontend, DescribedHandle(h100), steps.append)
+    graph, tensors = fresh_process.build_by_frontend(frontend, DescribedHandle(h100_target), steps.append)
     assert steps == ["validate", "operation graph", "heuristics", "build plans"]
     assert [tuple(one.get_dim()) for one in tensors] == [SMALL.dims(name) for name in ("q", "k", "v", "o", "stats")]
-    same, _ = build(frontend, DescribedHandle(h100), replace(SMALL, stats=True), "forward")
+    same, _ = build(frontend, DescribedHandle(h100_target), replace(SMALL, stats=True), "forward")
     assert graph.get_plan_name_at_index(0) == same.get_plan_name_at_index(0)
 
 
-def test_flops_are_those_of_the_formula() -> None:
+def test_flops_equal_the_formula() -> None:
     assert count_flops(SMALL, "forward") == 4 * 1 * 2 * 128 * 128 * 64 / 2
     assert count_flops(SMALL, "backward") == 2.5 * count_flops(SMALL, "forward")
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-def test_cudnn_supports_every_shape(h100: Any, direction: Any) -> None:
+def test_cudnn_supports_every_shape(h100_target: Any, direction: Any) -> None:
     refused = [
         format_problem(shape)
         for shape in (SMALL, *SHAPES)
-        if not OperationGraph(graph_on(h100, shape, direction), h100).heuristics("A").configs
+        if not OperationGraph(attention_graph(h100_target, shape, direction), h100_target).heuristics("A").configs
     ]
     assert not refused
 
 
-def test_tag_of_a_config_names_it(h100: Any) -> None:
-    (config, *_) = OperationGraph(graph_on(h100, SMALL, "forward"), h100).heuristics("A").configs
+def test_a_config_tag_gives_engine_and_knobs(h100_target: Any) -> None:
+    (config, *_) = OperationGraph(attention_graph(h100_target, SMALL, "forward"), h100_target).heuristics("A").configs
     choice = EngineChoice.parse(config.tag)
     assert (choice.engine, choice.knobs) == (config.engine, config.knobs)
     with pytest.raises(ValueError, match="engine-tag: 'no plan' is not an engine tag"):
@@ -98,20 +100,20 @@ def test_tag_of_a_config_names_it(h100: Any) -> None:
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-def test_our_frontend_builds_the_measured_graphs(h100: Any, direction: Any) -> None:
+def test_our_frontend_builds_the_measured_graphs(h100_target: Any, direction: Any) -> None:
     problem = replace(SMALL, stats=direction == "forward")
-    graph, tensors = build(frontend, DescribedHandle(h100), problem, direction)
+    graph, tensors = build(frontend, DescribedHandle(h100_target), problem, direction)
     assert set(tensors) == set("qkvo") | {"stats"} | ({"do", "dq", "dk", "dv"} if direction == "backward" else set())
     assert graph.get_workspace_size() >= 0
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-def test_our_frontend_builds_packed_sequences(h100: Any, direction: Any) -> None:
+def test_our_frontend_builds_packed_sequences(h100_target: Any, direction: Any) -> None:
     is_forward = direction == "forward"
     size = {"batch": 8, "heads": 12, "seq_q": 512, "head_dim": 64}
     totals = {} if is_forward else {"max_total_seq_q": 1024, "max_total_seq_kv": 1024}
     problem = Attention(**size, causal=True, padding=True, ragged=True, ragged_stats=True, stats=is_forward, **totals)
-    _, tensors = build(frontend, DescribedHandle(h100), problem, direction)
+    _, tensors = build(frontend, DescribedHandle(h100_target), problem, direction)
     moved = [*"qkvo", "stats", *(() if is_forward else ("do", "dq", "dk", "dv"))]
     for name in moved:
         offset = tensors[name].get_ragged_offset()
@@ -119,10 +121,10 @@ def test_our_frontend_builds_packed_sequences(h100: Any, direction: Any) -> None
         assert tuple(tensors[name].get_dim()) == problem.dims(name)
 
 
-def test_our_frontend_builds_decoding_from_pages(h100: Any) -> None:
+def test_our_frontend_builds_decoding_with_a_paged_cache(h100_target: Any) -> None:
     size = {"batch": 64, "heads": 12, "seq_q": 1, "seq_kv": 1280, "head_dim": 64}
     problem = Attention(**size, padding=True, page_size=64, pages_k=1280, pages_v=1280)
-    graph, tensors = build(frontend, DescribedHandle(h100), problem, "forward")
+    graph, tensors = build(frontend, DescribedHandle(h100_target), problem, "forward")
     assert tuple(tensors["page_table_k"].get_dim()) == (64, 1, 20, 1)
     assert graph.get_workspace_size() >= 0
 
@@ -130,7 +132,7 @@ def test_our_frontend_builds_decoding_from_pages(h100: Any) -> None:
 # the C loop
 
 
-def test_c_loop_makes_its_calls() -> None:
+def test_the_c_loop_repeats_the_call() -> None:
     calls: list[tuple[int, int, int]] = []
     kind = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
     note = kind(lambda *arguments: calls.append(arguments) or 0)
@@ -138,7 +140,7 @@ def test_c_loop_makes_its_calls() -> None:
     assert calls == [(1, 2, 3)] * 5
 
 
-def test_c_loop_returns_the_status_of_a_failing_call() -> None:
+def test_the_c_loop_returns_the_status_of_a_failing_call() -> None:
     """cuDNN itself refuses a null handle."""
     execute = ctypes.cast(library().unchecked("cudnnBackendExecute"), ctypes.c_void_p)
     status = -compiled_library().cudnn_backend_py_loop(execute, None, None, None, 5)
@@ -148,20 +150,20 @@ def test_c_loop_returns_the_status_of_a_failing_call() -> None:
 # acceptance and report
 
 
-def timing(median: float, spread: float = 0.0) -> dict[str, float]:
+def timing_record(median: float, spread: float = 0.0) -> dict[str, float]:
     return {"median_us": median, "low_us": median - spread, "high_us": median + spread, "samples": 9}
 
 
-def record(**changes: Any) -> dict[str, Any]:
+def benchmark_record(**changes: Any) -> dict[str, Any]:
     host = {
-        "C loop": timing(5.0),
-        "same pointers": timing(5.2),
-        "fresh pointers": timing(9.0),
-        "CUDA graph": timing(3.0),
-        "cudnn-frontend, same": timing(13.0),
-        "cudnn-frontend, fresh": timing(14.0),
+        "C loop": timing_record(5.0),
+        "same pointers": timing_record(5.2),
+        "fresh pointers": timing_record(9.0),
+        "CUDA graph": timing_record(3.0),
+        "cudnn-frontend, same": timing_record(13.0),
+        "cudnn-frontend, fresh": timing_record(14.0),
     }
-    us = {"ours": timing(100.0), "ours, autotuned": timing(90.0), "cudnn-frontend": timing(101.0)}
+    us = {"ours": timing_record(100.0), "ours, autotuned": timing_record(90.0), "cudnn-frontend": timing_record(101.0)}
     row = {
         "shape": format_problem(SHAPES[0]),
         "direction": "forward",
@@ -180,65 +182,73 @@ def record(**changes: Any) -> dict[str, Any]:
         "C program": theirs,
     }
     made = {"host": {"problem": format_problem(SMALL), "forward": host, "backward": dict(host)}}
-    made["ragged"] = {"C loop": timing(15.0), "same pointers": timing(15.5), "fresh pointers": timing(17.5)}
-    made["ragged"] |= {"cudnn-frontend, same": timing(26.5), "cudnn-frontend, fresh": timing(27.0)}
+    made["ragged"] = {
+        "C loop": timing_record(15.0),
+        "same pointers": timing_record(15.5),
+        "fresh pointers": timing_record(17.5),
+    }
+    made["ragged"] |= {"cudnn-frontend, same": timing_record(26.5), "cudnn-frontend, fresh": timing_record(27.0)}
     made |= {"gpu": [row], "matrix_tflops": 700.0, "fresh": fresh}
     return made | changes
 
 
-def passed(made: dict[str, Any]) -> dict[str, bool | None]:
+def passed_criteria(made: dict[str, Any]) -> dict[str, bool | None]:
     return {item["name"]: item["passed"] for item in judge_record(made)}
 
 
-def test_good_figures_pass() -> None:
-    assert set(passed(record()).values()) == {True}
+def test_good_measurements_meet_every_criterion() -> None:
+    assert set(passed_criteria(benchmark_record()).values()) == {True}
 
 
-def test_each_bad_figure_fails_alone() -> None:
-    made = record()
-    made["ragged"]["same pointers"] = timing(16.0)
-    assert [name for name, good in passed(made).items() if not good] == ["host, ragged: same pointers / C loop"]
-    made = record()
-    made["host"]["forward"]["same pointers"] = timing(5.8)
-    assert [name for name, good in passed(made).items() if not good] == ["host, forward: same pointers / C loop"]
-    made = record()
-    made["gpu"][0]["us"]["ours, autotuned"] = timing(104.0, 1.0)
-    assert [name for name, good in passed(made).items() if not good] == [
+def test_each_bad_measurement_fails_only_its_criterion() -> None:
+    made = benchmark_record()
+    made["ragged"]["same pointers"] = timing_record(16.0)
+    assert [name for name, good in passed_criteria(made).items() if not good] == [
+        "host, ragged: same pointers / C loop"
+    ]
+    made = benchmark_record()
+    made["host"]["forward"]["same pointers"] = timing_record(5.8)
+    assert [name for name, good in passed_criteria(made).items() if not good] == [
+        "host, forward: same pointers / C loop"
+    ]
+    made = benchmark_record()
+    made["gpu"][0]["us"]["ours, autotuned"] = timing_record(104.0, 1.0)
+    assert [name for name, good in passed_criteria(made).items() if not good] == [
         "GPU: shapes where autotuned is slower than the first choice"
     ]
-    made["gpu"][0]["us"]["ours, autotuned"] = timing(104.0, 5.0)
-    assert all(passed(made).values()), "within the spread"
+    made["gpu"][0]["us"]["ours, autotuned"] = timing_record(104.0, 5.0)
+    assert all(passed_criteria(made).values()), "within the spread"
     made["fresh"]["ahead of time"]["total"] = 401.0
-    assert [name for name, good in passed(made).items() if not good] == [
+    assert [name for name, good in passed_criteria(made).items() if not good] == [
         "fresh process: ahead of time / cudnn-frontend"
     ]
-    made = record()
+    made = benchmark_record()
     made["fresh"]["cold"] = made["fresh"]["cold"] | {"import": 151.0, "plan": 700.0}
-    assert [name for name, good in passed(made).items() if not good] == [
+    assert [name for name, good in passed_criteria(made).items() if not good] == [
         "fresh process: import, cold / cudnn-frontend",
         "fresh process: after the import, cold / C program",
     ]
 
 
-def test_another_plan_than_the_frontends_is_not_compared() -> None:
-    made = record()
+def test_times_of_different_plans_are_not_compared() -> None:
+    made = benchmark_record()
     made["gpu"][0]["frontend_plan"] = "eng5"
-    assert passed(made)["GPU: shapes that differ from cudnn-frontend, same plan"] is None
+    assert passed_criteria(made)["GPU: shapes that differ from cudnn-frontend, same plan"] is None
     made["gpu"][0]["plans"]["ours, frontend's plan"] = "eng5"
-    made["gpu"][0]["us"]["ours, frontend's plan"] = timing(80.0)
-    assert passed(made)["GPU: shapes that differ from cudnn-frontend, same plan"] is False
+    made["gpu"][0]["us"]["ours, frontend's plan"] = timing_record(80.0)
+    assert passed_criteria(made)["GPU: shapes that differ from cudnn-frontend, same plan"] is False
 
 
-def test_a_difference_beyond_noise_is_defined_as_in_tuning() -> None:
-    """Two percent, and both spreads: the quartiles of each differ by a percent."""
+def test_significant_time_differences_are_defined_as_in_tuning() -> None:
+    """The difference must exceed two percent and both spreads; the quartiles of each differ by a percent."""
     name = "GPU: shapes that differ from cudnn-frontend, same plan"
     for median, spread, differs in ((97.5, 0.0, True), (98.5, 0.0, False), (97.5, 1.5, False), (102.5, 0.0, True)):
-        made = record()
-        made["gpu"][0]["us"] |= {"ours": timing(median, spread), "cudnn-frontend": timing(100.0, spread)}
-        assert passed(made)[name] is not differs, (median, spread)
+        made = benchmark_record()
+        made["gpu"][0]["us"] |= {"ours": timing_record(median, spread), "cudnn-frontend": timing_record(100.0, spread)}
+        assert passed_criteria(made)[name] is not differs, (median, spread)
 
 
-def test_a_plan_compared_with_itself_does_not_differ() -> None:
+def test_a_plan_timed_twice_shows_no_difference() -> None:
     """The limit comes from a run on an H200: all plans compared with the same ones of cudnn-frontend."""
     made = read_record("bench-h200-cudnn-9.19.0.json")
     judged = {item["name"]: item["value"] for item in judge_record(made)}
@@ -246,13 +256,13 @@ def test_a_plan_compared_with_itself_does_not_differ() -> None:
     assert judged["GPU: shapes where autotuned is slower than the first choice"] == 0
 
 
-def test_missing_measurements_neither_pass_nor_fail() -> None:
+def test_a_criterion_without_measurements_neither_passes_nor_fails() -> None:
     empty = {"problem": format_problem(SMALL), "c loop": "not measured", "forward": {}, "backward": {}}
-    assert set(passed(record(host=empty, ragged={}, gpu=[], fresh={})).values()) == {None}
+    assert set(passed_criteria(benchmark_record(host=empty, ragged={}, gpu=[], fresh={})).values()) == {None}
 
 
-def test_tables_and_lines_show_the_figures() -> None:
-    made = record()
+def test_printed_tables_show_the_measurements() -> None:
+    made = benchmark_record()
     made["accepted"] = judge_record(made)
     out = io.StringIO()
     console = Console(file=out, width=200)
@@ -274,20 +284,22 @@ def test_tables_and_lines_show_the_figures() -> None:
 def test_absence_of_matplotlib_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(EnvironmentNotReady, match="matplotlib-missing"):
-        draw_tflops(record(), tmp_path / "bench.svg")
+        draw_tflops(benchmark_record(), tmp_path / "bench.svg")
 
 
 # python -m benchmarks
 
 
-def measured(tmp_path: Path, name: str, *options: str) -> Any:
+def run_benchmark(tmp_path: Path, name: str, *options: str) -> Any:
     output = tmp_path / "record.json"
     run_python(["-m", "benchmarks", name, "--output", str(output), *options], check=True)
     return json.loads(output.read_text())
 
 
-def test_matrix_is_resumed_after_a_kill(tmp_path: Path) -> None:
-    found = measured(tmp_path, "matrix", "--rounds", "1", "--targets", "sm90", "--versions", library().version_text)
+def test_a_killed_matrix_benchmark_is_resumed(tmp_path: Path) -> None:
+    found = run_benchmark(
+        tmp_path, "matrix", "--rounds", "1", "--targets", "sm90", "--versions", library().version_text
+    )
     assert found["schema"] == "cudnn-backend-py/matrix"
     assert found["environment"]["cudnn"] == library().build_text
     assert found["letters"] == {"S": 10, "-": 2}
@@ -298,20 +310,20 @@ def test_matrix_is_resumed_after_a_kill(tmp_path: Path) -> None:
     assert found["with_a_crashing_graph"] == {"crashes": {"S": 1, "!": 1}, "plain": {"S": 2}}
 
 
-def test_a_program_makes_the_calls_of_a_plan_in_c(h100: Any, tmp_path: Path) -> None:
-    graph = graph_on(h100, SMALL, "forward")
+def test_a_generated_c_program_builds_the_same_plan(h100_target: Any, tmp_path: Path) -> None:
+    graph = attention_graph(h100_target, SMALL, "forward")
     text, workspace = first_result_program(graph, lambda: open_target("h100"), ("q", "k", "v", "o", "stats"))
     calls = ctypes.CDLL(str(compile_program(text, tmp_path)))
-    assert calls.load(h100.library.path.encode()) == 0
+    assert calls.load(h100_target.library.path.encode()) == 0
     calls.plan()
-    assert workspace == build_plan(graph, h100, cache=False).workspace_bytes
+    assert workspace == build_plan(graph, h100_target, cache=False).workspace_bytes
     pointers = (ctypes.c_void_p * 5)(*range(4096, 4096 * 6, 4096))
     not_a_handle = calls.run(pointers, ctypes.c_void_p(4096))  # the plan is for a described GPU
     assert Status(not_a_handle) is Status.BAD_PARAM
 
 
-def test_long_use_replays_the_calls_of_verdicts(tmp_path: Path) -> None:
-    found = measured(tmp_path, "long-use", "--explains", "22")["without_builds"]
+def test_the_long_use_benchmark_replays_the_cudnn_calls_of_verdicts(tmp_path: Path) -> None:
+    found = run_benchmark(tmp_path, "long-use", "--explains", "22")["without_builds"]
     counts = found["calls"]["calls_of_a_verdict"]
     assert set(counts) == {"sdpa_forward", "two_matmuls"}
     assert min(counts.values()) > 50

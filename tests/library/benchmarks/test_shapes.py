@@ -1,4 +1,4 @@
-"""Benchmarks of many shapes without a GPU: the shapes, acceptance and reports."""
+"""The benchmarks over many shapes, without a GPU: their shapes, acceptance criteria and reports."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from cudnn_backend_py.execution import plan_pool
 from cudnn_backend_py.graph.attention.shape_class import grow
 
 
-def timing(median: float, spread: float = 0.1) -> dict[str, float]:
+def timing_record(median: float, spread: float = 0.1) -> dict[str, float]:
     return {"median_us": median, "low_us": median - spread, "high_us": median + spread, "samples": 9}
 
 
-def passed(made: dict[str, Any], accepted: Any) -> dict[str, bool | None]:
+def passed_criteria(made: dict[str, Any], accepted: Any) -> dict[str, bool | None]:
     return {item["name"]: item["passed"] for item in judge_record(made, accepted)}
 
 
@@ -38,7 +38,7 @@ def test_the_grid_covers_the_options() -> None:
     assert any(shape.batch == 1 and shape.seq_q <= 1024 for shape in grid.grid_shapes((128,), (128,)))
 
 
-def test_random_shapes_are_different_and_bounded() -> None:
+def test_random_shapes_are_distinct_and_bounded() -> None:
     shapes = shape_classes.random_shapes(200)
     assert len({format_problem(shape) for shape in shapes}) == 200
     assert shapes == shape_classes.random_shapes(200)
@@ -58,12 +58,12 @@ def test_cudnn_supports_random_shapes(direction: Any) -> None:
     target.close()
 
 
-def test_classes_of_new_shapes_begin_with_the_largest() -> None:
+def test_the_first_shape_class_contains_all_new_shapes() -> None:
     shapes, classes = any_shape.random_shapes(100_000), any_shape.class_bounds()
     assert len(set(shapes)) == len(shapes) == 100_000
     assert all(one <= most for shape in shapes for one, most in zip(shape, classes[0], strict=True))
     assert {(grow(b, s, s).batch, grow(b, s, s).q) for b, s in shapes} <= set(classes)
-    assert 2 * len(classes) < plan_pool._MOST, "those of both passes find room in the pool"
+    assert 2 * len(classes) < plan_pool._MOST, "the pool must hold the plans of both passes"
     most = any_shape.BATCHES * any_shape.LENGTHS
     assert len(any_shape.random_shapes(most + 1)) == most
 
@@ -71,13 +71,13 @@ def test_classes_of_new_shapes_begin_with_the_largest() -> None:
 # acceptance and report
 
 
-def test_the_fastest_and_equally_fast_ones_are_listed() -> None:
-    assert grid.fastest({"a": timing(10.0), "b": timing(10.1), "c": timing(12.0)}) == ["a", "b"]
+def test_the_fastest_and_equally_fast_methods_are_listed() -> None:
+    assert grid.fastest({"a": timing_record(10.0), "b": timing_record(10.1), "c": timing_record(12.0)}) == ["a", "b"]
     assert grid.fastest({}) == []
 
 
-def test_the_grid_is_reported_as_text() -> None:
-    times = {"ours, exact": timing(10.0), "torch flash": timing(12.0)}
+def test_the_shape_grid_is_reported_as_markdown() -> None:
+    times = {"ours, exact": timing_record(10.0), "torch flash": timing_record(12.0)}
     row = {"shape": "b1", "direction": "forward", "plans": {"ours, exact": "eng2_k24=7"}, "gpu": times, "host": {}}
     facts = {"cudnn": "9.19.0", "python": "3.12"}
     record = {"rows": [row | {"fastest": grid.fastest(times)}], "environment": facts, "gpu_name": "H200"}
@@ -87,109 +87,127 @@ def test_the_grid_is_reported_as_text() -> None:
     assert grid.grid_table(record).row_count == 1
 
 
-def test_classes_are_accepted_by_median_and_p90() -> None:
-    us = {"exact": timing(10.0), "any": timing(11.0), "exact operator": timing(10.0), "adaptive": timing(10.1)}
+def test_shape_classes_are_accepted_by_median_and_p90_times() -> None:
+    us = {
+        "exact": timing_record(10.0),
+        "any": timing_record(11.0),
+        "exact operator": timing_record(10.0),
+        "adaptive": timing_record(10.1),
+    }
     rows = [{"direction": direction, "us": us} for direction in DIRECTIONS for _ in range(10)]
-    assert set(passed({"rows": rows}, shape_classes.ACCEPTED).values()) == {True}
-    slow = {**us, "any": timing(16.0), "adaptive": timing(10.5)}
+    assert set(passed_criteria({"rows": rows}, shape_classes.ACCEPTED).values()) == {True}
+    slow = {**us, "any": timing_record(16.0), "adaptive": timing_record(10.5)}
     rows = [{"direction": direction, "us": slow} for direction in DIRECTIONS]
-    assert set(passed({"rows": rows}, shape_classes.ACCEPTED).values()) == {False}
-    assert set(passed({"rows": []}, shape_classes.ACCEPTED).values()) == {None}
+    assert set(passed_criteria({"rows": rows}, shape_classes.ACCEPTED).values()) == {False}
+    assert set(passed_criteria({"rows": []}, shape_classes.ACCEPTED).values()) == {None}
 
 
-def test_memory_that_grows_is_not_accepted() -> None:
-    def points(step: int) -> list[dict[str, int]]:
+def test_growing_memory_is_not_accepted() -> None:
+    def memory_samples(step: int) -> list[dict[str, int]]:
         return [{"resident_bytes": 10**9 + step * n, "gpu_bytes": 10**9 + step * n} for n in range(20)]
 
-    good = {"first_call_ms": {"median": 0.1, "p99": 0.5}, "largest_relative_error": 2.6e-4, "points": points(0)}
+    good = {"first_call_ms": {"median": 0.1, "p99": 0.5}, "largest_relative_error": 2.6e-4, "points": memory_samples(0)}
     good["compared"] = 200
-    forward = passed(good, any_shape.ACCEPTED)
+    forward = passed_criteria(good, any_shape.ACCEPTED)
     assert [name for name, found in forward.items() if found is None] == [
         "host time of the first backward pass of a shape, median, ms",
         "host time of the first backward pass of a shape, p99, ms",
     ]
-    slow = passed(good | {"first_backward_ms": {"median": 0.16, "p99": 0.5}}, any_shape.ACCEPTED)
+    slow = passed_criteria(good | {"first_backward_ms": {"median": 0.16, "p99": 0.5}}, any_shape.ACCEPTED)
     assert list(slow.values())[2:4] == [False, True]
     good["first_backward_ms"] = {"median": 0.1, "p99": 0.5}
-    assert set(passed(good, any_shape.ACCEPTED).values()) == {True}
-    grown = passed(good | {"points": points(1 << 20)}, any_shape.ACCEPTED)
+    assert set(passed_criteria(good, any_shape.ACCEPTED).values()) == {True}
+    grown = passed_criteria(good | {"points": memory_samples(1 << 20)}, any_shape.ACCEPTED)
     assert [name for name, found in grown.items() if not found] == [
         "host memory after the first tenth, bytes more",
         "GPU memory after the first tenth, bytes more",
     ]
     value = judge_record(good, any_shape.ACCEPTED)[-1]["value"]
-    assert value == 0.26, "an error is reported, however small"
-    unknown = passed(good | {"compared": 0}, any_shape.ACCEPTED)
-    assert list(unknown.values())[-1] is None, "nothing compared, nothing said"
+    assert value == 0.26, "small errors must be reported too"
+    unknown = passed_criteria(good | {"compared": 0}, any_shape.ACCEPTED)
+    assert list(unknown.values())[-1] is None, "without comparisons the criterion must be undecided"
 
 
-def test_every_replay_counts() -> None:
+def test_every_graph_replay_must_be_checked() -> None:
     good = {"largest_relative_error": 0.001, "replays": 10, "counted": 10, "build_in_capture": "plan-in-capture"}
     good["asked"] = 10
     good["points"] = [{"resident_bytes": 1, "gpu_bytes": 1}] * 2
-    assert set(passed(good, capture_soak.ACCEPTED).values()) == {True}
-    bad = passed(good | {"counted": 9, "build_in_capture": "it was built"}, capture_soak.ACCEPTED)
+    assert set(passed_criteria(good, capture_soak.ACCEPTED).values()) == {True}
+    bad = passed_criteria(good | {"counted": 9, "build_in_capture": "it was built"}, capture_soak.ACCEPTED)
     assert list(bad.values()).count(False) == 2
-    ended = passed(good | {"asked": 20}, capture_soak.ACCEPTED)
+    ended = passed_criteria(good | {"asked": 20}, capture_soak.ACCEPTED)
     assert [name for name, right in ended.items() if not right] == ["replays there was no time for"]
 
 
 def test_operators_are_accepted_by_torchs_host_time() -> None:
-    peers = {"ours": timing(10.0), "torch cudnn": timing(19.0), "torch flash": timing(17.0)}
+    peers = {"ours": timing_record(10.0), "torch cudnn": timing_record(19.0), "torch flash": timing_record(17.0)}
     us = {f"dense, b1: {way}": dict(peers) for way in torch_calls.PASSES}
-    us["packed, b4: no gradients"] = {"ours": timing(20.0), "torch varlen": timing(60.0), "C loop": timing(15.0)}
-    found = passed({"us": us}, torch_calls.ACCEPTED)
+    us["packed, b4: no gradients"] = {
+        "ours": timing_record(20.0),
+        "torch varlen": timing_record(60.0),
+        "C loop": timing_record(15.0),
+    }
+    found = passed_criteria({"us": us}, torch_calls.ACCEPTED)
     assert len(found) == 8
     assert set(found.values()) == {True}
-    us["dense, b1: backward"]["ours"] = timing(18.0)
-    assert [name for name, good in passed({"us": us}, torch_calls.ACCEPTED).items() if not good] == [
+    us["dense, b1: backward"]["ours"] = timing_record(18.0)
+    assert [name for name, good in passed_criteria({"us": us}, torch_calls.ACCEPTED).items() if not good] == [
         "dense, backward: ours / torch flash"
     ]
-    assert set(passed({"us": {}}, torch_calls.ACCEPTED).values()) == {None}
+    assert set(passed_criteria({"us": {}}, torch_calls.ACCEPTED).values()) == {None}
 
 
 # the model
 
 
-def epoch(step: float, first: float, losses: list[float]) -> dict[str, Any]:
+def epoch_record(step: float, first: float, losses: list[float]) -> dict[str, Any]:
     times = {"first_step_ms": first, "step_ms": step, "host_ms": step, "seconds": first}
     return {**times, "steps": 2, "tokens_per_second": 10, "losses": losses}
 
 
-def trained(step: float, first: float, losses: list[float]) -> dict[str, Any]:
-    epochs: dict[str, Any] = {name: epoch(step, first, losses) for name in model.EPOCHS}
+def training_record(step: float, first: float, losses: list[float]) -> dict[str, Any]:
+    epochs: dict[str, Any] = {name: epoch_record(step, first, losses) for name in model.EPOCHS}
     epochs["same weights"] = {"losses": [round(losses[0], 1)], "gradients": [[losses[1] / round(losses[0], 1)]]}
     served = {"prefill_ms": 1.0, "first_decode_ms": 1.0, "decode_ms": 1.0, "tokens_per_second": 9, "loss": losses[0]}
     return {"packed": epochs, "padded": epochs, "serving": served, "serving, captured": served}
 
 
-def test_the_model_is_accepted_by_comparison() -> None:
-    made: dict[str, Any] = {"parameters": 1, "makers": {"torch flash": trained(10.0, 1.0, [5.0, 4.0])}}
-    assert set(passed(made, model.ACCEPTED).values()) == {None}
-    made["makers"] |= {"ours, adaptive": trained(9.0, 1.0, [5.01, 4.0]), "torch cudnn": trained(9.0, 9.0, [5.0, 4.0])}
-    assert set(passed(made, model.ACCEPTED).values()) == {True}
+def test_the_model_is_accepted_by_comparison_with_torch_flash() -> None:
+    made: dict[str, Any] = {"parameters": 1, "makers": {"torch flash": training_record(10.0, 1.0, [5.0, 4.0])}}
+    assert set(passed_criteria(made, model.ACCEPTED).values()) == {None}
+    made["makers"] |= {
+        "ours, adaptive": training_record(9.0, 1.0, [5.01, 4.0]),
+        "torch cudnn": training_record(9.0, 9.0, [5.0, 4.0]),
+    }
+    assert set(passed_criteria(made, model.ACCEPTED).values()) == {True}
     assert model.model_table(made).row_count == 20
-    made["makers"]["ours, adaptive"] = trained(11.0, 8.0, [6.0, 4.0])
-    assert set(passed(made, model.ACCEPTED).values()) == {False}
-    made["makers"]["ours, adaptive"] = trained(9.0, 1.0, [5.0, math.nan])
-    assert not passed(made, model.ACCEPTED)["packed: losses apart from those of torch flash"]
+    made["makers"]["ours, adaptive"] = training_record(11.0, 8.0, [6.0, 4.0])
+    assert set(passed_criteria(made, model.ACCEPTED).values()) == {False}
+    made["makers"]["ours, adaptive"] = training_record(9.0, 1.0, [5.0, math.nan])
+    assert not passed_criteria(made, model.ACCEPTED)["packed: losses apart from those of torch flash"]
 
 
-def test_an_ended_provider_is_not_compared_further() -> None:
-    """A first epoch that was ended is no figure; one of torch's cuDNN took at least its time limit."""
-    made: dict[str, Any] = {"parameters": 1, "makers": {"torch flash": trained(10.0, 1.0, [5.0, 4.0])}}
-    made["makers"] |= {"ours, adaptive": trained(9.0, 1.0, [5.0, 4.0]), "torch cudnn": trained(9.0, 9.0, [5.0, 4.0])}
-    made["makers"]["torch cudnn"] |= {"serving": {"loss": 7.0}, "packed": trained(9.0, 9.0, [5.0, 9.0])["padded"]}
+def test_a_provider_stopped_by_its_time_limit_is_not_compared_further() -> None:
+    """A first epoch that was stopped is not a measurement; that of torch's cuDNN took at least its time limit."""
+    made: dict[str, Any] = {"parameters": 1, "makers": {"torch flash": training_record(10.0, 1.0, [5.0, 4.0])}}
+    made["makers"] |= {
+        "ours, adaptive": training_record(9.0, 1.0, [5.0, 4.0]),
+        "torch cudnn": training_record(9.0, 9.0, [5.0, 4.0]),
+    }
+    made["makers"]["torch cudnn"] |= {
+        "serving": {"loss": 7.0},
+        "packed": training_record(9.0, 9.0, [5.0, 9.0])["padded"],
+    }
     made["makers"]["torch cudnn"]["packed"]["first epoch"] |= {"steps": 1, "losses": [5.0]}
-    found = passed(made, model.ACCEPTED)
+    found = passed_criteria(made, model.ACCEPTED)
     assert found["packed: first epoch, ours, adaptive / torch cudnn"]
     assert found["packed: losses apart from those of torch flash"]
     assert found["serving: losses apart from those of torch flash"]
     made["makers"]["ours, adaptive"]["packed"]["first epoch"]["steps"] = 0
-    assert passed(made, model.ACCEPTED)["packed: first epoch, ours, adaptive / torch cudnn"] is None
+    assert passed_criteria(made, model.ACCEPTED)["packed: first epoch, ours, adaptive / torch cudnn"] is None
 
 
 def test_missing_measurements_are_reported() -> None:
     made: dict[str, Any] = {"parameters": 1, "makers": {"cudnn-frontend": {"not measured": "it is not installed"}}}
-    assert set(passed(made, model.ACCEPTED).values()) == {None}
+    assert set(passed_criteria(made, model.ACCEPTED).values()) == {None}
     assert model.model_table(made).row_count == 20

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from cudnn_backend_py import library
 from cudnn_backend_py.cli.commands import main
 from cudnn_backend_py.diagnose.surveys.attention import SupportTable
-from tests.library.diagnose.test_attention_support import FILES, TABLES, assert_as_stored
+from tests.library.diagnose.test_attention_support import FILES, TABLES, assert_equals_stored_table
 from tests.support.child import ROOT, run_python
 
 
@@ -39,7 +39,7 @@ def test_command_judges_chosen_rows() -> None:
         *(f"{way}: {fp8}, causal" for way in ("forward", "backward") for fp8 in ("fp8", "mxfp8")),
     ]
     assert table.targets == ("sm120",)
-    assert_as_stored(table)
+    assert_equals_stored_table(table)
 
 
 def test_command_refuses_an_unknown_row() -> None:

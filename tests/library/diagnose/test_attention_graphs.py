@@ -1,4 +1,4 @@
-"""Our attention graphs compared with those of cudnn-frontend, in cuDNN's own descriptions in its log.
+"""Attention graphs of this package equal those of cudnn-frontend in the descriptions that cuDNN logs.
 
 ``data/attention_graphs.txt`` has cuDNN's log of cudnn-frontend's graphs. The options that must give the same graph
 are listed here; if ours differs on purpose, the reason is here, and cuDNN must support ours
@@ -109,7 +109,7 @@ GROUPED: Changes = (("/[294912,128,768,1] = MUL(", " = MUL("), ("/[196608,1,384,
 PROBABILITY: Changes = (("0.8999999761581421", "0.8999999985098839"),)
 
 
-def stats_first(stats: str) -> Changes:
+def changes_of_statistics_order(stats: str) -> Changes:
     return (
         ("GEN_INDEX/I32(v5", "GEN_INDEX/I32(v12"),
         ("BINARY_SELECT(v5,", "BINARY_SELECT(v12,"),
@@ -121,8 +121,8 @@ def stats_first(stats: str) -> Changes:
 DELIBERATE: dict[str, tuple[str, Changes]] = {
     "9.19 fwd sink": (SINK_MAXIMUM, (("v3:[b,hq,sq,skv]/[1179648,1,3072,6]", "v3:R"),)),
     **{key: (ROW_MAJOR, PRODUCT) for key in OPTIONS if key.startswith("9.19 bwd ")},
-    "9.19 bwd padding": (f"{ROW_MAJOR}; {STATS_FIRST}", PRODUCT + stats_first("STATS:R@")),
-    "9.19 bwd ragged GQA maxtotal": (f"{ROW_MAJOR}; {STATS_FIRST}", PRODUCT + stats_first("STATS:R@~")),
+    "9.19 bwd padding": (f"{ROW_MAJOR}; {STATS_FIRST}", PRODUCT + changes_of_statistics_order("STATS:R@")),
+    "9.19 bwd ragged GQA maxtotal": (f"{ROW_MAJOR}; {STATS_FIRST}", PRODUCT + changes_of_statistics_order("STATS:R@~")),
     "9.19 bwd dropout": (f"{ROW_MAJOR}; {ONE_PROBABILITY}", PRODUCT + PROBABILITY),
     "9.19 fp8 bwd GQA": (ROW_MAJOR, GROUPED),
 }
@@ -130,7 +130,7 @@ DELIBERATE: dict[str, tuple[str, Changes]] = {
 Answers = Mapping[str, Mapping[str, Any]]
 
 
-def ours(key: str) -> Graph:
+def our_graph(key: str) -> Graph:
     """Return the graph of our builder for a listing."""
     make = sdpa_backward if " bwd " in key else sdpa_forward
     defaults: dict[str, Any] = {
@@ -141,24 +141,24 @@ def ours(key: str) -> Graph:
     return make(**(SIZE | defaults | OPTIONS[key]))
 
 
-def expected(key: str) -> Listing:
+def expected_listing(key: str) -> Listing:
     """Return the listing that our graph must equal."""
     return LISTINGS[key].replace_text(*DELIBERATE[key][1]) if key in DELIBERATE else LISTINGS[key]
 
 
-def questions(version: str) -> tuple[dict[str, Graph], list[str]]:
-    """Return the queries for a cuDNN version: both graphs of each of its listings, verdicts if they differ."""
+def graphs_to_judge(version: str) -> tuple[dict[str, Graph], list[str]]:
+    """Return both graphs of each listing of a cuDNN version, and the names of those that need a verdict."""
     keys = [key for key in LISTINGS if LISTINGS[key].version == version or key in DELIBERATE]
-    graphs = {f"listed {key}": LISTINGS[key].graph for key in keys} | {f"ours {key}": ours(key) for key in keys}
+    graphs = {f"listed {key}": LISTINGS[key].graph for key in keys} | {f"ours {key}": our_graph(key) for key in keys}
     return graphs, [name for name in graphs if name.split(" ", 1)[1] in DELIBERATE]
 
 
 @pytest.fixture(scope="module")
-def answered() -> dict[str, Answers]:
+def answers_by_version() -> dict[str, Answers]:
     """Return logs and verdicts of each of the two cuDNN versions; the older one runs in one child process."""
     return {
-        "9.19": judge_graphs_in_child(*questions("9.19"), older_cudnn_environment()),
-        "9.28": judge_graphs(*questions("9.28")),
+        "9.19": judge_graphs_in_child(*graphs_to_judge("9.19"), older_cudnn_environment()),
+        "9.28": judge_graphs(*graphs_to_judge("9.28")),
     }
 
 
@@ -168,35 +168,39 @@ def test_every_listing_has_options() -> None:
 
 
 @pytest.mark.parametrize("key", LISTINGS)
-def test_a_listing_round_trip_is_lossless(key: str, answered: dict[str, Answers]) -> None:
+def test_a_listing_round_trip_is_lossless(key: str, answers_by_version: dict[str, Answers]) -> None:
     """Converting a listing to a graph, to cuDNN's log and to text gives the listing again."""
     listing = LISTINGS[key]
-    logged = answered[listing.version][f"listed {key}"]["log"]
+    logged = answers_by_version[listing.version][f"listed {key}"]["log"]
     assert_same_graph(listing.graph, logged)
     assert find_difference(listing, logged) is None
     assert find_text_difference(listing, logged) is None
 
 
 @pytest.mark.parametrize("key", LISTINGS)
-def test_our_graph_equals_the_listed_one(key: str, answered: dict[str, Answers]) -> None:
-    """Or the listed one with the changes that are stated in DELIBERATE, and no others."""
-    assert find_difference(expected(key), answered[LISTINGS[key].version][f"ours {key}"]["log"]) is None
+def test_our_graph_equals_the_listing_of_cudnn_frontend(key: str, answers_by_version: dict[str, Answers]) -> None:
+    """DELIBERATE states the only allowed changes of a listing."""
+    assert (
+        find_difference(expected_listing(key), answers_by_version[LISTINGS[key].version][f"ours {key}"]["log"]) is None
+    )
 
 
 @pytest.mark.parametrize("key", DELIBERATE)
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_deliberate_difference_loses_no_support(version: str, key: str, answered: dict[str, Answers]) -> None:
-    """Ours is another graph, and cuDNN has every engine config for it that it has for the listed one."""
-    assert find_difference(LISTINGS[key], answered[version][f"ours {key}"]["log"]) is not None
-    listed, mine = (answered[version][f"{side} {key}"]["verdicts"] for side in ("listed", "ours"))
+def test_a_deliberate_difference_loses_no_engine_config(
+    version: str, key: str, answers_by_version: dict[str, Answers]
+) -> None:
+    """For our graph, cuDNN has every engine config that it has for the graph of cudnn-frontend."""
+    assert find_difference(LISTINGS[key], answers_by_version[version][f"ours {key}"]["log"]) is not None
+    listed, mine = (answers_by_version[version][f"{side} {key}"]["verdicts"] for side in ("listed", "ours"))
     assert any(listed.values())
     for architecture in ARCHITECTURES:
         assert set(listed[architecture]) <= set(mine[architecture]), architecture
 
 
-def test_scratch_memory_of_ragged_gradients_is_ragged_as_they_are() -> None:
+def test_scratch_tensors_of_ragged_gradients_have_the_same_ragged_offsets() -> None:
     """The listings show only that these tensors are ragged, not their offsets."""
-    graph = ours("9.19 bwd ragged GQA maxtotal")
+    graph = our_graph("9.19 bwd ragged GQA maxtotal")
     for scratch, like in {"dv_full": "dv", "dk_full": "dk", "dq_accum": "dq", "softmax_sum": "stats"}.items():
         assert graph.tensor(scratch).ragged_offset == graph.tensor(like).ragged_offset is not None
 
@@ -205,40 +209,45 @@ SHOWN = ("9.19 fwd dropout p", "9.19 fwd ragged", "9.28 fwd padding+SWA BR", "9.
 
 
 @pytest.mark.parametrize("key", SHOWN)
-def test_every_single_value_of_the_log_matters(key: str, answered: dict[str, Answers]) -> None:
-    """Each number, flag and name in cuDNN's log is changed, one at a time: the comparison finds every change."""
+def test_the_comparison_finds_every_changed_value_in_the_log(key: str, answers_by_version: dict[str, Answers]) -> None:
+    """Change each number, flag and name in cuDNN's log, one at a time."""
     listing = LISTINGS[key]
-    logged = answered[listing.version][f"listed {key}"]["log"]
+    logged = answers_by_version[listing.version][f"listed {key}"]["log"]
     missed = undetected_changes(logged, lambda other: find_difference(listing, other))
     # For a ragged offset the listings have only a mark; its dims are compared.
     assert not [path for path in missed if "isRagged" not in path or "dim" in path]
 
 
-def changed(*changes: tuple[str, str], key: str = "9.19 fwd causal TL") -> Listing:
+def changed_listing(*changes: tuple[str, str], key: str = "9.19 fwd causal TL") -> Listing:
     return LISTINGS[key].replace_text(*changes)
 
 
 OTHERS = {
-    "compute type": (changed(("GEN_INDEX(v2, axis=3)", "GEN_INDEX/I32(v2, axis=3)")), "compute type"),
-    "axis": (changed(("axis=3", "axis=2")), "axis"),
-    "type": (changed(("v12:S.F16", "v12:S")), "data type"),
-    "virtual": (changed(("STATS:R@", "STATS:R")), "virtual"),
-    "by value": (changed(("c1:1!", "c1:1@")), "by value"),
-    "dims": (changed(("c1:1!", "c1:R!")), "dims"),
-    "strides": (changed(("v1:S", "v1:[b,hq,sq,skv]/[1179648,1,3072,6]")), "strides"),
-    "ragged": (changed(("(v12, V)", "(v12, V~)")), "ragged"),
-    "swapped": (changed(("CMP_GE/BOOL(v4, v3)", "CMP_GE/BOOL(v3, v4)")), "links"),
-    "mode": (changed(("CMP_GE", "CMP_GT")), "mode"),
-    "operation": (changed(("RED_MAX", "RED_MIN")), "operator"),
-    "shared constant": (changed(("c2:1!", "c1")), "tensors are meant"),
-    "probability": (changed(*PROBABILITY, key="9.19 bwd dropout"), "bernoulli_dist_probability"),
-    "port": (changed(("leftBoundDesc", "shiftRightBoundDesc"), key="9.28 fwd SWA BR left=128 right=0"), "links"),
-    "inside": (changed(("CMP_GE", "CMP_GT"), key="9.28 fwd UNIFIED causal"), "mode"),
+    "compute type": (changed_listing(("GEN_INDEX(v2, axis=3)", "GEN_INDEX/I32(v2, axis=3)")), "compute type"),
+    "axis": (changed_listing(("axis=3", "axis=2")), "axis"),
+    "type": (changed_listing(("v12:S.F16", "v12:S")), "data type"),
+    "virtual": (changed_listing(("STATS:R@", "STATS:R")), "virtual"),
+    "by value": (changed_listing(("c1:1!", "c1:1@")), "by value"),
+    "dims": (changed_listing(("c1:1!", "c1:R!")), "dims"),
+    "strides": (changed_listing(("v1:S", "v1:[b,hq,sq,skv]/[1179648,1,3072,6]")), "strides"),
+    "ragged": (changed_listing(("(v12, V)", "(v12, V~)")), "ragged"),
+    "swapped": (changed_listing(("CMP_GE/BOOL(v4, v3)", "CMP_GE/BOOL(v3, v4)")), "links"),
+    "mode": (changed_listing(("CMP_GE", "CMP_GT")), "mode"),
+    "operation": (changed_listing(("RED_MAX", "RED_MIN")), "operator"),
+    "shared constant": (changed_listing(("c2:1!", "c1")), "tensors are meant"),
+    "probability": (changed_listing(*PROBABILITY, key="9.19 bwd dropout"), "bernoulli_dist_probability"),
+    "port": (
+        changed_listing(("leftBoundDesc", "shiftRightBoundDesc"), key="9.28 fwd SWA BR left=128 right=0"),
+        "links",
+    ),
+    "inside": (changed_listing(("CMP_GE", "CMP_GT"), key="9.28 fwd UNIFIED causal"), "mode"),
 }
 
 
 @pytest.mark.parametrize(("other", "words"), OTHERS.values(), ids=OTHERS)
-def test_another_listing_is_noticed(other: Listing, words: str, answered: dict[str, Answers]) -> None:
-    found = find_difference(other, answered[other.version][f"listed {other.key}"]["log"])
+def test_the_comparison_names_the_difference_of_a_changed_listing(
+    other: Listing, words: str, answers_by_version: dict[str, Answers]
+) -> None:
+    found = find_difference(other, answers_by_version[other.version][f"listed {other.key}"]["log"])
     assert found is not None
     assert words in found

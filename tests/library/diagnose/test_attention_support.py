@@ -34,13 +34,13 @@ CRASHING = "forward: fp8, bias"
 NOT_IN_ROWS = {"batch", "heads", "name", "stats_log2"}
 
 
-def sample(version: str) -> list[str]:
-    """Return some rows, different for each version, and first the one that crashes some versions."""
+def sample_of_rows(version: str) -> list[str]:
+    """Return random rows, different for each version; the first row is the one that crashes some versions."""
     chosen = random.Random(version).sample([name for name in ROWS if name != CRASHING], SAMPLE)
     return [CRASHING, *chosen]
 
 
-def assert_as_stored(table: SupportTable) -> None:
+def assert_equals_stored_table(table: SupportTable) -> None:
     stored = TABLES[table.cudnn]
     wrong = [
         f"{name}, {form}, {target}: {cell} is stored as {stored.cells[name][form].get(target)}"
@@ -52,12 +52,12 @@ def assert_as_stored(table: SupportTable) -> None:
     assert not wrong, f"run 'make attention-table'\n{chr(10).join(wrong[:10])}"
 
 
-def test_this_cudnn_gives_the_stored_answers() -> None:
+def test_this_cudnn_agrees_with_its_stored_support_table() -> None:
     version = library().version_text
     assert version in TABLES, f"there is no table of cuDNN {version}: NEWEST of the Makefile, 'make attention-table'"
-    table = support_table(rows=sample(version))
+    table = support_table(rows=sample_of_rows(version))
     assert table.cudnn == version
-    assert_as_stored(table)
+    assert_equals_stored_table(table)
 
 
 # CI installs one older version; other installed ones are judged, too.
@@ -65,16 +65,17 @@ INSTALLED = {item.short: item for item in versions.list_installed()}
 
 
 @pytest.mark.parametrize("version", [OLDER, *(item for item in INSTALLED if item in TABLES and item != OLDER)])
-def test_older_cudnn_gives_the_stored_answers(version: str) -> None:
+def test_older_cudnn_versions_agree_with_their_stored_support_tables(version: str) -> None:
     assert version in INSTALLED, f"cuDNN {version} is not installed: cudnn-backend cudnn install {version}"
-    code = f"from cudnn_backend_py.diagnose import support_table as t; print(t(rows={sample(version)!r}).to_json())"
+    rows = sample_of_rows(version)
+    code = f"from cudnn_backend_py.diagnose import support_table as t; print(t(rows={rows!r}).to_json())"
     done = run_code(code, environment=versions.child_environment(INSTALLED[version]))
     table = SupportTable.from_json(done.stdout)
     assert table.cudnn == version
-    assert_as_stored(table)
+    assert_equals_stored_table(table)
 
 
-def test_rows_cover_every_option() -> None:
+def test_support_table_rows_cover_every_option() -> None:
     plain = Attention(**BASE)
     changed = {
         item.name
@@ -85,7 +86,7 @@ def test_rows_cover_every_option() -> None:
 
 
 @pytest.mark.parametrize("version", FILES)
-def test_file_is_complete(version: str) -> None:
+def test_the_stored_support_table_is_complete(version: str) -> None:
     text, table = TEXTS[version], TABLES[version]
     assert table.to_json() == text, "rows, options or form have changed: run 'make attention-table'"
     assert len(text) < 150_000
@@ -100,7 +101,7 @@ def test_file_is_complete(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", FILES)
-def test_every_answer_has_its_reason(version: str) -> None:
+def test_every_refusal_and_crash_has_a_reason(version: str) -> None:
     for cell in TABLES[version].all_cells():
         assert bool(cell.engines) == (cell.answer == "yes")
         assert bool(cell.reason) == (cell.answer != "yes")
@@ -117,12 +118,12 @@ def test_plain_attention_is_supported_everywhere() -> None:
             assert all(cell.answer == "yes" for cell in table.cells[name]["composite"].values())
 
 
-def test_reason_is_that_of_the_engine_that_got_furthest() -> None:
+def test_the_reason_of_the_engine_that_got_furthest_is_stored() -> None:
     row = TABLES["9.19.0"].cells["backward: dropout, int32 seed"]["composite"]
     assert "does not support seed tensor of data type != int64" in row["sm100"].reason
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"schema": "cudnn-backend-py/verdict", "version": 1}'])
-def test_other_files_are_refused(text: str) -> None:
+def test_files_of_other_formats_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="support-table-file: this is not a support table"):
         SupportTable.from_json(text)

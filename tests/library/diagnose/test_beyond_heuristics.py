@@ -1,4 +1,4 @@
-"""Engine configs that no heuristics list: those cudnn-frontend selects, and those a check of all engines finds."""
+"""Engine configs not in the heuristics: those that cudnn-frontend requests, and those of a check of all engines."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ EIGHT_BIT: dict[str, Any] = {**LATENT, "data_type": DataType.FP8_E4M3, "output_t
 
 
 @pytest.fixture(autouse=True, scope="module")
-def has_the_kernels() -> None:
+def skip_before_9_23() -> None:
     if library().version < (9, 23, 0):
-        pytest.skip("the kernels are of cuDNN 9.23")
+        pytest.skip("the kernels need cuDNN 9.23 or later")
 
 
-def backward(**options: Any) -> Graph:
+def backward_graph(**options: Any) -> Graph:
     return attention.sdpa_backward(**options, version=library().version, sm=100, allow_hazards=True)
 
 
@@ -42,10 +42,10 @@ SELECTED = (
 
 @pytest.mark.parametrize("target", ["b200", "b300"])
 @pytest.mark.parametrize(("options", "stages"), SELECTED)
-def test_config_that_cudnn_frontend_selects_supports_the_graph(
+def test_the_config_that_cudnn_frontend_requests_supports_the_graph(
     options: dict[str, Any], stages: int, target: str
 ) -> None:
-    verdict = explain(backward(**options), target)
+    verdict = explain(backward_graph(**options), target)
     assert verdict.supported
     assert verdict.first is not None
     assert (verdict.first.mode, verdict.first.engine) == ("cudnn-frontend", 5)
@@ -54,8 +54,8 @@ def test_config_that_cudnn_frontend_selects_supports_the_graph(
     assert f"{verdict.first.tag}, a config that cudnn-frontend selects" in render_text(verdict)
 
 
-def test_plan_of_it_is_built_in_the_child_and_here() -> None:
-    graph = backward(**LATENT, deterministic=True)
+def test_child_and_this_process_build_the_requested_config() -> None:
+    graph = backward_graph(**LATENT, deterministic=True)
     with Judge() as judge:
         verdict = judge.run_query(Query(graph, "b200", build=True))
     assert verdict.stage == "plan"
@@ -63,30 +63,30 @@ def test_plan_of_it_is_built_in_the_child_and_here() -> None:
     assert verdict.first.tag == build(graph, "b200", cache=False).tag
 
 
-def test_nothing_needs_to_be_changed() -> None:
-    assert whatif(backward(**LATENT, deterministic=True), "b200") == []
+def test_whatif_needs_no_change_with_the_requested_config() -> None:
+    assert whatif(backward_graph(**LATENT, deterministic=True), "b200") == []
 
 
 @pytest.mark.parametrize("target", ["sm110", "sm120"])
-def test_other_architectures_refuse_it(target: str) -> None:
-    graph = backward(**LATENT, deterministic=True)
+def test_other_architectures_have_no_requested_config(target: str) -> None:
+    graph = backward_graph(**LATENT, deterministic=True)
     assert find_selection(graph, library().version, open_target(target).sm) is None
     assert not explain(graph, target, causes=False).supported
 
 
-def test_graph_with_dropout_is_not_selected() -> None:
-    graph = backward(**LATENT, deterministic=True, dropout=0.1)
+def test_no_config_is_requested_for_a_graph_with_dropout() -> None:
+    graph = backward_graph(**LATENT, deterministic=True, dropout=0.1)
     assert find_selection(graph, library().version, 100) is None
 
 
-def test_heuristics_come_first() -> None:
-    graph = backward(batch=2, heads=4, seq_q=512, head_dim=128, deterministic=True)
+def test_heuristics_are_tried_before_requested_configs() -> None:
+    graph = backward_graph(batch=2, heads=4, seq_q=512, head_dim=128, deterministic=True)
     modes = [one.mode for one in explain(graph, "b200").candidates if one.state == "supported"]
     assert modes[0] in ("A", "FALLBACK")
     assert modes[-1] == "cudnn-frontend"
 
 
-def test_rows_leave_one_choice() -> None:
+def test_selection_rows_of_a_version_have_distinct_conditions() -> None:
     for version in ((9, 18, 0), (9, 19, 0), (9, 22, 0), (9, 23, 0), (9, 28, 0)):
         for sm in range(90, 122):
             rows = [row for row in SELECTIONS if sm in row.sm and version in row.versions]
@@ -94,7 +94,7 @@ def test_rows_leave_one_choice() -> None:
             assert bool(rows) == (sm // 10 == 10)
 
 
-def test_all_combinations_are_checked_or_each_knob_alone() -> None:
+def test_all_knob_combinations_are_checked_or_each_knob_alone() -> None:
     knobs = (Knob(KnobType.STAGES, 0, 2, 1), Knob(KnobType.TILE_M, 0, 4, 2))
     choices, whole = knob_choices(knobs)
     assert whole
@@ -104,7 +104,7 @@ def test_all_combinations_are_checked_or_each_knob_alone() -> None:
     assert list(choices)[:4] == [{}, *({KnobType.STAGES: value} for value in range(3))]
 
 
-def test_refusal_says_how_many_configs_were_checked() -> None:
+def test_a_refusal_reports_how_many_configs_were_checked() -> None:
     g = GraphBuilder("relu")
     x = g.tensor("x", (4, 8), data_type=DataType.FLOAT)
     g.pointwise(PointwiseMode.RELU_FWD, x, virtual=False)

@@ -1,4 +1,4 @@
-"""A typical graph of every kind, written with the builder: the verdict of cuDNN 9.28, and its log read back."""
+"""A typical graph of every operation kind, made with GraphBuilder: cuDNN 9.28's verdict and its log, read back."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tests.support.logs import graph_as_logged
 TARGETS = ("a100", "h100", "b200")
 
 
-def answer(name: str, target: str) -> tuple[int, str]:
-    """Return the number of engine configs, and cuDNN's message about the others."""
+def query_engine_configs(name: str, target: str) -> tuple[int, str]:
+    """Return the number of supported engine configs, and cuDNN's message about the refused ones."""
     try:
         graph = OperationGraph(BUILT[name].make(), open_target(target))
         found = [graph.heuristics(mode) for mode in ("A", "FALLBACK")]
@@ -32,22 +32,22 @@ def answer(name: str, target: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("name", [name for name, case in BUILT.items() if case.supported])
-def test_support_matches_the_page(name: str) -> None:
+def test_support_matches_the_operations_page(name: str) -> None:
     for target in BUILT[name].supported:
-        count, words = answer(name, target)
+        count, words = query_engine_configs(name, target)
         assert count > 0, f"{target}: {words}"
 
 
 @pytest.mark.parametrize("name", [name for name, case in BUILT.items() if not case.supported])
-def test_refusals_have_the_message_of_the_page(name: str) -> None:
+def test_refusals_have_the_message_on_the_operations_page(name: str) -> None:
     for target in TARGETS:
-        count, words = answer(name, target)
+        count, words = query_engine_configs(name, target)
         assert count == 0, target
         assert BUILT[name].refused in words, target
 
 
 @pytest.mark.parametrize("name", BUILT)
-def test_its_log_is_read_back(name: str) -> None:
+def test_each_graph_is_read_back_from_its_log(name: str) -> None:
     graph = BUILT[name].make()
     with capture_log(this_thread_only=True) as log:
         OperationGraph(graph, open_target("b200"))
@@ -68,7 +68,7 @@ def test_a_plan_is_compiled_for_an_absent_gpu(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BLOCKS)
-def test_blocks_of_scales_have_the_engines_of_the_page(name: str) -> None:
+def test_block_scaled_graphs_have_the_engines_on_the_operations_page(name: str) -> None:
     graph = OperationGraph(BUILT[name].make(), open_target("b200"))
     configs = [config for mode in ("A", "FALLBACK") for config in graph.heuristics(mode).configs]
     assert (len(configs), tuple(sorted({config.engine for config in configs}))) == BLOCKS[name]

@@ -11,11 +11,11 @@ from cudnn_backend_py.diagnose.verdict import Basis, Outcome
 from tests.support.cause_cases import CAUSE_CASES, CauseCase, supported_graph
 
 
-def _name(case: CauseCase) -> str:
+def _case_name(case: CauseCase) -> str:
     return f"{case.base}: {' '.join(case.words)}"
 
 
-@pytest.mark.parametrize("case", CAUSE_CASES, ids=_name)
+@pytest.mark.parametrize("case", CAUSE_CASES, ids=_case_name)
 def test_headline_names_the_added_cause(case: CauseCase) -> None:
     graph = case.graph()
     assert graph != supported_graph(case.base)
@@ -29,7 +29,7 @@ def test_headline_names_the_added_cause(case: CauseCase) -> None:
     assert verdict.cause.asked == "support check"
 
 
-def test_graphs_are_supported_without_the_cause() -> None:
+def test_the_graphs_are_supported_without_the_added_cause() -> None:
     bases = {(case.base, case.target) for case in CAUSE_CASES}
     refused = [key for key in sorted(bases) if not explain(supported_graph(key[0]), key[1], causes=False).supported]
     assert refused == []

@@ -1,4 +1,4 @@
-"""Tests of a baseline written, kept and broken with the real cuDNN."""
+"""A baseline of verdicts is written, kept and broken with the real cuDNN."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pin = ["cause", "engines"]
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def baseline_file(tmp_path: Path) -> Path:
     (tmp_path / "graphs").mkdir()
     graphs = {
         "plain": sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64),
@@ -40,11 +40,11 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_baseline_is_written_kept_and_broken(file: Path, tmp_path: Path) -> None:
+def test_baseline_is_written_kept_and_broken(baseline_file: Path, tmp_path: Path) -> None:
     options: dict[str, Any] = {"cache": tmp_path / "answers", "progress": False}
-    first = update(file, **options)
+    first = update(baseline_file, **options)
     assert all(one.changed for one in first)
-    written = read_baseline(file)
+    written = read_baseline(baseline_file)
     outcomes = {(graph, target): row.outcome.value for (graph, target, _), row in written.expected.items()}
     assert outcomes == {
         ("plain", "sm80"): "supported",
@@ -56,12 +56,12 @@ def test_baseline_is_written_kept_and_broken(file: Path, tmp_path: Path) -> None
     }
     assert written.expected["plain", "sm90", OLDER].engines
 
-    same = check(file, **options)
+    same = check(baseline_file, **options)
     assert not any(one.changed for one in same)
     assert exit_code(same) == 0
 
-    save_graph(sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=20), file.parent / "graphs" / "plain.json")
-    changed = [one for one in check(file, **options) if one.changed]
+    save_graph(sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=20), baseline_file.parent / "graphs" / "plain.json")
+    changed = [one for one in check(baseline_file, **options) if one.changed]
     assert [(one.name, one.target, one.graph) for one in changed] == [
         ("plain", "sm80", "graphs/plain.json"),
         ("plain", "sm90", "graphs/plain.json"),
@@ -70,22 +70,22 @@ def test_baseline_is_written_kept_and_broken(file: Path, tmp_path: Path) -> None
     assert all("multiple of 8" in one.why for one in changed)
     assert exit_code(changed) == 1
 
-    save_graph(graph_of("inner-stride:backward"), file.parent / "graphs" / "plain.json")
-    broken = check(file, **options)
+    save_graph(graph_of("inner-stride:backward"), baseline_file.parent / "graphs" / "plain.json")
+    broken = check(baseline_file, **options)
     assert exit_code(broken) == 2
     assert [one.target for one in broken if one.not_judged] == ["sm90"]
 
 
-def test_an_update_does_not_write_cells_that_ran_out_of_time(file: Path, tmp_path: Path) -> None:
-    file.write_text(HEADER.replace('"sm80", ', "") + '[graphs]\nplain = "graphs/plain.json"\n')
+def test_an_update_does_not_write_cells_that_timed_out(baseline_file: Path, tmp_path: Path) -> None:
+    baseline_file.write_text(HEADER.replace('"sm80", ', "") + '[graphs]\nplain = "graphs/plain.json"\n')
     options: dict[str, Any] = {"cache": tmp_path / "answers", "progress": False}
-    assert exit_code(update(file, limit_s=0.001, **options)) == 2
-    assert read_baseline(file).expected == {}
-    [one] = check(file, **options)
+    assert exit_code(update(baseline_file, limit_s=0.001, **options)) == 2
+    assert read_baseline(baseline_file).expected == {}
+    [one] = check(baseline_file, **options)
     assert one.why == "nothing is expected of it in verdicts.toml"
 
 
-def test_a_missing_graph_is_refused(file: Path) -> None:
-    (file.parent / "graphs" / "odd.json").unlink()
+def test_a_missing_graph_file_is_refused(baseline_file: Path) -> None:
+    (baseline_file.parent / "graphs" / "odd.json").unlink()
     with pytest.raises(UsageError, match=r"check-file: .* there is no file .*odd\.json"):
-        check(file, progress=False)
+        check(baseline_file, progress=False)

@@ -1,4 +1,4 @@
-"""Published results of real GPUs: the described GPUs answer the same, in each version that is at hand."""
+"""Published results of real GPUs: described GPUs give the same answers in each installed version."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from cudnn_backend_py.versions.store import find_installed
 
 
 @cache
-def judge() -> Judge:
+def shared_judge() -> Judge:
     return Judge()
 
 
-def name_of(row: Evidence) -> str:
+def evidence_name(row: Evidence) -> str:
     direction = "backward" if row.backward else "forward"
     return f"{row.gpu}-{version_text(row.version)}-{direction}-{row.options['head_dim']}"
 
 
-@pytest.mark.parametrize("row", EVIDENCE, ids=name_of)
-def test_described_gpu_answers_as_the_real_one(row: Evidence) -> None:
+@pytest.mark.parametrize("row", EVIDENCE, ids=evidence_name)
+def test_a_described_gpu_agrees_with_the_real_gpu(row: Evidence) -> None:
     name = version_text(row.version)
     if find_installed(name) is None:
         pytest.skip(f"cuDNN {name} is not installed")
-    verdict = judge().run_query(Query(row.graph(), row.target, name, causes=False))
+    verdict = shared_judge().run_query(Query(row.graph(), row.target, name, causes=False))
     assert verdict.supported == row.supported
     if row.tag:
         assert verdict.first is not None
@@ -45,7 +45,7 @@ def test_rows_have_sources_and_targets_of_their_architecture() -> None:
         assert find_profile(row.target).sm == row.sm
 
 
-def test_nearest_result_is_named() -> None:
+def test_the_nearest_published_result_is_reported() -> None:
     graph = attention.sdpa_forward(batch=1, heads=4, seq_q=256, head_dim=64, version=(9, 24, 0))
     verdict = explain(graph, "rtx-5090", shapes=True)
     assert verdict.seen.startswith("RTX 5090 with cuDNN 9.24.0: ")

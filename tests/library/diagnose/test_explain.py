@@ -1,4 +1,4 @@
-"""Tests of complete verdicts: the forum graph, flash attention, broken environments."""
+"""Complete verdicts of ``explain``: the forum graph, flash attention, broken environments."""
 
 from __future__ import annotations
 
@@ -35,25 +35,25 @@ FLASH_TARGETS = ("sm80", "sm86", "sm89", "sm90", "sm100")
 EMPTY = {"PATH": os.environ.get("PATH", "")}
 
 
-def command(*arguments: str, environment: dict[str, str] | None = None, cwd: Path = ROOT) -> FinishedChild:
+def run_explain(*arguments: str, environment: dict[str, str] | None = None, cwd: Path = ROOT) -> FinishedChild:
     return run_python(["-m", "cudnn_backend_py", "explain", *arguments], environment=environment, cwd=cwd)
 
 
-def as_json(*arguments: str, **options: Any) -> tuple[int, dict[str, Any]]:
-    done = command(*arguments, "--format", "json", **options)
+def explain_as_json(*arguments: str, **options: Any) -> tuple[int, dict[str, Any]]:
+    done = run_explain(*arguments, "--format", "json", **options)
     verdict: dict[str, Any] = json.loads(done.stdout)
     return done.code, verdict
 
 
-def flash() -> Graph:
+def flash_attention() -> Graph:
     return sdpa_forward(batch=2, heads=4, seq_q=512, head_dim=64, causal=True, stats=True)
 
 
 # The forum graph: refused on an L40S by 9.19.0, for shared memory; supported by its neighbours; removed later.
 
 
-def test_forum_graph_on_sm89_with_9_19_text() -> None:
-    done = command(FORUM, "-v", "--cudnn", "9.19.0", "--target", "sm89")
+def test_the_text_verdict_on_the_forum_graph_for_sm89_with_9_19() -> None:
+    done = run_explain(FORUM, "-v", "--cudnn", "9.19.0", "--target", "sm89")
     assert done.code == 1, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0].startswith("NOT SUPPORTED: graph 'forum_two_matmul' on NVIDIA L40S (sm_89), cuDNN 9.19.0")
@@ -65,8 +65,8 @@ def test_forum_graph_on_sm89_with_9_19_text() -> None:
     assert done.stderr == ""
 
 
-def test_forum_graph_on_sm89_with_9_19_as_json() -> None:
-    code, verdict = as_json(FORUM, "--cudnn", "9.19.0", "--target", "sm89")
+def test_the_json_verdict_on_the_forum_graph_for_sm89_with_9_19() -> None:
+    code, verdict = explain_as_json(FORUM, "--cudnn", "9.19.0", "--target", "sm89")
     assert code == 1
     assert (verdict["schema"], verdict["version"]) == ("cudnn-backend-py/verdict", 1)
     assert (verdict["outcome"], verdict["cudnn"], verdict["sm"]) == ("not supported", "9.19.0+cu12", 89)
@@ -82,27 +82,27 @@ def test_forum_graph_on_sm89_with_9_19_as_json() -> None:
 
 
 @pytest.mark.parametrize("target", ["sm80", "sm90"])
-def test_forum_graph_is_supported_on_its_neighbours_with_9_19(target: str) -> None:
-    code, verdict = as_json(FORUM, "--cudnn", "9.19.0", "--target", target)
+def test_9_19_supports_the_forum_graph_on_neighbouring_architectures(target: str) -> None:
+    code, verdict = explain_as_json(FORUM, "--cudnn", "9.19.0", "--target", target)
     assert (code, verdict["outcome"]) == (0, "supported")
     assert any(candidate["engine"] == 0 for candidate in verdict["candidates"] if candidate["state"] == "supported")
 
 
-def test_several_targets_give_several_verdicts_and_the_worst_code() -> None:
-    done = command(FORUM, "--cudnn", "9.19.0", "--target", "sm80", "--target", "sm89", "--format", "json")
+def test_several_targets_give_one_verdict_each_and_the_worst_exit_code() -> None:
+    done = run_explain(FORUM, "--cudnn", "9.19.0", "--target", "sm80", "--target", "sm89", "--format", "json")
     assert done.code == 1
     assert [verdict["outcome"] for verdict in json.loads(done.stdout)] == ["supported", "not supported"]
 
 
-def test_forum_graph_was_removed_from_the_newest() -> None:
-    code, verdict = as_json(FORUM, "--target", "sm80")
+def test_the_newest_cudnn_no_longer_supports_the_forum_graph() -> None:
+    code, verdict = explain_as_json(FORUM, "--target", "sm80")
     assert (code, verdict["outcome"], verdict["cause"]["code"]) == (1, "not supported", "pattern-removed")
     assert "no longer supported" in verdict["cause"]["headline"]
 
 
-def test_the_measured_need_equals_that_of_the_message() -> None:
-    """The measured limit is cuDNN's: with one KiB less, the graph is refused."""
-    _, verdict = as_json(FORUM, "--cudnn", "9.19.0", "--target", "sm89")
+def test_the_measured_shared_memory_equals_that_of_cudnns_message() -> None:
+    """With one KiB of shared memory less than cuDNN's message says, the graph is refused."""
+    _, verdict = explain_as_json(FORUM, "--cudnn", "9.19.0", "--target", "sm89")
     needed = int(re.findall(r"needs (\d+) bytes", verdict["cause"]["headline"])[0])
     code = (
         "import dataclasses\n"
@@ -126,12 +126,12 @@ FLASH_PROGRAM = f"""
 import json, sys
 from pathlib import Path
 from cudnn_backend_py import explain, load_plan, library
-from tests.library.diagnose.test_explain import flash
+from tests.library.diagnose.test_explain import flash_attention
 folder = Path(sys.argv[1])
 found = []
 for target in {FLASH_TARGETS!r}:
     plans = []
-    verdict = explain(flash(), target, build=True, plans=plans)
+    verdict = explain(flash_attention(), target, build=True, plans=plans)
     plan = plans[0]
     plan.save(folder / f"{{target}}.json")
     loaded = load_plan(folder / f"{{target}}.json", target)
@@ -143,7 +143,7 @@ print(json.dumps([library().build_text, found]))
 
 
 @pytest.mark.parametrize("older", [True, False], ids=["9.19.0", "newest"])
-def test_flash_forward_is_built_saved_and_loaded_everywhere(older: bool, tmp_path: Path) -> None:
+def test_flash_attention_is_built_saved_and_loaded_for_every_target(older: bool, tmp_path: Path) -> None:
     environment = older_cudnn_environment() if older else None
     done = run_python(["-c", FLASH_PROGRAM, str(tmp_path)], environment=environment, timeout_s=300, check=True)
     version, found = json.loads(done.stdout)
@@ -162,29 +162,29 @@ def assert_not_judged(code: int, verdict: dict[str, Any], cause: str) -> None:
 
 
 def test_no_gpu_and_no_target_is_not_judged() -> None:
-    assert_not_judged(*as_json(FORUM), "no-gpu")
-    done = command(FORUM)
+    assert_not_judged(*explain_as_json(FORUM), "no-gpu")
+    done = run_explain(FORUM)
     assert done.code == 2
     assert done.stdout.startswith("COULD NOT BE JUDGED")
     assert "NOT SUPPORTED" not in done.stdout
 
 
 def test_version_that_is_not_installed_is_not_judged() -> None:
-    done = command(FORUM, "--cudnn", "9.3.1", "--target", "sm80")
+    done = run_explain(FORUM, "--cudnn", "9.3.1", "--target", "sm80")
     assert done.code == 2
     assert "cudnn-version-not-installed" in done.stderr
     assert "cudnn-backend cudnn install 9.3.1" in done.stderr
 
 
-def test_unknown_target_lists_no_verdict() -> None:
-    done = command(FORUM, "--target", "sm_9000")
+def test_an_unknown_target_gives_a_usage_error() -> None:
+    done = run_explain(FORUM, "--target", "sm_9000")
     assert done.code == 2
     assert "unknown-target" in done.stderr
 
 
 def test_library_that_does_not_exist_is_not_judged(tmp_path: Path) -> None:
     environment = {**os.environ, "CUDNN_BACKEND_LIBRARY": str(tmp_path / "nowhere")}
-    code, verdict = as_json(FORUM, "--target", "sm80", environment=environment)
+    code, verdict = explain_as_json(FORUM, "--target", "sm80", environment=environment)
     assert_not_judged(code, verdict, "cudnn-library-not-found")
     assert str(tmp_path / "nowhere") in verdict["cause"]["detail"]
 
@@ -192,15 +192,15 @@ def test_library_that_does_not_exist_is_not_judged(tmp_path: Path) -> None:
 def test_invalid_library_is_not_judged(tmp_path: Path) -> None:
     (tmp_path / "libcudnn.so.9").write_bytes(b"not ELF")
     environment = {**os.environ, "CUDNN_BACKEND_LIBRARY": str(tmp_path)}
-    code, verdict = as_json(FORUM, "--target", "sm80", environment=environment)
+    code, verdict = explain_as_json(FORUM, "--target", "sm80", environment=environment)
     assert_not_judged(code, verdict, "cudnn-library-not-found")
     assert "cannot be loaded" in verdict["cause"]["detail"]
 
 
 @pytest.fixture(scope="module")
-def without_stub(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the package as installed without a C compiler: without the driver stub."""
-    folder = tmp_path_factory.mktemp("without_stub")
+def package_without_stub(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a copy of the package as installed without a C compiler: without the driver stub."""
+    folder = tmp_path_factory.mktemp("package_without_stub")
     ignored = shutil.ignore_patterns("*.so", "__pycache__")
     shutil.copytree(ROOT / "cudnn_backend_py", folder / "cudnn_backend_py", ignore=ignored)
     shutil.copytree(ROOT / "examples", folder / "examples", ignore=ignored)
@@ -209,9 +209,9 @@ def without_stub(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("older", [True, False], ids=["9.19.0", "newest"])
 @pytest.mark.parametrize("graph", [FORUM, "examples/flash_forward.py"])
-def test_without_a_driver_library_nothing_is_judged(without_stub: Path, older: bool, graph: str) -> None:
+def test_without_a_driver_library_nothing_is_judged(package_without_stub: Path, older: bool, graph: str) -> None:
     environment = older_cudnn_environment() if older else None
-    code, verdict = as_json(graph, "--target", "sm80", environment=environment, cwd=without_stub)
+    code, verdict = explain_as_json(graph, "--target", "sm80", environment=environment, cwd=package_without_stub)
     assert verdict["driver"] == "missing"
     assert_not_judged(code, verdict, "driver-missing")
     assert "driver stub" in verdict["cause"]["remedy"]
@@ -248,7 +248,7 @@ def test_the_control_graph_is_supported_on_every_kind_of_target() -> None:
 
 
 def test_verdict_names_the_limits_of_judging_without_a_device() -> None:
-    verdict = explain(flash(), "sm90")
+    verdict = explain(flash_attention(), "sm90")
     assert not verdict.live
     assert any("judged without a GPU" in limit for limit in verdict.limits)
     assert any("stub" in line for line in verdict.environment)
@@ -264,7 +264,7 @@ def test_refused_candidates_carry_reasons_innermost_first() -> None:
     assert verdict.cause.basis in (Basis.RULE, Basis.MEASURED, Basis.GUESS)
 
 
-def rope() -> Graph:
+def rope_graph() -> Graph:
     """Return a graph with an operation that cuDNN 9.19 does not know."""
     from cudnn_backend_py.generated.descriptors import DESCRIPTORS
 
@@ -281,8 +281,8 @@ def rope() -> Graph:
 def test_graph_newer_than_the_library_is_not_supported() -> None:
     program = (
         "from cudnn_backend_py import explain\n"
-        "from tests.library.diagnose.test_explain import rope\n"
-        "verdict = explain(rope(), 'sm90')\n"
+        "from tests.library.diagnose.test_explain import rope_graph\n"
+        "verdict = explain(rope_graph(), 'sm90')\n"
         "print(verdict.outcome, verdict.stage, verdict.cause.code, verdict.cause.headline, sep='|')"
     )
     outcome, stage, code, headline = run_code(program, environment=older_cudnn_environment()).stdout.strip().split("|")
@@ -293,8 +293,8 @@ def test_graph_newer_than_the_library_is_not_supported() -> None:
 def test_attribute_newer_than_the_library_is_not_supported() -> None:
     program = (
         "from cudnn_backend_py import explain\n"
-        "from tests.library.diagnose.test_explain import newer_attribute\n"
-        "verdict = explain(newer_attribute(), 'sm90')\n"
+        "from tests.library.diagnose.test_explain import graph_with_newer_attribute\n"
+        "verdict = explain(graph_with_newer_attribute(), 'sm90')\n"
         "print(verdict.outcome, verdict.cause.code, verdict.cause.headline, sep='|')"
     )
     outcome, code, headline = run_code(program, environment=older_cudnn_environment()).stdout.strip().split("|")
@@ -302,7 +302,7 @@ def test_attribute_newer_than_the_library_is_not_supported() -> None:
     assert re.fullmatch(r"CUDNN_ATTR_OPERATION_SDPA_FWD_\w+ needs cuDNN 9\.2\d\.0, .* is 9\.19\.0", headline)
 
 
-def newer_attribute() -> Graph:
+def graph_with_newer_attribute() -> Graph:
     """Return unified attention with a tensor that 9.19 does not have."""
     from cudnn_backend_py.generated.descriptors import DESCRIPTORS
 
@@ -329,7 +329,7 @@ def test_a_second_library_in_the_process_is_refused() -> None:
     assert library(first.path) is library() is first
 
 
-def places(done: FinishedChild) -> Iterable[str]:
+def output_lines(done: FinishedChild) -> Iterable[str]:
     return [line.strip() for line in done.stdout.splitlines()]
 
 
@@ -345,10 +345,10 @@ except EnvironmentNotReady as error:
 """
 
 
-def test_library_not_found_lists_every_place() -> None:
-    """No site-packages, no environment variables: no library is found, and each searched place is named."""
+def test_the_library_not_found_error_lists_every_searched_place() -> None:
+    """Without site-packages and environment variables no library is found, and each searched place is listed."""
     done = run_python(["-S", "-c", NOT_FOUND], environment=EMPTY, check=True)
-    lines = list(places(done))
+    lines = list(output_lines(done))
     assert lines[0] == "cudnn-library-not-found"
     text = "\n".join(lines)
     for place in (
@@ -364,9 +364,9 @@ def test_library_not_found_lists_every_place() -> None:
         assert place in text, text
 
 
-def test_library_named_but_missing_is_not_replaced_by_another() -> None:
+def test_a_missing_library_in_the_variable_is_not_replaced_by_another() -> None:
     done = run_python(["-c", NOT_FOUND], environment={**os.environ, "CUDNN_BACKEND_LIBRARY": "/nowhere"}, check=True)
-    lines = list(places(done))
+    lines = list(output_lines(done))
     assert lines[:2] == [
         "cudnn-library-not-found",
         "environment variable CUDNN_BACKEND_LIBRARY: /nowhere does not exist or holds no libcudnn.so.9",
@@ -375,11 +375,11 @@ def test_library_named_but_missing_is_not_replaced_by_another() -> None:
 
 def test_folders_of_the_loader_path_are_searched(tmp_path: Path) -> None:
     done = run_python(["-S", "-c", NOT_FOUND], environment={**EMPTY, "LD_LIBRARY_PATH": str(tmp_path)}, check=True)
-    assert f"environment variable LD_LIBRARY_PATH: no {tmp_path}/libcudnn.so.9" in places(done)
+    assert f"environment variable LD_LIBRARY_PATH: no {tmp_path}/libcudnn.so.9" in output_lines(done)
 
 
-def test_verdict_is_plain_data() -> None:
-    verdict = explain(flash(), "sm90")
+def test_a_verdict_is_plain_data() -> None:
+    verdict = explain(flash_attention(), "sm90")
     assert isinstance(verdict, Verdict)
     assert json.loads(json.dumps(verdict.to_dict()))["graph"] == "sdpa_forward"
 
@@ -395,7 +395,7 @@ def test_a_plan_is_not_reported_to_run_on_a_described_gpu() -> None:
 
 
 @pytest.mark.parametrize("target", ["a100", "h100", "b200"])
-def test_booleans_in_memory_are_a_remark_and_no_known_issue(target: str) -> None:
+def test_booleans_in_memory_give_a_remark_and_not_a_known_issue(target: str) -> None:
     g = GraphBuilder("comparison", io_type=DataType.FLOAT)
     a, b = g.tensor("a", (8, 64, 64)), g.tensor("b", (8, 64, 64))
     g.pointwise(PointwiseMode.CMP_GT, a, b, compute_type=DataType.FLOAT, name="mask", virtual=False)
@@ -404,8 +404,8 @@ def test_booleans_in_memory_are_a_remark_and_no_known_issue(target: str) -> None
     assert [remark for remark in verdict.remarks if "(booleans-in-memory): of 'mask' eight elements" in remark]
 
 
-def test_a_selection_and_a_verdict_report_the_same_refusals() -> None:
-    """One type for both: a considered engine config, its source, and the reason of its refusal."""
+def test_select_and_explain_report_the_same_refused_engine_configs() -> None:
+    """Both use one type for a candidate engine config, its source and the reason for its refusal."""
     graph = attention.sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True, stats=True)
     question = OperationGraph(graph, open_target("h100"))
     verdict = explain(question.graph, question.target, mode="A")

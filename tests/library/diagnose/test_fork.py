@@ -1,4 +1,4 @@
-"""Tests of `run_in_fork` with exceptions that arrive while its answer is read."""
+"""`run_in_fork` with exceptions that are raised while the parent reads the answer of the child."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cudnn_backend_py.diagnose.fork import run_in_fork
 from tests.library.native.test_interruptions import ERRORS
 
 
-class Unpickled:
+class SignalWhenUnpickled:
     """An object that sends a signal when it is unpickled."""
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -19,14 +19,14 @@ class Unpickled:
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-def test_an_exception_of_a_signal_handler_arrives(error: BaseException) -> None:
-    def handler(_number: int, _frame: object) -> None:
+def test_an_exception_of_a_signal_handler_reaches_the_caller(error: BaseException) -> None:
+    def raise_error(_number: int, _frame: object) -> None:
         raise error
 
-    before = signal.signal(signal.SIGUSR1, handler)
+    before = signal.signal(signal.SIGUSR1, raise_error)
     try:
         with pytest.raises(type(error)) as caught:
-            run_in_fork(Unpickled, lambda: "otherwise")
+            run_in_fork(SignalWhenUnpickled, lambda: "otherwise")
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert caught.value is error

@@ -1,4 +1,4 @@
-"""Changes that write a graph in another form: cuDNN refuses one and supports the other, and explain names it."""
+"""Changes that rewrite a graph in another form: cuDNN refuses the first form and supports the other."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SIZES: dict[str, Any] = {"batch": 2, "heads": 4, "seq_q": 256, "head_dim": 64, "
 UNIFIED: dict[str, Any] = {**SIZES, "implementation": "unified", "version": (9, 28, 0)}
 
 
-def by_hand(*leading: int, statistics: bool = False) -> Graph:
+def attention_of_single_operations(*leading: int, statistics: bool = False) -> Graph:
     rank, row = len(leading) + 2, (*leading, 256, 1)
     g = GraphBuilder("by_hand", io_type=F16)
     k = g.tensor("k", (*leading, 64, 256), strides=(*packed_strides((*leading, 64, 256))[:-2], 1, 64))
@@ -41,7 +41,7 @@ def by_hand(*leading: int, statistics: bool = False) -> Graph:
     return g.graph()
 
 
-def product(*leading: int) -> Graph:
+def matmul_graph(*leading: int) -> Graph:
     g = GraphBuilder("product", io_type=F16)
     g.matmul(g.tensor("a", (*leading, 64, 32)), g.tensor("b", (*leading, 32, 48)), name="y", virtual=False)
     return g.graph()
@@ -61,10 +61,16 @@ def int8_convolution() -> Graph:
 
 # graph, target, version, kind, part of the title
 REFUSED: dict[str, tuple[Callable[[], Graph], str, str | None, str, str]] = {
-    "five dims": (lambda: by_hand(2, 3, 4, statistics=True), "sm90", None, "flatten", "5 dims -> 4"),
-    "product of heads": (lambda: product(2, 2), "sm90", None, "flatten", "4 dims -> 3"),
-    "product of a batch": (lambda: product(1, 2), "sm100", None, "flatten", "4 dims -> 3"),
-    "product of five dims": (lambda: product(2, 1, 2), "sm90", None, "flatten", "5 dims -> 3"),
+    "five dims": (
+        lambda: attention_of_single_operations(2, 3, 4, statistics=True),
+        "sm90",
+        None,
+        "flatten",
+        "5 dims -> 4",
+    ),
+    "product of heads": (lambda: matmul_graph(2, 2), "sm90", None, "flatten", "4 dims -> 3"),
+    "product of a batch": (lambda: matmul_graph(1, 2), "sm100", None, "flatten", "4 dims -> 3"),
+    "product of five dims": (lambda: matmul_graph(2, 1, 2), "sm90", None, "flatten", "5 dims -> 3"),
     "rows and columns": (
         lambda: reduction_graph((128, 64, 1, 1), (1, 64, 1, 1)),
         "sm80",
@@ -72,7 +78,7 @@ REFUSED: dict[str, tuple[Callable[[], Graph], str, str | None, str, str]] = {
         "flatten",
         "[64, 1, 64, 64]",
     ),
-    "softmax by hand": (lambda: by_hand(2, 4), "sm90", None, "composite", "written by hand"),
+    "softmax by hand": (lambda: attention_of_single_operations(2, 4), "sm90", None, "composite", "written by hand"),
     "lengths": (
         lambda: with_dims_of_lengths(sdpa_forward(**UNIFIED, padding=True), 2),
         "sm90",
@@ -100,7 +106,7 @@ def judge() -> Iterator[Judge]:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_refused_form_has_a_supported_one(judge: Judge, name: str) -> None:
+def test_a_refused_graph_is_supported_in_another_form(judge: Judge, name: str) -> None:
     make, target, version, kind, words = REFUSED[name]
     graph = make()
     verdict = judge.run_query(Query(graph, target, version))
@@ -116,20 +122,20 @@ def test_a_refused_form_has_a_supported_one(judge: Judge, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["five dims", "softmax by hand", "lengths"])
-def test_whatif_finds_the_form(judge: Judge, name: str) -> None:
+def test_whatif_finds_the_supported_form(judge: Judge, name: str) -> None:
     make, target, version, kind, words = REFUSED[name]
     found = whatif(make(), target, version=version, judge=judge)
     assert any(remedy.kinds == (kind,) and words in remedy.title for remedy in found), found
     assert set(FORMS) >= {"flatten", "composite", "lengths"}
 
 
-def test_a_form_known_not_to_compile_is_no_remedy(judge: Judge) -> None:
-    verdict = judge.run_query(Query(product(2, 1, 2), "sm90"))
-    in_float32 = next(one for one in changes(product(2, 1, 2), ("data_type",)) if "f16 -> f32" in one.title)
+def test_a_form_that_does_not_compile_is_not_a_remedy(judge: Judge) -> None:
+    verdict = judge.run_query(Query(matmul_graph(2, 1, 2), "sm90"))
+    in_float32 = next(one for one in changes(matmul_graph(2, 1, 2), ("data_type",)) if "f16 -> f32" in one.title)
     assert judge.run_query(Query(in_float32.graph, "sm90", causes=False)).supported
     assert verdict.cause is not None
     assert "float32" not in f"{verdict.cause.headline} {verdict.cause.remedy}"
-    assert "f32" not in f"{[one.title for one in whatif(product(2, 1, 2), 'sm90', judge=judge)]}"
+    assert "f32" not in f"{[one.title for one in whatif(matmul_graph(2, 1, 2), 'sm90', judge=judge)]}"
 
 
 def test_padding_of_an_image_keeps_a_convolution_supported(judge: Judge) -> None:
@@ -139,8 +145,8 @@ def test_padding_of_an_image_keeps_a_convolution_supported(judge: Judge) -> None
     assert answers[0] is answers[1]
 
 
-def test_number_of_a_type_is_shown_with_its_name(judge: Judge) -> None:
-    """CuDNN calls bfloat16 "compute type 9": the quote stays unchanged, with the name next to it."""
+def test_a_type_number_in_a_quoted_message_is_shown_with_its_name(judge: Judge) -> None:
+    """cuDNN calls bfloat16 "compute type 9": the quoted message stays unchanged, with the name next to it."""
     op = int8_convolution().ops[0]
     assert isinstance(op, Operation)
     inner = op.fields["convolution"]

@@ -1,4 +1,4 @@
-"""Queries answered in child processes: crashes and time limits become lines of the verdict."""
+"""Queries judged in child processes: crashes and time limits appear in the verdict."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ def shared_judge() -> Iterator[Judge]:
 
 
 @pytest.mark.parametrize("target", ["sm89", "sm90"])
-def test_the_answer_equals_that_of_this_process(shared_judge: Judge, target: str) -> None:
+def test_the_child_gives_the_same_verdict_as_this_process(shared_judge: Judge, target: str) -> None:
     graph = flash_forward.graph()
     assert shared_judge.run_query(Query(graph, target)) == explain(graph, target)
 
 
-def test_another_version_answers(shared_judge: Judge) -> None:
+def test_a_child_judges_with_another_cudnn_version(shared_judge: Judge) -> None:
     graph = forum_two_matmul.graph()
     older, newest = shared_judge.run_query(Query(graph, "sm90", OLDER)), shared_judge.run_query(Query(graph, "sm90"))
     assert (older.cudnn, older.outcome) == (f"{OLDER}+cu12", Outcome.SUPPORTED)
     assert (newest.cudnn, newest.outcome) == (library().build_text, Outcome.NOT_SUPPORTED)
 
 
-def test_a_crash_of_a_weight_gradient_is_named_and_does_not_end_this_process(shared_judge: Judge) -> None:
+def test_a_crash_on_a_weight_gradient_is_reported_and_this_process_survives(shared_judge: Judge) -> None:
     row = next(row for row in FAULTS if row.code == "weight-gradient-prologue")
     verdict = shared_judge.run_query(Query(row_graph(EXAMPLES[row.code].reproductions[""]), "b200"))
     assert (verdict.outcome, verdict.stage, verdict.exit_code) == (Outcome.NOT_JUDGED, "heuristics", 2)
@@ -50,7 +50,7 @@ def test_a_crash_of_a_weight_gradient_is_named_and_does_not_end_this_process(sha
     assert any(row.code in hazard for hazard in verdict.hazards)
 
 
-def test_a_crash_in_heuristics_is_a_line_of_the_verdict(shared_judge: Judge) -> None:
+def test_a_crash_in_heuristics_is_reported_in_the_verdict(shared_judge: Judge) -> None:
     verdict = shared_judge.run_query(Query(graph_of("inner-stride"), "sm90", OLDER))
     assert (verdict.outcome, verdict.stage, verdict.exit_code) == (Outcome.NOT_JUDGED, "heuristics", 2)
     assert verdict.cause is not None
@@ -62,8 +62,8 @@ def test_a_crash_in_heuristics_is_a_line_of_the_verdict(shared_judge: Judge) -> 
     assert shared_judge.run_query(Query(flash_forward.graph(), "sm90", OLDER)).supported  # a new process answers
 
 
-def test_a_crash_is_explained_by_a_known_issue_that_crashes(shared_judge: Judge) -> None:
-    """Another known issue of the same graph, which appears at execution, is before it in the table."""
+def test_a_crash_is_explained_by_the_known_issue_that_crashes(shared_judge: Judge) -> None:
+    """The table has another known issue of the same graph before it, which appears only at execution."""
     row = next(row for row in FAULTS if row.code == "boolean-bias")
     graph = row_graph(EXAMPLES[row.code].reproductions["backward"])
     statistics = graph.tensor("stats")
@@ -102,7 +102,7 @@ def test_crashes_of_every_plan_are_reported(shared_judge: Judge) -> None:
     assert next(stage for stage in verdict.stages if stage.name == "plan").state == "crashed"
 
 
-def test_time_runs_out_and_the_next_query_is_answered() -> None:
+def test_after_a_timeout_the_next_query_is_answered() -> None:
     with Judge(limit_s=0.001) as hurried:
         verdict = hurried.run_query(Query(flash_forward.graph(), "sm90"))
         assert verdict.cause is not None
@@ -120,13 +120,13 @@ def test_an_invalid_query_raises_an_exception(shared_judge: Judge) -> None:
         shared_judge.run_query(Query(flash_forward.graph(), "sm90", "9.0.99"))
 
 
-def test_threads_have_separate_children() -> None:
+def test_each_thread_has_its_own_child_process() -> None:
     questions = [Query(flash_forward.graph(), target) for target in ("sm80", "sm89", "sm90", "sm100")]
     with ThreadPoolExecutor(2) as pool:
         assert [verdict.sm for verdict in pool.map(judge, questions)] == [80, 89, 90, 100]
 
 
-def test_a_judge_without_references_ends_its_children() -> None:
+def test_an_unreferenced_judge_ends_its_child_processes() -> None:
     one = Judge()
     one.run_query(Query(flash_forward.graph(), "sm90"))
     [child] = next(iter(one._idle.values()))
@@ -138,7 +138,7 @@ def test_a_judge_without_references_ends_its_children() -> None:
     assert process.returncode is not None
 
 
-def test_verdicts_survive_json_and_queries_pickle() -> None:
+def test_verdicts_survive_json_and_queries_survive_pickle() -> None:
     question = Query(forum_two_matmul.graph(), "sm89", build=True)
     assert pickle.loads(pickle.dumps(question)) == question
     assert pickle.loads(pickle.dumps(question)).key() == question.key()
@@ -148,7 +148,7 @@ def test_verdicts_survive_json_and_queries_pickle() -> None:
         Verdict.from_dict({"schema": "something"})
 
 
-def test_the_key_covers_all_that_affects_the_verdict() -> None:
+def test_the_cache_key_covers_everything_that_affects_the_verdict() -> None:
     base = Query(flash_forward.graph(), "sm90")
     others = [
         Query(forum_two_matmul.graph(), "sm90"),

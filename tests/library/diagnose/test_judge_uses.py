@@ -1,4 +1,4 @@
-"""The judge in programs with threads, event loops, forks, pools and interruptions: no answer is of another query."""
+"""The judge with threads, event loops, forks, pools and interruptions: no answer belongs to another query."""
 
 from __future__ import annotations
 
@@ -22,57 +22,59 @@ from tests.support.child import ROOT, run_code
 from tests.torture.judge import draw_queries, expected
 
 
-def answers(queries: tuple[Query, ...], run_query: object = judge) -> list[tuple[str, int, Outcome]]:
-    """Return the fields that distinguish the answers."""
+def query_answers(queries: tuple[Query, ...], run_query: object = judge) -> list[tuple[str, int, Outcome]]:
+    """Return graph, architecture and outcome of the answer to each query."""
     assert callable(run_query)
     found = [run_query(question) for question in queries]
     return [(verdict.graph, verdict.sm, verdict.outcome) for verdict in found]
 
 
-def right(queries: tuple[Query, ...]) -> list[tuple[str, int, Outcome]]:
+def expected_answers(queries: tuple[Query, ...]) -> list[tuple[str, int, Outcome]]:
     known = expected()
     return [(known[question][0], known[question][2], known[question][3]) for question in queries]
 
 
 @pytest.fixture(scope="module")
-def one() -> Iterator[Judge]:
+def shared_judge() -> Iterator[Judge]:
     with Judge(limit_s=120) as shared:
         yield shared
 
 
-def test_an_interrupted_query_is_not_answered_by_the_next(one: Judge) -> None:
+def test_the_answer_to_an_interrupted_query_is_not_given_to_the_next(shared_judge: Judge) -> None:
     queries = draw_queries()
     for number in range(4):
-        one.run_query(queries[number])
+        shared_judge.run_query(queries[number])
         with pytest.raises(Interruption), alarm_after(0.001):
-            one.run_query(Query(flash_forward.graph(), "sm90"))  # takes much longer
-        assert answers(queries[number : number + 3], one.run_query) == right(queries[number : number + 3])
+            shared_judge.run_query(Query(flash_forward.graph(), "sm90"))  # takes much longer
+        assert query_answers(queries[number : number + 3], shared_judge.run_query) == expected_answers(
+            queries[number : number + 3]
+        )
 
 
-def test_descriptors_and_processes_do_not_increase(one: Judge) -> None:
-    one.run_query(draw_queries()[0])
+def test_open_files_and_processes_do_not_increase(shared_judge: Judge) -> None:
+    shared_judge.run_query(draw_queries()[0])
     before = count_open_files(), len(child_pids())
     interrupted = 0
     for number in range(200):
         try:
             with alarm_after(0.0002 * (1 + number % 40)):
-                one.run_query(draw_queries()[number % 8])
+                shared_judge.run_query(draw_queries()[number % 8])
         except Interruption:
             interrupted += 1
     assert interrupted > 150
-    one.run_query(draw_queries()[0])
+    shared_judge.run_query(draw_queries()[0])
     wait_until_equal(lambda: (count_open_files(), len(child_pids())), before)
-    assert answers(draw_queries(), one.run_query) == right(draw_queries())
+    assert query_answers(draw_queries(), shared_judge.run_query) == expected_answers(draw_queries())
 
 
-def test_threads_share_a_judge(one: Judge) -> None:
+def test_threads_share_a_judge(shared_judge: Judge) -> None:
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(one.run_query, draw_queries() * 2))
+        found = list(pool.map(shared_judge.run_query, draw_queries() * 2))
     assert [verdict.graph for verdict in found] == [question.graph.name for question in draw_queries() * 2]
-    assert [verdict.sm for verdict in found] == [sm for _, sm, _ in right(draw_queries() * 2)]
+    assert [verdict.sm for verdict in found] == [sm for _, sm, _ in expected_answers(draw_queries() * 2)]
 
 
-def test_the_judge_of_a_thread_ends_with_it() -> None:
+def test_the_judge_of_a_thread_ends_with_the_thread() -> None:
     before = child_pids()
     with ThreadPoolExecutor(1) as pool:
         pool.submit(judge, draw_queries()[0]).result()
@@ -80,7 +82,7 @@ def test_the_judge_of_a_thread_ends_with_it() -> None:
     assert child_pids() <= before
 
 
-def test_tasks_may_be_cancelled_and_the_loop_may_end() -> None:
+def test_cancelled_tasks_and_a_closed_event_loop_are_handled() -> None:
     before = child_pids()
 
     async def run_query(question: Query, limit_s: float | None) -> str:
@@ -102,14 +104,14 @@ def test_tasks_may_be_cancelled_and_the_loop_may_end() -> None:
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_pools_of_processes_get_right_answers(method: str, one: Judge) -> None:
+def test_process_pools_get_right_answers(method: str, shared_judge: Judge) -> None:
     queries = draw_queries()[4:8]
     judge(queries[0])  # the parent has its own child, which a forked process must not use
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context(method)) as pool:
-        coming = [pool.submit(answers, (question,)) for question in queries * 2]
-        assert answers(queries) == right(queries)
-        assert [answer for future in coming for answer in future.result()] == right(queries * 2)
-    assert answers(queries) == right(queries)
+        coming = [pool.submit(query_answers, (question,)) for question in queries * 2]
+        assert query_answers(queries) == expected_answers(queries)
+        assert [answer for future in coming for answer in future.result()] == expected_answers(queries * 2)
+    assert query_answers(queries) == expected_answers(queries)
 
 
 def test_a_matrix_runs_in_a_pool_of_forked_processes(tmp_path: Path) -> None:
@@ -166,7 +168,7 @@ def test_workers_of_pytest_xdist_get_right_answers(tmp_path: Path) -> None:
     assert "6 passed" in done.stdout, done.stdout
 
 
-def test_a_child_that_does_not_start_is_no_verdict_on_cudnn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_that_does_not_start_gives_no_verdict_on_cudnn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "ctypes.py").write_text("raise SystemExit('no ctypes today')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with Judge() as broken:
@@ -181,15 +183,15 @@ def test_a_child_that_does_not_start_is_no_verdict_on_cudnn(tmp_path: Path, monk
         whatif(forum_two_matmul.graph(), "sm90")
 
 
-def test_an_idle_child_that_died_is_replaced(one: Judge) -> None:
-    one.run_query(draw_queries()[0])
-    [child] = next(iter(one._idle.values()))[-1:]
+def test_an_idle_child_that_died_is_replaced(shared_judge: Judge) -> None:
+    shared_judge.run_query(draw_queries()[0])
+    [child] = next(iter(shared_judge._idle.values()))[-1:]
     os.kill(child._process.pid, signal.SIGKILL)
     child._process.wait()
-    assert answers(draw_queries()[:2], one.run_query) == right(draw_queries()[:2])
+    assert query_answers(draw_queries()[:2], shared_judge.run_query) == expected_answers(draw_queries()[:2])
 
 
-def test_apart_leaves_no_process() -> None:
+def test_run_in_fork_leaves_no_process() -> None:
     before = count_open_files(), child_pids()
     assert run_in_fork(lambda: 3, lambda: 4) == 3
     assert run_in_fork(lambda: os.kill(os.getpid(), signal.SIGSEGV) or 3, lambda: 4) == 4
@@ -202,7 +204,7 @@ def test_apart_leaves_no_process() -> None:
     assert (count_open_files(), child_pids()) == before
 
 
-def test_apart_works_without_waiting_for_children() -> None:
+def test_run_in_fork_works_if_children_are_not_waited_for() -> None:
     code = (
         "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
         "from cudnn_backend_py.diagnose.fork import run_in_fork\n"

@@ -9,7 +9,7 @@ from tests.library.native.test_lifetime import assert_nothing_left, flash
 from tests.support.live import count_descriptors
 
 
-def test_a_verdict_leaves_nothing_alive() -> None:
+def test_a_verdict_destroys_every_descriptor() -> None:
     explain(flash(), "sm90")  # fills the caches of the process
     gc.collect()
     with count_descriptors() as live:
@@ -17,14 +17,14 @@ def test_a_verdict_leaves_nothing_alive() -> None:
         assert_nothing_left(live)
 
 
-def test_a_refused_graph_leaves_nothing_alive() -> None:
-    def refused() -> Graph:
+def test_a_verdict_on_a_refused_graph_destroys_every_descriptor() -> None:
+    def refused_graph() -> Graph:
         g = GraphBuilder("odd", io_type=DataType.DOUBLE)
         g.matmul(g.tensor("a", (1, 3, 5)), g.tensor("b", (1, 5, 7)), virtual=False)
         return g.graph()
 
-    explain(refused(), "sm90")
+    explain(refused_graph(), "sm90")
     gc.collect()
     with count_descriptors() as live:
-        assert not explain(refused(), "sm90").supported
+        assert not explain(refused_graph(), "sm90").supported
         assert_nothing_left(live)

@@ -1,4 +1,4 @@
-"""Limits of verdicts without a GPU are those of the engines of a graph; architectures without numbers are named."""
+"""Limits of verdicts without a GPU depend on the graph's engines; unpublished architectures are refused by name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def convolution() -> Graph:
     return g.graph()
 
 
-def product() -> Graph:
+def matmul_graph() -> Graph:
     g = GraphBuilder("product", io_type=DataType.HALF)
     g.matmul(g.tensor("a", (1, 64, 64)), g.tensor("b", (1, 64, 64)), virtual=False)
     return g.graph()
@@ -25,12 +25,12 @@ def product() -> Graph:
     ("graph", "occupancy", "multiply"),
     [
         (convolution(), True, True),
-        (product(), True, False),
+        (matmul_graph(), True, False),
         (attention.sdpa_forward(batch=1, heads=1, seq_q=128, head_dim=64), False, False),
     ],
     ids=["convolution", "product", "attention"],
 )
-def test_limits_are_those_of_the_engines(graph: Graph, occupancy: bool, multiply: bool) -> None:
+def test_the_limits_of_a_verdict_depend_on_the_engines(graph: Graph, occupancy: bool, multiply: bool) -> None:
     limits = explain(graph, "sm86", causes=False).limits
     assert any("cluster occupancy" in limit for limit in limits) == occupancy
     assert any("engines 3 and 4 of convolutions" in limit for limit in limits) == multiply
@@ -38,7 +38,7 @@ def test_limits_are_those_of_the_engines(graph: Graph, occupancy: bool, multiply
 
 
 @pytest.mark.parametrize("name", ["rubin", "sm107", "sm_107", "vr200"])
-def test_architecture_without_published_numbers_is_refused_by_its_name(name: str) -> None:
+def test_an_architecture_without_published_numbers_is_refused(name: str) -> None:
     with pytest.raises(UsageError) as caught:
         find_profile(name)
     assert "sm_107 (Rubin) is not described" in caught.value.sections["cause"]

@@ -1,4 +1,4 @@
-"""A verdict leaves nothing in the process: the numbers of objects, exit functions, files and threads stay the same.
+"""Verdicts leak nothing in the process: the numbers of objects, exit functions, files and threads stay the same.
 
 ``python -m benchmarks long-use`` measures the same over 100,000 verdicts, compared with a C loop of cuDNN calls.
 """
@@ -14,13 +14,13 @@ from tests.support.child import run_code
 PROGRAM = """
 import atexit, collections, gc, json, os, threading
 from cudnn_backend_py import explain
-from tests.library.diagnose.test_odd_verdicts import concat
+from tests.library.diagnose.test_odd_verdicts import concatenation_along
 from tests.support.operations import OPERATIONS
 from tests.support.zoo import ZOO
 
 MAKERS = [ZOO[name] for name in {names}]
 if not {build}:
-    MAKERS += [OPERATIONS["rope"], lambda: concat(9)]
+    MAKERS += [OPERATIONS["rope"], lambda: concatenation_along(9)]
 
 def judge_all(rounds):
     for number in range(rounds):
@@ -50,7 +50,7 @@ print(left())
     ],
     ids=["verdicts", "builds"],
 )
-def test_verdicts_leave_nothing(build: bool, names: list[str], warm: int, rounds: int) -> None:
+def test_verdicts_leak_no_objects_files_or_threads(build: bool, names: list[str], warm: int, rounds: int) -> None:
     program = PROGRAM.format(build=build, names=names, warm=warm, rounds=rounds)
     before, after = map(json.loads, run_code(program).stdout.splitlines())
     assert {name: after[name] - before[name] for name in after if after[name] != before.get(name)} == {}

@@ -1,4 +1,4 @@
-"""The matrix and the span of versions on real cuDNN: answers, stored answers, executors, crashes."""
+"""``matrix`` and ``since`` on real cuDNN: verdicts, stored answers, executors, crashes."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ GRAPHS = {
 TOTAL = 8
 
 
-def run_query(cache: Path, **options: Any) -> Matrix:
+def judge_matrix(cache: Path, **options: Any) -> Matrix:
     return matrix(GRAPHS, TARGETS, VERSIONS, cache=cache, progress=False, **options)
 
 
 @pytest.fixture(scope="module")
-def answered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Matrix]:
+def folder_and_matrix(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Matrix]:
     folder = tmp_path_factory.mktemp("answers")
-    return folder, run_query(folder)
+    return folder, judge_matrix(folder)
 
 
-def letters(answers: Matrix) -> dict[tuple[str, str, str], str]:
+def verdict_letters(answers: Matrix) -> dict[tuple[str, str, str], str]:
     return {triple: cell.letter for triple, cell in answers.cells.items()}
 
 
-def test_matrix_has_a_verdict_for_every_graph_target_and_version(answered: tuple[Path, Matrix]) -> None:
-    _, answers = answered
-    assert letters(answers) == {
+def test_matrix_has_a_verdict_for_every_graph_target_and_version(folder_and_matrix: tuple[Path, Matrix]) -> None:
+    _, answers = folder_and_matrix
+    assert verdict_letters(answers) == {
         (graph, target, version): "S" if graph == "plain" else "-"
         for graph in GRAPHS
         for target in TARGETS
@@ -62,16 +62,16 @@ def test_matrix_has_a_verdict_for_every_graph_target_and_version(answered: tuple
     assert answers.exit_code == 1
 
 
-def test_no_cell_is_judged_twice(answered: tuple[Path, Matrix]) -> None:
-    folder, answers = answered
-    again = run_query(folder)
+def test_no_cell_is_judged_twice(folder_and_matrix: tuple[Path, Matrix]) -> None:
+    folder, answers = folder_and_matrix
+    again = judge_matrix(folder)
     assert again.asked == 0
     assert again == answers
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
-def test_fresh_judges_again_and_one_more_graph_judges_only_that(answered: tuple[Path, Matrix]) -> None:
-    folder, answers = answered
+def test_fresh_judges_every_cell_and_a_new_graph_only_its_own(folder_and_matrix: tuple[Path, Matrix]) -> None:
+    folder, answers = folder_and_matrix
     more = GRAPHS | {"longer": sdpa_forward(batch=2, heads=4, seq_q=512, head_dim=64)}
     options: dict[str, Any] = {"cache": folder, "progress": False}
     assert matrix(more, TARGETS, [NEWEST], **options).asked == len(TARGETS)
@@ -80,7 +80,7 @@ def test_fresh_judges_again_and_one_more_graph_judges_only_that(answered: tuple[
     assert fresh.cells["plain", "sm90", NEWEST] == answers.cells["plain", "sm90", NEWEST]
 
 
-def test_damaged_answers_and_those_of_other_code_are_judged_again(tmp_path: Path) -> None:
+def test_damaged_answers_and_answers_of_other_code_are_judged_again(tmp_path: Path) -> None:
     graphs = {"plain": GRAPHS["plain"]}
     first = matrix(graphs, TARGETS, [None], cache=tmp_path, progress=False)
     cut, foreign = sorted(tmp_path.glob("*.answer"))
@@ -96,41 +96,43 @@ def test_damaged_answers_and_those_of_other_code_are_judged_again(tmp_path: Path
     assert second.versions == ("default",)
 
 
-def test_an_executor_gives_the_same_answers_and_they_are_kept(answered: tuple[Path, Matrix], tmp_path: Path) -> None:
-    _, answers = answered
+def test_an_executor_gives_and_stores_the_same_answers(folder_and_matrix: tuple[Path, Matrix], tmp_path: Path) -> None:
+    _, answers = folder_and_matrix
     with ProcessPoolExecutor(2) as executor:
-        found = run_query(tmp_path, executor=executor)
+        found = judge_matrix(tmp_path, executor=executor)
     assert found.asked == TOTAL
     assert found == answers
-    assert run_query(tmp_path).asked == 0
+    assert judge_matrix(tmp_path).asked == 0
 
 
 DASK = """
 import json, sys
 from pathlib import Path
 from dask.distributed import Client, LocalCluster
-from tests.library.diagnose.test_matrix import run_query
+from tests.library.diagnose.test_matrix import judge_matrix
 options = {"n_workers": 1, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
 with LocalCluster(**options) as cluster, Client(cluster) as client, client.get_executor() as executor:
-    found = run_query(Path(sys.argv[1]), executor=executor)
+    found = judge_matrix(Path(sys.argv[1]), executor=executor)
 print(json.dumps([found.asked, found.to_dict()]))
 """
 
 
-def test_a_cluster_gives_the_same_answers_and_they_are_kept(answered: tuple[Path, Matrix], tmp_path: Path) -> None:
-    """It runs in a child, as Dask's threads live as long as the process."""
-    _, answers = answered
+def test_a_dask_cluster_gives_and_stores_the_same_answers(
+    folder_and_matrix: tuple[Path, Matrix], tmp_path: Path
+) -> None:
+    """Dask runs in a child process, as its threads live as long as the process."""
+    _, answers = folder_and_matrix
     done = run_python(["-c", DASK, str(tmp_path)], check=True)
     asked, found = json.loads(done.stdout)
     assert asked == TOTAL
     assert Matrix.from_dict(found) == answers
-    assert run_query(tmp_path).asked == 0
+    assert judge_matrix(tmp_path).asked == 0
 
 
-def test_a_crash_is_a_cell_and_does_not_stop_the_others(tmp_path: Path) -> None:
+def test_a_crash_is_stored_in_its_cell_and_other_cells_are_judged(tmp_path: Path) -> None:
     graphs = {"crash": graph_of("inner-stride:backward"), "plain": GRAPHS["plain"]}
     found = matrix(graphs, TARGETS, [OLDER], cache=tmp_path, progress=False)
-    assert letters(found) == {
+    assert verdict_letters(found) == {
         ("crash", "sm80", OLDER): "S",
         ("crash", "sm90", OLDER): "!",
         ("plain", "sm80", OLDER): "S",
@@ -143,7 +145,7 @@ def test_a_crash_is_a_cell_and_does_not_stop_the_others(tmp_path: Path) -> None:
     assert (again.asked, again) == (1, found)  # a crash may be due to the moment: it is not stored
 
 
-def test_cells_that_ran_out_of_time_are_judged_again(tmp_path: Path) -> None:
+def test_cells_that_timed_out_are_judged_again(tmp_path: Path) -> None:
     graphs = {"plain": GRAPHS["plain"]}
     late = matrix(graphs, ["sm90"], [NEWEST], cache=tmp_path, progress=False, limit_s=0.001)
     [cell] = late.cells.values()
@@ -156,7 +158,7 @@ MANY = """
 import os, sys, time
 from pathlib import Path
 from cudnn_backend_py.system.private_folder import EntryFolder
-from tests.library.diagnose.test_matrix import many
+from tests.library.diagnose.test_matrix import judge_40_cells
 
 folder, ending, write = Path(sys.argv[1]), int(sys.argv[2]), EntryFolder.write
 
@@ -167,18 +169,18 @@ def stopped(*arguments):
         time.sleep(0.5)  # the main thread is to be next
 
 EntryFolder.write = stopped
-many(folder)
+judge_40_cells(folder)
 """
 
 
-def many(cache: Path) -> Matrix:
-    """Judge 40 cells."""
+def judge_40_cells(cache: Path) -> Matrix:
+    """Judge 20 graphs on two targets."""
     graphs = {f"s {s}": sdpa_forward(batch=1, heads=2, seq_q=s, head_dim=64) for s in range(64, 64 + 20 * 8, 8)}
     return matrix(graphs, TARGETS, [NEWEST], cache=cache, progress=False, workers=1)
 
 
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT])
-def test_a_stopped_run_is_resumed(ending: signal.Signals, tmp_path: Path) -> None:
+def test_a_stopped_matrix_run_is_resumed(ending: signal.Signals, tmp_path: Path) -> None:
     child = subprocess.Popen(
         [sys.executable, "-c", MANY, str(tmp_path), str(int(ending))],
         cwd=ROOT,
@@ -191,13 +193,13 @@ def test_a_stopped_run_is_resumed(ending: signal.Signals, tmp_path: Path) -> Non
     kept = {path: path.read_text() for path in tmp_path.glob("*.answer")}
     assert 10 <= len(kept) < 40
     assert {record["cell"]["outcome"] for record, _ in answer_files(tmp_path).read_all()} == {"supported"}
-    resumed = many(tmp_path)
+    resumed = judge_40_cells(tmp_path)
     assert resumed.asked == 40 - len(kept)
-    assert set(letters(resumed).values()) == {"S"}
+    assert set(verdict_letters(resumed).values()) == {"S"}
     assert all(path.read_text() == text for path, text in kept.items())
 
 
-def test_since_names_the_first_and_the_last_version(tmp_path: Path) -> None:
+def test_since_reports_the_first_and_the_last_supporting_version(tmp_path: Path) -> None:
     found = since(forum_two_matmul.graph(), "sm90", [None, OLDER], cache=tmp_path)
     assert (found.first, found.last, found.first_after) == (OLDER, OLDER, NEWEST)
     assert (found.monotone, found.exit_code, found.unjudged, found.not_asked) == (True, 0, (), ())

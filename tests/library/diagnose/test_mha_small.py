@@ -1,4 +1,4 @@
-"""Mha-fprop and Mha-bprop: their results, supporting versions and GPUs, and the inputs of their kernels."""
+"""Mha-fprop and Mha-bprop, cuDNN's patterns for small attention: results, support, and the inputs of their kernels."""
 
 from __future__ import annotations
 
@@ -86,22 +86,22 @@ BUILT = {
 }
 
 
-def cases(pattern: str) -> dict[str, dict[str, Any]]:
+def options_by_case(pattern: str) -> dict[str, dict[str, Any]]:
     refused = {name: options for name, (kind, options, _) in REFUSED.items() if kind == pattern}
     return (FORWARD if pattern == "forward" else BACKWARD) | refused
 
 
-def make(pattern: str, options: dict[str, Any]) -> Graph:
+def make_graph(pattern: str, options: dict[str, Any]) -> Graph:
     return (mha_fprop if pattern == "forward" else mha_bprop)(**(BASE | options))
 
 
-def judge(targets: tuple[str, ...]) -> list[list[Any]]:
-    """Return [pattern, case, target, supported, statuses and statements of innermost reasons] for every case."""
+def judge_every_case(targets: tuple[str, ...]) -> list[list[Any]]:
+    """Return [pattern, case, target, supported, statuses and messages of innermost reasons] for every case."""
     found = []
     for target in map(open_target, targets):
         for pattern in ("forward", "backward"):
-            for name, options in cases(pattern).items():
-                question = OperationGraph(make(pattern, options), target)
+            for name, options in options_by_case(pattern).items():
+                question = OperationGraph(make_graph(pattern, options), target)
                 answers = [question.heuristics(mode) for mode in ("A", "FALLBACK")]
                 refusals = [item for answer in answers for item in read_refusals(answer.answer.text)]
                 innermost = [item.innermost for item in refusals if item.innermost is not None]
@@ -110,8 +110,8 @@ def judge(targets: tuple[str, ...]) -> list[list[Any]]:
     return found
 
 
-def kernels_read(graph: Graph, target: str) -> list[str] | None:
-    """Return the names of the input tensors of the first plan's kernels, None if there is no plan."""
+def kernel_inputs(graph: Graph, target: str) -> list[str] | None:
+    """Return the names of the tensors that the kernels of the first plan read, or None if there is no plan."""
     plans: list[Any] = []
     explain(graph, target, mode="A", build=True, plans=plans)
     if not plans:
@@ -122,8 +122,8 @@ def kernels_read(graph: Graph, target: str) -> list[str] | None:
 
 
 @functools.cache
-def in_older(expression: str) -> Any:
-    """Return the value of an expression over this module in a process with cuDNN 9.19.0."""
+def evaluate_with_9_19(expression: str) -> Any:
+    """Evaluate an expression over this module in a process with cuDNN 9.19.0, and return its value."""
     code = f"import json\nfrom tests.library.diagnose import test_mha_small as t\nprint(json.dumps({expression}))"
     return json.loads(run_code(code, environment=older_cudnn_environment()).stdout)
 
@@ -135,8 +135,8 @@ TAKEN = ("sm80", "sm90", "sm100")  # 150 KiB of shared memory per block are need
 
 
 def test_9_19_supports_every_option_if_shared_memory_suffices() -> None:
-    verdicts = in_older(f"t.judge({TARGETS!r})")
-    assert len(verdicts) == len(TARGETS) * (len(cases("forward")) + len(cases("backward")))
+    verdicts = evaluate_with_9_19(f"t.judge_every_case({TARGETS!r})")
+    assert len(verdicts) == len(TARGETS) * (len(options_by_case("forward")) + len(options_by_case("backward")))
     for pattern, name, target, supported, said in verdicts:
         case = (pattern, name, target)
         assert supported is (name not in REFUSED and target in TAKEN), case
@@ -147,36 +147,36 @@ def test_9_19_supports_every_option_if_shared_memory_suffices() -> None:
 
 
 @pytest.mark.parametrize("pattern", ["forward", "backward"])
-def test_shared_memory_is_the_cause(pattern: str) -> None:
-    causes = in_older(f"[t.cause({pattern!r}, target) for target in ('sm86', 'sm89')]")
+def test_insufficient_shared_memory_is_the_cause(pattern: str) -> None:
+    causes = evaluate_with_9_19(f"[t.cause_of_refusal({pattern!r}, target) for target in ('sm86', 'sm89')]")
     for target, (code, headline) in zip((86, 89), causes, strict=True):
         assert code == "shared-memory-per-block-insufficient"
         assert f"needs 153600 bytes (150 KiB) of shared memory per block, sm_{target} has 101376" in headline
 
 
-def cause(pattern: str, target: str) -> tuple[str, str]:
-    found = explain(make(pattern, {}), target, mode="A").cause
+def cause_of_refusal(pattern: str, target: str) -> tuple[str, str]:
+    found = explain(make_graph(pattern, {}), target, mode="A").cause
     assert found is not None
     return found.code, found.headline
 
 
-def test_the_newest_supports_none() -> None:
-    for pattern, name, target, supported, said in judge(TARGETS):
+def test_the_newest_cudnn_supports_no_case() -> None:
+    for pattern, name, target, supported, said in judge_every_case(TARGETS):
         assert not supported, (pattern, name, target)
         assert (NO_FPROP if pattern == "forward" else NO_BPROP) in said, (pattern, name, target)
 
 
 @pytest.mark.parametrize("pattern", ["forward", "backward"])
-def test_the_newest_reports_the_removed_pattern(pattern: str) -> None:
-    found = explain(make(pattern, {}), "sm90").cause
+def test_the_newest_cudnn_reports_the_removed_pattern(pattern: str) -> None:
+    found = explain(make_graph(pattern, {}), "sm90").cause
     assert found is not None
     assert found.code == "pattern-removed"
     assert (NO_FPROP if pattern == "forward" else NO_BPROP) in found.headline
 
 
-def test_four_matmuls_alone_are_no_removed_pattern() -> None:
-    """cuDNN's reason is the same for any attention of as many matmuls; only F16x16 shows the removed pattern."""
-    text = json.dumps(graph_to_json(make("backward", {})))
+def test_four_matmuls_without_f16x16_are_not_the_removed_pattern() -> None:
+    """cuDNN gives the same reason for any graph of as many matmuls; only F16x16 shows the removed pattern."""
+    text = json.dumps(graph_to_json(make_graph("backward", {})))
     assert "F16x16" in text
     verdict = explain(graph_from_json(json.loads(text.replace("F16x16", "NONE"))), "sm90")
     assert any(NO_BPROP in reason.text for candidate in verdict.candidates for reason in candidate.reasons)
@@ -192,14 +192,15 @@ OWN_NUMBERS = {"lowest", "zero", "whole_seq_q", "whole_seq_kv"}
 
 @pytest.mark.parametrize("pattern", ["forward", "backward"])
 def test_plans_are_built_and_their_kernels_read_every_tensor(pattern: str) -> None:
-    program = f"[t.kernels_read(t.make({pattern!r}, t.cases({pattern!r})[n]), 'sm80') for n in t.BUILT[{pattern!r}]]"
-    for name, read in zip(BUILT[pattern], in_older(program), strict=True):
+    options = f"t.options_by_case({pattern!r})[name]"
+    program = f"[t.kernel_inputs(t.make_graph({pattern!r}, {options}), 'sm80') for name in t.BUILT[{pattern!r}]]"
+    for name, read in zip(BUILT[pattern], evaluate_with_9_19(program), strict=True):
         assert read is not None, name
-        given = {tensor.name for tensor in make(pattern, cases(pattern)[name]).variant_pack_tensors}
+        given = {tensor.name for tensor in make_graph(pattern, options_by_case(pattern)[name]).variant_pack_tensors}
         assert given - set(read) <= OWN_NUMBERS, name
 
 
-def selected_mask() -> Graph:
+def graph_with_selected_mask() -> Graph:
     """Return the forward graph with a selecting mask, which the builder does not offer."""
     from cudnn_backend_py import GraphBuilder, PointwiseMode
     from cudnn_backend_py.generated.enums import ReduceTensorOp
@@ -217,18 +218,18 @@ def selected_mask() -> Graph:
     return g.graph()
 
 
-def stored_without_softmax() -> Graph:
+def graph_with_stored_s() -> Graph:
     """Return two matmuls with S in memory, which the builder does not offer."""
-    graph = make("forward", FORWARD["two matmuls"])
+    graph = make_graph("forward", FORWARD["two matmuls"])
     first, second = graph.ops
     s = dataclasses.replace(first.c, virtual=False)  # type: ignore[attr-defined]
     ops = dataclasses.replace(first, c=s), dataclasses.replace(second, a=s)  # type: ignore[type-var]
     return Graph(ops, "stored")
 
 
-def sequence_first() -> Graph:
-    """Return the forward graph with s, b, h, d tensors of a batch of two, which the builder refuses."""
-    graph = make("forward", FORWARD["two matmuls"])
+def graph_with_sbhd_tensors() -> Graph:
+    """Return the forward graph with s, b, h, d tensors and a batch of two, which the builder refuses."""
+    graph = make_graph("forward", FORWARD["two matmuls"])
     text = {tensor.name: tensor for tensor in graph.variant_pack_tensors}
     strides = dict.fromkeys("qvo", (256, 64, 512, 1)) | {"k": (256, 64, 1, 512)}
     moved = {tensor.uid: dataclasses.replace(tensor, strides=strides[name]) for name, tensor in text.items()}
@@ -239,10 +240,11 @@ def sequence_first() -> Graph:
     return Graph(tuple(ops), "sequence_first")
 
 
-def test_inputs_that_9_19_accepts_and_does_not_read_are_known() -> None:
-    """The reason why the builder has no selecting mask, no S without softmax, and no s, b, h, d of a batch of two."""
-    program = "[t.kernels_read(g, 'sm80') for g in (t.selected_mask(), t.stored_without_softmax(), t.sequence_first())]"
-    selected, stored, first = in_older(program)
+def test_9_19_accepts_inputs_that_its_kernels_do_not_read() -> None:
+    """So the builder offers no selecting mask, no S without softmax, and no s, b, h, d tensors of a batch of two."""
+    graphs = "t.graph_with_selected_mask(), t.graph_with_stored_s(), t.graph_with_sbhd_tensors()"
+    program = f"[t.kernel_inputs(graph, 'sm80') for graph in ({graphs})]"
+    selected, stored, first = evaluate_with_9_19(program)
     assert selected == ["k", "o", "q", "v"]  # and not: mask, low
     assert stored == ["k", "o", "q", "v"]  # and not: s
     assert first == ["k", "o", "q"]  # v is assumed to be after k
@@ -251,15 +253,15 @@ def test_inputs_that_9_19_accepts_and_does_not_read_are_known() -> None:
 # Results of the graphs, operation by operation
 
 
-def numbers(seed: int, *dims: int) -> NDArray[np.float64]:
+def normal_numbers(seed: int, *dims: int) -> NDArray[np.float64]:
     return np.random.default_rng(seed).standard_normal(dims)
 
 
 SHAPE = (2, 3, 4, 5)  # b, h, s, d
 SCORES = (2, 3, 4, 4)
 TINY = SmallAttention(batch=2, heads=3, seq_q=4, head_dim=5, causal=True, bias=(1, 3, 4, 4), dbias=True)
-Q, K, V, DO = (numbers(seed, *SHAPE) for seed in range(4))
-ADDED = numbers(4, 1, *SCORES[1:])
+Q, K, V, DO = (normal_numbers(seed, *SHAPE) for seed in range(4))
+ADDED = normal_numbers(4, 1, *SCORES[1:])
 
 
 def test_training_step_equals_the_formula() -> None:
@@ -274,7 +276,7 @@ def test_training_step_equals_the_formula() -> None:
 def test_padding_and_mask_equal_the_formula(causal: bool) -> None:
     p = dataclasses.replace(TINY, causal=causal, bias=None, dbias=False, padding=True, mask=True, scale=0.5)
     lengths = np.array([4, 2]).reshape(2, 1, 1, 1)
-    mask = (numbers(5, *SCORES) > 0).astype(float)
+    mask = (normal_numbers(5, *SCORES) > 0).astype(float)
     inputs: dict[str | int, Any] = {
         "q": Q,
         "k": K.swapaxes(2, 3),
@@ -295,7 +297,7 @@ def test_padding_and_mask_equal_the_formula(causal: bool) -> None:
 def test_gradient_through_dropout_equals_that_of_the_formula() -> None:
     """With S as the kernels store it: the softmax, and the sign set where a probability was dropped."""
     p = dataclasses.replace(TINY, causal=False, bias=None, dbias=False, dropout_mask=True)
-    keep, factor = (numbers(6, *SCORES) > -0.5).astype(float), 1.25
+    keep, factor = (normal_numbers(6, *SCORES) > -0.5).astype(float), 1.25
     graph = mha_bprop(p)
     exp = np.exp(Q @ K.swapaxes(2, 3) / math.sqrt(5))
     softmax = exp / exp.sum(-1, keepdims=True)
@@ -310,19 +312,21 @@ def test_gradient_through_dropout_equals_that_of_the_formula() -> None:
 # The graphs themselves
 
 
-def test_reordered_tensors_and_tensors_in_memory_are_right() -> None:
-    tensors = {tensor.name: tensor for tensor in make("backward", BACKWARD["everything"]).tensors}
+def test_reordered_and_stored_tensors_are_right() -> None:
+    tensors = {tensor.name: tensor for tensor in make_graph("backward", BACKWARD["everything"]).tensors}
     reordered = {name for name, tensor in tensors.items() if tensor.reordering is TensorReordering.F16x16}
     assert reordered == {"s", "ds"}
     assert tensors["ds"].scratch
     names = {
-        tensor.name for tensor in make("forward", FORWARD["everything"]).variant_pack_tensors if not tensor.by_value
+        tensor.name
+        for tensor in make_graph("forward", FORWARD["everything"]).variant_pack_tensors
+        if not tensor.by_value
     }
     assert names == {"q", "k", "v", "o", "s", "bias", "seq_len_q", "seq_len_kv", "dropout_seed", "dropout_offset"}
 
 
 def test_without_masks_no_operation_uses_an_index() -> None:
-    verbs = {op.verb() for op in make("backward", {}).ops}
+    verbs = {op.verb() for op in make_graph("backward", {}).ops}
     assert "gen_index" not in verbs
     assert "binary_select" in verbs
 
@@ -352,7 +356,7 @@ def test_interleaved_layouts_are_accepted() -> None:
     assert SmallAttention(**(BASE | {"batch": 4}), layout="sbhd").problem.strides("k")[2] == 4 * 4 * 64
 
 
-def test_s_and_the_backward_pass_need_their_softmax() -> None:
+def test_stored_s_and_the_backward_pass_need_a_softmax() -> None:
     with pytest.raises(GraphError, match="store_s needs softmax or dropout"):
         mha_fprop(**BASE, softmax=False, store_s=True)
     with pytest.raises(GraphError, match="backward pattern needs a softmax"):

@@ -1,4 +1,4 @@
-"""Tests of ``explain(version=)`` and ``library(version=)`` in this process and in a child."""
+"""``explain(version=)`` and ``library(version=)`` in this process and in a child process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.child import run_code
 OLDER = "9.19.0"
 
 
-def test_named_version_is_judged_in_a_child_if_another_is_loaded() -> None:
+def test_explain_uses_a_child_if_another_version_is_loaded() -> None:
     loaded = library().build_text
     verdict = explain(forum(), "l40s", version=OLDER)
     assert (verdict.cudnn, verdict.outcome) == (f"{OLDER}+cu12", "not supported")
@@ -26,7 +26,7 @@ def test_named_version_is_judged_in_a_child_if_another_is_loaded() -> None:
         explain(forum(), open_target("l40s"), version=OLDER)
 
 
-def test_named_version_is_loaded_if_none_is() -> None:
+def test_the_given_version_is_loaded_if_no_library_is_loaded() -> None:
     done = run_code(
         "from cudnn_backend_py import explain, library\n"
         "from examples.forum_two_matmul import graph\n"
@@ -38,7 +38,7 @@ def test_named_version_is_loaded_if_none_is() -> None:
 
 
 @pytest.mark.parametrize("version", ["9.7.99", "9.28.0+cu13"])
-def test_version_that_is_not_installed_is_refused(version: str) -> None:
+def test_a_version_that_is_not_installed_is_refused(version: str) -> None:
     for load in (lambda: library(version=version), lambda: explain(forum(), "l40s", version=version)):
         with pytest.raises(EnvironmentNotReady) as caught:
             load()

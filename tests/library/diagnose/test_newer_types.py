@@ -1,4 +1,4 @@
-"""Graphs of data types that are newer than cuDNN."""
+"""Verdicts on graphs with data types that are newer than cuDNN."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ for data_type in (DataType.BYTE_BOOLEAN, DataType.FP8_E5M3):
 
 @pytest.mark.parametrize("version", ["9.14.0", "9.24.0"])
 def test_a_graph_of_a_newer_data_type_is_not_supported(version: str) -> None:
-    """If they reached it, 9.14 to 9.24 would crash."""
+    """The graphs must not reach cuDNN, as 9.14 to 9.24 would crash."""
     lines = run_code(VERDICT, environment=cudnn_environment(version)).stdout.splitlines()
     assert [line.split(" enumerator")[0] for line in lines] == ["not supported"] * 2

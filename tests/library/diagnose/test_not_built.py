@@ -1,4 +1,4 @@
-"""A verdict claims no plan that cannot be built: where that is known, or likely here, plans are built."""
+"""A verdict does not promise plans that cannot be built: where builds are known or likely to fail, plans are built."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from cudnn_backend_py.versions.store import find_installed
 from tests.support.child import older_cudnn_environment, run_code
 
 
-def product(dims: tuple[int, ...], other: tuple[int, ...]) -> Graph:
+def matmul_graph(dims: tuple[int, ...], other: tuple[int, ...]) -> Graph:
     g = GraphBuilder("product", io_type=DataType.FLOAT)
     g.matmul(g.tensor("a", dims), g.tensor("b", other), name="c", virtual=False)
     return g.graph()
 
 
-def test_passed_support_check_is_no_plan() -> None:
-    verdict = explain(product((1, 32, 256), (1, 256, 16)), "sm89")
+def test_a_passed_support_check_is_reported_as_not_built() -> None:
+    verdict = explain(matmul_graph((1, 32, 256), (1, 256, 16)), "sm89")
     assert verdict.exit_code == 0
     first, *rest = summary_text(verdict).splitlines()
     assert first.startswith("SUPPORTED, not built: graph 'product' on NVIDIA L40S (sm_89), cuDNN ")
     assert any("pass the support check" in line for line in rest)
-    built = summary_text(explain(product((1, 32, 256), (1, 256, 16)), "sm89", build=True))
+    built = summary_text(explain(matmul_graph((1, 32, 256), (1, 256, 16)), "sm89", build=True))
     assert built.startswith("SUPPORTED: graph")
 
 
-def test_known_issue_of_plans_is_measured() -> None:
+def test_a_known_issue_of_plans_is_confirmed_by_a_build() -> None:
     if library().version < (9, 21, 0):
         pytest.skip("plans need NVRTC")
-    verdict = explain(product((32, 256), (256, 16)), "sm89")
+    verdict = explain(matmul_graph((32, 256), (256, 16)), "sm89")
     assert (verdict.exit_code, verdict.outcome, verdict.stage) == (1, Outcome.NOT_SUPPORTED, "plan")
     assert verdict.cause is not None
     assert verdict.cause.advice.endswith("[a plan of it was built]")
@@ -51,7 +51,7 @@ print(verdict.exit_code, verdict.cause and verdict.cause.code)
 """
 
 
-def test_nvrtc_that_builds_nothing_is_no_support(tmp_path: Path) -> None:
+def test_a_broken_nvrtc_gives_no_supported_verdict(tmp_path: Path) -> None:
     from cudnn_backend_py.native.find import nvrtc_places
 
     shutil.copy(next(place.path for place in nvrtc_places(12) if place.path is not None), tmp_path)
@@ -60,7 +60,7 @@ def test_nvrtc_that_builds_nothing_is_no_support(tmp_path: Path) -> None:
     assert run_code(EXPLAINED, environment={**os.environ, **older_cudnn_environment()}).stdout == "0 None\n"
 
 
-def test_first_config_of_9_10_is_not_for_a_b300() -> None:
+def test_the_first_config_of_9_10_cannot_be_loaded_on_a_b300() -> None:
     if find_installed("9.10.2") is None:
         pytest.skip("9.10.2 is not installed")
     graph = attention.sdpa_forward(batch=1, heads=2, seq_q=256, head_dim=64, version=(9, 10, 2))

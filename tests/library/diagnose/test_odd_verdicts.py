@@ -1,4 +1,4 @@
-"""Verdicts on unusual graphs, and with failing rules of ours: never an exception."""
+"""Verdicts on unusual graphs, and with failing cause rules: never an exception."""
 
 from __future__ import annotations
 
@@ -17,27 +17,26 @@ from tests.pure.diagnose.test_odd_graphs import (
     LINE,
     dequantize_to_another_rank,
     matmul_with_largest_uids,
-    raise_key_error,
 )
 from tests.support.child import run_code
 
 OURS = "refused by this package; cuDNN was not called"
 
 
-def concat(axis: int) -> Graph:
+def concatenation_along(axis: int) -> Graph:
     g = GraphBuilder(f"concat along {axis}")
     a, b, o = g.tensor("a", (4, 16)), g.tensor("b", (4, 16)), g.tensor("o", (4, 32))
     g.operation(DescriptorType.OPERATION_CONCAT, axis=axis, input=(a, b), output=o)
     return g.graph()
 
 
-def refused(**options: object) -> Graph:
+def attention_with_head_dim_20(**options: object) -> Graph:
     return sdpa_forward(**{"batch": 2, "heads": 4, "seq_q": 256, "head_dim": 20, **options})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("axis", [-1, 9, 1 << 40])
-def test_refusals_of_this_package_are_reported_as_its_own(axis: int) -> None:
-    verdict = explain(concat(axis), "sm90")
+def test_a_refusal_by_this_package_is_reported_as_such(axis: int) -> None:
+    verdict = explain(concatenation_along(axis), "sm90")
     assert verdict.cause is not None
     assert (verdict.outcome, verdict.stage, verdict.exit_code) == (Outcome.NOT_SUPPORTED, "graph", 1)
     assert (verdict.cause.code, verdict.cause.basis, verdict.cause.detail) == ("axis-out-of-range", Basis.RULE, OURS)
@@ -71,32 +70,32 @@ def test_the_cause_of_a_graph_with_the_largest_uids_names_its_tensors() -> None:
 # failing rules
 
 
-def test_a_failing_rule_keeps_cudnns_reason_and_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = explain(refused(), "sm90")
+def test_a_failing_rule_is_reported_and_cudnns_reason_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = explain(attention_with_head_dim_20(), "sm90")
     assert before.cause is not None
     assert before.cause.code == "head-dim"
 
-    def broken(*_: object) -> None:
+    def raise_key_error(*_: object) -> None:
         raise KeyError((3, 2))
 
-    monkeypatch.setattr(causes_module, "WORD_RULES", dict.fromkeys(causes_module.WORD_RULES, broken))
-    monkeypatch.setattr(causes_module, "RULES", [broken])
+    monkeypatch.setattr(causes_module, "WORD_RULES", dict.fromkeys(causes_module.WORD_RULES, raise_key_error))
+    monkeypatch.setattr(causes_module, "RULES", [raise_key_error])
     for name in list(CHANGES):
         monkeypatch.setitem(CHANGES, name, raise_key_error)
     for step in ("options_refused", "_blame_single_change", "_blame_architecture", "pattern_removed"):
-        monkeypatch.setattr(causes_module, step, broken)
-    verdict = explain(refused(), "sm90")
+        monkeypatch.setattr(causes_module, step, raise_key_error)
+    verdict = explain(attention_with_head_dim_20(), "sm90")
     assert verdict.cause is not None
     assert verdict.cause.basis is Basis.GUESS
     assert (verdict.outcome, verdict.reasons, verdict.candidates) == (before.outcome, before.reasons, before.candidates)
-    assert verdict.limits == (*before.limits, f"the rule broken {LINE}")
+    assert verdict.limits == (*before.limits, f"the rule raise_key_error {LINE}")
     assert LINE in render_text(verdict)
     assert Verdict.from_dict(json.loads(json.dumps(verdict.to_dict()))) == verdict
 
 
-def test_other_failures_of_this_package_are_verdicts_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_of_this_package_gives_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(causes_module, "find_cause", lambda *_, **__: {}[3, 2])
-    verdict = explain(refused(), "sm90")
+    verdict = explain(attention_with_head_dim_20(), "sm90")
     assert verdict.cause is not None
     assert (verdict.outcome, verdict.exit_code, verdict.cause.code) == (Outcome.NOT_JUDGED, 2, "judging-failed")
     assert verdict.cause.headline == f"the judging {LINE}"
@@ -106,18 +105,18 @@ def test_other_failures_of_this_package_are_verdicts_too(monkeypatch: pytest.Mon
 def test_explain_raises_only_on_wrong_arguments() -> None:
     for options in ({"target": "sm1"}, {"target": "sm90", "mode": "C"}):
         with pytest.raises(UsageError, match=r"unknown-target|unknown-enumerator"):
-            explain(refused(), **options)  # type: ignore[arg-type]
+            explain(attention_with_head_dim_20(), **options)  # type: ignore[arg-type]
 
 
-def test_a_time_limit_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_timeout_exception_ends_explain(monkeypatch: pytest.MonkeyPatch) -> None:
     """An exception of a signal handler reaches the caller, also if it is raised inside a rule."""
 
-    def interrupted(*_: object) -> None:
+    def raise_timeout(*_: object) -> None:
         raise TimeoutError("the caller's")
 
-    monkeypatch.setattr(causes_module, "RULES", [interrupted])
+    monkeypatch.setattr(causes_module, "RULES", [raise_timeout])
     with pytest.raises(TimeoutError, match="the caller's"):
-        explain(refused(), "sm90")
+        explain(attention_with_head_dim_20(), "sm90")
 
 
 def test_two_processes_give_the_same_verdict() -> None:

@@ -1,4 +1,4 @@
-"""Refused options of attention: alone, in pairs, from a size on; compared with judging every subset."""
+"""Refused attention options, alone, in pairs or from a size on, compared with judging every subset of options."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ def test_refused_options_are_reported(name: str) -> None:
     assert cause.remedy
 
 
-def test_specific_reasons_stay_next_to_judged_options() -> None:
-    """CuDNN names the dims needed for a gradient of the bias: they stay in the headline, despite other remedies."""
+def test_a_headline_has_cudnns_specific_reason_and_the_refused_option() -> None:
+    """cuDNN's message has the dims needed for a bias gradient: they stay in the headline, despite other remedies."""
     graph = sdpa_backward(
         batch=2, heads=4, seq_q=256, head_dim=64, bias=(1, 4, 256, 1), dbias=True, allow_hazards=True,
         implementation="unified", version=(9, 28, 0),
@@ -92,7 +92,7 @@ def test_specific_reasons_stay_next_to_judged_options() -> None:
     assert "cuDNN: Bias gradient tensor dimensions must be (b or 1, h_q or 1, s_q, s_kv)" in cause.headline
 
 
-def test_plain_attention_that_is_refused_blames_no_option() -> None:
+def test_refused_plain_attention_has_no_refused_option() -> None:
     verdict = explain(forward(causal=True, stats=True), "t4")
     with using("t4") as target:
         case = Case(verdict.candidates, forward(causal=True, stats=True), target, MODES)
@@ -102,7 +102,7 @@ def test_plain_attention_that_is_refused_blames_no_option() -> None:
     assert verdict.cause.code == "architecture"
 
 
-def test_graph_refused_for_other_reasons_names_no_option() -> None:
+def test_a_graph_refused_for_other_reasons_has_no_refused_option() -> None:
     graph = backward(dropout=0.1, deterministic=True)
     with using("sm100") as target:
         assert Case((), graph, target, MODES).options is None
@@ -110,8 +110,8 @@ def test_graph_refused_for_other_reasons_names_no_option() -> None:
 
 
 @pytest.mark.parametrize("form", ["expanded", "single operations", "unified"])
-def test_graph_with_all_options_is_unchanged(form: str) -> None:
-    """The graph that is read and built again has the same operations and tensors, in every form."""
+def test_rebuilding_a_graph_with_all_options_changes_nothing(form: str) -> None:
+    """A graph that is read into options and built again has the same operations and tensors, in every form."""
     options: dict[str, Any] = {"causal": True, "kv_heads": 2, "stats": True, "bias": (1, 4, 256, 256), "head_dim": 96}
     graph = forward(
         implementation="unified" if form == "unified" else "composite",
@@ -161,7 +161,7 @@ ONLY: dict[str, dict[str, dict[str, Any]]] = {
 SAME = {"sum_exp": "max", "padding": "ragged"}
 
 
-def problems(count: int) -> Iterator[tuple[str, tuple[str, ...], str, str]]:
+def random_problems(count: int) -> Iterator[tuple[str, tuple[str, ...], str, str]]:
     rng = random.Random(7)
     for _ in range(count):
         direction = rng.choice(("forward", "backward"))
@@ -170,7 +170,7 @@ def problems(count: int) -> Iterator[tuple[str, tuple[str, ...], str, str]]:
         yield direction, tuple(sorted(chosen)), rng.choice(forms), rng.choice(("sm80", "sm90", "sm100", "sm120"))
 
 
-def built(direction: str, options: Sequence[str], form: str) -> Graph:
+def build_graph(direction: str, options: Sequence[str], form: str) -> Graph:
     fields: dict[str, Any] = {"batch": 2, "heads": 4, "seq_q": 256, "head_dim": 64, "allow_hazards": True}
     for option in options:
         fields |= (BOTH | ONLY[direction])[option]
@@ -182,15 +182,15 @@ def built(direction: str, options: Sequence[str], form: str) -> Graph:
 def is_supported(direction: str, options: Sequence[str], form: str, target: str) -> bool | None:
     """Return cuDNN's answer; None if there is no such graph."""
     try:
-        graph = built(direction, options, form)
+        graph = build_graph(direction, options, form)
     except GraphError:
         return None
     with using(target) as opened:
         return supports(graph, opened, MODES)
 
 
-def smallest(direction: str, options: tuple[str, ...], form: str, target: str) -> list[set[str]]:
-    """Return every refused subset without a smaller one in it; none if all options together are supported."""
+def smallest_refused_subsets(direction: str, options: tuple[str, ...], form: str, target: str) -> list[set[str]]:
+    """Return the refused subsets that contain no smaller refused subset; none if all options together are supported."""
     found: list[set[str]] = []
     if is_supported(direction, options, form, target) is not False:
         return found
@@ -202,28 +202,28 @@ def smallest(direction: str, options: tuple[str, ...], form: str, target: str) -
     return found
 
 
-def blamed(verdict: Verdict, graph: Graph, target: str) -> list[set[str]] | None:
-    def find() -> list[set[str]] | None:
+def reported_subsets(verdict: Verdict, graph: Graph, target: str) -> list[set[str]] | None:
+    def find_reported_subsets() -> list[set[str]] | None:
         with using(target) as opened:
             blame = Case(verdict.candidates, graph, opened, MODES).blame
         return None if blame is None else [{SAME.get(key, key) for key in one} for one in blame.sets]
 
-    return run_in_fork(find, lambda: None)
+    return run_in_fork(find_reported_subsets, lambda: None)
 
 
 def test_reports_of_generated_problems_match_judging_every_subset() -> None:
-    """A check of the search, not of examples: the options that it names are among the smallest refused sets."""
+    """Compare random problems: the options that a report names must be among the smallest refused subsets."""
     right, wrong, unknown = 0, [], 0
-    for problem in problems(120):
-        truth = run_in_fork(partial(smallest, *problem), list)
+    for problem in random_problems(120):
+        truth = run_in_fork(partial(smallest_refused_subsets, *problem), list)
         if not truth:
             continue  # supported, no such graph, or cuDNN crashes
         direction, options, form, target = problem
-        graph = built(direction, options, form)
+        graph = build_graph(direction, options, form)
         verdict = explain(graph, target)
         if not verdict.candidates:
             continue  # refused by this package
-        found = blamed(verdict, graph, target)
+        found = reported_subsets(verdict, graph, target)
         if found is None:
             unknown += 1
         elif all(one in truth for one in found):

@@ -1,4 +1,4 @@
-"""Libraries without some engines: their refusal is not reported as cuDNN's, unless missing engines do not matter."""
+"""cuDNN without some engines: its refusal is reported as cuDNN's only if the missing engines do not matter."""
 
 from __future__ import annotations
 
@@ -64,37 +64,39 @@ ATTENTION = [name for name in ZOO if name.startswith(("flash", "unified", "two m
 
 
 @pytest.fixture(scope="module")
-def partial(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A libcudnn next to the sub-libraries of a JIT wheel: those of the cuDNN of this environment."""
-    whole = Path(library().path).parent
-    assert "engines_precompiled" in sublibraries(whole), "the cuDNN of this environment has to be a full wheel"
+def partial_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a libcudnn with only the sub-libraries of a JIT wheel, taken from the cuDNN of this environment."""
+    full_folder = Path(library().path).parent
+    assert "engines_precompiled" in sublibraries(full_folder), "the cuDNN of this environment has to be a full wheel"
     folder = tmp_path_factory.mktemp("partial")
-    shutil.copy(whole / "libcudnn.so.9", folder)
+    shutil.copy(full_folder / "libcudnn.so.9", folder)
     for name in ("graph", "engines_runtime_compiled"):
-        (folder / f"libcudnn_{name}.so.9").symlink_to(sublibraries(whole)[name][0])
+        (folder / f"libcudnn_{name}.so.9").symlink_to(sublibraries(full_folder)[name][0])
     return folder / "libcudnn.so.9"
 
 
 @pytest.fixture
-def use_partial(partial: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def judge_with_partial_library_only(partial_library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let child processes judge with the partial library."""
-    monkeypatch.setenv("CUDNN_BACKEND_LIBRARY", str(partial))
+    monkeypatch.setenv("CUDNN_BACKEND_LIBRARY", str(partial_library))
 
 
 @pytest.fixture(scope="module")
-def whole() -> Iterator[Judge]:
+def full_wheel_judge() -> Iterator[Judge]:
     with Judge(limit_s=120) as judge:
         yield judge
 
 
-def judged_partially(partial: Path, monkeypatch: pytest.MonkeyPatch, questions: list[Query]) -> list[Verdict]:
+def judge_with_partial_library(
+    partial_library: Path, monkeypatch: pytest.MonkeyPatch, questions: list[Query]
+) -> list[Verdict]:
     with monkeypatch.context() as changed, Judge(limit_s=120) as judge:
-        changed.setenv("CUDNN_BACKEND_LIBRARY", str(partial))
+        changed.setenv("CUDNN_BACKEND_LIBRARY", str(partial_library))
         return [judge.run_query(replace(question)) for question in questions]  # computed here: it reads the libraries
 
 
-def is_reported_rightly(verdict: Verdict) -> bool:
-    """Return whether a verdict of a library without engines claims only what they can show."""
+def claims_only_available_engines(verdict: Verdict) -> bool:
+    """Return whether a verdict with missing engines claims only what the available engines can show."""
     cause = verdict.cause
     if verdict.outcome is Outcome.SUPPORTED:
         return cause is None
@@ -103,42 +105,42 @@ def is_reported_rightly(verdict: Verdict) -> bool:
     return crashed or before_engines or verdict.outcome is Outcome.NOT_JUDGED
 
 
-def test_no_refusal_of_a_partial_library_is_cudnns(
-    partial: Path, whole: Judge, monkeypatch: pytest.MonkeyPatch
+def test_a_refusal_by_a_partial_library_is_not_reported_as_cudnns(
+    partial_library: Path, full_wheel_judge: Judge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     named = {name: make() for name, make in FAMILIES.items() if not _is_served_alone(make())}
     assert len(named) >= 100
     questions = [Query(graph, target) for graph, target in product(named.values(), TARGETS)]
-    verdicts = judged_partially(partial, monkeypatch, questions)
-    wrong = [f"{one.graph} on {one.target}: {one.cause}" for one in verdicts if not is_reported_rightly(one)]
+    verdicts = judge_with_partial_library(partial_library, monkeypatch, questions)
+    wrong = [f"{one.graph} on {one.target}: {one.cause}" for one in verdicts if not claims_only_available_engines(one)]
     assert not wrong
-    lacking = [
+    graph_of_a_missing_engine = [
         (question, verdict)
         for question, verdict in zip(questions, verdicts, strict=True)
         if verdict.cause is not None and verdict.cause.code == ENGINES_ABSENT
     ]
-    for _, verdict in lacking:
+    for _, verdict in graph_of_a_missing_engine:
         assert verdict.cause is not None
         assert (verdict.cause.basis, verdict.exit_code) == (Basis.RULE, 2)
         assert f"cudnn install {verdict.cudnn} --full" in verdict.cause.remedy
         assert any(item.reasons for item in verdict.candidates) or verdict.reasons or not verdict.candidates
-    full = [question for question, _ in lacking if whole.run_query(question).supported]
+    full = [question for question, _ in graph_of_a_missing_engine if full_wheel_judge.run_query(question).supported]
     assert len({question.graph.name for question in full}) >= 20  # else it proves nothing
     assert len(full) >= 40
 
 
-def test_graphs_served_by_the_available_engines_are_judged_as_by_all(
-    partial: Path, whole: Judge, monkeypatch: pytest.MonkeyPatch
+def test_graphs_that_need_no_missing_engine_get_the_full_wheels_verdict(
+    partial_library: Path, full_wheel_judge: Judge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alone = [make() for make in FAMILIES.values() if _is_served_alone(make())]
     graphs = [*alone, *(ZOO[name]() for name in ATTENTION)]
     assert len(graphs) >= 50
     questions = [Query(graph, target) for graph, target in product(graphs, ("sm89", "sm100"))]
-    verdicts = judged_partially(partial, monkeypatch, questions)
+    verdicts = judge_with_partial_library(partial_library, monkeypatch, questions)
     reported = [(one.graph, one.target, one.outcome, one.cause and one.cause.code, one.limits) for one in verdicts]
     assert reported == [
         (one.graph, one.target, one.outcome, one.cause and one.cause.code, one.limits)
-        for one in map(whole.run_query, questions)
+        for one in map(full_wheel_judge.run_query, questions)
     ]
     refused = [one for one in verdicts if one.outcome is Outcome.NOT_SUPPORTED]
     assert {verdict.exit_code for verdict in refused} == {1}
@@ -172,21 +174,21 @@ print(json.dumps({name: engines for name, engines in found.items() if engines[1]
 """
 
 
-def test_absent_engines_are_not_offered_for_graphs_served_without_them(partial: Path) -> None:
+def test_missing_engines_do_not_change_the_configs_of_graphs_without_them(partial_library: Path) -> None:
     lists = []
-    for path in (library().path, str(partial)):
+    for path in (library().path, str(partial_library)):
         environment = {**os.environ, "CUDNN_BACKEND_LIBRARY": path}
         lists.append(json.loads(run_python(["-c", ENGINES], environment=environment, check=True).stdout))
     assert lists[0] == lists[1]
     assert len(lists[0]) >= 40
 
 
-def wheels_of(*flavors: str) -> list[str]:
+def installed_versions(*flavors: str) -> list[str]:
     return sorted({one.short for one in list_installed() if one.flavor in flavors})
 
 
-@pytest.mark.parametrize("version", [one for one in wheels_of("jit") if one in ("9.14.0", "9.20.0", "9.24.0")])
-def test_installed_jit_wheels_refuse_no_graph_that_others_might_support(version: str, whole: Judge) -> None:
+@pytest.mark.parametrize("version", [one for one in installed_versions("jit") if one in ("9.14.0", "9.20.0", "9.24.0")])
+def test_a_jit_wheel_refuses_no_graph_that_missing_engines_might_support(version: str, full_wheel_judge: Judge) -> None:
     installed = find_installed(version, flavor="jit")
     assert installed is not None
     questions = [Query(FAMILIES[name](), target) for name, target in product(FULL_ONLY, ("sm75", "sm100"))]
@@ -206,42 +208,48 @@ def test_installed_jit_wheels_refuse_no_graph_that_others_might_support(version:
 # Consequences of a verdict
 
 
-def lacking() -> Graph:
+def graph_of_a_missing_engine() -> Graph:
     return FAMILIES["dgrad nchw f32"]()
 
 
-def test_matrix_since_and_junit_distinguish_it(use_partial: None, tmp_path: Path) -> None:
-    found = matrix([lacking()], ["sm80"], [None], cache=tmp_path, progress=False)
+def test_matrix_since_and_junit_report_missing_engines(judge_with_partial_library_only: None, tmp_path: Path) -> None:
+    found = matrix([graph_of_a_missing_engine()], ["sm80"], [None], cache=tmp_path, progress=False)
     [cell] = found.cells.values()
     assert (cell.letter, cell.cause, found.exit_code) == ("?", ENGINES_ABSENT, 2)
     assert "could not be judged" in table_text(render_matrix(found))
-    assert matrix([lacking()], ["sm80"], [None], cache=tmp_path, progress=False).asked == 0  # it stays so
+    assert (
+        matrix([graph_of_a_missing_engine()], ["sm80"], [None], cache=tmp_path, progress=False).asked == 0
+    )  # it stays so
     [case] = cases(found)
     assert (case.state, case.code) == ("error", ENGINES_ABSENT)
-    span = since(lacking(), "sm80", [None], cache=tmp_path)
+    span = since(graph_of_a_missing_engine(), "sm80", [None], cache=tmp_path)
     assert (span.first, span.unjudged, span.exit_code) == (None, (library().build_text,), 2)
     assert "by none of the 0 versions that could judge" in table_text(render_since(span))
 
 
 def test_stored_answers_are_judged_again_with_more_engines(
-    use_partial: None, partial: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    judge_with_partial_library_only: None, partial_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = matrix([lacking()], ["sm80"], [None], cache=tmp_path, progress=False)
+    first = matrix([graph_of_a_missing_engine()], ["sm80"], [None], cache=tmp_path, progress=False)
     assert first.exit_code == 2
     for name, files in sublibraries(Path(library().path).parent).items():
-        if not (place := partial.with_name(f"libcudnn_{name}.so.9")).exists():
+        if not (place := partial_library.with_name(f"libcudnn_{name}.so.9")).exists():
             place.symlink_to(files[0])
     try:
-        second = matrix([lacking()], ["sm80"], [None], cache=tmp_path, progress=False)
+        second = matrix([graph_of_a_missing_engine()], ["sm80"], [None], cache=tmp_path, progress=False)
         assert (second.asked, second.exit_code) == (1, 0)
     finally:
-        for place in partial.parent.iterdir():
-            if place.name not in (partial.name, "libcudnn_graph.so.9", "libcudnn_engines_runtime_compiled.so.9"):
+        for place in partial_library.parent.iterdir():
+            if place.name not in (
+                partial_library.name,
+                "libcudnn_graph.so.9",
+                "libcudnn_engines_runtime_compiled.so.9",
+            ):
                 place.unlink()
 
 
-def test_a_baseline_can_expect_it(use_partial: None, tmp_path: Path) -> None:
-    save_graph(lacking(), tmp_path / "g.json")
+def test_a_baseline_can_pin_a_verdict_of_missing_engines(judge_with_partial_library_only: None, tmp_path: Path) -> None:
+    save_graph(graph_of_a_missing_engine(), tmp_path / "g.json")
     file = tmp_path / "verdicts.toml"
     file.write_text(
         'schema = "cudnn-backend-py/check"\nversion = 1\ntargets = ["sm80"]\n\n[graphs]\ng = "g.json"\n',
@@ -253,18 +261,18 @@ def test_a_baseline_can_expect_it(use_partial: None, tmp_path: Path) -> None:
     assert (same.changed, exit_code([same]), same.expected) == (False, 0, "could not be judged (engines-absent)")
 
 
-def test_whatif_names_the_wheel_that_would_judge(use_partial: None) -> None:
+def test_whatif_names_the_wheel_with_the_missing_engines(judge_with_partial_library_only: None) -> None:
     with Judge() as judge:
-        verdict = judge.run_query(Query(lacking(), "sm80"))
-    remedies = whatif(lacking(), "sm80")
+        verdict = judge.run_query(Query(graph_of_a_missing_engine(), "sm80"))
+    remedies = whatif(graph_of_a_missing_engine(), "sm80")
     assert remedies
     assert all(remedy.verdict is not None and remedy.verdict.supported for remedy in remedies)
-    text = table_text(render_remedies(verdict, lacking(), remedies))
+    text = table_text(render_remedies(verdict, graph_of_a_missing_engine(), remedies))
     assert text.startswith("COULD NOT BE JUDGED")
     assert f"remedy: cudnn-backend cudnn install {library().build_text} --full" in text
 
 
-def test_support_by_a_partial_library_names_the_missing_engines(use_partial: None) -> None:
+def test_support_by_a_partial_library_names_the_missing_engines(judge_with_partial_library_only: None) -> None:
     with Judge() as judge:
         product_, sums = (judge.run_query(Query(ZOO[name](), "sm80")) for name in ("matmul f16 64", "flash f16 causal"))
     assert product_.supported
@@ -275,13 +283,13 @@ def test_support_by_a_partial_library_names_the_missing_engines(use_partial: Non
 
 
 @pytest.mark.skipif(library().cuda_version >= 13000, reason="did not run: this cuDNN is for CUDA 13")
-def test_layout_operations_on_blackwell_name_the_engine_of_cuda_13(whole: Judge) -> None:
+def test_limits_of_layout_operations_on_blackwell_name_the_cuda_13_engine(full_wheel_judge: Judge) -> None:
     for name in ("concat alone f16", "slice alone f16", "transpose alone f16", "reshape alone f32"):
-        new, old = (whole.run_query(Query(FAMILIES[name](), target)) for target in ("sm100", "sm90"))
+        new, old = (full_wheel_judge.run_query(Query(FAMILIES[name](), target)) for target in ("sm100", "sm90"))
         assert new.outcome is old.outcome is Outcome.NOT_SUPPORTED
         assert [line for line in new.limits if "cuDNN for CUDA 13 has one more engine" in line]
         assert not [line for line in old.limits if "CUDA 13" in line]
-    refused = whole.run_query(Query(ZOO["flash f16 d 20"](), "sm100"))
+    refused = full_wheel_judge.run_query(Query(ZOO["flash f16 d 20"](), "sm100"))
     assert not [line for line in refused.limits if "CUDA 13" in line]
 
 
@@ -290,7 +298,7 @@ def test_layout_operations_on_blackwell_name_the_engine_of_cuda_13(whole: Judge)
 
 @pytest.fixture
 def jit_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A graph file, and a version store with the JIT wheel of one version; pip sees a full wheel of a few bytes."""
+    """Return a graph file next to a version store with one JIT wheel; pip finds a full wheel of a few bytes."""
     installed = find_installed(OLDER, flavor="jit")
     assert installed is not None
     cache = tmp_path / "cache"
@@ -301,16 +309,16 @@ def jit_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "index"))
-    save_graph(lacking(), tmp_path / "g.json")
+    save_graph(graph_of_a_missing_engine(), tmp_path / "g.json")
     return tmp_path / "g.json"
 
 
-def command(*arguments: str) -> list[str]:
+def explain_command(*arguments: str) -> list[str]:
     return call_command("cudnn_backend_py.cli.commands:main", *arguments)
 
 
-def test_without_a_terminal_the_user_is_not_asked_and_nothing_is_fetched(jit_wheel: Path) -> None:
-    arguments = command("explain", str(jit_wheel), "--cudnn", OLDER, "--target", "sm80", "--format", "json")
+def test_without_a_terminal_nothing_is_prompted_or_fetched(jit_wheel: Path) -> None:
+    arguments = explain_command("explain", str(jit_wheel), "--cudnn", OLDER, "--target", "sm80", "--format", "json")
     done = subprocess.run(arguments, capture_output=True, text=True, stdin=subprocess.DEVNULL, cwd=ROOT, check=False)
     assert done.returncode == 2
     verdict = Verdict.from_dict(json.loads(done.stdout))
@@ -320,8 +328,8 @@ def test_without_a_terminal_the_user_is_not_asked_and_nothing_is_fetched(jit_whe
     assert [one.flavor for one in list_installed()] == ["jit"]
 
 
-def at_terminal(arguments: list[str], answer: bytes) -> tuple[int, str]:
-    """Run a command at a terminal that answers its questions; return its exit code and its output."""
+def run_at_terminal(arguments: list[str], answer: bytes) -> tuple[int, str]:
+    """Run a command at a terminal, answer its prompts, and return its exit code and output."""
     shown = b""
     child, terminal = pty.fork()
     if child == 0:
@@ -349,8 +357,8 @@ def at_terminal(arguments: list[str], answer: bytes) -> tuple[int, str]:
 def test_at_a_terminal_the_full_wheel_is_offered_with_its_size(
     jit_wheel: Path, flags: tuple[str, ...], prompts: bool
 ) -> None:
-    arguments = command("explain", str(jit_wheel), "--cudnn", OLDER, "--target", "sm80", *flags)
-    code, shown = at_terminal(arguments, b"n\n")
+    arguments = explain_command("explain", str(jit_wheel), "--cudnn", OLDER, "--target", "sm80", *flags)
+    code, shown = run_at_terminal(arguments, b"n\n")
     assert code == 2
     assert (f"fetch the full wheel of cuDNN {OLDER}+cu12, 0 MB, and use it?" in shown) is prompts
     assert "COULD NOT BE JUDGED" in shown
@@ -358,15 +366,15 @@ def test_at_a_terminal_the_full_wheel_is_offered_with_its_size(
 
 
 @pytest.mark.parametrize("order", [("--full", "--cudnn", OLDER), ("--cudnn", OLDER, "--full")])
-def test_full_is_fetched_without_a_prompt(jit_wheel: Path, order: tuple[str, ...]) -> None:
-    """The fetched wheel has no library: the test checks that it was fetched and should judge."""
-    arguments = command("explain", "-v", str(jit_wheel), "--target", "sm80", *order)
+def test_the_full_option_fetches_the_wheel_without_a_prompt(jit_wheel: Path, order: tuple[str, ...]) -> None:
+    """The fetched wheel has no library: the test checks only that it was fetched and used for judging."""
+    arguments = explain_command("explain", "-v", str(jit_wheel), "--target", "sm80", *order)
     done = subprocess.run(arguments, capture_output=True, text=True, stdin=subprocess.DEVNULL, cwd=ROOT, check=False)
     assert done.returncode == 2
     assert [one.flavor for one in list_installed()] == ["full", "jit"]
     assert "-full/nvidia/cudnn/lib/libcudnn.so.9" in done.stdout
     again = subprocess.run(
-        command("explain", "-v", str(jit_wheel), "--target", "sm80", "--cudnn", OLDER, "--jit"),
+        explain_command("explain", "-v", str(jit_wheel), "--target", "sm80", "--cudnn", OLDER, "--jit"),
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
@@ -400,74 +408,82 @@ outcome = "supported"
 
 
 @pytest.fixture
-def surveyed(jit_wheel: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of a graph and of a baseline with the full wheel's verdict."""
+def survey_folder(jit_wheel: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder with a graph, and with a baseline that pins the full wheel's verdict."""
     folder = jit_wheel.parent
     (folder / "verdicts.toml").write_text(BASELINE, encoding="utf-8")
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "kept"))
     return folder
 
 
-def survey(folder: Path, name: str, *flags: str) -> list[str]:
+def survey_command(folder: Path, name: str, *flags: str) -> list[str]:
     first, *rest = SURVEYS[name]
-    return command(first, *(str(folder / one) if (folder / one).is_file() else one for one in rest), *flags)
+    return explain_command(first, *(str(folder / one) if (folder / one).is_file() else one for one in rest), *flags)
 
 
 @pytest.mark.parametrize("name", SURVEYS)
-def test_surveys_fetch_only_with_full(surveyed: Path, name: str) -> None:
+def test_surveys_fetch_wheels_only_with_the_full_option(survey_folder: Path, name: str) -> None:
     options: dict[str, Any] = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL, "cwd": ROOT}
-    done = subprocess.run(survey(surveyed, name), check=False, **options)
+    done = subprocess.run(survey_command(survey_folder, name), check=False, **options)
     assert (done.returncode, [one.flavor for one in list_installed()]) == (2, ["jit"]), done.stderr
     assert "the runtime-compiled engines of this library (cuDNN JIT) refuse it" in " ".join(done.stdout.split())
-    fetched = subprocess.run(survey(surveyed, name, "--full"), check=False, **options)
+    fetched = subprocess.run(survey_command(survey_folder, name, "--full"), check=False, **options)
     assert [one.flavor for one in list_installed()] == ["full", "jit"], fetched.stderr
     assert fetched.returncode == 2  # the fetched wheel has no library
     assert "the runtime-compiled engines" not in " ".join(fetched.stdout.split())
-    small = subprocess.run(survey(surveyed, name, "--jit"), check=False, **options)
+    small = subprocess.run(survey_command(survey_folder, name, "--jit"), check=False, **options)
     assert "the runtime-compiled engines of this library (cuDNN JIT) refuse it" in " ".join(small.stdout.split())
 
 
 @pytest.mark.parametrize("name", SURVEYS)
 @pytest.mark.parametrize(("flags", "prompts"), [((), True), (("--jit",), False)])
-def test_surveys_offer_wheels_at_a_terminal(surveyed: Path, name: str, flags: tuple[str, ...], prompts: bool) -> None:
-    code, shown = at_terminal(survey(surveyed, name, *flags), b"n\n")
+def test_surveys_offer_wheels_at_a_terminal(
+    survey_folder: Path, name: str, flags: tuple[str, ...], prompts: bool
+) -> None:
+    code, shown = run_at_terminal(survey_command(survey_folder, name, *flags), b"n\n")
     assert code == 2
     named = OLDER if name == "check" else f"{OLDER}+cu12"  # a baseline names versions as its author did
     assert (f"fetch the full wheel of cuDNN {named}, 0 MB, and use it?" in shown) is prompts
     assert [one.flavor for one in list_installed()] == ["jit"]
 
 
-def test_one_wheel_of_a_version_is_named_by_it(jit_wheel: Path, tmp_path: Path) -> None:
+def test_a_version_with_one_wheel_needs_no_flavor(jit_wheel: Path, tmp_path: Path) -> None:
     wheel = find_installed(f"{OLDER}-jit")
     assert wheel is not None
     assert (wheel.short, wheel.flavor, wheel.name) == (OLDER, "jit", f"{wheel.version}+cu12-jit")
     assert find_installed(f"{OLDER}-full") is None
     with pytest.raises(EnvironmentNotReady, match=f"cuDNN {OLDER} is not installed as the full wheel"):
-        matrix([lacking()], ["sm80"], [f"{OLDER}-full"], cache=tmp_path / "kept", progress=False)
-    named = matrix([lacking()], ["sm80"], {"small": wheel.name}, cache=tmp_path / "kept", progress=False)
+        matrix([graph_of_a_missing_engine()], ["sm80"], [f"{OLDER}-full"], cache=tmp_path / "kept", progress=False)
+    named = matrix(
+        [graph_of_a_missing_engine()], ["sm80"], {"small": wheel.name}, cache=tmp_path / "kept", progress=False
+    )
     assert [(version, cell.cause) for (*_, version), cell in named.cells.items()] == [("small", ENGINES_ABSENT)]
 
 
-def test_info_names_the_wheel_of_each_installed_version(jit_wheel: Path) -> None:
+def test_info_shows_the_wheel_of_each_installed_version(jit_wheel: Path) -> None:
     version = install(OLDER, flavor="full", progress=False).version
-    done = subprocess.run(command("doctor", "--format", "json"), capture_output=True, text=True, cwd=ROOT, check=True)
+    done = subprocess.run(
+        explain_command("doctor", "--format", "json"), capture_output=True, text=True, cwd=ROOT, check=True
+    )
     named = json.loads(done.stdout)["cudnn versions installed"]
     assert named == [f"{version}+cu12 (full)", f"{version}+cu12 (jit)"]
 
 
 def test_whatif_and_matrix_report_known_issues(tmp_path: Path) -> None:
-    """A supported graph with a known issue, and one that another engine might support."""
+    """One graph is supported with a known issue, the other might be supported by a missing engine."""
     row = next(row for row in FAULTS if row.code == "decoding-on-blackwell")
     save_graph(graph_of(next(iter(EXAMPLES[row.code].reproductions.values()))), tmp_path / "faulty.json")
     save_graph(FAMILIES["concat alone f16"](), tmp_path / "concat.json")
     given = [str(tmp_path / "faulty.json"), str(tmp_path / "concat.json"), "--target", "sm100"]
-    shown = subprocess.run(command("matrix", *given), capture_output=True, text=True, cwd=ROOT, check=False)
+    shown = subprocess.run(explain_command("matrix", *given), capture_output=True, text=True, cwd=ROOT, check=False)
     assert f"({row.code}" in shown.stdout
     options: dict[str, Any] = {"capture_output": True, "text": True, "cwd": ROOT, "check": False}
-    tried = command("explain", "--whatif", given[0], "--target", "sm100", "--cudnn", OLDER, "--no-build")
+    tried = explain_command("explain", "--whatif", given[0], "--target", "sm100", "--cudnn", OLDER, "--no-build")
     assert f"({row.code}" in subprocess.run(tried, **options).stdout
     found = json.loads(subprocess.run([*tried, "--format", "json"], **options).stdout)
     assert any(f"({row.code}" in hazard for hazard in found["verdict"]["hazards"])
     if library().cuda_version < 13000:
-        other = subprocess.run(command("explain", "--whatif", given[1], "--target", "sm100", "--no-build"), **options)
+        other = subprocess.run(
+            explain_command("explain", "--whatif", given[1], "--target", "sm100", "--no-build"), **options
+        )
         assert "remark: cuDNN for CUDA 13 has one more engine" in other.stdout

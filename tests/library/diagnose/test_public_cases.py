@@ -1,4 +1,4 @@
-"""Public statements that this package was not tuned to: the share of right headlines, without misleading ones."""
+"""Public statements that this package was not tuned to: the share of right headlines, and no misleading ones."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ RIGHT = {("attention", "work"): 0.96, ("attention", "sealed"): 0.88, ("other", "
 CONDITIONAL = [f"({fault.code}" for fault in FAULTS if fault.depends_on]
 
 
-def first_line(verdict: Verdict) -> str:
+def verdict_text(verdict: Verdict) -> str:
     cause = verdict.cause
     said = () if cause is None else (cause.headline, cause.detail, cause.remedy)
     return " ".join((*said, *verdict.hazards)).lower()
 
 
-def is_right(case: PublicCase, verdict: Verdict) -> bool:
-    """Return whether the first line is true, with the words it needs."""
+def is_right_headline(case: PublicCase, verdict: Verdict) -> bool:
+    """Return whether the headline is true and has the required words."""
     headline = "" if verdict.cause is None else verdict.cause.headline
     if case.truth == "supported":
         return verdict.supported and all(any(name in one for name in CONDITIONAL) for one in verdict.hazards)
@@ -32,20 +32,20 @@ def is_right(case: PublicCase, verdict: Verdict) -> bool:
     return not verdict.supported and has_words(headline, case.headline_words)
 
 
-def test_the_cases_have_different_sources() -> None:
+def test_the_public_cases_have_different_sources() -> None:
     assert len({case.name for case in PUBLIC}) == len(PUBLIC) > 100
 
 
 @pytest.mark.parametrize(("area", "half"), list(RIGHT))
-def test_headlines_are_right_and_none_misleads(area: str, half: str) -> None:
+def test_headlines_are_right_and_do_not_mislead(area: str, half: str) -> None:
     cases = [case for case in PUBLIC if (case.area, case.half) == (area, half)]
     own, wrong, misleading = library().version_text, [], []
     with Judge() as judge:
         for case in cases:
             version = None if case.version == own else case.version
             verdict = judge.run_query(Query(case.make_graph(), case.target, version, build=case.build))
-            wrong += [] if is_right(case, verdict) else [case.name]
-            misleading += [case.name for words in case.must_not_say if words.lower() in first_line(verdict)]
+            wrong += [] if is_right_headline(case, verdict) else [case.name]
+            misleading += [case.name for words in case.must_not_say if words.lower() in verdict_text(verdict)]
     print(f"{area}, {half}: {len(cases) - len(wrong)} of {len(cases)} headlines are right")
     assert misleading == []
     assert 1 - len(wrong) / len(cases) >= RIGHT[area, half], wrong if half == "work" else len(wrong)

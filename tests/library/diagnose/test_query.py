@@ -1,4 +1,4 @@
-"""An answer belongs to its query: target content, library files and environment are read once and are in the key."""
+"""Target content, library files and environment are read once per query and are part of its key."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def tf32_matmul() -> Graph:
 
 
 @pytest.fixture
-def two_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, Path]]:
+def folders_with_different_targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, Path]]:
     """Make two folders, each with a ``t.json``: one of sm_89, one of sm_90."""
     for name in ("sm89", "sm90"):
         (tmp_path / name).mkdir()
@@ -45,8 +45,10 @@ def two_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tup
     return tmp_path / "sm89", tmp_path / "sm90"
 
 
-def test_a_relative_target_is_that_of_the_folder_where_it_was_named(two_folders: tuple[Path, Path]) -> None:
-    first, second = two_folders
+def test_a_relative_target_file_is_read_from_the_folder_of_the_query(
+    folders_with_different_targets: tuple[Path, Path],
+) -> None:
+    first, second = folders_with_different_targets
     with Judge() as one:
         os.chdir(first)
         before = Query(FORUM, "t.json", OLDER)
@@ -57,13 +59,13 @@ def test_a_relative_target_is_that_of_the_folder_where_it_was_named(two_folders:
 
 
 @pytest.mark.parametrize("run_query", ["executor", "children"])
-def test_a_matrix_in_another_folder_uses_the_file_there(
-    two_folders: tuple[Path, Path], tmp_path: Path, run_query: str
+def test_a_matrix_uses_the_target_file_of_its_working_folder(
+    folders_with_different_targets: tuple[Path, Path], tmp_path: Path, run_query: str
 ) -> None:
     """Workers of an executor stay alive, with their own working folder and judging processes."""
     found = []
     with ThreadPoolExecutor(1) as pool:
-        for folder in (*two_folders, *two_folders):
+        for folder in (*folders_with_different_targets, *folders_with_different_targets):
             os.chdir(folder)
             executor = pool if run_query == "executor" else None
             answered = matrix([FORUM], ["t.json"], [OLDER], executor=executor, cache=tmp_path / "kept", progress=False)
@@ -72,7 +74,7 @@ def test_a_matrix_in_another_folder_uses_the_file_there(
     assert found == [(refused, 1), (supported, 1), (refused, 0), (supported, 0)]
 
 
-def test_a_target_file_that_is_replaced_meanwhile_changes_no_answer(tmp_path: Path) -> None:
+def test_a_target_file_replaced_after_the_query_changes_no_answer(tmp_path: Path) -> None:
     graphs = [replace(FORUM, name=f"g{number}") for number in range(20)]
     file, other = tmp_path / "live.json", tmp_path / "other.json"
     file.write_text(find_profile("sm90").json())
@@ -104,7 +106,7 @@ def test_a_variable_that_cudnn_reads_is_part_of_the_query(tmp_path: Path, monkey
     assert found == [(yes, 1), (no, 1), (yes, 0), (no, 0)]
 
 
-def test_a_query_keeps_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_query_keeps_the_environment_of_its_creation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
     without = Query(tf32_matmul(), "sm90", OLDER, causes=False)
     monkeypatch.delenv("NVIDIA_TF32_OVERRIDE")
@@ -114,7 +116,7 @@ def test_a_query_keeps_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def link_version(source: str, root: Path, version: str) -> Path:
     """Put the files of an installed version into another version store, as if they were `version`."""
-    installed = require_installed(source, root=default_root_of_tests())
+    installed = require_installed(source, root=version_store_of_tests())
     folder = root / f"{version}-cu{installed.cuda}"
     shutil.copytree(installed.path, folder, copy_function=os.link)
     record = json.loads((folder / "installed.json").read_text())
@@ -123,12 +125,12 @@ def link_version(source: str, root: Path, version: str) -> Path:
     return folder
 
 
-def default_root_of_tests() -> Path:
+def version_store_of_tests() -> Path:
     return Path(os.environ["CUDNN_BACKEND_CACHE_OF_TESTS"])
 
 
 @pytest.fixture
-def own_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def separate_version_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("CUDNN_BACKEND_CACHE_OF_TESTS", str(default_root()))
     root = tmp_path / "versions"
     root.mkdir(mode=0o700)
@@ -136,13 +138,15 @@ def own_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
-def test_a_patch_that_is_installed_meanwhile_answers_under_its_own_key(own_root: Path, tmp_path: Path) -> None:
+def test_answers_of_a_newly_installed_patch_version_get_a_separate_key(
+    separate_version_store: Path, tmp_path: Path
+) -> None:
     """The two patches have libraries with different verdicts: those of 9.19 and of 9.24."""
     run_query = lambda: matrix([FORUM], ["sm90"], ["9.99"], cache=tmp_path / "kept", progress=False)  # noqa: E731
-    link_version(OLDER, own_root, "9.99.0.1")
+    link_version(OLDER, separate_version_store, "9.99.0.1")
     older = Query(FORUM, "sm90", "9.99")
     assert run_query().asked == 1
-    link_version("9.14.0", own_root, "9.99.1.1")
+    link_version("9.14.0", separate_version_store, "9.99.1.1")
     newer = Query(FORUM, "sm90", "9.99")
     assert find_installed("9.99").version == "9.99.1.1"  # type: ignore[union-attr]
     assert older.key() != newer.key()
@@ -151,16 +155,16 @@ def test_a_patch_that_is_installed_meanwhile_answers_under_its_own_key(own_root:
     assert judge(newer).cudnn == "9.14.0+cu12"
 
 
-def test_a_library_that_is_replaced_by_one_of_the_same_size_and_time_is_noticed(
-    own_root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_a_library_replaced_with_equal_size_and_time_is_detected(
+    separate_version_store: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A running judging process keeps its libraries; a query for the new ones gets a new process."""
     folder = tmp_path / "lib"
-    older, newest = (require_installed(one, root=default_root_of_tests()) for one in (OLDER, "9.14.0"))
+    older, newest = (require_installed(one, root=version_store_of_tests()) for one in (OLDER, "9.14.0"))
     monkeypatch.setenv(LIBRARY_VARIABLE, str(folder))
     monkeypatch.setenv(NVRTC_VARIABLE, str(older.nvrtc))
 
-    def put(source: Path) -> None:
+    def replace_library(source: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(source.parent, folder)
         for file in folder.iterdir():
@@ -171,7 +175,7 @@ def test_a_library_that_is_replaced_by_one_of_the_same_size_and_time_is_noticed(
     with Judge() as one:
         answers = []
         for source in (older.library, newest.library, older.library):
-            put(source)
+            replace_library(source)
             question = Query(FORUM, "sm90")
             answers.append((one.run_query(question).cudnn, question.key()))
     assert [cudnn for cudnn, _ in answers] == [f"{OLDER}+cu12", "9.14.0+cu12", f"{OLDER}+cu12"]
@@ -179,8 +183,8 @@ def test_a_library_that_is_replaced_by_one_of_the_same_size_and_time_is_noticed(
     assert first == third != second
 
 
-def test_library_files_that_change_after_the_query_give_no_answer(own_root: Path, tmp_path: Path) -> None:
-    folder = link_version(OLDER, own_root, "9.99.0.1")
+def test_library_files_changed_after_the_query_give_no_answer(separate_version_store: Path, tmp_path: Path) -> None:
+    folder = link_version(OLDER, separate_version_store, "9.99.0.1")
     question = Query(FORUM, "sm90", "9.99")
     graph_library = next(folder.rglob("libcudnn_graph.so.9"))
     os.replace(shutil.copy2(graph_library, tmp_path / "copy"), graph_library)
@@ -190,11 +194,11 @@ def test_library_files_that_change_after_the_query_give_no_answer(own_root: Path
     assert judge(Query(FORUM, "sm90", "9.99")).supported
 
 
-def test_absence_of_engines_is_stored_for_these_files_only(
-    own_root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_missing_engines_are_stored_only_for_these_library_files(
+    separate_version_store: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     folder = tmp_path / "lib"
-    shutil.copytree(require_installed(OLDER, root=default_root_of_tests()).library.parent, folder)
+    shutil.copytree(require_installed(OLDER, root=version_store_of_tests()).library.parent, folder)
     monkeypatch.setenv(LIBRARY_VARIABLE, str(folder))
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
     answered = []
@@ -207,25 +211,25 @@ def test_absence_of_engines_is_stored_for_these_files_only(
     assert answered == [1, 0, 1]
 
 
-def test_equal_numbers_of_another_kind_are_another_query() -> None:
+def test_numbers_that_python_compares_equal_give_different_queries() -> None:
     """In Python 0.0 == -0.0 and 1 == 1.0; cuDNN gets different bytes."""
 
-    def clipped(value: float) -> Graph:
+    def relu_with_lower_clip(value: float) -> Graph:
         g = GraphBuilder("clip", io_type=DataType.HALF)
         x = g.tensor("x", (1, 64, 64))
         g.pointwise(PointwiseMode.RELU_FWD, x, parameters={"relu_lower_clip": value}, name="y", virtual=False)
         return g.graph()
 
-    below, above = clipped(-0.0), clipped(0.0)
+    below, above = relu_with_lower_clip(-0.0), relu_with_lower_clip(0.0)
     assert below == above
     assert Query(below, "sm90").key() != Query(above, "sm90").key()
 
 
-def test_queries_for_this_machine_have_no_key() -> None:
+def test_queries_for_the_gpu_of_this_machine_have_no_cache_key() -> None:
     assert Query(FORUM).key() is None
 
 
-def test_a_judging_process_gets_only_the_variables_of_the_query(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_process_gets_only_the_variables_of_its_query(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
     monkeypatch.setenv("LD_LIBRARY_PATH", "relative:/absolute")
     setup = Query(FORUM, "sm90", OLDER).setup
@@ -237,8 +241,8 @@ def test_a_judging_process_gets_only_the_variables_of_the_query(monkeypatch: pyt
     assert environment["LD_LIBRARY_PATH"] == f"{Path.cwd() / 'relative'}:/absolute"
 
 
-def test_check_follows_the_environment(tmp_path: Path) -> None:
-    """`check` in CI: a verdict pinned without the variable fails with it, from stored answers too."""
+def test_check_detects_a_changed_environment_variable(tmp_path: Path) -> None:
+    """A verdict pinned without the variable must fail with the variable, also with stored answers."""
     from cudnn_backend_py import save_graph
 
     save_graph(tf32_matmul(), tmp_path / "g.json")
@@ -257,9 +261,9 @@ def test_check_follows_the_environment(tmp_path: Path) -> None:
     assert codes[1] == codes[3] != 0
 
 
-def test_a_file_that_is_linked_elsewhere_meanwhile_has_not_changed(own_root: Path, tmp_path: Path) -> None:
+def test_a_new_hard_link_to_a_file_is_not_a_change(separate_version_store: Path, tmp_path: Path) -> None:
     """A link changes the time of the file's status; its content was read by an earlier process."""
-    library = link_version(OLDER, own_root, "9.99.1.1") / "nvidia/cudnn_jit/lib/libcudnn.so.9"
+    library = link_version(OLDER, separate_version_store, "9.99.1.1") / "nvidia/cudnn_jit/lib/libcudnn.so.9"
     question = Query(FORUM, "sm90", "9.99.1", causes=False)
     run_python(["-c", "from cudnn_backend_py.versions.setup import read_setup; read_setup('9.99.1').key()"], check=True)
     os.link(library, tmp_path / "linked")
@@ -267,21 +271,21 @@ def test_a_file_that_is_linked_elsewhere_meanwhile_has_not_changed(own_root: Pat
 
 
 @pytest.mark.parametrize("kind", [TimeoutError, BrokenPipeError, OSError, ValueError], ids=lambda kind: kind.__name__)
-def test_an_exception_of_a_handler_during_the_comparison_of_files_propagates(
+def test_an_exception_during_the_comparison_of_files_reaches_the_caller(
     kind: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """TimeoutError is an OSError: it was treated as an unreadable folder, so as changed files."""
+    """TimeoutError is an OSError, which used to count as an unreadable folder and so as changed files."""
     before, list_folder = Query(FORUM, "sm90").setup, os.listdir
 
-    def raises(_number: int, _frame: object) -> None:
+    def raise_error(_number: int, _frame: object) -> None:
         raise kind("mine")
 
-    def interrupted(folder: str) -> list[str]:
+    def list_folder_with_signal(folder: str) -> list[str]:
         signal.raise_signal(signal.SIGUSR1)
         return list_folder(folder)
 
-    monkeypatch.setattr("cudnn_backend_py.versions.setup.os.listdir", interrupted)
-    handler = signal.signal(signal.SIGUSR1, raises)
+    monkeypatch.setattr("cudnn_backend_py.versions.setup.os.listdir", list_folder_with_signal)
+    handler = signal.signal(signal.SIGUSR1, raise_error)
     try:
         with pytest.raises(kind, match="mine"):
             before.check()

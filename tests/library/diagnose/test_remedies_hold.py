@@ -28,7 +28,7 @@ def judge() -> Iterator[Judge]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_remedies_of_the_tables_work(judge: Judge, version: str) -> None:
+def test_remedies_for_refusals_in_the_tables_work(judge: Judge, version: str) -> None:
     cells = CELLS[version]
     step = EVERY_OF_NEWEST if version == library().version_text else EVERY
     count = 0
@@ -44,7 +44,7 @@ def test_remedies_of_the_tables_work(judge: Judge, version: str) -> None:
 
 
 @pytest.mark.skipif(WITHOUT_TABLE not in HERE, reason=f"did not run: cuDNN {WITHOUT_TABLE} is not installed")
-def test_remedies_of_a_version_without_a_table_work(judge: Judge) -> None:
+def test_remedies_for_a_version_without_a_table_work(judge: Judge) -> None:
     refused, count = 0, 0
     for cell in random.Random(WITHOUT_TABLE).sample(all_cells(), SAMPLE):
         question = query_of(cell, WITHOUT_TABLE)
@@ -57,7 +57,7 @@ def test_remedies_of_a_version_without_a_table_work(judge: Judge) -> None:
 
 
 @pytest.mark.parametrize("cell", CELLS[library().version_text][::40], ids=", ".join)
-def test_remedies_of_the_tables_work_when_built(judge: Judge, cell: Cell) -> None:
+def test_plans_of_remedies_for_refusals_in_the_tables_are_built(judge: Judge, cell: Cell) -> None:
     question = query_of(cell, library().version_text, build=True)
     assert question is not None
     verdict = judge.run_query(question)

@@ -41,15 +41,15 @@ MEMBERS = {
 OLDER = "9.19.0"
 
 
-def forum() -> Graph:
+def forum_graph() -> Graph:
     return forum_two_matmul.graph()
 
 
-def backward() -> Graph:
+def backward_graph() -> Graph:
     return attention.sdpa_backward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True)
 
 
-def unpack(archive: Path) -> Path:
+def unpack_archive(archive: Path) -> Path:
     """Unpack an archive next to it and return its only folder."""
     with tarfile.open(archive) as tar:
         tar.extractall(archive.parent, filter="data")
@@ -81,10 +81,10 @@ def run_cpp(folder: Path, cudnn: Path, *flags: str, stub: bool = True) -> subpro
 
 
 CASES: dict[str, tuple[Callable[[], Graph], str, str | None, bool, int]] = {
-    "forum on sm89": (forum, "sm89", OLDER, True, 1),
-    "forum on sm90": (forum, "sm90", OLDER, True, 0),
+    "forum on sm89": (forum_graph, "sm89", OLDER, True, 1),
+    "forum on sm90": (forum_graph, "sm90", OLDER, True, 0),
     "flash forward": (ZOO["flash f16 causal"], "sm80", None, False, 0),
-    "flash backward": (backward, "sm90", None, False, 0),
+    "flash backward": (backward_graph, "sm90", None, False, 0),
     "convolution": (ZOO["conv forward relu f16"], "sm90", None, False, 0),
     "norm": (ZOO["layer norm training"], "sm80", None, False, 0),
     "engines absent": (FAMILIES["dgrad nchw f32"], "sm80", OLDER, False, 2),
@@ -95,7 +95,7 @@ CASES: dict[str, tuple[Callable[[], Graph], str, str | None, bool, int]] = {
 def test_both_programs_end_with_the_exit_code_of_the_verdict(case: str, tmp_path: Path) -> None:
     make, target, version, build, code = CASES[case]
     archive = write_repro(make(), target, tmp_path / "case.tar.gz", build=build, version=version)
-    folder = unpack(archive)
+    folder = unpack_archive(archive)
     assert {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()} == MEMBERS
     verdict = Verdict.from_dict(json.loads((folder / "verdict.json").read_text()))
     assert (verdict.exit_code, verdict.target) == (code, find_profile(target).name)
@@ -125,55 +125,55 @@ def test_both_programs_end_with_the_exit_code_of_the_verdict(case: str, tmp_path
 
 
 @pytest.fixture(scope="module")
-def refused(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make the unpacked archive of a graph that the newest cuDNN refuses."""
+def refused_archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the unpacked archive of a graph that the newest cuDNN refuses."""
     archive = tmp_path_factory.mktemp("refused") / "refused.tar.gz"
-    return unpack(write_repro(forum(), "sm89", archive, build=False))
+    return unpack_archive(write_repro(forum_graph(), "sm89", archive, build=False))
 
 
-def test_archive_names_no_person_and_no_place(refused: Path) -> None:
+def test_the_archive_contains_no_local_paths(refused_archive: Path) -> None:
     for member in MEMBERS:
-        text = (refused / member).read_text()
+        text = (refused_archive / member).read_text()
         for place in (str(Path.home()), str(ROOT), os.sep + "tmp" + os.sep):
             assert place not in text, member
 
 
-def test_log_has_the_graph_and_its_refusals_without_the_run(refused: Path) -> None:
-    log = (refused / "cudnn.log").read_text()
+def test_the_log_has_the_graph_and_refusals_but_no_process_ids_or_times(refused_archive: Path) -> None:
+    log = (refused_archive / "cudnn.log").read_text()
     assert "CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR" in log
     assert "no longer supported" in log
     assert "i! Process=1; Thread=1; GPU=NULL; Handle=NULL; StreamId=NULL." in log.splitlines()
     assert {line.split()[2] for line in log.splitlines() if "! Time: " in line} == {"1980-01-01T00:00:00.000000"}
 
 
-def test_versions_name_the_judging_libraries(refused: Path) -> None:
-    versions = json.loads((refused / "versions.json").read_text())
+def test_the_version_file_lists_the_judging_libraries(refused_archive: Path) -> None:
+    versions = json.loads((refused_archive / "versions.json").read_text())
     assert versions["cudnn"] == library().build_text
     assert versions["cudnn library"] == "libcudnn.so.9"
     assert versions["driver"] == library().driver.kind
     assert versions["nvrtc"] == f"inside cuDNN, that of CUDA {cuda_version_text(library().cuda_version)}"
 
 
-def test_program_reports_that_it_could_not_be_judged(refused: Path) -> None:
+def test_the_cpp_program_reports_that_it_could_not_judge(refused_archive: Path) -> None:
     """With 9.19, no graph has an engine without libcuda.so.1, and only the control graph distinguishes that."""
-    cudnn = compile_cpp(refused, OLDER, "-B")
-    assert run_cpp(refused, cudnn).returncode == 1
+    cudnn = compile_cpp(refused_archive, OLDER, "-B")
+    assert run_cpp(refused_archive, cudnn).returncode == 1
     if library().driver.kind != "real":
-        done = run_cpp(refused, cudnn, stub=False)
+        done = run_cpp(refused_archive, cudnn, stub=False)
         assert done.returncode == 2
         assert "the control graph is refused" in done.stdout
         assert done.stdout.splitlines()[-1].startswith("COULD NOT BE JUDGED: graph forum_two_matmul")
 
 
-def test_program_for_the_gpu_is_written(refused: Path) -> None:
-    cudnn = compile_cpp(refused, None, "-B", "USE_GPU=1")
-    done = run_cpp(refused, cudnn)
+def test_the_cpp_program_can_be_built_for_the_gpu(refused_archive: Path) -> None:
+    cudnn = compile_cpp(refused_archive, None, "-B", "USE_GPU=1")
+    done = run_cpp(refused_archive, cudnn)
     assert done.returncode == (1 if library().driver.kind == "real" and library().driver.devices else 2)
     assert "graph forum_two_matmul on the GPU of this process, cuDNN" in done.stdout.splitlines()[-1]
 
 
-def test_same_query_gives_the_same_bytes(tmp_path: Path) -> None:
-    """Except for cuDNN's output in its log: that is checked above."""
+def test_the_same_query_gives_the_same_archive_bytes(tmp_path: Path) -> None:
+    """This excludes cuDNN's output in its log, which another test checks."""
     files = {"b.txt": "b" * 1000, "a/c.txt": "\u00e4"}
     for suffix in (".tar.gz", ".zip"):
         first, second = tmp_path / "one" / f"same{suffix}", tmp_path / "two" / f"same{suffix}"
@@ -189,7 +189,7 @@ def test_same_query_gives_the_same_bytes(tmp_path: Path) -> None:
         assert {(item.mtime, item.uid, item.uname) for item in tar} == {(315532800, 0, "")}
 
 
-def test_a_long_log_lacks_its_middle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_middle_of_a_long_log_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repro, "LOG_BYTES", 100)
     messages = [f"I! message {number:02d}\ni! Process=77; Thread={number % 2 + 5}; x" for number in range(50)]
     (tmp_path / "cudnn.log").write_text("\n\n".join(messages))
@@ -205,13 +205,13 @@ def test_a_missing_log_is_empty(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["repro.rar", "nowhere/repro.zip"])
-def test_a_path_that_cannot_be_written_is_named(name: str, tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_written_is_reported(name: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
-        write_repro(forum(), "sm89", tmp_path / name)
+        write_repro(forum_graph(), "sm89", tmp_path / name)
     assert caught.value.code == "repro-path"
 
 
-def test_the_default_name_is_used() -> None:
-    assert archive_name(forum(), "sm89") == "forum_two_matmul-l40s.tar.gz"
-    odd = Graph(forum().ops, "../a b/c")
+def test_the_default_archive_name_is_used() -> None:
+    assert archive_name(forum_graph(), "sm89") == "forum_two_matmul-l40s.tar.gz"
+    odd = Graph(forum_graph().ops, "../a b/c")
     assert archive_name(odd, "sm90") == "a_b_c-h100-sxm.tar.gz"

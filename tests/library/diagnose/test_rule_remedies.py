@@ -1,4 +1,4 @@
-"""Remedies of rules must be judged before they are named; one that cannot be judged is a suggestion."""
+"""A remedy of a rule is judged before it is reported; a remedy that cannot be judged is only a suggestion."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ def judge() -> Iterator[Judge]:
         yield one
 
 
-def short_offsets() -> Graph:
-    """Return packed sequences with one entry too few in their offsets."""
+def graph_with_short_ragged_offsets() -> Graph:
+    """Return attention on packed sequences with one ragged offset too few."""
     graph = sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64, ragged=True)
     offsets = [tensor.ragged_offset for tensor in graph.tensors if tensor.ragged_offset is not None]
     return replace_tensors(graph, {one.uid: replace(one, dims=(2, 1, 1, 1)) for one in offsets})
 
 
 @pytest.mark.parametrize("build", [False, True])
-def test_change_that_a_rule_names_was_judged(judge: Judge, build: bool) -> None:
-    verdict = judge.run_query(Query(short_offsets(), "sm90", build=build))
+def test_the_change_that_a_rule_proposes_is_judged(judge: Judge, build: bool) -> None:
+    verdict = judge.run_query(Query(graph_with_short_ragged_offsets(), "sm90", build=build))
     assert verdict.cause is not None
     assert verdict.cause.remedy == "one offset more than there are sequences"
     assert verdict.cause.asked == ("built" if build else "support check")
@@ -48,8 +48,8 @@ def test_change_that_a_rule_names_was_judged(judge: Judge, build: bool) -> None:
     assert judge.run_query(Query(whole, "sm90", build=build)).supported
 
 
-def test_change_that_a_rule_names_is_dropped_if_it_does_not_help(judge: Judge) -> None:
-    verdict = judge.run_query(Query(short_offsets(), "sm75"))
+def test_a_change_that_does_not_help_is_not_reported(judge: Judge) -> None:
+    verdict = judge.run_query(Query(graph_with_short_ragged_offsets(), "sm75"))
     assert verdict.cause is not None
     assert "3 entries are needed" in verdict.cause.headline
     assert (verdict.cause.remedy, verdict.cause.asked) == ("", "")
@@ -72,7 +72,7 @@ def test_unjudged_remedies_name_no_version_target_or_change(judge: Judge) -> Non
     assert not_judged > 5
 
 
-def test_newer_version_is_named_only_if_it_was_judged(judge: Judge) -> None:
+def test_a_newer_version_is_recommended_only_if_it_was_judged(judge: Judge) -> None:
     question = Query(FAMILIES["softmax"](), "sm90", "9.19.0")
     verdict = judge.run_query(question)
     assert verdict.cause is not None
@@ -89,7 +89,7 @@ def test_newer_version_is_named_only_if_it_was_judged(judge: Judge) -> None:
 
 
 @pytest.mark.parametrize("most", [1, 2])
-def test_a_number_of_versions_is_judged_and_the_others_are_named(judge: Judge, most: int) -> None:
+def test_versions_beyond_the_limit_are_listed_as_not_judged(judge: Judge, most: int) -> None:
     question = Query(ZOO["two matmul, reordered, s 10"](), "sm89")
     others = {item.build for item in list_installed()} - {library().build_text}
     cause = with_versions(judge.run_query(question), question, most=most).cause
@@ -103,7 +103,7 @@ def test_a_number_of_versions_is_judged_and_the_others_are_named(judge: Judge, m
     assert not_judged < others
 
 
-def test_after_a_crash_no_crashing_version_is_named(judge: Judge) -> None:
+def test_after_a_crash_no_version_that_crashes_is_recommended(judge: Judge) -> None:
     graph = attention_rows()["forward: fp8, bias"].graph("composite", (9, 19, 0))
     question = Query(graph, "sm100", "9.19.0")
     verdict = judge.run_query(question)
@@ -123,7 +123,7 @@ def test_after_a_crash_no_crashing_version_is_named(judge: Judge) -> None:
 @pytest.mark.parametrize(
     ("head_dim", "device", "taken"), [(20, "sm90", True), (20, "sm75", False), (64, "sm90", False)]
 )
-def test_cause_on_a_gpu_equals_that_of_its_description_for_the_same_reason(
+def test_the_cause_on_a_gpu_equals_that_on_its_description(
     judge: Judge, head_dim: int, device: str, taken: bool
 ) -> None:
     question = Query(sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=head_dim), "sm90")

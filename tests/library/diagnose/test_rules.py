@@ -1,4 +1,4 @@
-"""Causes of real refusals: each headline must name the tensor, the value found and the value needed."""
+"""Causes of real refusals: each headline must have the tensor, the value found and the value needed."""
 
 from __future__ import annotations
 
@@ -42,32 +42,32 @@ def backward(**options: Any) -> Graph:
     return sdpa_backward(**{**SIZES, **options})
 
 
-def changed(graph: Graph, name: str, **fields: Any) -> Graph:
+def with_changed_tensor(graph: Graph, name: str, **fields: Any) -> Graph:
     found = graph.tensor(name)
     return replace_tensors(graph, {found.uid: replace(found, **fields)})
 
 
-def image_relu() -> Graph:
+def conv_relu_graph() -> Graph:
     x, w = tensor("x", 1, 8, 6, 6, data_type=F16), tensor("w", 16, 8, 3, 3, data_type=F16)
     y, z = tensor("y", 1, 16, 4, 4, virtual=True), tensor("z", 1, 16, 4, 4, data_type=F16)
     return Graph((convolution(x=x, w=w, y=y), relu(y, z)), "image_relu")
 
 
-def product(data_type: DataType, result: DataType | None = None, dims: tuple[int, ...] = (2, 64, 64)) -> Graph:
+def matmul_graph(data_type: DataType, result: DataType | None = None, dims: tuple[int, ...] = (2, 64, 64)) -> Graph:
     g = GraphBuilder("product", io_type=data_type)
     a, b = g.tensor("a", dims), g.tensor("b", dims)
     g.matmul(a, b, name="c", virtual=False, data_type=result or data_type)
     return g.graph()
 
 
-def unknown_reduction() -> Graph:
+def relu_with_product_reduction() -> Graph:
     g = GraphBuilder("reductions", io_type=F32)
     x = g.pointwise(P.RELU_FWD, g.tensor("x", (4, 64, 128)))
     g.reduction(ReduceTensorOp.MUL, x, (4, 64, 1), name="y", virtual=False)
     return g.graph()
 
 
-def normed(channels: int) -> Graph:
+def batch_norm_graph(channels: int) -> Graph:
     from cudnn_backend_py import DescriptorType
     from cudnn_backend_py.generated.enums import NormFwdPhase, NormMode
 
@@ -103,13 +103,13 @@ MEASURED: dict[str, tuple[Callable[[], Graph], str, str, tuple[str, ...]]] = {
         ("q, k, do", "float32, float16 is needed", "Data type for Q tensor"),
     ),
     "odd type": (
-        lambda: changed(forward(), "k", data_type=DataType.BFLOAT16),
+        lambda: with_changed_tensor(forward(), "k", data_type=DataType.BFLOAT16),
         "sm90",
         "data-type",
         ("k has data type bfloat16, float16 is needed",),
     ),
     "type of a virtual tensor": (
-        lambda: changed(forward(), "p", data_type=F32),
+        lambda: with_changed_tensor(forward(), "p", data_type=F32),
         "sm90",
         "data-type",
         ("p has data type float32, float16 is needed",),
@@ -132,20 +132,20 @@ MEASURED: dict[str, tuple[Callable[[], Graph], str, str, tuple[str, ...]]] = {
         "data-type",
         ("q, k, v have data type fp8", "output o float16", "supported on sm_100, not on sm_90"),
     ),
-    "layout of images": (image_relu, "sm90", "layout", ("x, y, z", "have layout NCHW, NHWC is needed")),
+    "layout of images": (conv_relu_graph, "sm90", "layout", ("x, y, z", "have layout NCHW, NHWC is needed")),
     "matrices": (
-        lambda: product(F16, dims=(64, 64)),
+        lambda: matmul_graph(F16, dims=(64, 64)),
         "sm90",
         "layout",
         ("other dims than these: a leading dim of 1: a [64, 64] -> [1, 64, 64]",),
     ),
     "layout of a bias": (
-        lambda: changed(forward(bias=(1, 4, 256, 256)), "bias", strides=(262144, 65536, 1, 256)),
+        lambda: with_changed_tensor(forward(bias=(1, 4, 256, 256)), "bias", strides=(262144, 65536, 1, 256)),
         "sm90",
         "layout",
         ("bias has strides [262144, 65536, 1, 256], [262144, 65536, 256, 1] (row-major) is needed",),
     ),
-    "channels": (lambda: normed(35), "sm89", "shape", ("channels of x", "is 35, a multiple of 8 is needed")),
+    "channels": (lambda: batch_norm_graph(35), "sm89", "shape", ("channels of x", "is 35, a multiple of 8 is needed")),
     "option": (
         lambda: backward(score_modifier=SoftCap(30.0)),
         "sm80",
@@ -154,7 +154,7 @@ MEASURED: dict[str, tuple[Callable[[], Graph], str, str, tuple[str, ...]]] = {
     ),
     "too old": (forward, "t4", "architecture", ("sm_75 does not take", "sm_90", "Ampere or above")),
     "operation": (
-        unknown_reduction,
+        relu_with_product_reduction,
         "sm90",
         "operation",
         ("y (reduce_mul)", "does not fit", "Unsupported reduction op"),
@@ -163,7 +163,7 @@ MEASURED: dict[str, tuple[Callable[[], Graph], str, str, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("name", MEASURED)
-def test_cause_is_measured_and_names_the_error(name: str) -> None:
+def test_the_cause_is_measured_and_names_the_wrong_value(name: str) -> None:
     make, target, code, words = MEASURED[name]
     verdict = explain(make(), target)
     assert verdict.cause is not None
@@ -173,7 +173,7 @@ def test_cause_is_measured_and_names_the_error(name: str) -> None:
     assert verdict.cause.detail
 
 
-def test_one_change_is_the_cause_if_the_reason_says_nothing() -> None:
+def test_a_change_that_helps_gives_the_cause_if_cudnns_reason_is_vague() -> None:
     g = GraphBuilder("sigmoid", io_type=F32)
     g.pointwise(P.SIGMOID_FWD, g.tensor("x", (1, 3, 32, 32)), name="y", virtual=False)
     cause = explain(g.graph(), "sm86").cause
@@ -183,7 +183,7 @@ def test_one_change_is_the_cause_if_the_reason_says_nothing() -> None:
     assert "channels last" in cause.remedy
 
 
-def test_operation_without_a_matmul_is_reported() -> None:
+def test_an_operation_that_needs_a_matmul_is_reported() -> None:
     case = find_case("quantize alone")
     cause = explain(case.graph(), case.target).cause
     assert cause is not None
@@ -191,8 +191,8 @@ def test_operation_without_a_matmul_is_reported() -> None:
     assert "there is no matmul" in cause.headline
 
 
-def test_engine_of_a_newer_cuda_names_both_versions() -> None:
-    """Otherwise the reasons of the other engines, that the operation must be fused to a matmul, mislead: it is one."""
+def test_an_engine_that_needs_a_newer_cuda_names_both_versions() -> None:
+    """The other engines' reason would mislead: they require a matmul to fuse with, and this operation is one."""
     verdict = explain(OPERATIONS["moe backward"](), "sm90")
     cause = verdict.cause
     assert cause is not None
@@ -201,7 +201,7 @@ def test_engine_of_a_newer_cuda_names_both_versions() -> None:
     assert cause.remedy == "use its build for CUDA 13 on a machine with the GPU: this engine queries the device"
 
 
-def test_unknown_refusal_quotes_the_candidate_that_got_furthest() -> None:
+def test_an_unexplained_refusal_quotes_the_candidate_that_got_furthest() -> None:
     g = GraphBuilder("softmax", io_type=F16)
     s = g.tensor("s", (2, 4, 64, 64))
     exp = g.pointwise(P.EXP, g.pointwise(P.SUB, s, g.reduction(ReduceTensorOp.MAX, s, (2, 4, 64, 1))))
@@ -216,7 +216,7 @@ def test_unknown_refusal_quotes_the_candidate_that_got_furthest() -> None:
 # without judging
 
 
-def test_nothing_is_measured_without_queries() -> None:
+def test_no_cause_is_measured_if_queries_are_not_allowed() -> None:
     graph = forward(head_dim=100)
     reason = Reason("CUDNN_STATUS_NOT_SUPPORTED_SHAPE", "Embedding dim is not a multiple of 8 at: d_qk % 8 != 0")
     refused = [Candidate("A", 3, {}, "refused", (reason,))]
@@ -230,7 +230,7 @@ def test_nothing_is_measured_without_queries() -> None:
         assert measured.basis is Basis.MEASURED
 
 
-def test_queries_are_counted() -> None:
+def test_queries_stop_at_their_limit() -> None:
     with using("sm90") as target:
         case = Case((), forward(), target, ("A",), questions=2)
         assert [case.supports(forward()) for _ in range(3)] == [True, True, False]
@@ -243,7 +243,7 @@ def test_queries_are_counted() -> None:
     ("make", "words"),
     [
         (
-            lambda: changed(
+            lambda: with_changed_tensor(
                 forward(ragged=True),
                 "q",
                 ragged_offset=tensor("ragged_q", 4, 1, 1, 1, data_type=DataType.INT32, uid=99),
@@ -254,11 +254,11 @@ def test_queries_are_counted() -> None:
             lambda: Graph((convolution(y=tensor("y", 1, 16, 4, 5)),), "image"),
             "y has dims [1, 16, 4, 5], [1, 16, 4, 4] is needed",
         ),
-        (lambda: changed(product(F16), "a", alignment=1), "a has alignment 1 bytes, 16 is needed"),
+        (lambda: with_changed_tensor(matmul_graph(F16), "a", alignment=1), "a has alignment 1 bytes, 16 is needed"),
     ],
     ids=["ragged offset", "convolution", "alignment"],
 )
-def test_refused_operation_graph_has_a_cause(make: Callable[[], Graph], words: str) -> None:
+def test_a_refused_operation_graph_has_a_cause(make: Callable[[], Graph], words: str) -> None:
     graph = make()
     with using("sm90") as target:
         with pytest.raises(CudnnStatusError) as refused:
@@ -270,8 +270,8 @@ def test_refused_operation_graph_has_a_cause(make: Callable[[], Graph], words: s
     assert words in cause.headline
 
 
-def test_suspects_are_named() -> None:
-    graph = changed(backward(), "do", strides=(0, 0, 0, 0))
+def test_suspicious_tensors_are_described() -> None:
+    graph = with_changed_tensor(backward(), "do", strides=(0, 0, 0, 0))
     assert suspects(graph) == ["do has a stride of 0 over dim 0, 1, 2, 3: [0, 0, 0, 0]"]
     assert suspects(backward()) == []
     assert "1" in suspects(backward(seq_q=1))[0]
@@ -287,11 +287,11 @@ def test_a_crash_of_a_fork_does_not_end_the_caller() -> None:
 
 
 def test_an_exception_of_a_fork_is_raised_in_the_parent() -> None:
-    def fail() -> int:
+    def raise_error() -> int:
         raise KeyError("p")
 
     with pytest.raises(KeyError, match="p"):
-        run_in_fork(fail, lambda: 0)
+        run_in_fork(raise_error, lambda: 0)
 
 
 def test_no_process_is_forked_with_threads() -> None:
@@ -305,7 +305,7 @@ def test_no_process_is_forked_with_threads() -> None:
         thread.join()
 
 
-def softcap_refused() -> Cause | None:
+def cause_of_refused_softcap() -> Cause | None:
     """Return the cause of a refused graph that crashes cuDNN 9.28 without ``sub``."""
     with using("sm80") as target:
         graph = backward(score_modifier=SoftCap(30.0))
@@ -313,17 +313,17 @@ def softcap_refused() -> Cause | None:
         return find_cause([Candidate("A", 3, {}, "refused", (reason,))], graph, target, ("A", "FALLBACK"))
 
 
-def test_crash_of_a_variation_does_not_stop_the_others() -> None:
-    cause = softcap_refused()
+def test_a_crash_on_one_variation_does_not_stop_the_others() -> None:
+    cause = cause_of_refused_softcap()
     assert cause is not None
     assert cause.basis is Basis.MEASURED
     assert "sm_80 does not take the graph, sm_90, sm_100 do (cuDNN: Unsupported node" in cause.headline
 
 
-def test_crash_of_a_variation_keeps_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If no further query is possible, no variation counts."""
+def test_after_a_crash_on_a_variation_cudnns_reason_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If no further query is allowed after the crash, no variation gives the cause."""
     monkeypatch.setattr(find, "_DEADLY", 0)
-    cause = softcap_refused()
+    cause = cause_of_refused_softcap()
     assert cause is not None
     assert cause.basis is not Basis.MEASURED
     assert "Unsupported node" in cause.headline

@@ -1,4 +1,4 @@
-"""`explain` ends a refusal without a remedy by the search of `--whatif`."""
+"""For a refusal without a remedy, `explain` searches for changes as `--whatif` does."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from cudnn_backend_py.diagnose import Judge, Query
 from cudnn_backend_py.diagnose.remedies import with_search
 
 
-def test_refusal_without_a_remedy_gets_the_smallest_change() -> None:
+def test_a_refusal_without_a_remedy_gets_the_smallest_change() -> None:
     graph = attention.sdpa_backward(batch=1, heads=2, seq_q=512, head_dim=512, version=(9, 28, 0), allow_hazards=True)
     with Judge() as judge:
         question = Query(graph, "sm90")
@@ -21,7 +21,7 @@ def test_refusal_without_a_remedy_gets_the_smallest_change() -> None:
     assert cause.advice.endswith(" [passes its support check, not built]")
 
 
-def test_search_without_a_change_says_how_many_were_checked() -> None:
+def test_a_search_without_success_reports_how_many_changes_were_checked() -> None:
     graph = attention.sdpa_forward(batch=1, heads=2, seq_q=512, head_dim=20)
     with Judge() as judge:
         question = Query(graph, "sm75")

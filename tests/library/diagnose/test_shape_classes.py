@@ -1,4 +1,4 @@
-"""Class plans of cuDNN by version and architecture, judged by the real library without a GPU."""
+"""Support of shape-class plans by cuDNN version and architecture, judged by the real library without a GPU."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ REFUSED = {
 
 
 @cache
-def answers(version: str) -> dict[str, dict[str, str]]:
+def class_plan_answers(version: str) -> dict[str, dict[str, str]]:
     environment = None if version == "own" else cudnn_environment(version)
     program = ["-W", "ignore", "-m", "tests.support.shape_class_answers", *GPUS]
     done = run_python(program, environment=environment, check=True, timeout_s=280)
@@ -43,13 +43,13 @@ def answers(version: str) -> dict[str, dict[str, str]]:
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("gpu", GPUS)
 def test_class_plans_of_a_version_and_an_architecture_are_listed(version: str, gpu: str) -> None:
-    found = answers(version)[gpu]
+    found = class_plan_answers(version)[gpu]
     assert set(found) == FORWARD | BACKWARD
     assert {name for name, why in found.items() if why} == REFUSED.get((version, gpu), set())
 
 
-def test_an_old_version_reports_no_ragged_backward_pass_on_ampere() -> None:
-    assert "nothing-selected" in answers("9.14.0")["a100"]["causal backward"]
+def test_an_old_version_refuses_ragged_backward_passes_on_ampere() -> None:
+    assert "nothing-selected" in class_plan_answers("9.14.0")["a100"]["causal backward"]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_verdict_reports_whether_one_plan_serves_every_shape(options: dict[str
     assert said in render_text(verdict)
 
 
-def test_a_verdict_reports_that_cudnn_refuses_the_class() -> None:
+def test_a_verdict_reports_that_cudnn_refuses_the_shape_class() -> None:
     graph = attention.sdpa_backward(batch=2, heads=8, seq_q=128, head_dim=64, deterministic=True)
     assert "cuDNN refuses that of a class" in explain(graph, "a100", shapes=True).shapes
 

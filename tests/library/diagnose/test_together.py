@@ -1,4 +1,4 @@
-"""Causes of refused graphs outside attention, by mechanism: neighbours in sizes, types, operations and targets.
+"""Causes of refused graphs other than attention, found by comparing neighbouring sizes, types, operations and targets.
 
 The values needed are found here by brute force, and every printed remedy is judged.
 """
@@ -22,7 +22,7 @@ from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.replace import replace_tensors
 from cudnn_backend_py.rewrite.changes import changes
 from cudnn_backend_py.target import using
-from tests.library.diagnose.test_rules import changed
+from tests.library.diagnose.test_rules import with_changed_tensor
 from tests.support.refused_graphs import (
     block_scaled_matmul,
     convolution_graph,
@@ -44,7 +44,7 @@ def judge() -> Iterator[Judge]:
         yield one
 
 
-def headline(judge: Judge, graph: Graph, target: str) -> str:
+def headline_of(judge: Judge, graph: Graph, target: str) -> str:
     """Return the headline of a refused graph, after all its remedies have been judged."""
     question = Query(graph, target)
     verdict = judge.run_query(question)
@@ -70,12 +70,14 @@ def check_remedies(judge: Judge, question: Query, verdict: Verdict) -> int:
 
 
 @pytest.mark.parametrize(("kind", "per_group"), list(itertools.product((E4M3, E5M2), (1, 2, 3))))
-def test_channels_per_group_are_reported_with_the_type(judge: Judge, kind: DataType, per_group: int) -> None:
-    def grouped(channels: int, data_type: DataType = kind) -> Graph:
+def test_too_few_channels_per_group_are_reported_with_the_type(judge: Judge, kind: DataType, per_group: int) -> None:
+    def grouped_convolution(channels: int, data_type: DataType = kind) -> Graph:
         return convolution_graph(data_type, T.BFLOAT16, 16 * channels, channels, 32)
 
-    enough = next(one for one in range(per_group, 17) if judge.run_query(Query(grouped(one), "sm120")).supported)
-    said = headline(judge, grouped(per_group), "sm120")
+    enough = next(
+        one for one in range(per_group, 17) if judge.run_query(Query(grouped_convolution(one), "sm120")).supported
+    )
+    said = headline_of(judge, grouped_convolution(per_group), "sm120")
     assert f"input channels per group of w, x is {per_group}, a multiple of {enough} is needed" in said
     assert re.search(r"supported with w, x: f8e\dm\d -> ", said)
 
@@ -86,31 +88,31 @@ def test_channels_per_group_are_reported_with_the_type(judge: Judge, kind: DataT
     [convolution_graph(T.BFLOAT16, T.BFLOAT16), convolution_graph(T.BFLOAT16, T.BFLOAT16, 32, 32, 16)],
     ids=["64 channels", "32 channels"],
 )
-def test_type_that_other_architectures_support_names_both(judge: Judge, graph: Graph, target: str) -> None:
+def test_a_type_that_only_other_architectures_support_is_reported(judge: Judge, graph: Graph, target: str) -> None:
     name = {"sm70": "v100", "sm75": "t4"}[target]
-    said = headline(judge, graph, name)
+    said = headline_of(judge, graph, name)
     assert said.startswith("w, x, y have data type bfloat16, float16 is needed; "), said
     assert f"sm_{target[2:]} does not support the graph as it is, sm_90" in said
 
 
 @pytest.mark.parametrize("after", [(P.ADD,), (P.ADD, P.RELU_FWD), (P.ADD, P.GELU_FWD)])
 @pytest.mark.parametrize("size", [64, 128])
-def test_operations_after_a_product_are_reported_with_the_cut(
+def test_operations_that_cannot_be_fused_after_a_matmul_are_reported(
     judge: Judge, after: Sequence[PointwiseMode], size: int
 ) -> None:
     graph = matmul_with_pointwise(T.HALF, after, size)
-    said = headline(judge, graph, "t4")
+    said = headline_of(judge, graph, "t4")
     assert "after c (matmul): not supported in one graph with it" in said
     assert "sm_75 does not support the graph as it is, sm_90" in said
 
 
 @pytest.mark.parametrize("before", [(P.MUL, P.ADD), (P.MUL,), (P.RELU_FWD,)])
 @pytest.mark.parametrize("channels", [32, 64])
-def test_operations_before_a_weight_gradient_are_reported_with_the_cut(
+def test_operations_that_cannot_be_fused_before_a_weight_gradient_are_reported(
     judge: Judge, before: Sequence[PointwiseMode], channels: int
 ) -> None:
     graph = weight_gradient_of_computed_image(T.HALF, before, channels)
-    said = headline(judge, graph, "sm90")
+    said = headline_of(judge, graph, "sm90")
     assert re.search(r"v0 \(\w+\).* before convolution_backward_filter\d .*: not supported in one graph with it", said)
     whole = judge.run_query(
         Query(weight_gradient_of_computed_image(T.HALF, (*before, P.RELU_FWD), channels), "sm90")
@@ -119,25 +121,25 @@ def test_operations_before_a_weight_gradient_are_reported_with_the_cut(
 
 
 @pytest.mark.parametrize("target", ["sm80", "sm90", "sm100"])
-def test_type_next_to_operations_is_reported(judge: Judge, target: str) -> None:
-    """Some variations crash cuDNN for sm_100: the others are used all the same."""
+def test_a_type_and_fused_operations_are_both_reported(judge: Judge, target: str) -> None:
+    """Some variations crash cuDNN for sm_100; the other variations are used."""
     graph = weight_gradient_of_computed_image(T.BFLOAT16, (P.MUL, P.ADD, P.RELU_FWD))
-    said = headline(judge, graph, target)
+    said = headline_of(judge, graph, target)
     assert "not supported in one graph with it" in said or "supported as two graphs" in said
     assert "bf16 -> f16" in said or "bfloat16, float16 is needed" in said
 
 
 @pytest.mark.parametrize("target", ["sm80", "sm89", "sm90"])
 def test_block_scales_need_a_newer_architecture(judge: Judge, target: str) -> None:
-    said = headline(judge, block_scaled_matmul(128, 128, 128), target)
+    said = headline_of(judge, block_scaled_matmul(128, 128, 128), target)
     assert said.startswith("block scales of fp8 (e4m3)")
     assert f"are not supported on sm_{target[2:]}; sm_100" in said
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(128, 128, 160), (100, 128, 128), (128, 72, 96), (100, 72, 160)])
-def test_scales_need_whole_tiles(judge: Judge, m: int, n: int, k: int) -> None:
+def test_block_scales_need_whole_tiles(judge: Judge, m: int, n: int, k: int) -> None:
     assert judge.run_query(Query(block_scaled_matmul(m, n, k, whole=True), "sm100")).supported
-    said = headline(judge, block_scaled_matmul(m, n, k), "sm100")
+    said = headline_of(judge, block_scaled_matmul(m, n, k), "sm100")
     needed = block_scaled_matmul(m, n, k, whole=True)
     for name in ("a_scale", "b_scale"):
         old, new = block_scaled_matmul(m, n, k).tensor(name).dims, needed.tensor(name).dims
@@ -145,7 +147,7 @@ def test_scales_need_whole_tiles(judge: Judge, m: int, n: int, k: int) -> None:
 
 
 @pytest.mark.parametrize("mode", [NormMode.LAYER_NORM, NormMode.INSTANCE_NORM])
-def test_tensor_that_a_mode_needs_is_named(judge: Judge, mode: NormMode) -> None:
+def test_a_tensor_that_the_mode_needs_is_reported(judge: Judge, mode: NormMode) -> None:
     cause = judge.run_query(Query(norm_backward(mode, mean=False), "sm90")).cause
     assert cause is not None
     assert cause.headline.endswith(f"(norm_backward with {mode.name}) has no mean, which it needs")
@@ -154,28 +156,28 @@ def test_tensor_that_a_mode_needs_is_named(judge: Judge, mode: NormMode) -> None
 
 
 @pytest.mark.parametrize(("window", "stride", "pad"), [(2, 2, 0), (3, 2, 1), (3, 1, 1), (5, 3, 2)])
-def test_result_of_a_pooling_has_the_dims_it_gives(judge: Judge, window: int, stride: int, pad: int) -> None:
+def test_wrong_dims_of_a_pooling_result_are_reported(judge: Judge, window: int, stride: int, pad: int) -> None:
     right = (32 + 2 * pad - window) // stride + 1
     assert judge.run_query(Query(max_pool(32, right, window, stride, pad), "sm90")).supported
     for wrong in (right - 1, right + 1):
-        said = headline(judge, max_pool(32, wrong, window, stride, pad), "sm90")
+        said = headline_of(judge, max_pool(32, wrong, window, stride, pad), "sm90")
         assert f"dims of y [2, 32, {wrong}, {wrong}] where [2, 32, {right}, {right}] is needed" in said
 
 
 @pytest.mark.parametrize(("head_dim", "head_dim_v"), [(128, 64), (64, 128), (96, 64)])
-def test_result_of_attention_has_the_head_dim_of_v(judge: Judge, head_dim: int, head_dim_v: int) -> None:
+def test_a_wrong_head_dim_of_o_is_reported(judge: Judge, head_dim: int, head_dim_v: int) -> None:
     graph = sdpa_forward(
         batch=2, heads=2, seq_q=128, head_dim=head_dim, head_dim_v=head_dim_v, implementation="unified",
         version=(9, 28, 0), allow_hazards=True,
     )  # fmt: skip
     dims = (2, 2, 128, head_dim)
-    wrong = changed(graph, "o", dims=dims, strides=(256 * head_dim, head_dim, 2 * head_dim, 1))
-    said = headline(judge, wrong, "sm90")
+    wrong = with_changed_tensor(graph, "o", dims=dims, strides=(256 * head_dim, head_dim, 2 * head_dim, 1))
+    said = headline_of(judge, wrong, "sm90")
     assert f"o {list(dims)} where [2, 2, 128, {head_dim_v}] is needed" in said
 
 
 def test_variation_that_crashes_cudnn_is_left_out() -> None:
-    """On request for several: the first attempt crashes on one, the second continues without it."""
+    """When several variations are queried, the first attempt crashes on one, and the second continues without it."""
     graph = weight_gradient_of_computed_image(T.BFLOAT16, (P.MUL, P.ADD, P.RELU_FWD))
     with using("sm100") as target:
         case = Case((), graph, target, ("A",), deadly=frozenset({1, 3}))
@@ -193,16 +195,16 @@ def test_type_of_block_scales_is_reported(judge: Judge, kind: DataType, block: i
     for name in ("a_scale", "b_scale"):
         scale = graph.tensor(name)
         graph = replace_tensors(graph, {scale.uid: replace(scale, data_type=kind)})
-    said = headline(judge, graph, "sm100")
+    said = headline_of(judge, graph, "sm100")
     assert said.startswith("a_scale, b_scale have data type float"), said
     assert "fp8_e8m0 is needed" in said
 
 
 @pytest.mark.parametrize("kind", [T.HALF, T.BFLOAT16])
 @pytest.mark.parametrize("target", ["v100", "t4"])
-def test_output_is_not_removed_if_another_architecture_supports_the_graph(
+def test_making_an_output_virtual_is_not_proposed_if_another_gpu_supports_the_graph(
     judge: Judge, target: str, kind: DataType
 ) -> None:
-    said = headline(judge, convolution_with_statistics(kind), target)
+    said = headline_of(judge, convolution_with_statistics(kind), target)
     assert "virtual" not in said
     assert re.search(r"^sm_7\d does not take the graph \(convolution_forward, gen_stats of .*\), sm_90", said), said

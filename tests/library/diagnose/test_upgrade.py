@@ -1,4 +1,4 @@
-"""Comparison of two versions on real cuDNN; graphs called unchanged are compared byte by byte."""
+"""Comparison of two versions on real cuDNN; graphs reported as unchanged are compared byte by byte."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ OLDEST = "9.14.0"
 FAMILIES = ("attention", "attention backward", "matmul", "convolution", "pointwise", "reduction", "fusion")
 
 
-def command(*arguments: str) -> FinishedChild:
+def run_command(*arguments: str) -> FinishedChild:
     return run_python(["-m", "cudnn_backend_py", *arguments])
 
 
-def test_verdicts_configs_plans_code_and_reasons_are_compared() -> None:
+def test_verdicts_configs_plans_kernel_code_and_reasons_are_compared() -> None:
     graphs = {
         "forward": sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64),
         "backward": flash_backward.graph(),
@@ -49,8 +49,8 @@ def test_verdicts_configs_plans_code_and_reasons_are_compared() -> None:
     assert facts["build_s"] > 0
 
 
-def test_unchanged_graphs_are_equal_byte_by_byte(tmp_path: Path) -> None:
-    """Both versions judge again, without the code under test: verdict, lists, and instructions of every kernel."""
+def test_graphs_reported_as_unchanged_are_equal_byte_by_byte(tmp_path: Path) -> None:
+    """Judge again with both versions, without the tested code: verdict, configs, and instructions of every kernel."""
     graphs = {family: random_graph(1, family, version=(9, 14, 0)) for family in FAMILIES}
     found = compare_versions(graphs, ["h100"], OLDEST, OLDER, progress=False)
     unchanged = [one for one in found.changes if one.effect is Effect.UNCHANGED]
@@ -59,8 +59,8 @@ def test_unchanged_graphs_are_equal_byte_by_byte(tmp_path: Path) -> None:
     assert find_changed_graphs({one.graph: graphs[one.graph] for one in unchanged}, OLDEST, OLDER, tmp_path) == []
 
 
-def test_code_is_that_of_a_fresh_process() -> None:
-    """NVRTC, that of cuDNN 9.28 and 12.9 with 9.19, compiles the second into different code after the first."""
+def test_kernel_code_equals_that_of_a_fresh_process() -> None:
+    """NVRTC 12.9 and that of cuDNN 9.28 compile a second kernel differently after a first one."""
     families = {"fusion": 910063, "norm backward": 910192}
     graphs = {family: random_graph(seed, family, version=(9, 14, 0)) for family, seed in families.items()}
     together = compare_versions(graphs, ["a100"], OLDER, "default", progress=False, workers=1)
@@ -76,16 +76,16 @@ def test_command_compares_graphs_and_logs(tmp_path: Path) -> None:
     paths = [tmp_path / "a.json", tmp_path / "b.json"]
     save_graph(sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64), paths[0])
     save_graph(forum_two_matmul.graph(), paths[1])
-    done = command("diff", OLDER, "default", "--target", "h100", "--format", "json", *map(str, paths))
+    done = run_command("diff", OLDER, "default", "--target", "h100", "--format", "json", *map(str, paths))
     assert done.code == 1, done.stderr
     data = json.loads(done.stdout)
     assert [one["effect"] for one in data["changes"]] == ["changed", "changed"]
-    done = command("diff", OLDEST, OLDER, "--target", "h100", "--format", "junit", str(paths[1]))
+    done = run_command("diff", OLDEST, OLDER, "--target", "h100", "--format", "junit", str(paths[1]))
     assert (done.code, done.stdout.count("<testcase")) in ((0, 1), (1, 1))
 
 
-def test_graphs_beyond_the_time_limit_are_named_and_results_are_kept(tmp_path: Path) -> None:
-    """The first query is the last that is started, or none is."""
+def test_graphs_beyond_the_time_limit_are_listed_and_results_are_kept(tmp_path: Path) -> None:
+    """Either the first query is the last that is started, or no query is."""
     graphs = {name: sdpa_forward(batch=2, heads=4, seq_q=seq, head_dim=64) for name, seq in (("a", 64), ("b", 128))}
     progress: list[tuple[int, tuple[str, ...]]] = []
     found = compare_versions(
@@ -102,27 +102,27 @@ def test_graphs_beyond_the_time_limit_are_named_and_results_are_kept(tmp_path: P
     save_graph(graphs["a"], tmp_path / "a.json")
     output = tmp_path / "found.json"
     between = (OLDER, "default", "--target", "h100", "--limit", "0", "--format", "json")
-    done = command("diff", *between, "--output", str(output), str(tmp_path / "a.json"))
+    done = run_command("diff", *between, "--output", str(output), str(tmp_path / "a.json"))
     assert done.code == 2
     assert "1 graph was not judged in the time there was" in done.stderr
     data = json.loads(output.read_text())
     assert (data["changes"], data["not_asked"]) == ([], [graphs["a"].name])
 
 
-def test_graphs_of_a_log_that_cannot_be_rebuilt_are_left_out_and_named(tmp_path: Path) -> None:
+def test_graphs_of_a_log_that_cannot_be_rebuilt_are_listed(tmp_path: Path) -> None:
     text = (LOGS / "torch-frontend-1.18.log").read_text(encoding="utf-8")
     _, second = (line for line in text.splitlines() if line.startswith('{"context"'))
     odd = second.replace('"HALF"', '"HALFISH"')
     log = tmp_path / "odd.log"
     log.write_text(text.replace(second, odd), encoding="utf-8")
-    done = command("diff", OLDEST, OLDER, "--target", "h100", "--format", "json", str(log))
+    done = run_command("diff", OLDEST, OLDER, "--target", "h100", "--format", "json", str(log))
     assert "left out, as it could not be rebuilt: graph 2 of" in done.stderr
     assert "HALFISH" in done.stderr
     data = json.loads(done.stdout)
     assert [one["graph"] for one in data["changes"]] == ["odd.log:1"]
     assert done.code == (1 if data["counts"]["changed"] else 2)
     log.write_text(odd + "\n", encoding="utf-8")
-    done = command("diff", OLDEST, OLDER, "--target", "h100", str(log))
+    done = run_command("diff", OLDEST, OLDER, "--target", "h100", str(log))
     assert (done.code, done.stdout) == (2, "")
     assert "HALFISH" in done.stderr
 
@@ -135,15 +135,15 @@ def test_graphs_of_a_log_that_cannot_be_rebuilt_are_left_out_and_named(tmp_path:
         ([OLDER, "default", "--target", "h100", "--time"], "--time runs on the GPU"),
     ],
 )
-def test_wrong_uses_are_named(tmp_path: Path, arguments: list[str], words: str) -> None:
+def test_invalid_arguments_are_reported(tmp_path: Path, arguments: list[str], words: str) -> None:
     path = tmp_path / "a.json"
     save_graph(sdpa_forward(batch=1, heads=1, seq_q=64, head_dim=64), path)
-    done = command("diff", *arguments, str(path))
+    done = run_command("diff", *arguments, str(path))
     assert done.code == 2
     assert words in done.stderr
 
 
-def test_function_refuses_incomparable_versions() -> None:
+def test_compare_versions_refuses_incomparable_versions() -> None:
     graph = {"a": sdpa_forward(batch=1, heads=1, seq_q=64, head_dim=64)}
     with pytest.raises(UsageError, match="no graphs"):
         compare_versions({}, ["h100"], OLDER, "default", progress=False)

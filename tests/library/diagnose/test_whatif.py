@@ -12,7 +12,7 @@ from cudnn_backend_py.diagnose.remedies import Remedy, whatif
 from cudnn_backend_py.errors import EnvironmentNotReady
 from cudnn_backend_py.rewrite.changes import KINDS
 from tests.cases import find_case
-from tests.library.diagnose.test_rules import backward, changed, forward, image_relu
+from tests.library.diagnose.test_rules import backward, conv_relu_graph, forward, with_changed_tensor
 from tests.support.child import children_cpu_s
 from tests.support.zoo import ZOO
 
@@ -25,8 +25,8 @@ def judge() -> Iterator[Judge]:
         yield one
 
 
-def checked_remedies(judge: Judge, graph: Graph, target: str, **options: object) -> list[Remedy]:
-    """Return the remedies, with the time printed, after checking each."""
+def find_and_check_remedies(judge: Judge, graph: Graph, target: str, **options: object) -> list[Remedy]:
+    """Return the remedies that whatif finds, after judging each; print the time taken."""
     start = children_cpu_s()
     found = whatif(graph, target, judge=judge, **options)  # type: ignore[arg-type]
     took_s = children_cpu_s() - start
@@ -47,10 +47,16 @@ def checked_remedies(judge: Judge, graph: Graph, target: str, **options: object)
 FIRST: dict[str, tuple[Callable[[], Graph], str, str, str, str]] = {
     "head dim": (lambda: forward(head_dim=100, causal=True), "sm90", "pad_head_dim", "exact", "100 -> 104"),
     "float attention": (lambda: backward(data_type=DataType.FLOAT), "sm90", "data_type", "changes numerics", "f16"),
-    "images": (image_relu, "sm90", "layout", "exact", "NHWC"),
-    "misaligned": (lambda: changed(forward(), "q", alignment=1), "sm90", "alignment", "exact", "q 1 -> 16 bytes"),
+    "images": (conv_relu_graph, "sm90", "layout", "exact", "NHWC"),
+    "misaligned": (
+        lambda: with_changed_tensor(forward(), "q", alignment=1),
+        "sm90",
+        "alignment",
+        "exact",
+        "q 1 -> 16 bytes",
+    ),
     "mixed types": (
-        lambda: changed(forward(), "p", data_type=DataType.FLOAT),
+        lambda: with_changed_tensor(forward(), "p", data_type=DataType.FLOAT),
         "sm90",
         "intermediate_type",
         "",
@@ -63,7 +69,7 @@ FIRST: dict[str, tuple[Callable[[], Graph], str, str, str, str]] = {
 def test_smallest_remedy_is_first(judge: Judge, name: str) -> None:
     make, target, kind, effect, words = FIRST[name]
     graph = make()
-    found = checked_remedies(judge, graph, target)
+    found = find_and_check_remedies(judge, graph, target)
     remedy = next(remedy for remedy in found if remedy.kinds == (kind,))
     assert remedy.effect == effect or not effect
     assert words in remedy.title
@@ -75,14 +81,14 @@ def test_smallest_remedy_is_first(judge: Judge, name: str) -> None:
 
 def test_other_architecture_is_the_remedy_of_the_forum_graph(judge: Judge) -> None:
     graph = ZOO["two matmul, reordered, s 10"]()
-    found = checked_remedies(judge, graph, "sm89", version="9.19.0")
+    found = find_and_check_remedies(judge, graph, "sm89", version="9.19.0")
     assert {remedy.target for remedy in found if remedy.kinds == ("target",)} >= {"sm90"}
     assert all(remedy.version == "9.19.0" for remedy in found if remedy.kinds == ("target",))
 
 
 def test_older_version_is_the_remedy_of_a_removed_pattern(judge: Judge) -> None:
     graph = ZOO["two matmul, reordered, s 10"]()
-    found = checked_remedies(judge, graph, "sm90")
+    found = find_and_check_remedies(judge, graph, "sm90")
     versions = [remedy for remedy in found if remedy.kinds == ("version",)]
     assert versions
     assert versions[0].graph == graph
@@ -91,35 +97,39 @@ def test_older_version_is_the_remedy_of_a_removed_pattern(judge: Judge) -> None:
 
 def test_graph_is_split_if_no_engine_supports_the_whole(judge: Judge) -> None:
     case = find_case("layer norm and product")
-    remedy = next(remedy for remedy in checked_remedies(judge, case.graph(), case.target) if remedy.kinds == ("split",))
+    remedy = next(
+        remedy for remedy in find_and_check_remedies(judge, case.graph(), case.target) if remedy.kinds == ("split",)
+    )
     assert len(remedy.graphs) == 2
     assert all(explain(part, case.target).supported for part in remedy.graphs)
 
 
 def test_supported_graph_needs_no_remedy(judge: Judge) -> None:
-    assert checked_remedies(judge, forward(), "sm90") == []
+    assert find_and_check_remedies(judge, forward(), "sm90") == []
 
 
-def test_variation_that_crashes_cudnn_is_left_out(judge: Judge) -> None:
-    """Gradients of a sum have strides of 0: this graph itself crashes the process that judges it."""
-    graph = changed(backward(batch=1, heads=16, seq_q=1, seq_kv=1 << 16, layout="bhsd"), "do", strides=(0, 0, 0, 0))
-    found = checked_remedies(judge, graph, "h100")
+def test_a_variation_that_crashes_cudnn_is_left_out(judge: Judge) -> None:
+    """The gradients of a sum have strides of 0, and this graph crashes the process that judges it."""
+    graph = with_changed_tensor(
+        backward(batch=1, heads=16, seq_q=1, seq_kv=1 << 16, layout="bhsd"), "do", strides=(0, 0, 0, 0)
+    )
+    found = find_and_check_remedies(judge, graph, "h100")
     assert found[0].kinds == ("layout",)
     assert found[0].tensors == ("do",)
 
 
-def test_remedy_can_be_built(judge: Judge) -> None:
-    found = checked_remedies(judge, forward(head_dim=100), "sm90", build=True, limit=1)
+def test_a_remedy_can_be_built(judge: Judge) -> None:
+    found = find_and_check_remedies(judge, forward(head_dim=100), "sm90", build=True, limit=1)
     assert [remedy.kinds for remedy in found] == [("pad_head_dim",)]
     assert found[0].verdict is not None
     assert any(candidate.state == "built" for candidate in found[0].verdict.candidates)
 
 
-def test_two_steps_are_found_if_one_does_not_help(judge: Judge) -> None:
+def test_a_remedy_of_two_changes_is_found_if_one_does_not_help(judge: Judge) -> None:
     g = GraphBuilder("sigmoid", io_type=DataType.HALF)
     x = g.tensor("x", (1, 4, 32, 32), alignment=1)
     g.pointwise(PointwiseMode.SIGMOID_FWD, x, name="y", virtual=False)
-    kinds = [remedy.kinds for remedy in checked_remedies(judge, g.graph(), "sm86")]
+    kinds = [remedy.kinds for remedy in find_and_check_remedies(judge, g.graph(), "sm86")]
     assert ("alignment", "layout") in kinds or ("layout", "alignment") in kinds
 
 

@@ -16,7 +16,7 @@ import cudnn_backend_py.frontend as cudnn
 from cudnn_backend_py import Graph
 from cudnn_backend_py.frontend.handles import set_default_target
 from cudnn_backend_py.graph.attention import Attention
-from tests.library.diagnose.test_attention_graphs import LISTINGS, OPTIONS, SIZE, VERSIONS, ours
+from tests.library.diagnose.test_attention_graphs import LISTINGS, OPTIONS, SIZE, VERSIONS, our_graph
 from tests.support.frontend_attention import FLOAT, HALF, INT32, RecordingGraph, call_attention
 from tests.support.oracle import find_network_difference, intended_network
 
@@ -29,7 +29,7 @@ def test_a_call_gives_the_graph_of_the_problem(key: str) -> None:
     unified = options.pop("implementation", "composite") == "unified"
     recorder = RecordingGraph(VERSIONS[LISTINGS[key].version])
     call_attention(recorder, Attention(**options), backward=" bwd " in key, unified=unified)
-    assert find_network_difference(intended_network(ours(key)), intended_network(recorder.graph())) is None
+    assert find_network_difference(intended_network(our_graph(key)), intended_network(recorder.graph())) is None
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def test_two_nodes_fit_into_one_graph() -> None:
     for _ in range(2):
         call_attention(recorder, problem, backward=False, unified=False)
     graph: Graph = recorder.graph()
-    assert len(graph.ops) == 2 * len(ours("9.19 fwd causal TL").ops)
+    assert len(graph.ops) == 2 * len(our_graph("9.19 fwd causal TL").ops)
     assert len({tensor.name for tensor in graph.tensors}) == len(graph.tensors)
 
 

@@ -1,4 +1,4 @@
-"""Features that need Blackwell are judged and built without one: the deterministic backward kernels and mxfp8."""
+"""Attention features that need Blackwell are judged and built without a GPU: deterministic backward and mxfp8."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ SIZES: dict[str, Any] = {"batch": 2, "heads": 4, "seq_q": 256, "head_dim": 128}
 MX: dict[str, Any] = {"data_type": DataType.FP8_E4M3, "output_type": DataType.BFLOAT16, "mx": True}
 
 
-def configured(target: str, options: dict[str, Any]) -> str:
-    """Return the tag of the config that is requested explicitly."""
+def backward_config_tag(target: str, options: dict[str, Any]) -> str:
+    """Return the tag of the engine config that deterministic backward attention requests."""
     version = library().version
     place = open_target(target)
     question = OperationGraph(attention.sdpa_backward(**SIZES, **options, version=version, sm=place.sm), place)
@@ -25,14 +25,15 @@ def configured(target: str, options: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("target", ["sm100", "sm103"])
 @pytest.mark.parametrize("options", [{"deterministic": True}, {"deterministic": True, "causal": True}, MX], ids=str)
-def test_deterministic_config_is_supported(target: str, options: dict[str, Any]) -> None:
-    assert configured(target, options).startswith("eng5_")
+def test_the_deterministic_backward_config_is_supported(target: str, options: dict[str, Any]) -> None:
+    assert backward_config_tag(target, options).startswith("eng5_")
 
 
 @pytest.mark.parametrize("options", [{"deterministic": True}, {"deterministic": True, "causal": True}])
-def test_deterministic_config_of_9_19_is_supported(options: dict[str, Any]) -> None:
+def test_the_deterministic_backward_config_of_9_19_is_supported(options: dict[str, Any]) -> None:
     code = (
-        f"from tests.library.graph.test_attention_blackwell import configured\nprint(configured('sm100', {options!r}))"
+        "from tests.library.graph.test_attention_blackwell import backward_config_tag\n"
+        f"print(backward_config_tag('sm100', {options!r}))"
     )
     assert run_code(code, environment=older_cudnn_environment()).stdout.startswith("eng5_")
 
@@ -50,7 +51,7 @@ def test_mxfp8_plans_are_compiled() -> None:
     assert [plan.tag.split("_")[0] for plan in plans] == ["eng3", "eng5"]
 
 
-def test_other_architectures_have_no_such_config() -> None:
+def test_other_architectures_have_no_deterministic_backward_config() -> None:
     assert attention.deterministic_config((9, 28, 0), 90) is None
     assert attention.deterministic_config((9, 17, 0), 100) is None
     assert attention.deterministic_config((9, 28, 0), 120) is None

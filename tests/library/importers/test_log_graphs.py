@@ -1,4 +1,4 @@
-"""Graphs read from cuDNN's own log equal the logged ones, and have the verdicts of the logging program."""
+"""Graphs read from cuDNN's own log equal the logged graphs and get the verdicts of the program that wrote the log."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ EXAMPLES = {
 ROWS = list(attention_rows())
 
 
-def attention(every: int, version: tuple[int, int, int]) -> dict[str, Graph]:
-    """Return every `every`-th row of the attention table in each of its forms."""
+def attention_graphs(every: int, version: tuple[int, int, int]) -> dict[str, Graph]:
+    """Return the graphs of every `every`-th row of the attention table, in each form of the row."""
     found = {}
     for number, name in enumerate(ROWS):
         for form in FORMS if number % every == 0 else ():
@@ -40,59 +40,59 @@ def attention(every: int, version: tuple[int, int, int]) -> dict[str, Graph]:
     return found
 
 
-def logged(graph: Graph) -> list[LogRecord]:
-    """Return cuDNN's log of accepting the graph."""
+def log_of_graph(graph: Graph) -> list[LogRecord]:
+    """Return the records that cuDNN logs while it accepts the graph."""
     with capture_log(this_thread_only=True) as log:
         OperationGraph(graph, open_target("h100"))
     return log.records
 
 
-def read_back(records: Iterable[LogRecord]) -> LoggedGraph:
+def read_only_graph(records: Iterable[LogRecord]) -> LoggedGraph:
     (found,) = read_graphs(records)
     return found
 
 
-def assert_same(graph: Graph, found: LoggedGraph) -> None:
+def assert_same_graph(graph: Graph, found: LoggedGraph) -> None:
     assert found.graph is not None, found.fault
     assert graph_as_logged(found.graph) == graph_as_logged(graph)
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_every_kind_of_operation_is_read_back(name: str) -> None:
+def test_every_kind_of_operation_is_read_from_the_log(name: str) -> None:
     graph = OPERATIONS[name]()
-    found = read_back(logged(graph))
-    assert_same(graph, found)
+    found = read_only_graph(log_of_graph(graph))
+    assert_same_graph(graph, found)
     assert (found.source, found.count, found.version) == ("json", 1, ".".join(map(str, library().version)))
 
 
 @pytest.mark.parametrize("make", [*ZOO.values(), *EXAMPLES.values()], ids=[*ZOO, *EXAMPLES])
-def test_the_zoo_and_the_examples_are_read_back(make: Callable[[], Graph]) -> None:
-    assert_same(make(), read_back(logged(make())))
+def test_the_graph_zoo_and_the_examples_are_read_from_the_log(make: Callable[[], Graph]) -> None:
+    assert_same_graph(make(), read_only_graph(log_of_graph(make())))
 
 
-def test_attention_is_read_back() -> None:
-    graphs = attention(6, library().version)
+def test_attention_graphs_are_read_from_the_log() -> None:
+    graphs = attention_graphs(6, library().version)
     taken = 0
     for name, graph in graphs.items():
         try:
-            records = logged(graph)
+            records = log_of_graph(graph)
         except CudnnBackendError:
             continue
-        found = read_back(records)
+        found = read_only_graph(records)
         assert found.graph is not None, (name, found.fault)
         assert graph_as_logged(found.graph) == graph_as_logged(graph), name
         taken += 1
     assert taken > len(graphs) * 0.9
 
 
-def test_a_backward_pass_gets_its_separately_logged_sub_graph() -> None:
+def test_a_backward_attention_gets_its_separately_logged_sub_graph() -> None:
     graph = attention_rows()["backward: causal"].graph("unified", library().version)
-    records = logged(graph)
-    assert_same(graph, read_back(records))
+    records = log_of_graph(graph)
+    assert_same_graph(graph, read_only_graph(records))
     first = next(
         index for index, record in enumerate(records) if record.function == "cudnnBackendFinalizeGraphVisualize"
     )
-    alone = read_back(records[first + 1 :])
+    alone = read_only_graph(records[first + 1 :])
     assert alone.notes == ("cuDNN does not log the sub-graph of SDPA_BWD with it, and none was seen before",)
 
 
@@ -106,36 +106,38 @@ WITHOUT_JSON = [
 
 
 @pytest.mark.parametrize("name", WITHOUT_JSON)
-def test_without_json_the_calls_and_dumps_are_read(name: str) -> None:
-    """As in logs before cuDNN 9.5: the axis of an index and the reordering are present only if they are set."""
+def test_a_log_without_json_is_read_from_calls_and_dumps(name: str) -> None:
+    """As in logs before cuDNN 9.5: the axis of gen_index and the reordering type are logged only if they are set."""
     graph = ZOO[name]()
-    records = [record for record in logged(graph) if "Visualize" not in (record.function or "")]
-    found = read_back(records)
+    records = [record for record in log_of_graph(graph) if "Visualize" not in (record.function or "")]
+    found = read_only_graph(records)
     assert found.source == "descriptors"
-    assert_same(graph, found)
+    assert_same_graph(graph, found)
 
 
 @pytest.mark.parametrize("name", ["pointwise numbers", "rng seeded", "padded matmul", "paged cache", "slice", "concat"])
-def test_without_json_numbers_and_hidden_tensors_come_from_the_calls(name: str) -> None:
+def test_without_json_constants_and_virtual_tensors_are_read_from_calls(name: str) -> None:
     graph = OPERATIONS[name]()
-    assert_same(graph, read_back(record for record in logged(graph) if "Visualize" not in (record.function or "")))
+    assert_same_graph(
+        graph, read_only_graph(record for record in log_of_graph(graph) if "Visualize" not in (record.function or ""))
+    )
 
 
 def test_a_truncated_dump_is_completed_from_its_operations() -> None:
     graph = attention_rows()["backward: fp8, causal"].graph("composite", library().version)
-    records = [record for record in logged(graph) if "Visualize" not in (record.function or "")]
+    records = [record for record in log_of_graph(graph) if "Visualize" not in (record.function or "")]
     assert max(len(record.text) for record in records) > 65_000
-    assert_same(graph, read_back(records))
+    assert_same_graph(graph, read_only_graph(records))
     finalize = next(record for record in records if len(record.text) > 65_000)
-    found = read_back([finalize])
+    found = read_only_graph([finalize])
     assert found.fault is not None
     assert found.fault.code == "log-graph"
 
 
-def test_a_dump_alone_reports_missing_parts() -> None:
-    records = logged(ZOO["flash f16 causal"]())
+def test_a_dump_without_calls_reports_the_missing_axis() -> None:
+    records = log_of_graph(ZOO["flash f16 causal"]())
     dump = [record for record in records if "CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR:" in record.text]
-    found = read_back([next(record for record in dump if record.function == "cudnnBackendFinalize")])
+    found = read_only_graph([next(record for record in dump if record.function == "cudnnBackendFinalize")])
     assert found.fault is not None
     assert found.fault.headline == "the log does not say along which axis 'gen_index_2' counts"
 
@@ -143,9 +145,9 @@ def test_a_dump_alone_reports_missing_parts() -> None:
 CHILD = """
 import sys
 from cudnn_backend_py import CudnnBackendError, OperationGraph, open_target
-from tests.library.importers.test_log_graphs import OLDER_GRAPHS
+from tests.library.importers.test_log_graphs import build_graphs_for_9_19
 target = open_target("h100")
-for name, graph in OLDER_GRAPHS().items():
+for name, graph in build_graphs_for_9_19().items():
     try:
         OperationGraph(graph, target)
     except CudnnBackendError:
@@ -153,18 +155,18 @@ for name, graph in OLDER_GRAPHS().items():
 """
 
 
-def OLDER_GRAPHS() -> dict[str, Graph]:
-    """Return the queries for 9.19's log: operations, zoo, attention."""
+def build_graphs_for_9_19() -> dict[str, Graph]:
+    """Return the graphs that 9.19 logs: operations, graph zoo and attention."""
     made = {name: make() for name, make in {**OPERATIONS, **ZOO}.items()}
-    return made | attention(8, (9, 19, 0))
+    return made | attention_graphs(8, (9, 19, 0))
 
 
-def test_a_file_of_9_19_gives_every_graph(tmp_path: Path) -> None:
-    """cuDNN writes one file with all graphs of one process."""
+def test_every_graph_is_read_from_a_log_file_of_9_19(tmp_path: Path) -> None:
+    """cuDNN writes the graphs of one process into one file."""
     path = tmp_path / "cudnn.log"
     environment = older_cudnn_environment() | {"CUDNN_LOGLEVEL_DBG": "3", "CUDNN_LOGDEST_DBG": str(path)}
     refused = set(run_code(CHILD, environment=environment).stdout.splitlines())
-    graphs = {name: graph for name, graph in OLDER_GRAPHS().items() if name not in refused}
+    graphs = {name: graph for name, graph in build_graphs_for_9_19().items() if name not in refused}
     found = list(read_graphs(path))
     assert len(graphs) > 80
     assert {item.version for item in found} == {"9.19.0"}
@@ -173,8 +175,8 @@ def test_a_file_of_9_19_gives_every_graph(tmp_path: Path) -> None:
     assert sum(item.count for item in found if item.graph is not None) >= len(graphs)
 
 
-def test_the_log_of_torch_gets_the_verdicts_of_torch() -> None:
-    """On a described H100, 9.19 has the engine configs, in their order, that it logged on a real one."""
+def test_graphs_of_a_torch_log_get_the_logged_engine_configs() -> None:
+    """On a described H100, 9.19 lists the same engine configs, in the same order, as it logged on a real H100."""
     code = """
 import json
 from cudnn_backend_py import OperationGraph, open_target
@@ -194,7 +196,7 @@ print(json.dumps(answers))
     ]
 
 
-def test_a_report_explains_the_graphs_of_the_log() -> None:
+def test_explain_log_reports_on_the_graphs_of_the_log() -> None:
     report = report_log(LOGS / "torch-attention-9.19.0.log.gz", ["h100"])
     assert report.exit_code == 0
     assert [[verdict.outcome.value for verdict in row] for row in report.verdicts] == [["supported"]] * 2
@@ -204,8 +206,8 @@ def test_a_report_explains_the_graphs_of_the_log() -> None:
         report_log(LOGS / "torch-attention-9.19.0.log.gz", ["nowhere"])
 
 
-def test_captured_records_and_their_file_form_agree() -> None:
-    records = logged(ZOO["matmul relu"]())
+def test_captured_records_and_a_log_file_give_the_same_graph() -> None:
+    records = log_of_graph(ZOO["matmul relu"]())
     (captured,), (filed,) = read_graphs(records), read_graphs([log_file_text(records)])
     assert captured.graph == filed.graph
     assert (captured.thread, captured.process) == (filed.thread, filed.process)

@@ -1,4 +1,4 @@
-"""Known issues that appear without a GPU do so in their versions and no others; cuDNN supports the fixed graphs."""
+"""Known issues that appear without a GPU appear in exactly their versions; cuDNN supports the fixed graphs."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ for code, which, sm, build in json.loads(sys.argv[1]):
 """
 
 
-def environment(version: VersionTuple) -> dict[str, str]:
+def cudnn_environment(version: VersionTuple) -> dict[str, str]:
     return (older_cudnn_environment() if version == OLD else dict(os.environ)) | {"CUDA_VISIBLE_DEVICES": ""}
 
 
-def run_query(
+def query_cudnn(
     version: VersionTuple, questions: list[tuple[str, str, int, bool]], **variables: str
 ) -> tuple[list[list[str]], str]:
-    """Return cuDNN's answers to the queries, and how the process ended."""
-    where = environment(version) | variables
+    """Return cuDNN's answers to the queries, and how the child process ended."""
+    where = cudnn_environment(version) | variables
     done = run_python(["-c", ASK, json.dumps(questions)], environment=where, timeout_s=300)
     return [json.loads(line) for line in done.stdout.splitlines()], done.ending
 
 
-def architecture(row: KnownIssue) -> int | None:
-    """Return a described architecture with the known issue of the row."""
+def affected_architecture(row: KnownIssue) -> int | None:
+    """Return an architecture of the known issue for which a GPU is described."""
     return next((sm for sm in row.sm or (90,) if sm in PROFILES), None)
 
 
@@ -94,17 +94,17 @@ UNSHOWN = {  # no version with all engines; no description of the GPU; not every
 }
 
 
-def test_every_row_that_appears_without_a_gpu_is_tested() -> None:
+def test_every_known_issue_that_appears_without_a_gpu_is_tested() -> None:
     assert {row.code for row in FAULTS if row.step != "run"} == {code for code, _ in SHOWN} | UNSHOWN
 
 
 @pytest.mark.parametrize("version", [OLD, HERE], ids=["9.19.0", "newest"])
 @pytest.mark.parametrize(("code", "which"), SHOWN, ids=[":".join(name) for name in SHOWN])
-def test_issue_appears_in_its_versions(code: str, which: str, version: VersionTuple) -> None:
+def test_a_known_issue_appears_in_exactly_its_versions(code: str, which: str, version: VersionTuple) -> None:
     row = next(row for row in FAULTS if row.code == code)
-    sm = architecture(row)
+    sm = affected_architecture(row)
     assert sm is not None
-    answers, ending = run_query(version, [(code, which, sm, True)], **(FRESH_PAGES if code in READS_BEHIND else {}))
+    answers, ending = query_cudnn(version, [(code, which, sm, True)], **(FRESH_PAGES if code in READS_BEHIND else {}))
     said = f"{answers[0][2]} at {answers[0][3]}" if answers else ending
     if version == OLD and code in NEEDS_ALL_ENGINES:  # of which 9.19 has only the runtime-compiled ones here
         assert said.startswith("could not be judged")
@@ -124,11 +124,11 @@ build_plan(OperationGraph(made, open_target("sm90")).config(*row.engines))
 
 
 @pytest.mark.parametrize("which", ["", "unlike"])
-def test_a_mask_after_a_product_with_a_vector_crashes_one_engine(which: str) -> None:
+def test_a_mask_after_a_matrix_vector_product_crashes_one_engine(which: str) -> None:
     row = next(row for row in FAULTS if row.code == "vector-product-select-among-many")
     if HERE not in row.versions:
-        pytest.skip(f"cuDNN {HERE} has it before, while engines are chosen, or has no such engine")
-    done = run_python(["-c", BUILD, which], environment=environment(HERE))
+        pytest.skip(f"cuDNN {HERE} crashes earlier, in the heuristics, or has no such engine")
+    done = run_python(["-c", BUILD, which], environment=cudnn_environment(HERE))
     assert done.ending == ("exit code 0" if which else "SIGSEGV")
 
 
@@ -153,8 +153,8 @@ for kind in CRASHING_GRAPHS:
 
 
 @pytest.mark.parametrize("version", [OLD, HERE], ids=["9.19.0", "newest"])
-def test_a_graph_that_crashes_cudnn_is_refused_first(version: VersionTuple) -> None:
-    done = run_python(["-c", REFUSE], environment=environment(version), check=True)
+def test_a_graph_that_crashes_cudnn_is_refused_before_it_reaches_cudnn(version: VersionTuple) -> None:
+    done = run_python(["-c", REFUSE], environment=cudnn_environment(version), check=True)
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     kinds = {kind.code: kind.versions for kind in CRASHING_GRAPHS}
     assert len(answers) == 9 * len(kinds)
@@ -163,7 +163,7 @@ def test_a_graph_that_crashes_cudnn_is_refused_first(version: VersionTuple) -> N
         assert said == ("graph-kills-cudnn" if refused else "made"), (code, which)
 
 
-def test_the_known_issue_table_has_all_graphs_that_are_refused_first() -> None:
+def test_the_known_issue_table_has_every_crashing_graph() -> None:
     rows = {row.code: row.versions for row in FAULTS if row.step != "run"}
     assert {kind.code: kind.versions for kind in CRASHING_GRAPHS}.items() <= rows.items()
 
@@ -171,14 +171,16 @@ def test_the_known_issue_table_has_all_graphs_that_are_refused_first() -> None:
 # Fixed graphs
 
 FIXED_ON = {
-    row.code: sm for row in FAULTS if EXAMPLES[row.code].fixed is not None and (sm := architecture(row)) is not None
+    row.code: sm
+    for row in FAULTS
+    if EXAMPLES[row.code].fixed is not None and (sm := affected_architecture(row)) is not None
 }
 
 
 @pytest.mark.parametrize("version", [OLD, HERE], ids=["9.19.0", "newest"])
 def test_cudnn_supports_the_fixed_graphs(version: VersionTuple) -> None:
     rows = [row for row in FAULTS if row.code in FIXED_ON and version in row.versions]
-    answers, ending = run_query(version, [(row.code, "fixed", FIXED_ON[row.code], False) for row in rows])
+    answers, ending = query_cudnn(version, [(row.code, "fixed", FIXED_ON[row.code], False) for row in rows])
     assert ending == "exit code 0"
     assert len(rows) > 20
     assert [code for code, _, outcome, _ in answers if outcome != "supported"] == []

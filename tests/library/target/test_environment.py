@@ -1,4 +1,4 @@
-"""Each environment problem, produced with folders of libraries, one of them missing or of another version.
+"""Each environment problem, produced with library folders in which one library is missing or of another version.
 
 Every query runs in a child, so that no library and no environment variable of it reaches another test.
 """
@@ -42,26 +42,26 @@ needs_no_toolkit = pytest.mark.skipif(
 )
 
 
-def newest() -> Path:
+def newest_cudnn_folder() -> Path:
     """Return the folder of the default cuDNN, a full wheel of 9.28."""
     place = next(place.path for place in cudnn_places() if place.path is not None)
     return Path(place).parent
 
 
 @cache
-def older() -> Path:
+def older_cudnn_folder() -> Path:
     """Return the folder of the older cuDNN, a JIT wheel."""
     return Path(cudnn_environment(OLDER)["CUDNN_BACKEND_LIBRARY"]).parent
 
 
-def nvrtc() -> Path:
+def nvrtc_path() -> Path:
     return Path(next(place.path for place in nvrtc_places(12) if place.path is not None))
 
 
 def list_problems(
     arguments: str = "", before: str = "", cwd: Path | None = None, **environment: str | Path
 ) -> list[dict[str, Any]]:
-    """Return the problems found by a child; a missing library that ends it fails the test."""
+    """Return the environment problems found by a child process; fail the test if a missing library ends the child."""
     clean = {
         name: value for name, value in os.environ.items() if name not in ("LD_LIBRARY_PATH", "CUDNN_BACKEND_LIBRARY")
     }
@@ -71,20 +71,20 @@ def list_problems(
     names = ("code", "headline", "detail", "repair", "blocks")
     problems = [dict(zip(names, problem, strict=True)) for problem in json.loads(done.stdout)]
     blocking = [problem["blocks"] for problem in problems]
-    assert blocking == sorted(blocking, reverse=True), "what blocks comes first"
+    assert blocking == sorted(blocking, reverse=True), "blocking problems must come first"
     assert all(problem["repair"] and problem["headline"] for problem in problems)
     return problems
 
 
 def problems_by_code(arguments: str = "", **options: Any) -> dict[str, dict[str, Any]]:
-    """Return the problems by code."""
+    """Return the environment problems found by a child process, by their codes."""
     return {problem["code"]: problem for problem in list_problems(arguments, **options)}
 
 
-def cudnn_folder(
+def make_cudnn_folder(
     tmp_path: Path, source: Path, *, without: Collection[str] = (), replaced: Mapping[str, Path] = {}
 ) -> Path:
-    """Return a folder with a copy of libcudnn and links to its sub-libraries, with the requested changes."""
+    """Make a folder with a copy of libcudnn and links to its sub-libraries, with the requested changes."""
     folder = tmp_path / "lib"
     folder.mkdir()
     shutil.copy(source / "libcudnn.so.9", folder)
@@ -108,15 +108,15 @@ assert min(look() for _ in range(20)) < 0.003
 """
 
 
-@pytest.mark.parametrize("folder", [newest, older])
+@pytest.mark.parametrize("folder", [newest_cudnn_folder, older_cudnn_folder])
 def test_valid_environment_has_only_a_driver_problem_and_is_checked_once(folder: Any) -> None:
     found = problems_by_code("build=True", before=LOOK_AGAIN, CUDNN_BACKEND_LIBRARY=folder())
     assert set(found) <= {"driver-stub", "driver-without-gpu"}
     assert not any(problem["blocks"] for problem in found.values())
 
 
-def test_links_to_the_libraries_are_valid(tmp_path: Path) -> None:
-    found = problems_by_code(CUDNN_BACKEND_LIBRARY=cudnn_folder(tmp_path, newest()))
+def test_a_folder_of_links_to_libraries_is_valid(tmp_path: Path) -> None:
+    found = problems_by_code(CUDNN_BACKEND_LIBRARY=make_cudnn_folder(tmp_path, newest_cudnn_folder()))
     assert set(found) <= {"driver-stub", "driver-without-gpu"}
 
 
@@ -126,23 +126,23 @@ def test_links_to_the_libraries_are_valid(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "missing"),
     [
-        (newest, "graph"),
-        (older, "graph"),
-        (older, "engines_runtime_compiled"),
-        (newest, "engines_tensor_ir"),  # of 9.28
+        (newest_cudnn_folder, "graph"),
+        (older_cudnn_folder, "graph"),
+        (older_cudnn_folder, "engines_runtime_compiled"),
+        (newest_cudnn_folder, "engines_tensor_ir"),  # of 9.28
     ],
 )
-def test_missing_vital_sublibrary_blocks(tmp_path: Path, source: Any, missing: str) -> None:
-    folder = cudnn_folder(tmp_path, source(), without=[missing])
+def test_a_missing_vital_sublibrary_blocks_judging(tmp_path: Path, source: Any, missing: str) -> None:
+    folder = make_cudnn_folder(tmp_path, source(), without=[missing])
     problem = problems_by_code(CUDNN_BACKEND_LIBRARY=folder)["cudnn-sublibrary-missing"]
     assert problem["blocks"]
     assert problem["headline"].startswith(f"libcudnn_{missing}.so.9 is missing")
     assert str(folder) in problem["detail"]
 
 
-def test_missing_other_sublibraries_do_not_block(tmp_path: Path) -> None:
+def test_missing_optional_sublibraries_do_not_block_judging(tmp_path: Path) -> None:
     lost = {"engines_precompiled": "convolutions", "heuristic": "mode A", "ops": "graph API"}
-    problems = list_problems(CUDNN_BACKEND_LIBRARY=cudnn_folder(tmp_path, newest(), without=lost))
+    problems = list_problems(CUDNN_BACKEND_LIBRARY=make_cudnn_folder(tmp_path, newest_cudnn_folder(), without=lost))
     missing = [problem for problem in problems if problem["code"] == "cudnn-sublibrary-missing"]
     for problem, (name, words) in zip(missing, lost.items(), strict=True):
         assert problem["headline"].startswith(f"libcudnn_{name}.so.9 is missing")
@@ -150,19 +150,19 @@ def test_missing_other_sublibraries_do_not_block(tmp_path: Path) -> None:
         assert not problem["blocks"]
 
 
-def test_sublibrary_of_another_version_blocks(tmp_path: Path) -> None:
-    engines = older() / "libcudnn_engines_runtime_compiled.so.9"
-    folder = cudnn_folder(tmp_path, newest(), replaced={"engines_runtime_compiled": engines})
+def test_a_sublibrary_of_another_version_blocks_judging(tmp_path: Path) -> None:
+    engines = older_cudnn_folder() / "libcudnn_engines_runtime_compiled.so.9"
+    folder = make_cudnn_folder(tmp_path, newest_cudnn_folder(), replaced={"engines_runtime_compiled": engines})
     problem = problems_by_code(CUDNN_BACKEND_LIBRARY=folder)["cudnn-sublibraries-mixed"]
     assert problem["blocks"]
     assert "another cuDNN version" in problem["headline"]
     assert "undefined symbol" in problem["detail"]
 
 
-def test_invalid_sublibrary_blocks(tmp_path: Path) -> None:
+def test_an_invalid_sublibrary_blocks_judging(tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     broken.write_bytes(b"\x7fELF cut off")
-    folder = cudnn_folder(tmp_path, newest(), replaced={"engines_precompiled": broken})
+    folder = make_cudnn_folder(tmp_path, newest_cudnn_folder(), replaced={"engines_precompiled": broken})
     problem = problems_by_code(CUDNN_BACKEND_LIBRARY=folder)["cudnn-sublibrary-unloadable"]
     assert problem["blocks"]
     assert "engines_precompiled" in problem["headline"]
@@ -178,42 +178,46 @@ except EnvironmentNotReady as error:
 """
 
 
-def test_a_target_with_unloadable_libraries_names_the_problem(tmp_path: Path) -> None:
-    """Not to a driver, which is present or replaced by the stub."""
+def test_opening_a_target_reports_unloadable_libraries(tmp_path: Path) -> None:
+    """The error must not blame the driver, which is present or replaced by the stub."""
     broken = tmp_path / "broken"
     broken.write_bytes(b"\x7fELF cut off")
-    folder = cudnn_folder(tmp_path, older(), replaced={"engines_runtime_compiled": broken})
+    folder = make_cudnn_folder(tmp_path, older_cudnn_folder(), replaced={"engines_runtime_compiled": broken})
     done = run_code(OPEN, environment={**os.environ, "CUDNN_BACKEND_LIBRARY": str(folder)})
     assert done.stdout.startswith("device-description-unavailable "), done.stdout
     assert "cudnn-backend doctor shows the problem" in done.stdout
 
 
-def test_file_name_of_another_version_is_reported(tmp_path: Path) -> None:
-    folder = cudnn_folder(tmp_path, older(), without=["graph"])
-    shutil.copy(older() / "libcudnn_graph.so.9", folder / "libcudnn_graph.so.9.14.0")
+def test_a_library_file_named_after_another_version_is_reported(tmp_path: Path) -> None:
+    folder = make_cudnn_folder(tmp_path, older_cudnn_folder(), without=["graph"])
+    shutil.copy(older_cudnn_folder() / "libcudnn_graph.so.9", folder / "libcudnn_graph.so.9.14.0")
     (folder / "libcudnn_graph.so.9").symlink_to("libcudnn_graph.so.9.14.0")
     problem = problems_by_code(CUDNN_BACKEND_LIBRARY=folder)["cudnn-sublibraries-mixed"]
     assert problem["headline"] == f"libcudnn_graph belongs to cuDNN 9.14.0, libcudnn to {OLDER}"
 
 
 def test_disabled_tf32_is_reported() -> None:
-    problem = problems_by_code(CUDNN_BACKEND_LIBRARY=newest(), NVIDIA_TF32_OVERRIDE="0")["tf32-switched-off"]
+    problem = problems_by_code(CUDNN_BACKEND_LIBRARY=newest_cudnn_folder(), NVIDIA_TF32_OVERRIDE="0")[
+        "tf32-switched-off"
+    ]
     assert not problem["blocks"]
     assert problem["headline"].startswith("NVIDIA_TF32_OVERRIDE is 0")
-    assert "tf32-switched-off" not in problems_by_code(CUDNN_BACKEND_LIBRARY=newest(), NVIDIA_TF32_OVERRIDE="1")
+    assert "tf32-switched-off" not in problems_by_code(
+        CUDNN_BACKEND_LIBRARY=newest_cudnn_folder(), NVIDIA_TF32_OVERRIDE="1"
+    )
 
 
-def test_shadowing_loader_path_is_reported() -> None:
-    found = problems_by_code(CUDNN_BACKEND_LIBRARY=newest(), LD_LIBRARY_PATH=older())
+def test_a_loader_path_that_shadows_cudnn_is_reported() -> None:
+    found = problems_by_code(CUDNN_BACKEND_LIBRARY=newest_cudnn_folder(), LD_LIBRARY_PATH=older_cudnn_folder())
     problem = found["loader-path-shadows-cudnn"]
-    assert str(older()) in problem["headline"]
-    assert not problem["blocks"], "libcudnn.so.9 of this wheel looks next to itself first"
+    assert str(older_cudnn_folder()) in problem["headline"]
+    assert not problem["blocks"], "this libcudnn.so.9 loads libraries next to itself first"
 
 
 def test_sublibraries_from_the_loader_path_are_reported() -> None:
-    """The JIT wheel lets LD_LIBRARY_PATH take precedence: the requested library behaves as another version."""
-    other = newest()
-    found = problems_by_code(CUDNN_BACKEND_LIBRARY=older(), LD_LIBRARY_PATH=other)
+    """The JIT wheel loads from LD_LIBRARY_PATH first, so the requested library behaves as another version."""
+    other = newest_cudnn_folder()
+    found = problems_by_code(CUDNN_BACKEND_LIBRARY=older_cudnn_folder(), LD_LIBRARY_PATH=other)
     problem = found["cudnn-sublibraries-mixed"]
     assert problem["blocks"]
     assert str(other / "libcudnn_graph.so.9") in problem["headline"]
@@ -222,12 +226,12 @@ def test_sublibraries_from_the_loader_path_are_reported() -> None:
 
 
 def test_two_libcudnn_in_one_process_are_reported() -> None:
-    loaded = f"import ctypes; ctypes.CDLL({str(newest() / 'libcudnn.so.9')!r}).cudnnGetVersion()"
-    found = problems_by_code(before=loaded, CUDNN_BACKEND_LIBRARY=older())
+    loaded = f"import ctypes; ctypes.CDLL({str(newest_cudnn_folder() / 'libcudnn.so.9')!r}).cudnnGetVersion()"
+    found = problems_by_code(before=loaded, CUDNN_BACKEND_LIBRARY=older_cudnn_folder())
     problem = found["cudnn-loaded-twice"]
     assert problem["blocks"]
-    assert str(newest()) in problem["headline"]
-    assert str(older()) in problem["headline"]
+    assert str(newest_cudnn_folder()) in problem["headline"]
+    assert str(older_cudnn_folder()) in problem["headline"]
 
 
 def test_missing_libcudnn_is_reported(tmp_path: Path) -> None:
@@ -239,23 +243,26 @@ def test_missing_libcudnn_is_reported(tmp_path: Path) -> None:
 # Other libraries found by the loader
 
 
-def test_an_empty_entry_of_the_loader_path_is_the_working_folder() -> None:
+def test_an_empty_loader_path_entry_means_the_working_folder() -> None:
     found = problems_by_code(
-        cwd=older(), CUDNN_BACKEND_LIBRARY=newest(), LD_LIBRARY_PATH="/nonexistent:", PYTHONPATH=PACKAGE.parent
+        cwd=older_cudnn_folder(),
+        CUDNN_BACKEND_LIBRARY=newest_cudnn_folder(),
+        LD_LIBRARY_PATH="/nonexistent:",
+        PYTHONPATH=PACKAGE.parent,
     )
-    assert str(older()) in found["loader-path-shadows-cudnn"]["headline"]
+    assert str(older_cudnn_folder()) in found["loader-path-shadows-cudnn"]["headline"]
 
 
-def test_preloaded_libraries_are_named() -> None:
-    graph = newest() / "libcudnn_graph.so.9"
-    found = problems_by_code(CUDNN_BACKEND_LIBRARY=older(), LD_PRELOAD=graph)
+def test_preloaded_libraries_are_reported() -> None:
+    graph = newest_cudnn_folder() / "libcudnn_graph.so.9"
+    found = problems_by_code(CUDNN_BACKEND_LIBRARY=older_cudnn_folder(), LD_PRELOAD=graph)
     assert found["cudnn-sublibraries-mixed"]["blocks"]
     assert str(graph) in found["cudnn-sublibraries-mixed"]["headline"]
     assert found["loader-path-shadows-cudnn"]["headline"] == f"LD_PRELOAD has {graph}"
 
 
-def no_library(folder: Path, name: str) -> Path:
-    """Build a library with that name and without its functions."""
+def build_empty_library(folder: Path, name: str) -> Path:
+    """Build a shared library with that name that has none of the expected functions."""
     (folder / "nothing.c").write_text("int nothing;")
     command = ["cc", "-shared", "-fPIC", f"-Wl,-soname,{name}", "-o", folder / name, folder / "nothing.c"]
     subprocess.run(command, check=True)
@@ -263,18 +270,18 @@ def no_library(folder: Path, name: str) -> Path:
 
 
 @needs_no_driver
-def test_a_libcuda_that_is_no_driver_is_reported(tmp_path: Path) -> None:
-    problem = problems_by_code(LD_LIBRARY_PATH=no_library(tmp_path, "libcuda.so.1"), CUDNN_BACKEND_LIBRARY=newest())[
-        "driver-unusable"
-    ]
+def test_a_libcuda_without_driver_functions_is_reported(tmp_path: Path) -> None:
+    problem = problems_by_code(
+        LD_LIBRARY_PATH=build_empty_library(tmp_path, "libcuda.so.1"), CUDNN_BACKEND_LIBRARY=newest_cudnn_folder()
+    )["driver-unusable"]
     assert problem["blocks"]
     assert problem["headline"] == f"{tmp_path / 'libcuda.so.1'} is not a CUDA driver"
     assert "cuInit" in problem["detail"]
 
 
 def test_an_invalid_libnvrtc_is_reported(tmp_path: Path) -> None:
-    no_library(tmp_path, "libnvrtc.so.12")
-    problem = problems_by_code("build=True", CUDNN_BACKEND_NVRTC=tmp_path, CUDNN_BACKEND_LIBRARY=older())[
+    build_empty_library(tmp_path, "libnvrtc.so.12")
+    problem = problems_by_code("build=True", CUDNN_BACKEND_NVRTC=tmp_path, CUDNN_BACKEND_LIBRARY=older_cudnn_folder())[
         "nvrtc-unusable"
     ]
     assert problem["blocks"]
@@ -290,36 +297,38 @@ HIDDEN = "sys.path[:] = [path for path in sys.path if 'site-packages' not in pat
 @needs_no_toolkit
 def test_missing_nvrtc_is_reported() -> None:
     for arguments in ("", "build=True"):
-        found = problems_by_code(arguments, before=HIDDEN, CUDNN_BACKEND_LIBRARY=older())
+        found = problems_by_code(arguments, before=HIDDEN, CUDNN_BACKEND_LIBRARY=older_cudnn_folder())
         assert found["nvrtc-missing"]["blocks"], "before 9.21 the jit wheels support no graph without it"
         assert "nvidia-cuda-nvrtc-cu12" in found["nvrtc-missing"]["repair"]
-        assert "cublaslt-missing" not in found, "the jit wheels have no use for it"
+        assert "cublaslt-missing" not in found, "JIT wheels do not use cuBLASLt"
 
 
 @needs_no_toolkit
 def test_missing_cublaslt_is_reported(tmp_path: Path) -> None:
-    moved = cudnn_folder(tmp_path, newest())
+    moved = make_cudnn_folder(tmp_path, newest_cudnn_folder())
     found = problems_by_code("build=True", before=HIDDEN, CUDNN_BACKEND_LIBRARY=moved)
     assert found["cublaslt-missing"]["blocks"], "the control graph, a matmul, ends the process"
     assert found["cublaslt-missing"]["repair"] == "pip install nvidia-cublas-cu12"
-    assert "nvrtc-missing" not in found, "since 9.21 it is inside"
+    assert "nvrtc-missing" not in found, "cuDNN contains NVRTC since 9.21"
 
 
 def test_libraries_in_the_runpath_are_found() -> None:
-    found = problems_by_code("build=True", before=HIDDEN, CUDNN_BACKEND_LIBRARY=newest())
+    found = problems_by_code("build=True", before=HIDDEN, CUDNN_BACKEND_LIBRARY=newest_cudnn_folder())
     assert set(found) <= {"driver-stub", "driver-without-gpu"}
 
 
-def test_missing_builtins_are_reported(tmp_path: Path) -> None:
-    shutil.copy(nvrtc(), tmp_path)
-    (tmp_path / "libnvrtc-builtins.so.12.1").symlink_to(next(nvrtc().parent.glob("libnvrtc-builtins.so.*")))
-    problem = problems_by_code("build=True", CUDNN_BACKEND_NVRTC=tmp_path, CUDNN_BACKEND_LIBRARY=older())[
+def test_missing_nvrtc_builtins_are_reported(tmp_path: Path) -> None:
+    shutil.copy(nvrtc_path(), tmp_path)
+    (tmp_path / "libnvrtc-builtins.so.12.1").symlink_to(next(nvrtc_path().parent.glob("libnvrtc-builtins.so.*")))
+    problem = problems_by_code("build=True", CUDNN_BACKEND_NVRTC=tmp_path, CUDNN_BACKEND_LIBRARY=older_cudnn_folder())[
         "nvrtc-builtins-missing"
     ]
     assert problem["blocks"]
     assert "libnvrtc-builtins.so.12." in problem["headline"]
     assert str(tmp_path) in problem["detail"]
-    assert "next to it are libnvrtc-builtins.so.12.1" in problem["detail"], "the one of another version"
+    assert "next to it are libnvrtc-builtins.so.12.1" in problem["detail"], (
+        "the builtins of another version must be listed"
+    )
 
 
 NEW_GPU = """
@@ -333,20 +342,20 @@ target = open_target(profile)
 
 
 def test_too_old_nvrtc_is_reported() -> None:
-    problem = problems_by_code("target=target, build=True", before=NEW_GPU, CUDNN_BACKEND_LIBRARY=newest())[
-        "nvrtc-too-old"
-    ]
+    problem = problems_by_code(
+        "target=target, build=True", before=NEW_GPU, CUDNN_BACKEND_LIBRARY=newest_cudnn_folder()
+    )["nvrtc-too-old"]
     assert not problem["blocks"], "engines compiled ahead of time need no compiler"
     assert problem["headline"] == "NVRTC 12.9 does not compile for sm_110"
     assert "inside cuDNN 9.28.0" in problem["detail"]
     assert problem["repair"].startswith("take the cuDNN of CUDA 13")
 
 
-def test_table_of_architectures_equals_that_of_nvrtc() -> None:
+def test_the_nvrtc_architecture_table_equals_the_answer_of_nvrtc() -> None:
     said = run_code(f"""
 import json
 from cudnn_backend_py.native.environment import query_nvrtc
-answer = query_nvrtc({str(nvrtc())!r})
+answer = query_nvrtc({str(nvrtc_path())!r})
 print(json.dumps([answer.version, answer.architectures, answer.refusal]))
 """)
     version, architectures, refusal = json.loads(said.stdout)
@@ -360,12 +369,12 @@ print(json.dumps([answer.version, answer.architectures, answer.refusal]))
 @needs_no_driver
 def test_missing_driver_is_reported(tmp_path: Path) -> None:
     shutil.copytree(PACKAGE, tmp_path / PACKAGE.name, ignore=shutil.ignore_patterns("_driver_stub*.so", "__pycache__"))
-    problem = problems_by_code(cwd=tmp_path, CUDNN_BACKEND_LIBRARY=newest())["driver-missing"]
+    problem = problems_by_code(cwd=tmp_path, CUDNN_BACKEND_LIBRARY=newest_cudnn_folder())["driver-missing"]
     assert problem["blocks"]
     assert "C compiler" in problem["repair"]
 
 
-def other_driver(folder: Path, version: int) -> Path:
+def build_driver_with_version(folder: Path, version: int) -> Path:
     """Build a libcuda.so.1 that differs from the package's stub and returns another CUDA version."""
     source = (PACKAGE / "native" / "driver_stub.c").read_text()
     source = source.replace("cudnn_backend_py_driver_stub", "driver_of_a_test")
@@ -383,7 +392,9 @@ def other_driver(folder: Path, version: int) -> Path:
 @pytest.mark.skipif(stub_path() is None, reason="the stub was not built with this installation: no C compiler")
 def test_too_old_driver_without_gpu_is_reported(tmp_path: Path) -> None:
     found = problems_by_code(
-        "build=True", LD_LIBRARY_PATH=other_driver(tmp_path, 11080), CUDNN_BACKEND_LIBRARY=newest()
+        "build=True",
+        LD_LIBRARY_PATH=build_driver_with_version(tmp_path, 11080),
+        CUDNN_BACKEND_LIBRARY=newest_cudnn_folder(),
     )
     problem = found["driver-too-old"]
     assert problem["blocks"]
@@ -396,7 +407,9 @@ def test_too_old_driver_without_gpu_is_reported(tmp_path: Path) -> None:
 @pytest.mark.skipif(stub_path() is None, reason="the stub was not built with this installation: no C compiler")
 def test_driver_of_an_older_minor_version_is_accepted(tmp_path: Path) -> None:
     found = problems_by_code(
-        "build=True", LD_LIBRARY_PATH=other_driver(tmp_path, 12000), CUDNN_BACKEND_LIBRARY=newest()
+        "build=True",
+        LD_LIBRARY_PATH=build_driver_with_version(tmp_path, 12000),
+        CUDNN_BACKEND_LIBRARY=newest_cudnn_folder(),
     )
     assert "driver-too-old" not in found
 
@@ -407,11 +420,11 @@ def test_driver_of_an_older_minor_version_is_accepted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("sm", "needed"), [(75, (12, 0)), (90, (12, 0)), (100, (12, 8)), (103, (12, 9)), (110, (13, 0)), (999, None)]
 )
-def test_need_of_nvrtc_is_known(sm: int, needed: tuple[int, int] | None) -> None:
+def test_the_nvrtc_needed_by_an_architecture_is_known(sm: int, needed: tuple[int, int] | None) -> None:
     assert nvrtc_needed(sm) == needed
 
 
-def test_sublibraries_are_read_by_name(tmp_path: Path) -> None:
+def test_sublibraries_are_found_by_file_name(tmp_path: Path) -> None:
     for name in ("libcudnn.so.9", "libcudnn_ops.so", "libcudnn_ops.so.9", "libcudnn_graph.so.9.19.0", "libcudnn_x.a"):
         (tmp_path / name).touch()
     (tmp_path / "libcudnn_adv.so.9").symlink_to("nowhere")

@@ -30,14 +30,14 @@ def flash(head_dim=64):
 """
 
 
-def run(pytester: pytest.Pytester, body: str, *arguments: str) -> pytest.RunResult:
+def run_pytest(pytester: pytest.Pytester, body: str, *arguments: str) -> pytest.RunResult:
     """Run a test module without other plugins, with errors for unknown markers."""
     pytester.makepyfile(test_user=GRAPHS + body)
     return pytester.runpytest_inprocess("-p", PLUGIN, "-ra", "--strict-markers", "-W", "error", *arguments)
 
 
 @pytest.fixture(autouse=True)
-def _no_other_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
+def _disable_other_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
 
@@ -45,25 +45,25 @@ def _no_other_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
 # The functions
 
 
-def flash(head_dim: int = 64) -> Graph:
+def flash_attention_graph(head_dim: int = 64) -> Graph:
     return attention.sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=head_dim)
 
 
-def test_a_true_assertion_returns_the_verdict() -> None:
-    built = assert_supported(flash(), "sm90", build=True)
+def test_a_passing_assertion_returns_the_verdict() -> None:
+    built = assert_supported(flash_attention_graph(), "sm90", build=True)
     assert (built.stage, built.sm, built.cudnn) == ("plan", 90, library().build_text)
-    refused = flash(20)
+    refused = flash_attention_graph(20)
     verdict = assert_not_supported(refused, "sm90")
     assert verdict.exit_code == 1
     assert verdict.cause is not None
     assert assert_not_supported(refused, "sm90", cause=verdict.cause.code).cause == verdict.cause
 
 
-def test_a_false_assertion_fails_with_the_verdict() -> None:
-    supported = flash()
+def test_a_failing_assertion_shows_the_verdict() -> None:
+    supported = flash_attention_graph()
     with pytest.raises(AssertionError, match=r"(?s)^expected: not supported\nSUPPORTED, not built: graph 'sdpa_"):
         assert_not_supported(supported, "sm90")
-    refused = flash(20)
+    refused = flash_attention_graph(20)
     with pytest.raises(AssertionError) as caught:
         assert_supported(refused, "sm90")
     text = str(caught.value)
@@ -74,13 +74,13 @@ def test_a_false_assertion_fails_with_the_verdict() -> None:
         assert_not_supported(refused, "sm90", cause="pattern-removed")
 
 
-def test_another_version_is_judged_in_its_own_process() -> None:
+def test_another_cudnn_version_is_judged_in_a_separate_process() -> None:
     assert library().version > (9, 19, 0)
-    assert assert_supported(flash(), "sm90", version="9.19.0").cudnn == "9.19.0+cu12"
+    assert assert_supported(flash_attention_graph(), "sm90", version="9.19.0").cudnn == "9.19.0+cu12"
 
 
-def test_an_unjudged_graph_is_neither(tmp_path: Path) -> None:
-    """A described GPU too old for the engines of a JIT wheel (Pascal): those of the full wheel were not judged."""
+def test_an_unjudged_graph_fails_both_assertions(tmp_path: Path) -> None:
+    """Use a described GPU too old for the engines of a JIT wheel (Pascal); the full wheel's engines are not judged."""
     described = tmp_path / "pascal.json"
     described.write_text(json.dumps({**find_profile("t4").properties, "deviceVer": 600}))
     for check in (assert_supported, assert_not_supported):
@@ -88,9 +88,9 @@ def test_an_unjudged_graph_is_neither(tmp_path: Path) -> None:
             check(control_graph(), str(described), version="9.19.0")
 
 
-def test_unknown_target_is_misuse() -> None:
+def test_an_unknown_target_raises_a_usage_error() -> None:
     with pytest.raises(UsageError) as caught:
-        assert_supported(flash(), "sm91")
+        assert_supported(flash_attention_graph(), "sm91")
     assert caught.value.code == "unknown-target"
 
 
@@ -121,7 +121,7 @@ def test_fails(assert_supported):
 
 
 def test_a_failure_shows_the_verdict_and_its_cause(pytester: pytest.Pytester) -> None:
-    done = run(pytester, FIXTURES)
+    done = run_pytest(pytester, FIXTURES)
     done.assert_outcomes(passed=1, failed=1)
     done.stdout.fnmatch_lines(
         [
@@ -144,7 +144,7 @@ def test_queried(cudnn_target):
 
 
 def test_targets_of_the_marker_and_of_the_option_are_used(pytester: pytest.Pytester) -> None:
-    done = run(pytester, MARKED, "-v", "--cudnn-target", "h100")
+    done = run_pytest(pytester, MARKED, "-v", "--cudnn-target", "h100")
     done.assert_outcomes(passed=2, skipped=1)
     done.stdout.fnmatch_lines(["*test_marked?sm90? PASSED*", "*test_queried?h100? PASSED*"])
     done.stdout.fnmatch_lines(["SKIPPED*--cudnn-target leaves sm80 out"])
@@ -155,8 +155,8 @@ STRICT = "[pytest]\nfilterwarnings =\n    error\n    ignore:::pytest_\n"
 
 
 @pytest.mark.parametrize("other", OTHERS, ids=lambda point: point.name)
-def test_the_plugin_runs_with_another_plugin(pytester: pytest.Pytester, other: EntryPoint) -> None:
-    """Each installed plugin; CI installs the most common ones."""
+def test_the_plugin_works_next_to_each_installed_plugin(pytester: pytest.Pytester, other: EntryPoint) -> None:
+    """Run with each installed plugin; CI installs the most common ones."""
     pytester.makepyfile(test_user=GRAPHS + MARKED)
     pytester.makeini(STRICT)
     done = pytester.runpytest_subprocess("-p", PLUGIN, "-p", other.value, "-k", "queried", "--cudnn-target", "h100")
@@ -172,14 +172,14 @@ def test_xdist_runs_every_target_with_all_other_plugins(
     pytester.runpytest_subprocess(*OURS, "-n", "2", "-k", "marked").assert_outcomes(passed=2)
 
 
-def test_the_fixture_without_a_target_reports_a_fix(pytester: pytest.Pytester) -> None:
-    done = run(pytester, MARKED, "-k", "queried")
+def test_the_target_fixture_without_a_target_reports_a_fix(pytester: pytest.Pytester) -> None:
+    done = run_pytest(pytester, MARKED, "-k", "queried")
     done.assert_outcomes(errors=1)
     done.stdout.fnmatch_lines(["test_queried uses the fixture cudnn_target without a target: mark it with*"])
 
 
-def test_an_unknown_target_of_the_option_is_refused(pytester: pytest.Pytester) -> None:
-    done = run(pytester, MARKED, "--cudnn-target=sm91")
+def test_an_unknown_target_on_the_command_line_is_refused(pytester: pytest.Pytester) -> None:
+    done = run_pytest(pytester, MARKED, "--cudnn-target=sm91")
     assert done.ret == pytest.ExitCode.USAGE_ERROR
     done.stderr.fnmatch_lines(["ERROR: --cudnn-target: unknown-target: no target is called 'sm91'"])
 
@@ -222,7 +222,7 @@ def test_an_invalid_marker_ends_the_collection(pytester: pytest.Pytester) -> Non
         for number, marker in enumerate(WRONG_MARKERS)
     ]
     alone = "@pytest.mark.cudnn_target('sm90')\ndef test_alone(): pass"
-    done = run(pytester, "\n\n".join([*tests, alone]))
+    done = run_pytest(pytester, "\n\n".join([*tests, alone]))
     assert done.ret == pytest.ExitCode.INTERRUPTED
     done.assert_outcomes(errors=1)
     said = done.stdout.str().splitlines()
@@ -237,7 +237,7 @@ RIGHT_MARKERS = ("requires_sm(80, 130)", "requires_cudnn('9')", "requires_cudnn(
 def test_a_valid_marker_does_not_end_the_collection(pytester: pytest.Pytester) -> None:
     tests = [f"@pytest.mark.{marker}\ndef test_{number}(): pass" for number, marker in enumerate(RIGHT_MARKERS)]
     gpu = "@pytest.mark.cudnn_target('gpu', 'SM_90')\ndef test_gpu(cudnn_target): pass"
-    done = run(pytester, "\n\n".join([*tests, gpu]), "--collect-only", "-q")
+    done = run_pytest(pytester, "\n\n".join([*tests, gpu]), "--collect-only", "-q")
     assert done.ret == pytest.ExitCode.OK
     assert [line.partition("::")[2] for line in done.stdout.str().splitlines() if "::" in line] == [
         *(f"test_{number}" for number in range(len(RIGHT_MARKERS))),
@@ -259,7 +259,7 @@ class TestIt:
 class Old(unittest.TestCase):
     def test_old(self): pass
 """
-    done = run(pytester, body)
+    done = run_pytest(pytester, body)
     done.assert_outcomes(errors=2)
     said = done.stdout.str()
     assert f"test_in_class: the marker requires_sm('sm_90') is wrong: {NO_NUMBER}; did you mean 90?" in said
@@ -267,28 +267,28 @@ class Old(unittest.TestCase):
         assert f"{name}: the marker requires_cudnn(minimun='9.8') is wrong: minimun is none of" in said
 
 
-def test_a_late_invalid_marker_is_an_error_of_its_test(pytester: pytest.Pytester) -> None:
+def test_an_invalid_marker_added_after_collection_fails_only_its_test(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(
         "import pytest\n"
         "def pytest_collection_modifyitems(items):\n"
         "    items[0].add_marker(pytest.mark.requires_sm('sm90'))\n"
     )
-    done = run(pytester, "def test_first(): pass\ndef test_second(): pass")
+    done = run_pytest(pytester, "def test_first(): pass\ndef test_second(): pass")
     done.assert_outcomes(errors=1, passed=1)
     done.stdout.fnmatch_lines([f"test_first: the marker requires_sm('sm90') is wrong: {NO_NUMBER}; did you mean 90?"])
 
 
-def test_a_misspelt_marker_is_pytests_own_error(pytester: pytest.Pytester) -> None:
-    done = run(pytester, "@pytest.mark.require_sm(90)\ndef test_it(): pass")
+def test_a_misspelt_marker_gives_the_error_of_pytest(pytester: pytest.Pytester) -> None:
+    done = run_pytest(pytester, "@pytest.mark.require_sm(90)\ndef test_it(): pass")
     done.assert_outcomes(errors=1)
     done.stdout.fnmatch_lines(["*'require_sm' not found in `markers` configuration option"])
 
 
 def test_markers_and_fixtures_are_listed(pytester: pytest.Pytester) -> None:
-    markers = run(pytester, "", "--markers").stdout.str()
+    markers = run_pytest(pytester, "", "--markers").stdout.str()
     for name in ("cudnn_target(*names)", "requires_sm(*architectures)", "requires_cudnn(minimum=None, below=None)"):
         assert f"@pytest.mark.{name}: " in markers
-    fixtures = run(pytester, "", "--fixtures").stdout.str()
+    fixtures = run_pytest(pytester, "", "--fixtures").stdout.str()
     for name in ("assert_supported", "assert_not_supported", "cudnn_target"):
         listed = fixtures.partition(f"\n{name} -- ")[2]
         assert listed, name
@@ -310,8 +310,8 @@ def test_another_gpu(): pass
 """
 
 
-def test_tests_that_the_machine_cannot_run_are_skipped_with_the_reason(pytester: pytest.Pytester) -> None:
-    done = run(pytester, REQUIRING)
+def test_unrunnable_tests_are_skipped_with_the_reason(pytester: pytest.Pytester) -> None:
+    done = run_pytest(pytester, REQUIRING)
     done.assert_outcomes(passed=1, skipped=3)
     here = library().version_text
     lines = done.stdout.str().splitlines()
@@ -325,7 +325,7 @@ def test_tests_that_the_machine_cannot_run_are_skipped_with_the_reason(pytester:
     assert reasons[0].endswith("; run it where there is one, such as NVIDIA Tesla V100 SXM2 16GB")
 
 
-def test_without_a_library_the_skip_has_the_reason(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_skip_without_cudnn_has_the_reason(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDNN_BACKEND_LIBRARY", str(pytester.path / "nowhere.so"))
     pytester.makepyfile(test_user="import pytest\n\n@pytest.mark.requires_cudnn('9.8')\ndef test_it(): pass\n")
     done = pytester.runpytest_subprocess("-p", PLUGIN, "-rs")

@@ -1,4 +1,4 @@
-"""A campaign of random graphs on a described GPU: judged, interpreted, counted, resumed, also after children end."""
+"""A campaign judges random graphs for a described GPU, interprets and counts them, and resumes after children end."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ SUPPORTED = [name for name in FAMILIES if name not in ("block scale", "rope", "s
 
 
 @pytest.mark.parametrize("family", SUPPORTED)
-def test_a_share_of_each_family_is_supported(family: str) -> None:
+def test_cudnn_supports_a_share_of_each_graph_family(family: str) -> None:
     target, version = open_target("h200"), library().version
     answers = [find_plan(random_graph(seed, family, version=version), target, build=False) for seed in range(20)]
     assert sum(bool(one.engine) for one in answers) >= 6
     assert all(one.engine or one.words for one in answers)  # a refusal has cuDNN's message
 
 
-def test_a_campaign_counts_stores_and_resumes(tmp_path: Path) -> None:
+def test_a_campaign_counts_and_stores_graphs_and_resumes(tmp_path: Path) -> None:
     kept = tmp_path / "graphs.jsonl"
     found = run_campaign(SHORT, kept)
     total = found.total_counts()
@@ -43,7 +43,7 @@ def test_a_campaign_counts_stores_and_resumes(tmp_path: Path) -> None:
     assert len(kept.read_text().splitlines()) == 14
 
 
-def test_a_graph_that_takes_too_long_is_recorded_and_the_next_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_graph_that_times_out_is_recorded_and_the_next_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     from tools.campaign import runner
 
     monkeypatch.setattr(runner, "_FIRST_S", 0.0)
@@ -53,7 +53,7 @@ def test_a_graph_that_takes_too_long_is_recorded_and_the_next_is_judged(monkeypa
     assert {failure["seed"] for failure in found.failures} == {0, 1, 2}
 
 
-def test_campaign_runs_as_a_module(tmp_path: Path) -> None:
+def test_the_campaign_runs_as_a_module(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tools.campaign", "--target=h200", "--most=4", "--seconds=60"]
     record = tmp_path / "record.json"
     done = subprocess.run(

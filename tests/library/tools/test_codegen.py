@@ -1,4 +1,4 @@
-"""The generator with the pinned header: regenerating changes nothing, and manual edits are found."""
+"""The code generator with the pinned header: regenerating changes nothing, and manual edits are found."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ GENERATED = Path(cudnn_backend_py.generated.__file__).parent
 
 
 @pytest.fixture(scope="module")
-def wanted() -> dict[str, str]:
+def expected_files() -> dict[str, str]:
     files, problems = codegen.generate(codegen.find_header())
     assert problems == []
     return files
 
 
 @pytest.fixture
-def copy(tmp_path: Path) -> Path:
+def copy_of_generated_files(tmp_path: Path) -> Path:
     shutil.copytree(GENERATED, tmp_path / "generated", ignore=shutil.ignore_patterns("__pycache__"))
     return tmp_path / "generated"
 
 
-def test_regenerating_changes_nothing(wanted: dict[str, str]) -> None:
-    assert codegen.differences(wanted, GENERATED) == "", "run `make regen`"
+def test_regenerated_files_equal_the_committed_ones(expected_files: dict[str, str]) -> None:
+    assert codegen.differences(expected_files, GENERATED) == "", "run `make regen`"
 
 
 def test_writing_gives_the_same_bytes(tmp_path: Path) -> None:
@@ -42,12 +42,12 @@ def test_writing_gives_the_same_bytes(tmp_path: Path) -> None:
     assert written == present
 
 
-def test_check_finds_a_manual_edit_and_names_the_command(copy: Path) -> None:
-    path = copy / "enums.py"
+def test_check_finds_a_manual_edit_and_names_the_command(copy_of_generated_files: Path) -> None:
+    path = copy_of_generated_files / "enums.py"
     path.write_text(path.read_text().replace("NOT_SUPPORTED_SHAPE = 3002", "NOT_SUPPORTED_SHAPE = 3003"))
     before = path.read_bytes()
     done = subprocess.run(
-        [sys.executable, "-m", "tools.codegen", "--check", "--output", str(copy)],
+        [sys.executable, "-m", "tools.codegen", "--check", "--output", str(copy_of_generated_files)],
         capture_output=True, text=True, check=False, cwd=GENERATED.parents[1],
     )  # fmt: skip
     assert done.returncode == 1
@@ -56,10 +56,10 @@ def test_check_finds_a_manual_edit_and_names_the_command(copy: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_check_finds_a_missing_and_a_stray_file(copy: Path, wanted: dict[str, str]) -> None:
-    (copy / "prototypes.py").unlink()
-    (copy / "stray.py").write_text("x = 1\n")
-    diff = codegen.differences(wanted, copy)
+def test_check_finds_a_missing_and_a_stray_file(copy_of_generated_files: Path, expected_files: dict[str, str]) -> None:
+    (copy_of_generated_files / "prototypes.py").unlink()
+    (copy_of_generated_files / "stray.py").write_text("x = 1\n")
+    diff = codegen.differences(expected_files, copy_of_generated_files)
     assert "+++ generated/prototypes.py (regenerated)" in diff
     assert "-x = 1\n" in diff
 
@@ -72,8 +72,8 @@ def test_other_header_version_is_refused(tmp_path: Path) -> None:
         codegen.generate(other)
 
 
-def changed(old: str, new: str) -> list[str]:
-    """Return the problems in a header with one change."""
+def problems_with_changed_header(old: str, new: str) -> list[str]:
+    """Return the problems that the generator finds in a header with one change."""
     text = codegen.find_header().read_text()
     assert old in text
     parsed = header.parse(text.replace(old, new))
@@ -81,23 +81,25 @@ def changed(old: str, new: str) -> list[str]:
 
 
 def test_unknown_attribute_is_a_problem() -> None:
-    problems = changed("CUDNN_ATTR_OPERATION_SLICE_STRIDES ", "CUDNN_ATTR_OPERATION_SLICE_STEPS ")
+    problems = problems_with_changed_header("CUDNN_ATTR_OPERATION_SLICE_STRIDES ", "CUDNN_ATTR_OPERATION_SLICE_STEPS ")
     assert any(p.startswith("CUDNN_ATTR_OPERATION_SLICE_STEPS: types") for p in problems)
 
 
-def test_attribute_of_no_descriptor_is_a_problem() -> None:
-    problems = changed("CUDNN_ATTR_KNOB_INFO_STRIDE ", "CUDNN_ATTR_NOBODYS_STRIDE ")
+def test_an_attribute_without_a_descriptor_is_a_problem() -> None:
+    problems = problems_with_changed_header("CUDNN_ATTR_KNOB_INFO_STRIDE ", "CUDNN_ATTR_NOBODYS_STRIDE ")
     assert "CUDNN_ATTR_NOBODYS_STRIDE belongs to no descriptor type" in problems
 
 
 def test_new_descriptor_type_without_attributes_is_a_problem() -> None:
     old = "    CUDNN_BACKEND_OPERATION_TRANSPOSE_DESCRIPTOR "
-    problems = changed(old, f"    CUDNN_BACKEND_OPERATION_SORT_DESCRIPTOR = 99,\n{old}")
+    problems = problems_with_changed_header(old, f"    CUDNN_BACKEND_OPERATION_SORT_DESCRIPTOR = 99,\n{old}")
     assert "CUDNN_BACKEND_OPERATION_SORT_DESCRIPTOR has no attributes" in problems
 
 
-def test_fact_without_effect_is_a_problem() -> None:
-    problems = changed("CUDNN_ATTR_OPERATION_SDPA_BWD_DODDESC", "CUDNN_ATTR_OPERATION_SDPA_BWD_DODESC")
+def test_an_unused_fact_is_a_problem() -> None:
+    problems = problems_with_changed_header(
+        "CUDNN_ATTR_OPERATION_SDPA_BWD_DODDESC", "CUDNN_ATTR_OPERATION_SDPA_BWD_DODESC"
+    )
     assert "facts.toml: [fields] OPERATION_SDPA_BWD_DODDESC has no effect" in problems
 
 
@@ -118,11 +120,11 @@ def test_wrong_fact_about_an_operation_is_a_problem(entry: dict[str, Any], probl
 
 def test_unreadable_declaration_stops_the_generator() -> None:
     with pytest.raises(ValueError, match="cannot place this part of the header: 'union surprise"):
-        changed("struct cudnnContext;", "struct cudnnContext; union surprise { int a; } x;")
+        problems_with_changed_header("struct cudnnContext;", "struct cudnnContext; union surprise { int a; } x;")
 
 
-def test_every_declaration_of_the_header_is_counted() -> None:
-    """Count again, with simpler means than the parser's."""
+def test_the_parser_finds_every_declaration_of_the_header() -> None:
+    """Count the declarations again by regular expressions."""
     text = codegen.find_header().read_text()
     parsed = header.parse(text)
     names = set(
@@ -135,17 +137,20 @@ def test_every_declaration_of_the_header_is_counted() -> None:
     assert len(parsed.structs) == text.count("typedef struct") - 2  # two opaque ones
 
 
-def test_no_sentence_of_the_header_is_copied(wanted: dict[str, str]) -> None:
+def test_no_comment_of_the_header_is_copied(expected_files: dict[str, str]) -> None:
     """Six consecutive words of the header's comments would count as a copy."""
     comments = " ".join(re.findall(r"/\*.*?\*/", codegen.find_header().read_text(), re.S))
     facts = (Path(codegen.__file__).parent / "facts.toml").read_text()
     comments = re.sub(r"^[ *]+", " ", comments, flags=re.M)
-    assert len(_runs(comments)) > 2000  # the comparison below has data
-    theirs, ours = _runs(comments), _runs(facts) | set().union(*map(_runs, wanted.values()))
+    assert len(_six_word_sequences(comments)) > 2000  # the comparison below has data
+    theirs, ours = (
+        _six_word_sequences(comments),
+        _six_word_sequences(facts) | set().union(*map(_six_word_sequences, expected_files.values())),
+    )
     assert theirs & ours == set()
 
 
-def _runs(text: str) -> set[tuple[str, ...]]:
+def _six_word_sequences(text: str) -> set[tuple[str, ...]]:
     words = [w.lower() for w in re.findall(r"[A-Za-z']+|[^\sA-Za-z']", text)]
     runs = zip(*(words[i:] for i in range(6)), strict=False)
     return {run for run in runs if all(re.fullmatch(r"[a-z']{2,}|a", word) for word in run)}

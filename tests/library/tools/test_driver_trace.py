@@ -1,4 +1,4 @@
-"""The trace of the driver: calls of functions that are found by name, or by another function, each with its result."""
+"""The driver trace writes calls of functions found by name or through another function, each with its result."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ assert driver.cuGetProcAddress_v2(b"cuOther", ctypes.byref(found), 12000, 0, Non
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="did not run: there is no C compiler")
-def test_calls_are_written_with_their_results(tmp_path: Path) -> None:
+def test_driver_calls_are_written_with_their_results(tmp_path: Path) -> None:
     (tmp_path / "driver.c").write_text(DRIVER)
     build = ["cc", "-shared", "-fPIC"]
     subprocess.run([*build, "-o", tmp_path / "libcuda.so.1", tmp_path / "driver.c"], check=True)

@@ -1,4 +1,4 @@
-"""The shipped PTX belongs to its source, and to the arguments that Python writes for it."""
+"""The shipped PTX matches its source and the arguments that Python writes for it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tools.codegen.ptx import SOURCE, compile_ptx, ptx_header
 PTX = SOURCE.with_suffix(".ptx").read_text()
 
 
-def facts(ptx: str) -> dict[str, str]:
-    """Return the facts that a driver and a caller rely on; each NVRTC may write the instructions differently."""
+def ptx_properties(ptx: str) -> dict[str, str]:
+    """Return the properties that driver and caller rely on; instructions may differ between NVRTC versions."""
     patterns = {"version": r"\.version (\S+)", "target": r"\.target (\S+)", "entry": r"\.entry (\w+)"}
     found = {name: re.findall(pattern, ptx) for name, pattern in patterns.items()}
     return {name: " ".join(values) for name, values in found.items()} | {
@@ -20,23 +20,23 @@ def facts(ptx: str) -> dict[str, str]:
     }
 
 
-def test_ptx_was_made_of_the_source_next_to_it() -> None:
+def test_the_ptx_was_compiled_from_the_source_next_to_it() -> None:
     assert PTX.startswith(ptx_header(SOURCE.read_bytes()) + "\n")
 
 
-def test_another_source_has_another_mark() -> None:
+def test_a_changed_source_has_another_mark() -> None:
     assert ptx_header(SOURCE.read_bytes() + b" ") != ptx_header(SOURCE.read_bytes())
 
 
 def test_source_compiles_to_equal_ptx_with_the_available_nvrtc() -> None:
     nvrtc = next(place.path for place in nvrtc_places(12) if place.path)
     made = compile_ptx(nvrtc, SOURCE.read_bytes())
-    assert facts(made) == facts(PTX)
+    assert ptx_properties(made) == ptx_properties(PTX)
     assert made.splitlines()[0] == PTX.splitlines()[0]
 
 
-def test_ptx_reads_pythons_arguments_and_supports_all_fused_attention_gpus() -> None:
-    assert facts(PTX) == {
+def test_the_ptx_fits_the_arguments_and_all_fused_attention_gpus() -> None:
+    assert ptx_properties(PTX) == {
         "version": "6.4",
         "target": "sm_75",
         "entry": "cudnn_backend_py_prepare",

@@ -1,4 +1,4 @@
-"""The torch operators without torch and without a GPU: their imports, and the graphs that they judge."""
+"""The torch operators without torch or a GPU: their imports, and the graphs that they give to cuDNN."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ EXTRA: dict[str, tuple[tuple[int, ...], DataType]] = {
 }
 
 
-def bshd(heads: int = H) -> TensorLayout:
+def bshd_layout(heads: int = H) -> TensorLayout:
     return TensorLayout((B, heads, S, D), (S * heads * D, D, heads * D, 1), DataType.HALF)
 
 
-def tensors(
+def attention_layouts(
     backward: bool, kv_heads: int = H, extra: tuple[str, ...] = (), **changed: TensorLayout
 ) -> dict[str, TensorLayout]:
-    """Return the tensors of a pass; with `extra` also those, and for backward their gradients if they have one."""
-    found = {name: bshd(kv_heads if name in ("k", "v", "dk", "dv") else H) for name in ("q", "k", "v", "o")}
+    """Return the tensor layouts of a pass: q, k, v, o, stats, those of `extra` and, for backward, the gradients."""
+    found = {name: bshd_layout(kv_heads if name in ("k", "v", "dk", "dv") else H) for name in ("q", "k", "v", "o")}
     if backward:
-        found |= {"do": bshd(), "dq": bshd(), "dk": bshd(kv_heads), "dv": bshd(kv_heads)}
+        found |= {"do": bshd_layout(), "dq": bshd_layout(), "dk": bshd_layout(kv_heads), "dv": bshd_layout(kv_heads)}
     rows = (B, H, S, 1)
     found["stats"] = TensorLayout(rows, packed_strides(rows), DataType.FLOAT)
     for name in extra:
@@ -63,7 +63,7 @@ CASES: dict[str, tuple[dict[str, Any], OperatorOptions]] = {
 
 
 @pytest.fixture(scope="module")
-def h100() -> Any:
+def h100_target() -> Any:
     target = open_target("h100")
     yield target
     target.close()
@@ -71,23 +71,23 @@ def h100() -> Any:
 
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
 @pytest.mark.parametrize("case", CASES)
-def test_graph_is_supported_and_has_the_tensors_of_the_operator(h100: Any, case: str, backward: bool) -> None:
+def test_graph_is_supported_and_has_the_tensors_of_the_operator(h100_target: Any, case: str, backward: bool) -> None:
     changes, options = CASES[case]
-    given = tensors(backward, **changes)
-    graph = attention_graph(given, options, backward=backward, version=h100.library.version, sm=h100.sm)
+    given = attention_layouts(backward, **changes)
+    graph = attention_graph(given, options, backward=backward, version=h100_target.library.version, sm=h100_target.sm)
     held = {*given, *({"dropout_seed", "dropout_offset"} if options.dropout else ())}
     in_memory = [tensor for tensor in graph.variant_pack_tensors if not tensor.scratch and tensor.value is None]
     assert {tensor.name for tensor in in_memory} == held
     strides = {tensor.name: sorted(tensor.strides) for tensor in in_memory}
     assert all(strides[name] == sorted(tensor.strides) for name, tensor in given.items())
-    assert OperationGraph(graph, h100).heuristics("A").configs
+    assert OperationGraph(graph, h100_target).heuristics("A").configs
 
 
-def test_scattered_head_dim_is_not_a_layout_for_cudnn(h100: Any) -> None:
-    """The operator copies such tensors; a graph with them is refused."""
+def test_a_strided_head_dim_is_refused(h100_target: Any) -> None:
+    """The operator copies tensors with such strides before it builds a graph."""
     scattered = TensorLayout((B, H, S, D), (S * H * D, D, H * D, 2), DataType.HALF)
     with pytest.raises(GraphError, match="attention-hazard"):
-        attention_graph(tensors(False, q=scattered), PLAIN, backward=False, version=(9, 28, 0), sm=90)
+        attention_graph(attention_layouts(False, q=scattered), PLAIN, backward=False, version=(9, 28, 0), sm=90)
 
 
 def test_import_does_not_import_torch() -> None:
@@ -105,7 +105,7 @@ def test_absence_of_torch_is_reported(function: str) -> None:
     assert "torch-missing: PyTorch is not installed" in done.stderr
 
 
-def test_schema_names_the_tensors_in_order() -> None:
+def test_the_operator_schema_lists_the_tensors_in_order() -> None:
     for name, schema in SCHEMAS.items():
         arguments = [argument.split()[-1] for argument in schema.partition(" -> ")[0].strip("()").split(",")]
         begin = 0 if name == FORWARD else 3

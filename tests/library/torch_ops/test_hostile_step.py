@@ -1,4 +1,4 @@
-"""Hostile input to the compiled step of the torch operators: it answers, raises an error, or leaves it to Python.
+"""Hostile input to the compiled step of the torch operators: it answers, raises an error, or falls back to Python.
 
 As in ``tests/gpu/torch_ops/test_compiled.py``, no kernel is launched. ``test_sanitized_step.py`` adds sanitizers.
 """
@@ -12,230 +12,256 @@ from typing import Any
 
 import pytest
 
-torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the step is torch's")
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 
-from tests.gpu.torch_ops.conftest import module  # noqa: E402
+from tests.gpu.torch_ops.conftest import step_module  # noqa: E402
 from tests.gpu.torch_ops.test_compiled import (  # noqa: E402
     NUMBERS,
     ROW,
     Launches,
-    address,
-    describe,
+    address_of_function,
+    describe_plan,
     launches,
-    like,
-    operator,
-    teach,
-    tensors,
+    operator_number,
+    output_like,
+    random_tensors,
+    teach_plan,
 )
 
-__all__ = ["launches", "module", "operator", "tensors"]
+__all__ = ["launches", "operator_number", "random_tensors", "step_module"]
 
 OBJECTS: list[Any] = [None, 0, -1, 1 << 31, 1 << 32, 1 << 70, -(1 << 70), 1.5, "x", "", b"", (), [], {}, object(), int]
 PARTS: list[Any] = [(None,), ((0, 0, 0, 0),), ((-1, 0, 0, 0),), ((0, 1, 99, 0),), ((9, 9, 9),)]
 REFUSED = (TypeError, ValueError, OverflowError, RuntimeError, IndexError)
 
 
-def leave(function: Any, *given: Any) -> Any:
-    """Call a function of the step; an error is allowed."""
+def call_or_return_error(function: Any, *given: Any) -> Any:
+    """Call a function of the compiled step and return its result, or the error if it raises one of REFUSED."""
     try:
         return function(*given)
     except REFUSED as error:
         return error
 
 
-def test_call_handles_any_argument(module: Any, launches: Launches, operator: int, tensors: Any) -> None:
-    teach(module, launches, operator, tensors)
+def test_step_call_handles_any_argument(
+    step_module: Any, launches: Launches, operator_number: int, random_tensors: Any
+) -> None:
+    teach_plan(step_module, launches, operator_number, random_tensors)
     for value in OBJECTS:
-        assert module.call(value) is None
-        for number in (operator, value):
-            assert leave(module.call, number, *tensors, *NUMBERS[:2], value) is None or number == operator
-            assert module.call(number, *[value] * 7) is None
+        assert step_module.call(value) is None
+        for number in (operator_number, value):
+            assert (
+                call_or_return_error(step_module.call, number, *random_tensors, *NUMBERS[:2], value) is None
+                or number == operator_number
+            )
+            assert step_module.call(number, *[value] * 7) is None
     for count in range(40):
-        assert module.call(operator, *(tensors * 20)[:count]) is None
-        assert module.call(operator, *tensors, *[None] * count) is None
-    assert module.call() is None
+        assert step_module.call(operator_number, *(random_tensors * 20)[:count]) is None
+        assert step_module.call(operator_number, *random_tensors, *[None] * count) is None
+    assert step_module.call() is None
     assert launches.seen == []
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_learn_handles_any_argument(module: Any, launches: Launches, operator: int, tensors: Any, seed: int) -> None:
+def test_step_learn_handles_any_argument(
+    step_module: Any, launches: Launches, operator_number: int, random_tensors: Any, seed: int
+) -> None:
     draw = random.Random(seed)
-    whole = describe(launches, (like(tensors[0]),), ROW, pieces=(100, 50), own=1)
+    whole = describe_plan(launches, (output_like(random_tensors[0]),), ROW, pieces=(100, 50), own=1)
     for _ in range(300):
         plan = list(whole)
         for place in draw.sample(range(2, len(plan) - 1), draw.choice([0, 1, 2])):
             plan[place] = draw.choice(
                 [*OBJECTS, (None,), ((0, 0, 0, 0),), ((-1, 0, 0, 0),), ((0, 1, 99, 0),), ((9, 9, 9),)]
             )
-        given: list[Any] = [tuple(plan), False, 0, operator, *tensors, *NUMBERS, False]
+        given: list[Any] = [tuple(plan), False, 0, operator_number, *random_tensors, *NUMBERS, False]
         if draw.random() < 0.5:
             given[draw.randrange(len(given))] = draw.choice(OBJECTS)
         if draw.random() < 0.2:
             given = given[: draw.randrange(len(given))]
-        if leave(module.learn, *given) is True:
-            leave(module.call, operator, *tensors, *NUMBERS, False)
-        module.forget(None)
+        if call_or_return_error(step_module.learn, *given) is True:
+            call_or_return_error(step_module.call, operator_number, *random_tensors, *NUMBERS, False)
+        step_module.forget(None)
 
 
-def test_invalid_places_are_refused(module: Any, launches: Launches, operator: int, tensors: Any) -> None:
-    made = (like(tensors[0]),)
+def test_plans_with_invalid_tensor_places_are_refused(
+    step_module: Any, launches: Launches, operator_number: int, random_tensors: Any
+) -> None:
+    made = (output_like(random_tensors[0]),)
 
-    def refused(outputs: Any, row: Any, **more: Any) -> bool:
-        plan = describe(launches, outputs, row, **more)
-        return isinstance(leave(module.learn, plan, False, 0, operator, *tensors, *NUMBERS, False), RuntimeError)
+    def is_refused(outputs: Any, row: Any, **more: Any) -> bool:
+        plan = describe_plan(launches, outputs, row, **more)
+        return isinstance(
+            call_or_return_error(step_module.learn, plan, False, 0, operator_number, *random_tensors, *NUMBERS, False),
+            RuntimeError,
+        )
 
-    assert not refused(made, ROW)
+    assert not is_refused(made, ROW)
     for row in (
         *(((at, 0, 0, 0),) for at in (-1, -(1 << 31))),
         *(((0, kind, index, 0),) for kind in (0, 1, 2) for index in (-1, 3, 99)),
         ((0, 7, 0, 0),),
         ((0, -1, 0, 0),),
     ):
-        assert refused(made, row)
-        assert refused(made, (), parameters=row)
-    assert refused(made * 20, ())
-    assert refused(made, (), pieces=(1,) * 30)
-    assert refused(made, (), pieces=(1,), own=1)
-    assert refused(made, (), own=0)
+        assert is_refused(made, row)
+        assert is_refused(made, (), parameters=row)
+    assert is_refused(made * 20, ())
+    assert is_refused(made, (), pieces=(1,) * 30)
+    assert is_refused(made, (), pieces=(1,), own=1)
+    assert is_refused(made, (), own=0)
     for limits in (((-1, 0, 0),), ((12, 0, 0),), ((1 << 30, 0, 0),)):
-        assert refused(made, (), limits=limits)
+        assert is_refused(made, (), limits=limits)
     for number in ((0, 1, -1), (0, 1, 12)):
-        assert refused(((made[0][0], (number,), (1,), None),), ())
+        assert is_refused(((made[0][0], (number,), (1,), None),), ())
 
 
-def test_invalid_sizes_are_refused(module: Any, launches: Launches, operator: int, tensors: Any) -> None:
+def test_plans_with_invalid_output_sizes_are_handled(
+    step_module: Any, launches: Launches, operator_number: int, random_tensors: Any
+) -> None:
     for dims in ((-1,), (1 << 62, 1 << 62), (1 << 40, 1 << 40), (1 << 62,)):
         strides = (1,) * len(dims)
         for number in (dims, tuple((base, 1 << 62, 2) for base in dims)):
-            plan = describe(launches, ((tensors[0], number, strides, None),), ())
-            leave(module.learn, plan, False, 0, operator, *tensors, *NUMBERS, False)
-            made = leave(module.call, operator, *tensors, *NUMBERS, False)
+            plan = describe_plan(launches, ((random_tensors[0], number, strides, None),), ())
+            call_or_return_error(step_module.learn, plan, False, 0, operator_number, *random_tensors, *NUMBERS, False)
+            made = call_or_return_error(step_module.call, operator_number, *random_tensors, *NUMBERS, False)
             assert isinstance(made, RuntimeError) or made is None or made.numel() == 0
-            module.forget(None)
+            step_module.forget(None)
     for pieces in ((1 << 62,) * 4, (-1,), (-(1 << 63), 1)):
-        plan = describe(launches, (like(tensors[0]),), (), pieces=pieces)
-        assert module.learn(plan, False, 0, operator, *tensors, *NUMBERS, False)
-        assert isinstance(leave(module.call, operator, *tensors, *NUMBERS, False), RuntimeError)
-        module.forget(None)
+        plan = describe_plan(launches, (output_like(random_tensors[0]),), (), pieces=pieces)
+        assert step_module.learn(plan, False, 0, operator_number, *random_tensors, *NUMBERS, False)
+        assert isinstance(
+            call_or_return_error(step_module.call, operator_number, *random_tensors, *NUMBERS, False), RuntimeError
+        )
+        step_module.forget(None)
 
 
-def test_define_handles_any_argument(module: Any) -> None:
+def test_step_define_handles_any_argument(step_module: Any) -> None:
     for number, value in itertools.product(range(6), OBJECTS):
         given: list[Any] = [3, 0b111, 0, (), (), -1]
         given[number] = value
-        leave(module.define, *given)
+        call_or_return_error(step_module.define, *given)
     for count in (-1, -(1 << 31), 13, 1 << 30):
-        assert isinstance(leave(module.define, count, 0, 0, (), ()), RuntimeError)
-    assert isinstance(leave(module.define, 1, 0b110, 0, (), ()), RuntimeError)
+        assert isinstance(call_or_return_error(step_module.define, count, 0, 0, (), ()), RuntimeError)
+    assert isinstance(call_or_return_error(step_module.define, 1, 0b110, 0, (), ()), RuntimeError)
     for loose in ((-1, 0, 0, 0), (99, 0, 0, 0), (0, -1, 0, 0), (0, 0, -1, 0), (0, 0, 12, 0)):
-        assert isinstance(leave(module.define, 3, 0, 0, (loose,), ()), RuntimeError)
-        assert isinstance(leave(module.define, 3, 0, 0, (), (loose,)), RuntimeError)
+        assert isinstance(call_or_return_error(step_module.define, 3, 0, 0, (loose,), ()), RuntimeError)
+        assert isinstance(call_or_return_error(step_module.define, 3, 0, 0, (), (loose,)), RuntimeError)
     for of in (-2, 1 << 30):
-        assert isinstance(leave(module.define, 3, 0, 0, (), (), of), RuntimeError)
+        assert isinstance(call_or_return_error(step_module.define, 3, 0, 0, (), (), of), RuntimeError)
 
 
-def test_missing_loose_numbers_of_a_call_are_handled(module: Any, launches: Launches, tensors: Any) -> None:
-    """A tensor of fewer dims, or fewer numbers, than the operator was defined for."""
+def test_a_call_with_fewer_dims_or_numbers_than_defined_is_handled(
+    step_module: Any, launches: Launches, random_tensors: Any
+) -> None:
+    """Give a tensor fewer dims, or fewer numbers, than the operator was defined for."""
     for loose in ((0, 200, 0, 0), (6, 1, 0, 0), (9, 1, 0, 0), (18, 1, 0, 0), (2, 9, 1, 1 << 30)):
-        number = module.define(3, 0, 0, (loose,), (loose,))
-        plan = describe(launches, (like(tensors[0]),), ROW)
-        for given in (tensors, [x.flatten() for x in tensors], [x.reshape(1, 1, 2, 1, 8, 1, 4) for x in tensors]):
-            leave(module.learn, plan, False, 0, number, *given, *NUMBERS, False)
-            leave(module.call, number, *given, *NUMBERS, False)
-            leave(module.call, number, *given, False)
+        number = step_module.define(3, 0, 0, (loose,), (loose,))
+        plan = describe_plan(launches, (output_like(random_tensors[0]),), ROW)
+        for given in (
+            random_tensors,
+            [x.flatten() for x in random_tensors],
+            [x.reshape(1, 1, 2, 1, 8, 1, 4) for x in random_tensors],
+        ):
+            call_or_return_error(step_module.learn, plan, False, 0, number, *given, *NUMBERS, False)
+            call_or_return_error(step_module.call, number, *given, *NUMBERS, False)
+            call_or_return_error(step_module.call, number, *given, False)
 
 
-def test_tensors_of_many_dims_are_handled(module: Any, launches: Launches, operator: int) -> None:
+def test_tensors_of_many_dims_are_handled(step_module: Any, launches: Launches, operator_number: int) -> None:
     many = [torch.zeros([1] * 60) for _ in range(3)]
-    plan = describe(launches, (like(many[0]),), ROW)
-    leave(module.learn, plan, False, 0, operator, *many, *NUMBERS, False)
-    leave(module.call, operator, *many, *NUMBERS, False)
+    plan = describe_plan(launches, (output_like(many[0]),), ROW)
+    call_or_return_error(step_module.learn, plan, False, 0, operator_number, *many, *NUMBERS, False)
+    call_or_return_error(step_module.call, operator_number, *many, *NUMBERS, False)
 
 
-def test_functions_that_raise_are_handled(module: Any, launches: Launches, operator: int, tensors: Any) -> None:
-    class Mine(Exception):
+def test_python_functions_that_raise_or_return_anything_are_handled(
+    step_module: Any, launches: Launches, operator_number: int, random_tensors: Any
+) -> None:
+    class OwnError(Exception):
         pass
 
-    error = Mine("mine")
+    error = OwnError("mine")
 
-    def notice(*_: object) -> int:
+    def raise_error(*_: object) -> int:
         raise error
 
-    teach(module, launches, operator, tensors, notice=notice)
-    with pytest.raises(Mine) as caught:
-        module.call(operator, *tensors, *NUMBERS, False)
+    teach_plan(step_module, launches, operator_number, random_tensors, notice=raise_error)
+    with pytest.raises(OwnError) as caught:
+        step_module.call(operator_number, *random_tensors, *NUMBERS, False)
     assert caught.value is error
-    module.forget(None)
+    step_module.forget(None)
     for answer in OBJECTS:
-        teach(module, launches, operator, tensors, notice=lambda *_, answer=answer: answer)
-        leave(module.call, operator, *tensors, *NUMBERS, False)
-        module.forget(None)
+        teach_plan(step_module, launches, operator_number, random_tensors, notice=lambda *_, answer=answer: answer)
+        call_or_return_error(step_module.call, operator_number, *random_tensors, *NUMBERS, False)
+        step_module.forget(None)
 
 
-def test_gradients_that_python_cannot_make_are_handled(
-    module: Any, launches: Launches, operator: int, tensors: Any
+def test_invalid_results_of_the_gradient_function_are_handled(
+    step_module: Any, launches: Launches, operator_number: int, random_tensors: Any
 ) -> None:
-    class Mine(Exception):
+    class OwnError(Exception):
         pass
 
     for answer in (*OBJECTS, (None,), (1, 2, 3), (None, None, "x")):
-        given = [x.clone().requires_grad_() for x in tensors]
-        plan = describe(launches, (like(tensors[0]), like(tensors[0])), ROW)
-        assert module.learn(plan, False, 0, operator, *given, *NUMBERS, True)
+        given = [x.clone().requires_grad_() for x in random_tensors]
+        plan = describe_plan(launches, (output_like(random_tensors[0]), output_like(random_tensors[0])), ROW)
+        assert step_module.learn(plan, False, 0, operator_number, *given, *NUMBERS, True)
         launches.differentiate = lambda *_, answer=answer: answer  # type: ignore[method-assign]
         functions = [launches.go, launches.current, launches.capturing]
-        connect(module, functions, launches.differentiate)
-        o = module.call(operator, *given, *NUMBERS, False)
+        connect_step(step_module, functions, launches.differentiate)
+        o = step_module.call(operator_number, *given, *NUMBERS, False)
         if o is not None:
-            leave(o.sum().backward)
-    error = Mine("mine")
+            call_or_return_error(o.sum().backward)
+    error = OwnError("mine")
 
-    def fail(*_: object) -> None:
+    def raise_error(*_: object) -> None:
         raise error
 
-    connect(module, [launches.go, launches.current, launches.capturing], fail)
-    o = module.call(operator, *given, *NUMBERS, False)
-    with pytest.raises(Mine) as caught:
+    connect_step(step_module, [launches.go, launches.current, launches.capturing], raise_error)
+    o = step_module.call(operator_number, *given, *NUMBERS, False)
+    with pytest.raises(OwnError) as caught:
         o.sum().backward()
     assert caught.value is error
 
 
-def connect(module: Any, functions: list[Any], differentiate: Any) -> None:
-    """Connect the step to these functions."""
-    module.connect(*map(address, functions), differentiate, "cpu")
+def connect_step(step_module: Any, functions: list[Any], differentiate: Any) -> None:
+    """Give the compiled step the addresses of these functions."""
+    step_module.connect(*map(address_of_function, functions), differentiate, "cpu")
 
 
-def test_connect_handles_any_argument(module: Any, launches: Launches) -> None:
+def test_step_connect_handles_any_argument(step_module: Any, launches: Launches) -> None:
     functions = [launches.go, launches.current, launches.capturing]
     for value in OBJECTS:
-        leave(module.connect, value)
-        leave(module.connect, 0, 0, 0, None, value)
-    leave(module.connect, 0, 0, 0, None, "no device")
-    connect(module, functions, launches.differentiate)
+        call_or_return_error(step_module.connect, value)
+        call_or_return_error(step_module.connect, 0, 0, 0, None, value)
+    call_or_return_error(step_module.connect, 0, 0, 0, None, "no device")
+    connect_step(step_module, functions, launches.differentiate)
 
 
-def test_invalid_tokens_are_handled(module: Any) -> None:
+def test_invalid_plan_tokens_are_handled(step_module: Any) -> None:
     for value in OBJECTS:
-        leave(module.forget, value)
-        leave(module.used, value)
+        call_or_return_error(step_module.forget, value)
+        call_or_return_error(step_module.used, value)
 
 
-def test_threads_may_learn_call_and_forget(module: Any, launches: Launches, operator: int, tensors: Any) -> None:
+def test_threads_may_learn_call_and_forget(
+    step_module: Any, launches: Launches, operator_number: int, random_tensors: Any
+) -> None:
     ended: list[int] = []
 
-    def work(seed: int) -> None:
+    def learn_call_or_forget(seed: int) -> None:
         draw = random.Random(seed)
         for _ in range(200):
             match draw.randrange(4):
                 case 0:
-                    module.forget(None)
+                    step_module.forget(None)
                 case 1:
-                    teach(module, launches, operator, tensors)
+                    teach_plan(step_module, launches, operator_number, random_tensors)
                 case _:
-                    module.call(operator, *tensors, *NUMBERS, False)
+                    step_module.call(operator_number, *random_tensors, *NUMBERS, False)
         ended.append(seed)
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    threads = [threading.Thread(target=learn_call_or_forget, args=(seed,)) for seed in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -1,4 +1,4 @@
-"""Tensors of a call read as sequences, with substitutes for tensors that have a layout and no elements."""
+"""How the operators view the tensors of a call as sequences, tested with tensors that have a layout but no data."""
 
 from __future__ import annotations
 
@@ -24,47 +24,54 @@ B, H, HK, S_Q, S_KV, D = 3, 8, 2, 200, 300, 64
 NAMES = (*TENSORS[:-1], "dropout_seed", "dropout_offset", "stats", "do", "dq", "dk", "dv", "dbias", "dsink", *SCALES)
 
 
-def meta(*dims: int, kind: str = "float16", strides: Any = None) -> Tensor:
+def meta_tensor(*dims: int, kind: str = "float16", strides: Any = None) -> Tensor:
     return Tensor(dims, strides, dtype=DTYPES[kind], device="cuda")
 
 
-def rows_first(b: int, h: int, s: int, d: int) -> Tensor:
-    return meta(b, s, h, d).transpose(1, 2)
+def bshd_tensor(b: int, h: int, s: int, d: int) -> Tensor:
+    return meta_tensor(b, s, h, d).transpose(1, 2)
 
 
-def dense(make: Any, *, kv_heads: int = HK, backward: bool = False, batch: int = B) -> dict[str, Any]:
-    """Return the tensors of a dense call by name, laid out by `make`."""
+def dense_tensors(make: Any, *, kv_heads: int = HK, backward: bool = False, batch: int = B) -> dict[str, Any]:
+    """Return the tensors of a dense attention call by name; `make` lays each out."""
     found = dict.fromkeys(NAMES)
     found |= {"q": make(batch, H, S_Q, D), "o": make(batch, H, S_Q, D)}
     found |= {name: make(batch, kv_heads, S_KV, D) for name in "kv"}
     heads_first = found["q"].stride(1) >= found["q"].stride(2)
-    stats = meta(batch, H, S_Q, 1, kind="float32") if heads_first else meta(batch, S_Q, H, 1, kind="float32")
+    stats = (
+        meta_tensor(batch, H, S_Q, 1, kind="float32") if heads_first else meta_tensor(batch, S_Q, H, 1, kind="float32")
+    )
     found["stats"] = stats if heads_first else stats.transpose(1, 2)
-    return found | (gradients(found) if backward else {})
+    return found | (gradient_tensors(found) if backward else {})
 
 
-def gradients(found: dict[str, Any]) -> dict[str, Any]:
+def gradient_tensors(found: dict[str, Any]) -> dict[str, Any]:
     return {f"d{name}": found[name]._like() for name in ("q", "k", "v", "o")}
 
 
-def packed(*, backward: bool = False, tokens: int = 500) -> dict[str, Any]:
+def packed_tensors(*, backward: bool = False, tokens: int = 500) -> dict[str, Any]:
     found = dict.fromkeys(NAMES)
-    found |= {"q": meta(tokens, H, D), "o": meta(tokens, H, D), "k": meta(600, HK, D), "v": meta(600, HK, D)}
-    found |= {name: meta(B + 1, kind="int32") for name in ("cu_seqlens_q", "cu_seqlens_k")}
-    found["stats"] = meta(tokens, H, kind="float32").t()
-    return found | (gradients(found) if backward else {})
+    found |= {
+        "q": meta_tensor(tokens, H, D),
+        "o": meta_tensor(tokens, H, D),
+        "k": meta_tensor(600, HK, D),
+        "v": meta_tensor(600, HK, D),
+    }
+    found |= {name: meta_tensor(B + 1, kind="int32") for name in ("cu_seqlens_q", "cu_seqlens_k")}
+    found["stats"] = meta_tensor(tokens, H, kind="float32").t()
+    return found | (gradient_tensors(found) if backward else {})
 
 
-def paged(*, chunk: int = 1, page: int = 16) -> dict[str, Any]:
+def paged_tensors(*, chunk: int = 1, page: int = 16) -> dict[str, Any]:
     found = dict.fromkeys(NAMES)
-    pages = meta(40, page, HK, D).transpose(1, 2)
-    found |= {"q": rows_first(B, H, chunk, D), "o": rows_first(B, H, chunk, D), "k": pages, "v": pages._like()}
-    found |= {"block_table": meta(B, 13, kind="int32"), "seq_len_kv": meta(B, kind="int32")}
+    pages = meta_tensor(40, page, HK, D).transpose(1, 2)
+    found |= {"q": bshd_tensor(B, H, chunk, D), "o": bshd_tensor(B, H, chunk, D), "k": pages, "v": pages._like()}
+    found |= {"block_table": meta_tensor(B, 13, kind="int32"), "seq_len_kv": meta_tensor(B, kind="int32")}
     return found
 
 
-def plans_of(reading: SequenceView, named: dict[str, Any], target: Any, *, backward: bool) -> int:
-    """Return the number of engine configs of cuDNN for the class of a call."""
+def count_engine_configs(reading: SequenceView, named: dict[str, Any], target: Any, *, backward: bool) -> int:
+    """Return the number of engine configs that cuDNN proposes for the shape class of a call."""
     problem = class_problem(describe(backward, named, reading), reading.needed, backward=backward)
     graph = class_graph(problem, backward, target.library.version, target.sm)
     names = {tensor.name for tensor in graph.variant_pack_tensors}
@@ -73,73 +80,73 @@ def plans_of(reading: SequenceView, named: dict[str, Any], target: Any, *, backw
 
 
 @pytest.fixture(scope="module")
-def h200() -> Any:
+def h200_target() -> Any:
     target = open_target("h200")
     yield target
     target.close()
 
 
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
-def test_rows_first_is_read_in_place(h200: Any, backward: bool) -> None:
-    named = dense(rows_first, backward=backward)
+def test_bshd_tensors_are_read_in_place(h200_target: Any, backward: bool) -> None:
+    named = dense_tensors(bshd_tensor, backward=backward)
     reading = read(backward, named, PLAIN)
     assert (reading.batch, reading.max_q, reading.max_kv, reading.heads_folded, reading.copied) == (B, 200, 300, 1, ())
     assert reading.multipliers["q"] == S_Q * H * D
     assert reading.multipliers["v"] == S_KV * HK * D
     assert reading.multipliers["stats"] == S_Q * H
     assert describe(backward, named, reading).heads == H
-    assert plans_of(reading, named, h200, backward=backward)
+    assert count_engine_configs(reading, named, h200_target, backward=backward)
 
 
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
-def test_heads_first_becomes_more_sequences(h200: Any, backward: bool) -> None:
-    named = dense(meta, kv_heads=H, backward=backward)
-    named |= {"seq_len_q": meta(B, kind="int32"), "seq_len_kv": meta(B, kind="int32")}
+def test_heads_of_bhsd_tensors_become_sequences(h200_target: Any, backward: bool) -> None:
+    named = dense_tensors(meta_tensor, kv_heads=H, backward=backward)
+    named |= {"seq_len_q": meta_tensor(B, kind="int32"), "seq_len_kv": meta_tensor(B, kind="int32")}
     reading = read(backward, named, PLAIN._replace(right_bound=0))
     assert (reading.batch, reading.heads_folded, reading.copied) == (B * H, H, ())
     assert describe(backward, named, reading).heads == 1
     assert (reading.multipliers["q"], reading.multipliers["stats"]) == (S_Q * D, S_Q)
-    assert plans_of(reading, named, h200, backward=backward)
+    assert count_engine_configs(reading, named, h200_target, backward=backward)
 
 
 @pytest.mark.parametrize("reason", ["grouped heads", "bias", "sink"])
-def test_heads_first_is_copied_if_heads_have_their_own_inputs(h200: Any, reason: str) -> None:
-    named = dense(meta, kv_heads=HK if reason == "grouped heads" else H)
+def test_bhsd_tensors_are_copied_if_their_heads_cannot_become_sequences(h200_target: Any, reason: str) -> None:
+    named = dense_tensors(meta_tensor, kv_heads=HK if reason == "grouped heads" else H)
     if reason == "bias":
-        named["bias"] = meta(1, H, S_Q, S_KV)
+        named["bias"] = meta_tensor(1, H, S_Q, S_KV)
     if reason == "sink":
-        named["sink"] = meta(H, kind="float32")
+        named["sink"] = meta_tensor(H, kind="float32")
     reading = read(False, named, PLAIN)
     assert reading.heads_folded == 1
     assert reading.copied == ("q", "k", "v", "o", "stats")
-    assert plans_of(reading, named, h200, backward=False)
+    assert count_engine_configs(reading, named, h200_target, backward=False)
 
 
-def test_layouts_cudnn_cannot_read_are_copied(h200: Any) -> None:
-    named = dense(rows_first)
-    named["k"] = meta(B, HK, S_KV, D, strides=(0, 0, D, 1))  # expanded
-    named["v"] = meta(B, HK, S_KV, D, strides=(HK * S_KV * D, S_KV * D, 1, S_KV))  # d not dense
+def test_layouts_cudnn_cannot_read_are_copied(h200_target: Any) -> None:
+    named = dense_tensors(bshd_tensor)
+    named["k"] = meta_tensor(B, HK, S_KV, D, strides=(0, 0, D, 1))  # expanded
+    named["v"] = meta_tensor(B, HK, S_KV, D, strides=(HK * S_KV * D, S_KV * D, 1, S_KV))  # d not dense
     reading = read(False, named, PLAIN)
     assert reading.copied == ("k", "v")
     assert reading.multipliers["k"] == S_KV * HK * D
-    assert plans_of(reading, named, h200, backward=False)
+    assert count_engine_configs(reading, named, h200_target, backward=False)
 
 
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
-def test_packed_tokens_are_read(h200: Any, backward: bool) -> None:
+def test_packed_tokens_are_read_in_place(h200_target: Any, backward: bool) -> None:
     options = PLAIN._replace(max_q=120, max_kv=250, right_bound=0, bottom_right=True)
-    named = packed(backward=backward)
+    named = packed_tensors(backward=backward)
     reading = read(backward, named, options)
     assert (reading.batch, reading.max_q, reading.max_kv) == (B, 120, 250)
     assert (reading.total_q, reading.total_kv) == (500, 600)
     assert (reading.multipliers["q"], reading.multipliers["k"], reading.multipliers["stats"]) == (H * D, HK * D, H)
     assert describe(backward, named, reading).alignment == "bottom_right"
-    assert plans_of(reading, named, h200, backward=backward)
+    assert count_engine_configs(reading, named, h200_target, backward=backward)
 
 
 @pytest.mark.parametrize("chunk", [1, 20])
-def test_pages_are_read(h200: Any, chunk: int) -> None:
-    named = paged(chunk=chunk)
+def test_paged_k_and_v_are_read_in_place(h200_target: Any, chunk: int) -> None:
+    named = paged_tensors(chunk=chunk)
     reading = read(False, named, PLAIN._replace(right_bound=0, bottom_right=True))
     assert (reading.max_q, reading.max_kv) == (chunk, 13 * 16)
     assert set(reading.multipliers) == {"q", "o"}
@@ -147,82 +154,82 @@ def test_pages_are_read(h200: Any, chunk: int) -> None:
     assert problem.page_size == 16
     # The last token attends to every key: no mask is requested.
     assert (problem.right_bound is None) == (chunk == 1)
-    assert plans_of(reading, named, h200, backward=False)
+    assert count_engine_configs(reading, named, h200_target, backward=False)
 
 
-def test_sinks_are_not_passed_to_the_kernels_for_decoding(h200: Any) -> None:
-    assert read(False, paged(), PLAIN).needed.q == 1
-    named = paged() | {"sink": meta(H, kind="float32")}
+def test_decoding_with_sinks_uses_a_plan_for_two_queries(h200_target: Any) -> None:
+    assert read(False, paged_tensors(), PLAIN).needed.q == 1
+    named = paged_tensors() | {"sink": meta_tensor(H, kind="float32")}
     reading = read(False, named, PLAIN)
     assert (reading.max_q, reading.needed.q) == (1, 2)
-    assert plans_of(reading, named, h200, backward=False)
+    assert count_engine_configs(reading, named, h200_target, backward=False)
 
 
-def test_calls_of_other_batches_and_lengths_are_related() -> None:
-    many = [read(False, dense(rows_first, batch=b), PLAIN).related_plans for b in (1, 2, 7)]
+def test_calls_with_other_batches_and_lengths_share_plans() -> None:
+    many = [read(False, dense_tensors(bshd_tensor, batch=b), PLAIN).related_plans for b in (1, 2, 7)]
     assert len(set(many)) == 1
     assert (
-        read(False, packed(), PLAIN._replace(max_q=9)).related_plans
-        == read(False, packed(tokens=7), PLAIN._replace(max_q=3)).related_plans
+        read(False, packed_tensors(), PLAIN._replace(max_q=9)).related_plans
+        == read(False, packed_tensors(tokens=7), PLAIN._replace(max_q=3)).related_plans
     )
     others = [
-        read(False, dense(rows_first, kv_heads=H), PLAIN).related_plans,
-        read(False, dense(rows_first), PLAIN._replace(right_bound=0)).related_plans,
-        read(True, dense(rows_first, backward=True), PLAIN).related_plans,
-        read(False, dense(rows_first) | {"bias": meta(1, H, S_Q, S_KV)}, PLAIN).related_plans,
-        read(False, dense(rows_first) | {"bias": meta(B, H, S_Q, S_KV)}, PLAIN).related_plans,
-        read(False, dense(rows_first) | {"sink": meta(H, kind="float32")}, PLAIN).related_plans,
-        read(False, dense(rows_first) | {"stats": None}, PLAIN).related_plans,
-        read(False, paged(), PLAIN).related_plans,
+        read(False, dense_tensors(bshd_tensor, kv_heads=H), PLAIN).related_plans,
+        read(False, dense_tensors(bshd_tensor), PLAIN._replace(right_bound=0)).related_plans,
+        read(True, dense_tensors(bshd_tensor, backward=True), PLAIN).related_plans,
+        read(False, dense_tensors(bshd_tensor) | {"bias": meta_tensor(1, H, S_Q, S_KV)}, PLAIN).related_plans,
+        read(False, dense_tensors(bshd_tensor) | {"bias": meta_tensor(B, H, S_Q, S_KV)}, PLAIN).related_plans,
+        read(False, dense_tensors(bshd_tensor) | {"sink": meta_tensor(H, kind="float32")}, PLAIN).related_plans,
+        read(False, dense_tensors(bshd_tensor) | {"stats": None}, PLAIN).related_plans,
+        read(False, paged_tensors(), PLAIN).related_plans,
     ]
     assert len({many[0], *others}) == 1 + len(others)
 
 
-def test_one_key_has_the_class_of_many() -> None:
+def test_calls_with_one_key_share_plans_with_longer_ones() -> None:
     def related_plans(s_kv: int, bias_keys: int) -> tuple[Any, ...]:
-        named = dense(rows_first) | {"bias": meta(1, H, S_Q, bias_keys)}
-        named |= {name: rows_first(B, HK, s_kv, D) for name in ("k", "v")}
+        named = dense_tensors(bshd_tensor) | {"bias": meta_tensor(1, H, S_Q, bias_keys)}
+        named |= {name: bshd_tensor(B, HK, s_kv, D) for name in ("k", "v")}
         return read(False, named, PLAIN).related_plans
 
     assert related_plans(1, 1) == related_plans(S_KV, S_KV) != related_plans(S_KV, 1)
 
 
-def test_longest_keys_are_bounded_by_the_pages() -> None:
-    assert read(False, paged(), PLAIN._replace(max_kv=100)).max_kv == 100
-    assert read(False, paged(), PLAIN._replace(max_kv=1000)).max_kv == 13 * 16
+def test_the_longest_key_sequence_is_bounded_by_the_pages() -> None:
+    assert read(False, paged_tensors(), PLAIN._replace(max_kv=100)).max_kv == 100
+    assert read(False, paged_tensors(), PLAIN._replace(max_kv=1000)).max_kv == 13 * 16
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"k": meta(B, HK, S_KV, 32)}, r"k is float16 \[3, 2, 300, 32\] on cuda, float16 \[3, 2, 300, 64\]"),
-    ({"v": meta(B, HK, 299, D)}, r"v is float16 \[3, 2, 299, 64\]"),
-    ({"seq_len_q": meta(B + 1, kind="int32")}, r"seq_len_q is int32 \[4\] on cuda, int32 \[3\]"),
-    ({"sink": meta(H, kind="float16")}, "sink is float16"),
-    ({"alibi_slopes": meta(H - 1, kind="float32")}, r"alibi_slopes is float32 \[7\]"),
-    ({"bias": meta(S_Q, S_KV)}, "bias has 2 dims"),
-    ({"bias": meta(1, 1, 1, 1, kind="float32")}, "bias is float32"),
-    ({"o": meta(B, H, S_Q, 32)}, r"o is float16 \[3, 8, 200, 32\]"),
+    ({"k": meta_tensor(B, HK, S_KV, 32)}, r"k is float16 \[3, 2, 300, 32\] on cuda, float16 \[3, 2, 300, 64\]"),
+    ({"v": meta_tensor(B, HK, 299, D)}, r"v is float16 \[3, 2, 299, 64\]"),
+    ({"seq_len_q": meta_tensor(B + 1, kind="int32")}, r"seq_len_q is int32 \[4\] on cuda, int32 \[3\]"),
+    ({"sink": meta_tensor(H, kind="float16")}, "sink is float16"),
+    ({"alibi_slopes": meta_tensor(H - 1, kind="float32")}, r"alibi_slopes is float32 \[7\]"),
+    ({"bias": meta_tensor(S_Q, S_KV)}, "bias has 2 dims"),
+    ({"bias": meta_tensor(1, 1, 1, 1, kind="float32")}, "bias is float32"),
+    ({"o": meta_tensor(B, H, S_Q, 32)}, r"o is float16 \[3, 8, 200, 32\]"),
     ({"sink": [1.0]}, "sink is list, a tensor is needed"),
 ]
 
 
 @pytest.mark.parametrize(("changed", "words"), WRONG, ids=[words for _, words in WRONG])
-def test_tensors_are_checked(changed: dict[str, Any], words: str) -> None:
-    check_tensors(dense(rows_first))
+def test_invalid_tensors_are_refused(changed: dict[str, Any], words: str) -> None:
+    check_tensors(dense_tensors(bshd_tensor))
     with pytest.raises(UsageError, match=words) as caught:
-        check_tensors(dense(rows_first) | changed)
+        check_tensors(dense_tensors(bshd_tensor) | changed)
     assert caught.value.code == "torch-tensor"
 
 
-def test_pages_are_checked() -> None:
-    check_tensors(paged())
+def test_invalid_pages_are_refused() -> None:
+    check_tensors(paged_tensors())
     with pytest.raises(UsageError, match="a page has 24 tokens, a power of two is needed"):
-        check_tensors(paged(page=24))
-    scattered = meta(40, HK, 16, D, strides=(HK * 16 * D, 16 * D, 1, 16))
-    check_pages(paged())
+        check_tensors(paged_tensors(page=24))
+    scattered = meta_tensor(40, HK, 16, D, strides=(HK * 16 * D, 16 * D, 1, 16))
+    check_pages(paged_tensors())
     with pytest.raises(UsageError, match="the pages of k have strides"):
-        check_pages(paged() | {"k": scattered})
+        check_pages(paged_tensors() | {"k": scattered})
     with pytest.raises(UsageError, match=r"block_table is int32 \[2, 13\]"):
-        check_tensors(paged() | {"block_table": meta(2, 13, kind="int32")})
+        check_tensors(paged_tensors() | {"block_table": meta_tensor(2, 13, kind="int32")})
 
 
 @pytest.mark.parametrize(
@@ -237,7 +244,7 @@ def test_pages_are_checked() -> None:
         ({"shapes": "all"}, "shapes is 'all', one of exact, any, adaptive"),
     ],
 )
-def test_options_are_checked(changed: dict[str, Any], words: str) -> None:
+def test_invalid_options_are_refused(changed: dict[str, Any], words: str) -> None:
     check_options(PLAIN)
     with pytest.raises(UsageError, match=words) as caught:
         check_options(PLAIN._replace(**changed))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the step is torch's")
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 
 from cudnn_backend_py.torch_ops.extension import VARIABLE, Build  # noqa: E402
 from tests.support.child import run_python  # noqa: E402

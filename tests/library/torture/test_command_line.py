@@ -1,4 +1,4 @@
-"""A short run of the attack on the command line."""
+"""A short run of random command lines; ``python -m tests.torture command_line`` is the long run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A short run of the changing environment: some steps of a round."""
+"""A short run of queries in a changing environment: a few steps of one round."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from pathlib import Path
 from tests.torture.environment import attack
 
 
-def test_every_answer_equals_that_of_a_fresh_process(tmp_path: Path) -> None:
+def test_every_verdict_equals_that_of_a_fresh_process(tmp_path: Path) -> None:
     counts = attack(5, tmp_path, steps=8)
     assert counts["questions"] >= 20

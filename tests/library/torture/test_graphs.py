@@ -1,11 +1,11 @@
-"""A short run of the attack by random graphs: ``python -m tests.torture graphs`` is the long one."""
+"""A short run of verdicts on random graphs; ``python -m tests.torture graphs`` is the long run."""
 
 from __future__ import annotations
 
 from tests.torture.harness import run_round
 
 
-def test_every_graph_gets_a_verdict() -> None:
+def test_every_random_graph_gets_a_verdict() -> None:
     counts = run_round("graphs", 47)
     assert counts["graphs"] == counts["supported"] + counts["not supported"] + counts["could not be judged"] == 60
     assert counts["not supported"] > 20

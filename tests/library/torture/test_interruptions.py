@@ -1,4 +1,4 @@
-"""A short run of the attack by exceptions: two rounds, one of them without the compiled library."""
+"""A short run of exceptions raised at random moments: two rounds, one of them without the compiled library."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.torture import interruptions
 from tests.torture.harness import run_round
 
 
-def test_every_exception_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_injected_exception_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interruptions, "COUNT", 60)
     counts: Counter[str] = Counter()
     for seed in (2, 3):

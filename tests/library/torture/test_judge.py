@@ -1,11 +1,11 @@
-"""A short run of the attack on the judge: one round."""
+"""A short run of queries to a judge under interruptions: one round."""
 
 from __future__ import annotations
 
 from tests.torture.harness import run_round
 
 
-def test_no_answer_belongs_to_another_query() -> None:
+def test_no_verdict_belongs_to_another_query() -> None:
     counts = run_round("judge", 3)
     assert counts["questions"] >= 100
     assert counts["answered, rightly"] >= 90

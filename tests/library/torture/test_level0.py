@@ -1,4 +1,4 @@
-"""A short run of ``python -m tests.torture level0``."""
+"""A short run of hostile level-0 calls; ``python -m tests.torture level0`` is the long run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 from tests.torture.harness import run_round
 
 
-def test_hostile_calls_raise_only_our_errors() -> None:
+def test_hostile_level0_calls_raise_only_the_errors_of_this_package() -> None:
     counts: Counter[str] = Counter()
     for seed in (0, 15):  # 9.14.0 alone, the newest in threads
         counts += run_round("level0", seed)

@@ -1,4 +1,4 @@
-"""A short run of the attack on the plan cache."""
+"""A short run of damage, kills and full disks on the plan cache."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 from tests.torture.harness import run_round
 
 
-def test_plan_cache_survives_attacks() -> None:
+def test_the_plan_cache_survives_damage_kills_and_full_disks() -> None:
     counts: Counter[str] = Counter()
     for seed in (0,):
         counts += run_round("plan_cache", seed)

@@ -1,4 +1,4 @@
-"""A short run of exact remedies of random graphs: ``python -m tests.torture remedies`` is the long one."""
+"""A short run of exact remedies of random graphs; ``python -m tests.torture remedies`` is the long run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def test_exact_remedies_compute_the_same_as_the_graph() -> None:
     assert counts["exact"] == counts["compared again, same"] + counts["not compared"]
 
 
-def test_verdicts_are_the_same_next_to_others() -> None:
+def test_verdicts_are_the_same_in_parallel_with_others() -> None:
     """``python -m tests.torture.busy`` judges more graphs."""
     queries = draw_queries(10, seed=1, built=0.1)
     counts, lines = compare_answers(explain_all(queries, 1), explain_all(queries, 4))

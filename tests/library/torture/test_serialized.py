@@ -1,4 +1,4 @@
-"""A short run of the attack on serialized graphs."""
+"""A short run of damaged serialized graphs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tests.torture.harness import run_round
 from tests.torture.serialized import DAMAGE
 
 
-def test_damaged_bytes_are_loaded_or_refused() -> None:
+def test_damaged_graph_bytes_are_loaded_or_refused() -> None:
     counts = run_round("serialized", 1)
     assert {what.partition(":")[0] for what in counts} == set(DAMAGE)
     assert sum(count for what, count in counts.items() if what.endswith("refused")) > 50

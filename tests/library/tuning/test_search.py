@@ -1,4 +1,4 @@
-"""The engine configs that tuning tries, and its refusals, without a GPU."""
+"""The engine configs that tuning tries, and the calls that tuning refuses, without a GPU."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from cudnn_backend_py.tuning.search import _gather
 from cudnn_backend_py.tuning.statistics import Budget
 
 
-def forward() -> Graph:
+def forward_graph() -> Graph:
     return attention.sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True, stats=True)
 
 
 @pytest.fixture(scope="module")
-def question() -> OperationGraph:
-    return OperationGraph(forward(), open_target("h100"))
+def operation_graph() -> OperationGraph:
+    return OperationGraph(forward_graph(), open_target("h100"))
 
 
-def test_engines_beyond_the_heuristics_are_supported_and_built(question: OperationGraph) -> None:
-    tried, refused = _gather(question, Selection(modes=("A", "B")), True, 16, Budget(60))
-    proposed = len(candidates(question, Selection(modes=("A", "B"))).configs)
+def test_engines_beyond_the_heuristics_are_supported_and_built(operation_graph: OperationGraph) -> None:
+    tried, refused = _gather(operation_graph, Selection(modes=("A", "B")), True, 16, Budget(60))
+    proposed = len(candidates(operation_graph, Selection(modes=("A", "B"))).configs)
     extra = [item.config for item in tried if item.config.origin == "engine"]
     assert proposed < len(tried) <= 16
     assert len(extra) == len(tried) - proposed
@@ -35,30 +35,30 @@ def test_engines_beyond_the_heuristics_are_supported_and_built(question: Operati
     assert all(item["state"] == "refused" and item["reason"] for item in refused)
 
 
-def test_engines_beyond_the_heuristics_obey_the_selection(question: OperationGraph) -> None:
+def test_engines_beyond_the_heuristics_satisfy_the_selection(operation_graph: OperationGraph) -> None:
     wanted = Selection(modes=("A",), shared_memory_bytes=50_000)
-    tried, _ = _gather(question, wanted, True, 16, Budget(60))
+    tried, _ = _gather(operation_graph, wanted, True, 16, Budget(60))
     assert any(item.config.origin == "engine" for item in tried)
     assert all(item.config.shared_memory_bytes <= 50_000 for item in tried)
 
 
-def test_without_time_only_the_heuristics_are_tried(question: OperationGraph) -> None:
-    tried, _ = _gather(question, Selection(modes=("A",)), True, 16, Budget(1e-9))
+def test_without_time_budget_only_heuristic_configs_are_tried(operation_graph: OperationGraph) -> None:
+    tried, _ = _gather(operation_graph, Selection(modes=("A",)), True, 16, Budget(1e-9))
     assert {item.config.origin for item in tried} == {"A"}
 
 
-def test_a_described_target_is_not_timed() -> None:
+def test_tuning_for_a_described_target_is_refused() -> None:
     with pytest.raises(EnvironmentNotReady, match="tuning-without-device"):
-        autotune(forward(), "h100")
+        autotune(forward_graph(), "h100")
 
 
-def test_without_a_gpu_the_fix_names_where_to_tune() -> None:
+def test_without_a_gpu_the_fix_says_to_tune_on_the_gpu() -> None:
     with pytest.raises(EnvironmentNotReady, match="no-gpu") as caught:
-        autotune(forward())
+        autotune(forward_graph())
     assert caught.value.sections["fix"].startswith("tune on the GPU itself")  # no target would help
 
 
 @pytest.mark.parametrize("options", [{"max_candidates": 0}, {"budget_s": 0}, {"by": "hot"}])
-def test_wrong_options_of_tuning_are_refused(options: dict[str, Any]) -> None:
+def test_invalid_tuning_options_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="tuning-option"):
-        autotune(forward(), "h100", **options)
+        autotune(forward_graph(), "h100", **options)

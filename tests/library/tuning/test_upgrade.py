@@ -1,4 +1,4 @@
-"""Plans of an upgrade that are left to time: judged for a described GPU, as none is timed here."""
+"""An upgrade report lists the plans to time; for a described GPU, no plan is timed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tools.campaign.graphs import random_graph
 
 
 def test_only_changed_plans_are_timed() -> None:
-    """A sum and a norm have the same code in both; so has a resample, with an engine that is counted again."""
+    """A sum and a norm have equal code in both versions; so has a resample, whose engine only has a new number."""
     graphs = {
         "sum": random_graph(910003, "reduction", version=(9, 14, 0)),
         "attention": sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64),

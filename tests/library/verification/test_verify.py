@@ -1,4 +1,4 @@
-"""A verification of described GPUs: nothing differs where nothing is planted, and what is planted is named."""
+"""Verification of described GPUs: no differences without planted changes; planted changes are reported."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cudnn_backend_py.verification.verify import verify
 CASES = make_cases()[:21]  # three of each family
 
 
-def test_the_same_gpu_agrees_with_itself() -> None:
+def test_a_described_gpu_agrees_with_itself() -> None:
     profile = find_profile("h100")
     found = verify(profile, profile, cases=CASES)
     assert found.summary == f"{len(CASES)} of {len(CASES)} agree"
@@ -20,7 +20,7 @@ def test_the_same_gpu_agrees_with_itself() -> None:
     assert found.left_out == {}
 
 
-def test_planted_property_is_named() -> None:
+def test_a_changed_device_property_is_reported() -> None:
     profile = find_profile("h100")
     planted = replace(profile, properties={**profile.properties, "maxSharedMemoryPerBlockOptin": 101376})
     found = verify(profile, planted, cases=CASES)
@@ -29,7 +29,7 @@ def test_planted_property_is_named() -> None:
     assert found.agreeing < len(CASES)
 
 
-def test_planted_library_is_named() -> None:
+def test_another_cudnn_library_is_reported() -> None:
     profile = find_profile("h100")
     found = verify(profile, profile, versions=(None, "9.14.0"), cases=CASES[:3])
     facts = found.to_dict()["differing_facts"]
@@ -37,7 +37,7 @@ def test_planted_library_is_named() -> None:
     assert facts["absent"] == ([], ["engines_precompiled"])
 
 
-def test_what_there_is_no_time_for_is_left_out() -> None:
+def test_cases_beyond_the_time_limit_are_left_out() -> None:
     found = verify(find_profile("h100"), cases=CASES, limit_s=1e-3)
     assert found.left_out["queries"] == len(CASES)
     assert not found.is_whole

@@ -1,4 +1,4 @@
-"""Damaged files of an installed cuDNN are named: before loading, after a crash, and by verdicts."""
+"""Damaged files of an installed cuDNN are reported before loading, after a crash, and in verdicts."""
 
 from __future__ import annotations
 
@@ -11,21 +11,26 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py.versions.store import Installed, require_installed
-from tests.library.target.test_environment import list_problems, newest, older, problems_by_code
+from tests.library.target.test_environment import (
+    list_problems,
+    newest_cudnn_folder,
+    older_cudnn_folder,
+    problems_by_code,
+)
 from tests.support.child import OLDER, run_code
 
 
 @pytest.fixture
-def copied(tmp_path: Path) -> Installed:
+def installed_copy(tmp_path: Path) -> Installed:
     """Return a copy of the older installed cuDNN in a separate version store."""
     root = tmp_path / "cache"
     root.mkdir(0o700)
-    folder = older().parents[2]
+    folder = older_cudnn_folder().parents[2]
     shutil.copytree(folder, root / folder.name)
     return require_installed(OLDER, root=root)
 
 
-def flip(path: Path, place: int | None = None) -> None:
+def flip_byte(path: Path, place: int | None = None) -> None:
     """Flip one byte and restore the times, so that only the byte differs."""
     status = path.stat()
     with path.open("r+b") as file:
@@ -57,11 +62,11 @@ def problem_found_after_crash(
 
 
 @pytest.mark.parametrize("name", ["libcudnn.so.9", "libcudnn_graph.so.9", "libcudnn_engines_runtime_compiled.so.9"])
-def test_a_flipped_byte_is_named_after_a_crash(copied: Installed, name: str) -> None:
-    root = copied.path.parent
+def test_a_flipped_byte_is_reported_after_a_crash(installed_copy: Installed, name: str) -> None:
+    root = installed_copy.path.parent
     assert problem_found_after_crash(OLDER, CUDNN_BACKEND_CACHE=root) is None
-    flip(copied.library.with_name(name))
-    for version, environment in ((OLDER, {}), (None, {"CUDNN_BACKEND_LIBRARY": copied.library})):
+    flip_byte(installed_copy.library.with_name(name))
+    for version, environment in ((OLDER, {}), (None, {"CUDNN_BACKEND_LIBRARY": installed_copy.library})):
         problem = problem_found_after_crash(version, CUDNN_BACKEND_CACHE=root, **environment)
         assert problem is not None
         code, headline, detail, repair, blocks = problem
@@ -69,37 +74,39 @@ def test_a_flipped_byte_is_named_after_a_crash(copied: Installed, name: str) -> 
         assert name in headline
         assert "has SHA-256" in detail
         assert "was installed" in detail
-        assert repair == f"cudnn-backend cudnn install {copied.version} --cuda {copied.cuda}"
+        assert repair == f"cudnn-backend cudnn install {installed_copy.version} --cuda {installed_copy.cuda}"
 
 
 @pytest.mark.parametrize("size", [0, 100, 100_000])
 @pytest.mark.parametrize("name", ["libcudnn.so.9", "libcudnn_graph.so.9"])
-def test_a_truncated_library_is_named_before_it_is_loaded(copied: Installed, name: str, size: int) -> None:
-    os.truncate(copied.library.with_name(name), size)
-    problem = problems_by_code(CUDNN_BACKEND_LIBRARY=copied.library)["installed-files-changed"]
+def test_a_truncated_library_is_reported_before_it_is_loaded(installed_copy: Installed, name: str, size: int) -> None:
+    os.truncate(installed_copy.library.with_name(name), size)
+    problem = problems_by_code(CUDNN_BACKEND_LIBRARY=installed_copy.library)["installed-files-changed"]
     assert problem["blocks"]
     assert f"{name} has {size} bytes" in problem["headline"]
 
 
-def test_a_refused_library_is_compared_with_the_installed_one(copied: Installed) -> None:
-    flip(copied.library, 0)
-    problems = list_problems(CUDNN_BACKEND_LIBRARY=copied.library)
+def test_an_unloadable_library_is_compared_with_its_install_record(installed_copy: Installed) -> None:
+    flip_byte(installed_copy.library, 0)
+    problems = list_problems(CUDNN_BACKEND_LIBRARY=installed_copy.library)
     assert [problem["code"] for problem in problems[:2]] == ["installed-files-changed", "cudnn-library-not-found"]
 
 
-def test_explain_reports_that_damage_cannot_be_judged(copied: Installed) -> None:
-    copied.library.with_name("libcudnn_graph.so.9").unlink()
+def test_explain_cannot_judge_with_damaged_library_files(installed_copy: Installed) -> None:
+    installed_copy.library.with_name("libcudnn_graph.so.9").unlink()
     code = """
 from cudnn_backend_py.diagnose.explanation import control_graph, explain
 verdict = explain(control_graph(), "sm90")
 print(verdict.outcome.value, verdict.exit_code, verdict.cause.code)
 """
-    done = run_code(code, environment={**os.environ, "CUDNN_BACKEND_LIBRARY": str(copied.library)})
+    done = run_code(code, environment={**os.environ, "CUDNN_BACKEND_LIBRARY": str(installed_copy.library)})
     assert done.stdout == "could not be judged 2 installed-files-changed\n"
 
 
-def test_a_crash_with_another_cudnn_is_not_caused_by_the_graph() -> None:
-    problem = problem_found_after_crash(OLDER, in_start=True, LD_LIBRARY_PATH=newest())
+def test_a_crash_with_a_shadowed_cudnn_is_not_blamed_on_the_graph() -> None:
+    problem = problem_found_after_crash(OLDER, in_start=True, LD_LIBRARY_PATH=newest_cudnn_folder())
     assert problem is not None
     assert problem[0] == "loader-path-shadows-cudnn"
-    assert problem_found_after_crash(OLDER, LD_LIBRARY_PATH=newest()) is None, "later it is known what was loaded"
+    assert problem_found_after_crash(OLDER, LD_LIBRARY_PATH=newest_cudnn_folder()) is None, (
+        "after the start, the loaded libraries are known"
+    )

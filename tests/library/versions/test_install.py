@@ -1,4 +1,4 @@
-"""Install a real cuDNN 9.19.0 from pip's index into a temporary store. Needs the network; about 20 MB."""
+"""Install the real cuDNN 9.19.0 from pip's package index into a temporary store; needs the network, about 20 MB."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from cudnn_backend_py.versions import store as versions
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def store_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cudnn-cache")
 
 
 @pytest.fixture(scope="module")
-def installed(root: Path) -> versions.Installed:
-    return versions.install("9.19.0", cuda="12", root=root, progress=False)
+def installed_cudnn(store_root: Path) -> versions.Installed:
+    return versions.install("9.19.0", cuda="12", root=store_root, progress=False)
 
 
-def test_install_uses_the_jit_wheel(installed: versions.Installed, root: Path) -> None:
-    assert (installed.version, installed.short) == ("9.19.0.56", "9.19.0")
-    assert (installed.cuda, installed.flavor) == ("12", "jit")
-    assert installed.path == root / "9.19.0.56-cu12"
-    assert {path.name for path in installed.library.parent.iterdir()} == {
+def test_install_uses_the_jit_wheel(installed_cudnn: versions.Installed, store_root: Path) -> None:
+    assert (installed_cudnn.version, installed_cudnn.short) == ("9.19.0.56", "9.19.0")
+    assert (installed_cudnn.cuda, installed_cudnn.flavor) == ("12", "jit")
+    assert installed_cudnn.path == store_root / "9.19.0.56-cu12"
+    assert {path.name for path in installed_cudnn.library.parent.iterdir()} == {
         "libcudnn.so.9",
         "libcudnn_graph.so.9",
         "libcudnn_engines_runtime_compiled.so.9",
     }
-    assert installed.nvrtc is not None
-    assert installed.nvrtc.name == "libnvrtc.so.12"
-    files_bytes = sum(path.stat().st_size for path in (installed.path / "nvidia").rglob("*") if path.is_file())
-    assert installed.size_bytes == files_bytes
-    assert versions.list_installed(root) == [installed]
+    assert installed_cudnn.nvrtc is not None
+    assert installed_cudnn.nvrtc.name == "libnvrtc.so.12"
+    files_bytes = sum(path.stat().st_size for path in (installed_cudnn.path / "nvidia").rglob("*") if path.is_file())
+    assert installed_cudnn.size_bytes == files_bytes
+    assert versions.list_installed(store_root) == [installed_cudnn]
 
 
-def test_installed_library_loads_in_a_child_and_is_9_19(installed: versions.Installed) -> None:
+def test_installed_library_loads_in_a_child_and_is_9_19(installed_cudnn: versions.Installed) -> None:
     program = (
         "import ctypes, os\n"
         "ctypes.CDLL(os.environ['CUDNN_BACKEND_NVRTC'])\n"
@@ -48,7 +48,7 @@ def test_installed_library_loads_in_a_child_and_is_9_19(installed: versions.Inst
     )
     child = subprocess.run(
         [sys.executable, "-c", program],
-        env=versions.child_environment(installed),
+        env=versions.child_environment(installed_cudnn),
         capture_output=True,
         text=True,
         check=True,
@@ -56,10 +56,12 @@ def test_installed_library_loads_in_a_child_and_is_9_19(installed: versions.Inst
     assert child.stdout == "91900\n"
 
 
-def test_unknown_patch_lists_the_real_neighbours(installed: versions.Installed, root: Path) -> None:
+def test_an_unknown_patch_version_lists_the_nearest_versions(
+    installed_cudnn: versions.Installed, store_root: Path
+) -> None:
     with pytest.raises(EnvironmentNotReady) as caught:
-        versions.install("9.19.7", cuda="12", root=root, progress=False)
+        versions.install("9.19.7", cuda="12", root=store_root, progress=False)
     assert caught.value.code == "cudnn-version-not-found"
     nearest = caught.value.sections["fix"].splitlines()[1].split(", ")
     assert [one.rpartition(".")[0] for one in nearest[:2]] == ["9.19.1", "9.19.0"]
-    assert versions.list_installed(root) == [installed]
+    assert versions.list_installed(store_root) == [installed_cudnn]

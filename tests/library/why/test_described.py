@@ -1,4 +1,4 @@
-"""A program of torch judged for a described GPU: its blockers of cuDNN, and cuDNN's own verdict."""
+"""A torch program judged for a described GPU: why torch does not use cuDNN, and cuDNN's own verdict."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from cudnn_backend_py.why.calls import Machine, TensorFacts, TorchCall
 from cudnn_backend_py.why.query_cudnn import query_cudnn
 
 
-def call(head_dim: int, head_dim_v: int | None = None, *, dtype: str = "float16", training: bool = False) -> TorchCall:
-    def tensor(dim: int) -> TensorFacts:
+def make_torch_call(
+    head_dim: int, head_dim_v: int | None = None, *, dtype: str = "float16", training: bool = False
+) -> TorchCall:
+    def tensor_facts(dim: int) -> TensorFacts:
         return TensorFacts((2, 4, 256, dim), (4 * 256 * dim, 256 * dim, dim, 1), dtype, requires_grad=training)
 
-    return TorchCall(q=tensor(head_dim), k=tensor(head_dim), v=tensor(head_dim_v or head_dim))
+    return TorchCall(q=tensor_facts(head_dim), k=tensor_facts(head_dim), v=tensor_facts(head_dim_v or head_dim))
 
 
 MACHINE = Machine((2, 11, 0), None, 90)
@@ -25,15 +27,15 @@ MACHINE = Machine((2, 11, 0), None, 90)
 @pytest.mark.parametrize(
     ("call_facts", "target", "outcome"),
     [
-        (call(64), "sm90", "supported"),
-        (call(64, training=True), "sm80", "supported"),
-        (call(20), "sm90", "not supported"),
-        (call(64, dtype="float64"), "sm90", "not supported"),
-        (call(64), "sm75", "not supported"),
+        (make_torch_call(64), "sm90", "supported"),
+        (make_torch_call(64, training=True), "sm80", "supported"),
+        (make_torch_call(20), "sm90", "not supported"),
+        (make_torch_call(64, dtype="float64"), "sm90", "not supported"),
+        (make_torch_call(64), "sm75", "not supported"),
     ],
     ids=["usual", "training", "head dim 20", "float64", "Turing"],
 )
-def test_cudnns_verdict_is_reported(call_facts: TorchCall, target: str, outcome: str) -> None:
+def test_the_verdict_of_cudnn_is_reported(call_facts: TorchCall, target: str, outcome: str) -> None:
     with Judge() as judge:
         side = query_cudnn(call_facts, MACHINE, target, judge, build=outcome == "supported")
     assert side.outcome == outcome, side
@@ -41,13 +43,13 @@ def test_cudnns_verdict_is_reported(call_facts: TorchCall, target: str, outcome:
     assert (side.plan_s is not None) == (outcome == "supported")
 
 
-def test_other_attention_than_cudnns_is_reported() -> None:
+def test_attention_that_no_cudnn_graph_expresses_is_reported() -> None:
     with Judge() as judge:
-        assert query_cudnn(call(64, dtype="float8_e8m0fnu"), MACHINE, "sm90", judge).outcome == "no graph"
+        assert query_cudnn(make_torch_call(64, dtype="float8_e8m0fnu"), MACHINE, "sm90", judge).outcome == "no graph"
 
 
-def test_a_block_on_the_cpu_is_judged_for_a_described_gpu() -> None:
-    torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the calls are torch's")
+def test_attention_calls_on_the_cpu_are_judged_for_a_described_gpu() -> None:
+    torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
     with why_not_cudnn(target="h100") as report:
         for dtype in (torch.float32, torch.bfloat16):
             q = torch.zeros(2, 4, 256, 64, dtype=dtype)

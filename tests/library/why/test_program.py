@@ -13,7 +13,7 @@ import pytest
 from cudnn_backend_py.printable import printable
 from tests.support.child import ROOT
 
-pytest.importorskip("torch", reason="did not run: torch is not installed, and the programs are torch's")
+pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 
 CALL = """
 import torch
@@ -28,7 +28,7 @@ def attend(count=1):
 def run_why(
     tmp_path: Path, program: str, *arguments: str, options: tuple[str, ...] = ("--no-ask",)
 ) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
-    """Run a program, and return its exit code and its report."""
+    """Run a program under ``why``, and return the ended process and its report."""
     script = tmp_path / "program.py"
     script.write_text(program, encoding="utf-8")
     output = tmp_path / "why.json"
@@ -37,11 +37,11 @@ def run_why(
     return done, json.loads(output.read_text(encoding="utf-8")) if output.exists() else {}
 
 
-def counts(report: dict[str, Any]) -> list[int]:
+def call_counts(report: dict[str, Any]) -> list[int]:
     return [one["count"] for one in report["findings"]]
 
 
-def test_a_program_has_its_name_arguments_and_exit_code(tmp_path: Path) -> None:
+def test_a_program_keeps_its_name_arguments_and_exit_code(tmp_path: Path) -> None:
     program = f"""{CALL}
 import argparse, sys
 parser = argparse.ArgumentParser()
@@ -55,7 +55,7 @@ sys.exit(7)
     done, report = run_why(tmp_path, program, "--target", "own", "a", "-b" if False else "b")
     assert done.returncode == 7
     assert done.stdout == f"__main__ own ['a', 'b'] {tmp_path / 'program.py'} {tmp_path}\n"
-    assert counts(report) == [3]
+    assert call_counts(report) == [3]
     assert report["findings"][0]["place"]["text"] == f"{tmp_path / 'program.py'}:7 in attend"
 
 
@@ -68,23 +68,25 @@ sys.exit(7)
         ("raise KeyboardInterrupt", None, "KeyboardInterrupt"),
     ],
 )
-def test_the_ending_is_that_of_the_program(tmp_path: Path, end: str, code: int | None, said: str) -> None:
+def test_the_exit_code_and_error_output_are_those_of_the_program(
+    tmp_path: Path, end: str, code: int | None, said: str
+) -> None:
     done, report = run_why(tmp_path, f"{CALL}\nattend()\n{end}\n")
     assert done.returncode == code if code is not None else done.returncode != 0
     assert said in done.stderr
-    assert counts(report) == [1]
+    assert call_counts(report) == [1]
 
 
-def test_torch_may_be_imported_late_or_not_at_all(tmp_path: Path) -> None:
+def test_a_program_may_import_torch_late_or_not_at_all(tmp_path: Path) -> None:
     late = "def work():\n" + "\n".join(f"    {line}" for line in CALL.splitlines()) + "\n    attend(2)\nwork()\n"
     done, report = run_why(tmp_path, late)
-    assert (done.returncode, counts(report)) == (0, [2])
+    assert (done.returncode, call_counts(report)) == (0, [2])
     done, report = run_why(tmp_path, "import sys\nprint('torch' in sys.modules)\n")
     assert (done.stdout, report["findings"]) == ("False\n", [])
     assert report["unseen"] == ["anything: the program did not import torch"]
 
 
-def test_a_program_that_closes_its_standard_error_ends_as_it_would_alone(tmp_path: Path) -> None:
+def test_a_program_may_close_its_standard_error(tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text("import sys\nprint('said')\nsys.stderr.close()\n")
     done = subprocess.run(
@@ -97,7 +99,7 @@ def test_a_program_that_closes_its_standard_error_ends_as_it_would_alone(tmp_pat
     assert (done.returncode, done.stdout) == (0, "said\n")
 
 
-def test_processes_of_the_program_do_not_change_the_report(tmp_path: Path) -> None:
+def test_child_processes_of_the_program_do_not_change_the_report(tmp_path: Path) -> None:
     program = f"""{CALL}
 import os, sys
 from torch.utils.data import DataLoader
@@ -117,7 +119,7 @@ if __name__ == "__main__":
 """
     done, report = run_why(tmp_path, program)
     assert done.returncode == 0, done.stderr
-    assert counts(report) == [2]
+    assert call_counts(report) == [2]
     assert done.stderr.count("why not cuDNN?") == 1
 
 
@@ -147,22 +149,26 @@ for step in range(3):
     assert (report["target"], report["machine"]["sm"], report["machine"]["live"]) == ("h100", 90, False)
 
 
-def test_a_module_and_both_other_forms_are_run(tmp_path: Path) -> None:
+def test_modules_run_under_both_commands_and_an_html_report_is_written(tmp_path: Path) -> None:
     package = tmp_path / "sample"
     package.mkdir()
     (package / "__init__.py").write_text("")
     (package / "run.py").write_text(f"{CALL}\nimport sys\nattend()\nprint(sys.argv[1:])\n")
     command = [sys.executable, "-m", "cudnn_backend_py.why", "--no-ask", "-m", "sample.run", "--x"]
-    text = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=_with_root(), timeout=120)
+    text = subprocess.run(
+        command, capture_output=True, text=True, cwd=tmp_path, env=_environment_with_package_path(), timeout=120
+    )
     assert text.stdout == "['--x']\n"
     assert text.stderr.startswith("why not cuDNN? 1 call of attention, 0 of them computed by cuDNN")
     page = tmp_path / "why.html"
     command[2:4] = ["cudnn_backend_py", "why", "--no-ask", "--output", str(page)]
-    subprocess.run(command, check=True, capture_output=True, cwd=tmp_path, env=_with_root(), timeout=120)
+    subprocess.run(
+        command, check=True, capture_output=True, cwd=tmp_path, env=_environment_with_package_path(), timeout=120
+    )
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
-def test_wrong_command_lines_are_reported(tmp_path: Path) -> None:
+def test_invalid_command_lines_are_reported(tmp_path: Path) -> None:
     for arguments, said in (
         (["nowhere.py"], "there is no nowhere.py"),
         (["--target", "nothing", __file__], "nothing"),
@@ -176,7 +182,7 @@ def test_wrong_command_lines_are_reported(tmp_path: Path) -> None:
         assert said in done.stderr
 
 
-def _with_root() -> dict[str, str]:
+def _environment_with_package_path() -> dict[str, str]:
     import os
 
     return {**os.environ, "PYTHONPATH": str(ROOT)}
