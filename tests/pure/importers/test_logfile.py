@@ -315,7 +315,7 @@ def break_operation_graph(change: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ("unknown operation", "node is 'CUDNN_BACKEND_OPERATION_TELEPORT_DESCRIPTOR', which is no operation"),
+        ("unknown operation", "a node has the unknown operation 'CUDNN_BACKEND_OPERATION_TELEPORT_DESCRIPTOR'"),
         ("unknown key", "has colour 'red', which this package does not know"),
         ("unknown tensor", "matA of node 0, CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR is tensor '999'"),
         ("no dims", "tensor '0' lacks dim"),
