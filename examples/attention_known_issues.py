@@ -72,7 +72,7 @@ def graph_of(name: str, *, allow_hazards: bool = True) -> Graph:
     return make(problem(name), implementation=implementation, version=version, allow_hazards=allow_hazards)
 
 
-class Numbers:
+class ReferenceData:
     """Inputs for every tensor of a problem, and the float64 reference of its outputs."""
 
     def __init__(self, p: attention.Attention, backward: bool) -> None:
@@ -85,7 +85,7 @@ class Numbers:
         }
         self.inputs = [self.values[name] for name in ("q", "k", "v")]
         if p.page_size is not None:  # the pages are in order
-            self.inputs[1:] = [self._unpaged(name) for name in ("k", "v")]
+            self.inputs[1:] = [self._add_page_table(name) for name in ("k", "v")]
         for name in ("q", "k", "v", "o", "stats"):
             starts = np.concatenate([[0], np.cumsum(self.lengths_of(name))])
             self.values[f"ragged_{name}"] = (starts * p.strides(name)[2]).reshape(-1, 1, 1, 1)
@@ -94,8 +94,8 @@ class Numbers:
             self.values[f"descale_{name}"] = 1 / self.values[f"scale_{name}"]
         self.expected = self._backward(self._options(rng)) if backward else self._forward(self._options(rng))
 
-    def _unpaged(self, name: str) -> Array:
-        """Add the page table of K or V and return it as one tensor [b, h, s, d]."""
+    def _add_page_table(self, name: str) -> Array:
+        """Add the page table of K or V, and return its pages as one tensor [b, h, s, d]."""
         p = self.p
         pages, heads, size, dim = p.dims(name)
         self.values[f"page_table_{name}"] = np.arange(pages).reshape(p.batch, 1, -1, 1)
@@ -129,7 +129,7 @@ class Numbers:
             values["dropout_mask"], values["dropout_scale"] = rng.integers(0, 2, scores), np.full((1, 1, 1, 1), 2.0)
             options |= {"dropout_mask": values["dropout_mask"], "dropout_scale": 2.0}
         if isinstance(p.score_modifier, attention.SoftCap):
-            options["score_modifier"] = ArrayCap(p.score_modifier.cap)
+            options["score_modifier"] = ArraySoftCap(p.score_modifier.cap)
         return options
 
     def _forward(self, options: dict[str, Any]) -> dict[str, Array]:
@@ -184,8 +184,8 @@ class Numbers:
         return real
 
 
-class ArrayCap:
-    """:class:`attention.SoftCap` on arrays."""
+class ArraySoftCap:
+    """The soft cap :class:`attention.SoftCap`, evaluated on NumPy arrays."""
 
     def __init__(self, cap: float) -> None:
         self.cap = cap
@@ -201,12 +201,12 @@ class ArrayCap:
 
 
 def compare(name: str, run: Callable[[Arrays], None]) -> str:
-    """Return how the output of `run` for a reproduction's graph differs from the reference, as text."""
-    return compare_graph(graph_of(name), Numbers(problem(name), reproduction_of(name).backward), run)
+    """Compare the output of ``run`` for a reproduction with the reference; return the differences as text."""
+    return compare_graph(graph_of(name), ReferenceData(problem(name), reproduction_of(name).backward), run)
 
 
-def compare_graph(made: Graph, numbers: Numbers, run: Callable[[Arrays], None]) -> str:
-    """Return how the output of `run` for a graph of attention differs from the expected numbers, as text."""
+def compare_graph(made: Graph, numbers: ReferenceData, run: Callable[[Arrays], None]) -> str:
+    """Compare the output of ``run`` for an attention graph with the expected numbers; return differences as text."""
     arrays: Arrays = {
         tensor.name: numbers.memory(tensor)
         for tensor in made.variant_pack_tensors
@@ -226,7 +226,7 @@ def compare_graph(made: Graph, numbers: Numbers, run: Callable[[Arrays], None]) 
 
 
 def describe_error(got: Array, want: Array, p: attention.Attention) -> str:
-    """Return the error of an output as text; empty if it is right."""
+    """Return the error of an output as text, empty if the output is right."""
     if (got == POISON).all():
         return "memory not written"
     if np.isnan(got).any():
@@ -237,7 +237,7 @@ def describe_error(got: Array, want: Array, p: attention.Attention) -> str:
 
 
 def run_here(name: str) -> str:
-    """Return the result of a reproduction on the GPU of this process, which it may crash."""
+    """Run a reproduction on this process's GPU, which may crash the process, and return the result."""
     from cudnn_backend_py import EnvironmentNotReady, OperationGraph, build_plan, execute, open_target
 
     try:
@@ -253,7 +253,7 @@ def run_here(name: str) -> str:
 
 
 def run_in_child(name: str) -> str:
-    """Return the result of a reproduction in a separate process."""
+    """Run a reproduction in a child process, and return the result."""
     program = [sys.executable, "-m", "examples.attention_known_issues", name, "--here"]
     done = subprocess.run(program, cwd=Path(__file__).parents[1], capture_output=True, text=True, timeout=300)
     if done.returncode < 0:
@@ -267,22 +267,22 @@ def issue_of(name: str) -> attention.KnownIssue:
     return next(issue for issue in FAULTS if issue.code == name.partition(":")[0])
 
 
-def versions(issue: attention.KnownIssue) -> str:
+def affected_versions(issue: attention.KnownIssue) -> str:
     """Return the cuDNN versions that have the issue, as text."""
     return issue.window.removeprefix("cuDNN ")
 
 
-def known(codes: Sequence[str]) -> Table:
-    """Return rows of the known issue table."""
+def known_issue_table(codes: Sequence[str]) -> Table:
+    """Return a table of the known issues with these codes."""
     made = Table(Column("code", no_wrap=True), "what", "effect", "evidence", "versions", "seen on", show_lines=True)
     for issue in map(issue_of, codes):
         architectures = ", ".join(f"sm_{sm}" for sm in issue.sm)
-        made.add_row(issue.code, issue.what, issue.effect, issue.evidence, versions(issue), architectures)
+        made.add_row(issue.code, issue.what, issue.effect, issue.evidence, affected_versions(issue), architectures)
     return made
 
 
-def seen(names: Sequence[str]) -> Table:
-    """Run reproductions and return their results as a table."""
+def result_table(names: Sequence[str]) -> Table:
+    """Run reproductions, and return a table of their results."""
     made = Table(Column("code", no_wrap=True), "what", "effect", "seen here", show_lines=True)
     with ThreadPoolExecutor(8) as pool:
         for name, words in zip(names, pool.map(run_in_child, names), strict=True):
@@ -291,7 +291,7 @@ def seen(names: Sequence[str]) -> Table:
 
 
 def main() -> None:
-    """Show the known issue with this code, or all."""
+    """Run or describe the known issue with this code, or all known issues of attention."""
     from cudnn_backend_py import EnvironmentNotReady, open_target
 
     parser = argparse.ArgumentParser(description="What cuDNN accepts and then gets wrong.")
@@ -310,9 +310,9 @@ def main() -> None:
         open_target().close()
     except EnvironmentNotReady as error:
         print(error)
-        Console().print(known(list(dict.fromkeys(name.partition(":")[0] for name in names))))
+        Console().print(known_issue_table(list(dict.fromkeys(name.partition(":")[0] for name in names))))
         return
-    Console().print(seen(names))
+    Console().print(result_table(names))
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ CHANGES: tuple[Change, ...] = Change.__args__  # type: ignore[attr-defined]
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One public thread, rebuilt.
+    """A graph from a public thread, with its cause and remedy.
 
     Attributes
     ----------

@@ -39,13 +39,13 @@ def nchw(dims: Dims) -> Dims:
     return packed_strides(dims)
 
 
-def _edited(graph: Graph, **changes: Any) -> Graph:
+def _with_changed_fields(graph: Graph, **changes: Any) -> Graph:
     """Return a graph of one operation with some of its fields changed."""
-    op = _only(graph)
+    op = _single_operation(graph)
     return Graph((Operation(op.kind, op.name, {**op.fields, **changes}),), graph.name)
 
 
-def _only(graph: Graph) -> Operation:
+def _single_operation(graph: Graph) -> Operation:
     (op,) = graph.ops
     assert isinstance(op, Operation)
     return op
@@ -253,8 +253,10 @@ def _softmax_log2() -> Graph:
         implementation="unified",
         version=(9, 24, 0),
     )
-    softmax = _only(graph).fields["softmax"]
-    return _edited(graph, softmax=Operation(softmax.kind, softmax.name, {**softmax.fields, "stats_log2": True}))
+    softmax = _single_operation(graph).fields["softmax"]
+    return _with_changed_fields(
+        graph, softmax=Operation(softmax.kind, softmax.name, {**softmax.fields, "stats_log2": True})
+    )
 
 
 def _paged(q_batch: int) -> Graph:
@@ -272,8 +274,10 @@ def _paged(q_batch: int) -> Graph:
         stats=False,
         implementation="unified",
     )
-    given = _only(graph).fields
-    return _edited(graph, **{port: replace(given[port], dims=(q_batch, 32, 1, 128)) for port in ("q", "o")})
+    given = _single_operation(graph).fields
+    return _with_changed_fields(
+        graph, **{port: replace(given[port], dims=(q_batch, 32, 1, 128)) for port in ("q", "o")}
+    )
 
 
 def _backward(head_dim: int, *, batch: int = 2, heads: int = 8, seq: int = 512, **more: Any) -> Callable[[], Graph]:

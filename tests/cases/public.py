@@ -22,7 +22,7 @@ FILE = Path(__file__).parent / "data" / "public.json"
 
 @dataclass(frozen=True, kw_only=True)
 class PublicCase:
-    """One statement with its graph."""
+    """A public statement about a graph: the query, the truth, and what an answer must and must not say."""
 
     name: str
     area: str
@@ -41,7 +41,7 @@ class PublicCase:
     graph: dict[str, Any]
 
     def make_graph(self) -> Graph:
-        """Return the graph as a value."""
+        """Return the graph of the statement."""
         return graph_from_json(self.graph)
 
 

@@ -1,4 +1,4 @@
-"""Attention of many operations: options on top of the problem that all examples share."""
+"""Composite attention graphs for examples: options on top of the problem that all examples share."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["backward", "forward"]
 
 
 def forward(**options: Any) -> Graph:
-    """Return a forward pass."""
+    """Return an attention forward graph with these options."""
     return composite_forward(Attention(**BASE | options), None)
 
 
 def backward(**options: Any) -> Graph:
-    """Return a backward pass."""
+    """Return an attention backward graph with these options."""
     return composite_backward(Attention(**BASE | options), None)

@@ -29,7 +29,7 @@ MakesGraph = Callable[[], Graph]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examples:
-    """Graphs of one known issue.
+    """Example graphs of one known issue: affected, unaffected and fixed ones.
 
     Parameters
     ----------

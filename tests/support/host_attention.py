@@ -1,4 +1,4 @@
-"""Kernels of torch's operators for tensors of the host, in the type of the tensors: what needs no GPU is tested so."""
+"""CPU kernels of the package's torch operators, to test the operators without a GPU."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["host_kernels"]
 
 @contextmanager
 def host_kernels() -> Iterator[list[str]]:
-    """Define the kernels, and let tensors of the host and of any type pass the checks; yield the passes that ran."""
+    """Register the CPU kernels and disable the device check in the block; yield the list of passes that ran."""
     torch, ran = load_torch(), []
 
     def forward(*given: Any) -> Any:
@@ -41,8 +41,8 @@ def host_kernels() -> Iterator[list[str]]:
             library._destroy()
 
 
-class _Pass(NamedTuple):
-    """A dense problem: probabilities, scores and what the backward pass needs of them; heads of K and V repeated."""
+class _DensePass(NamedTuple):
+    """Values of a dense forward pass that the backward pass needs; heads of K and V are repeated."""
 
     scores: Any  # after the soft cap, masked
     slope: Any  # derivative of the soft cap
@@ -51,7 +51,7 @@ class _Pass(NamedTuple):
     scale: float
 
 
-def _score(torch: Any, named: dict[str, Any], options: OperatorOptions) -> _Pass:
+def _compute_scores(torch: Any, named: dict[str, Any], options: OperatorOptions) -> _DensePass:
     q, k, v, bias, len_q, len_kv, slopes = (
         named[name] for name in ("q", "k", "v", "bias", "seq_len_q", "seq_len_kv", "alibi_slopes")
     )
@@ -77,12 +77,12 @@ def _score(torch: Any, named: dict[str, Any], options: OperatorOptions) -> _Pass
         keep = keep & (column <= at + options.right_bound)
     if options.left_bound is not None:
         keep = keep & (column + options.left_bound > at)
-    return _Pass(scores.masked_fill(~keep, -math.inf), slope, k, v, scale)
+    return _DensePass(scores.masked_fill(~keep, -math.inf), slope, k, v, scale)
 
 
 def _attend(torch: Any, named: dict[str, Any], options: OperatorOptions) -> tuple[Any, Any]:
     """Return O and the statistics of a dense problem; rows without keys are 0."""
-    made, sink = _score(torch, named, options), named["sink"]
+    made, sink = _compute_scores(torch, named, options), named["sink"]
     stats = made.scores.logsumexp(-1, keepdim=True)
     if sink is not None:
         stats = torch.logaddexp(stats, sink.view(1, -1, 1, 1).to(stats.dtype).expand_as(stats))
@@ -91,7 +91,7 @@ def _attend(torch: Any, named: dict[str, Any], options: OperatorOptions) -> tupl
 
 def _differentiate(torch: Any, named: dict[str, Any], options: OperatorOptions) -> dict[str, Any]:
     """Return the gradients of a dense problem, by input."""
-    made, q, d_o = _score(torch, named, options), named["q"], named["do"]
+    made, q, d_o = _compute_scores(torch, named, options), named["q"], named["do"]
     stats = named["stats"].to(q.dtype)
     p = (made.scores - stats).exp().nan_to_num()
     common = (d_o * named["o"]).sum(-1, keepdim=True)
@@ -110,7 +110,7 @@ def _differentiate(torch: Any, named: dict[str, Any], options: OperatorOptions) 
 
 
 def _read_pages(torch: Any, named: dict[str, Any]) -> dict[str, Any]:
-    """Return a problem with dense keys and values in place of pages."""
+    """Return the inputs of a paged problem, with dense keys and values instead of pages."""
     table, found = named["block_table"].long(), dict(named)
     for name in "kv":
         pages = named[name][table]  # b, n, h, tokens, d

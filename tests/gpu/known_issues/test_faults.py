@@ -223,7 +223,7 @@ def gradient_of_q_with_other_layout(which: str) -> str:
     graph = example_graph("bounded-total-apart", which)
     use = read_attention(graph)
     assert use is not None
-    numbers = attention_known_issues.Numbers(use.problem, backward=True)
+    numbers = attention_known_issues.ReferenceData(use.problem, backward=True)
     starts = np.concatenate([[0], np.cumsum(numbers.lengths)])
     numbers.values["ragged_dq"] = (starts * use.problem.strides("dq")[2]).reshape(-1, 1, 1, 1)
     return attention_known_issues.compare_graph(graph, numbers, runner_of_first_config(graph))
@@ -236,7 +236,7 @@ def nan_after_sequence_end(which: str) -> str:
     use = read_attention(graph)
     assert use is not None
     p = use.problem
-    numbers = attention_known_issues.Numbers(p, backward=False)
+    numbers = attention_known_issues.ReferenceData(p, backward=False)
     for name in ("k", "v"):
         memory = numbers.values[name]
         for entry, length in enumerate(numbers.lengths_kv):

@@ -15,7 +15,7 @@ from examples.attention_known_issues import (
     POISON,
     REPRODUCTIONS,
     Arrays,
-    Numbers,
+    ReferenceData,
     compare,
     describe_error,
     graph_of,
@@ -111,7 +111,7 @@ def test_wrong_results_are_described() -> None:
     ]
 
     p = problem(name)
-    want = Numbers(p, True).expected["dq"]
+    want = ReferenceData(p, True).expected["dq"]
     half = want.copy()
     half[0] = float("nan")
     assert describe_error(want, want, p) == ""
