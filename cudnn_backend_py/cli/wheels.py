@@ -93,7 +93,7 @@ def _is_own(version: str) -> bool:
     from ..diagnose.surveys.inputs import own_version
     from ..native.version_store import VersionRequest
 
-    named, own = VersionRequest.read(version, None, None), own_version()
+    named, own = VersionRequest.parse(version, None, None), own_version()
     return own is not None and named.cuda is None and own.split(".")[: len(named.numbers)] == [*map(str, named.numbers)]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import UsageError
 from ..graph.strides import packed_strides
 from ..native.cuda import on_device
-from ..native.fast_call import Exchange
+from ..native.fast_call import DlpackExchange
 
 __all__ = [
     "DL_TYPES",
@@ -90,7 +90,7 @@ class _ExchangeApi(ctypes.Structure):
     )
 
 
-def exchange(kind: type) -> Exchange | None:
+def exchange(kind: type) -> DlpackExchange | None:
     """Return DLPack's C functions for a Python type; None if its framework has none (torch has them since 2.10)."""
     capsule = vars(kind).get("__dlpack_c_exchange_api__")  # the type's own: it is for no other
     if capsule is None:
@@ -99,7 +99,7 @@ def exchange(kind: type) -> Exchange | None:
     if found.major != 1 or not found.read or not found.current_stream:
         return None
     read, fetch = _readers.get(kind, (found.read, None))
-    return Exchange(kind, read, fetch, found.current_stream)
+    return DlpackExchange(kind, read, fetch, found.current_stream)
 
 
 _readers: dict[type, tuple[int, int]] = {}

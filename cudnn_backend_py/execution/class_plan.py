@@ -31,7 +31,7 @@ from ..graph.ir import Graph, Tensor
 from ..native.cuda import Memory, current_context, in_context, is_capturing, relaxed_capture
 from ..native.fast_call import Launch
 from ..native.launch import Launcher
-from ..native.prepare import MOST_CLEARED, MOST_RAGGED, READ, THREADS, TOKENS_OF_KV, TOKENS_OF_Q, Prepare
+from ..native.prepare import MOST_CLEARED, MOST_RAGGED, READ, THREADS, TOKENS_OF_KV, TOKENS_OF_Q, PrepareKernel
 from ..plans.build import build
 from ..plans.choice import Knobs
 from ..plans.engine import OperationGraph
@@ -406,7 +406,7 @@ class _State:
         self.launcher = Launcher(plan.descriptor, owner.uids, kept=_PACKS_KEPT)
         self.launch = Launch(plan.target.library, holder.state, stream, plan.descriptor.pointer, may_be_elsewhere=False)
         with in_context(self.context):
-            self._prepare = Prepare(stream)
+            self._prepare = PrepareKernel(stream)
         self.own = self.own_bytes = 0
         self._tables: OwnTables | None = None
         self._row: tuple[int, ...] | None = None  # by which these tables were written
@@ -422,7 +422,7 @@ class _State:
     ) -> None:
         """Launch the plan; unchanged tables are not written again."""
         launcher, key = self.launcher, (workspace, *addresses)
-        pack = launcher.find(key) or launcher.keep(key, launcher.row(*addresses), workspace)
+        pack = launcher.find(key) or launcher.cache_pack(key, launcher.row(*addresses), workspace)
         if not keeps:
             self._prepare.launch(blocks, *row)
         elif row != self._row:

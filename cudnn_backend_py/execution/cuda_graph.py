@@ -42,7 +42,7 @@ class CudaGraph:
             state.launcher.populate(state.holder.handle, pack, self.address)
             self._graph.instantiate()
         self._stream = state.stream
-        self._go = self._graph.bound(self._stream)
+        self._go = self._graph.bind_launch(self._stream)
 
     def _pack(self, state: StreamState, by_name: Mapping[str, Any]) -> Any:
         pack, held = self._executable.pack_for(state, by_name)
@@ -69,7 +69,7 @@ class CudaGraph:
         with in_context(self._context):
             state.launcher.update(state.holder.handle, self._pack(state, by_name), self.address)
             self._graph.update()
-        self._go = self._graph.bound(self._stream)
+        self._go = self._graph.bind_launch(self._stream)
 
     def launch(self, stream: int | None = None) -> None:
         """Launch the graph on a stream; by default on the stream that was current when it was made.

@@ -26,7 +26,7 @@ import numpy as np
 from ..errors import UsageError
 from ..graph.ir import Tensor
 from ..native.cuda import Memory
-from ..native.fast_call import OTHER_STREAM, Call, compiled_library, use_compiled_call
+from ..native.fast_call import OTHER_STREAM, TupleCall, compiled_library, use_compiled_call
 from ..plans.plan import Plan
 from ..printable import brief
 from ..system.notebook import ShownAsHtml
@@ -202,7 +202,7 @@ class Executable(ShownAsHtml):
         functions = exchange(type(buffers[0])) if buffers and compiled_library() is not None else None
         if functions is None:
             return
-        state.fast = Call(
+        state.fast = TupleCall(
             state.launch,
             state.launcher.empty_pack(),
             state.launcher.filler,
@@ -383,7 +383,7 @@ class Executable(ShownAsHtml):
             self._check_tensors(addresses, buffers)
         if pack is None:
             launcher = state.launcher
-            pack = launcher.keep(key, launcher.row(*addresses, *state.extra_addresses), state.workspace)
+            pack = launcher.cache_pack(key, launcher.row(*addresses, *state.extra_addresses), state.workspace)
         pack.seen = [*map(id, buffers)]
         return pack
 
@@ -424,7 +424,7 @@ class Executable(ShownAsHtml):
                 if name not in self._by_value:
                     locate_buffer(self._arguments[name], buffer, self._device)
         if pack is None:
-            pack = state.launcher.keep(key, state.launcher.row(*row), state.workspace)
+            pack = state.launcher.cache_pack(key, state.launcher.row(*row), state.workspace)
         pack.holds, pack.seen = numbers, seen
         return pack, held
 

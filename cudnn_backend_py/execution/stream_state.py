@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from ..errors import EnvironmentNotReady
 from ..native import Handle
 from ..native.cuda import on_device
-from ..native.fast_call import LOOK_CLOSER, Call, HandleState, Launch
+from ..native.fast_call import LOOK_CLOSER, HandleState, Launch, TupleCall
 from ..native.launch import Launcher
 from ..plans.plan import Plan
 
@@ -83,7 +83,7 @@ class StreamState:
             owner.plan.descriptor.pointer,
             may_be_elsewhere=owner.may_be_elsewhere,
         )
-        self.fast: Call | None = None
+        self.fast: TupleCall | None = None
         self.move(owner, base)
         self.call: Callable[[tuple[Any, ...]], int] = call_with_checks
 
@@ -93,7 +93,7 @@ class StreamState:
         self.extra_addresses = owner.extra_addresses(base)
         self.workspace = owner.plan_workspace(base)
         if self.fast is not None:
-            self.fast.move(self.extra_addresses, self.workspace)
+            self.fast.replace_addresses(self.extra_addresses, self.workspace)
 
 
 def call_with_checks(_buffers: tuple[Any, ...]) -> int:

@@ -20,8 +20,8 @@ from ..execution.executable import Executable
 from ..execution.plan_pool import shared_pool
 from ..graph.attention.shape_class import Bounds, least_of
 from ..native.cuda import driver_function, in_context
-from ..native.fast_call import Call, compiled_library
-from ..native.prepare import Prepare
+from ..native.fast_call import TupleCall, compiled_library
+from ..native.prepare import PrepareKernel
 from .arguments import TENSORS, OperatorOptions
 from .extension import EXTENSION
 
@@ -84,7 +84,7 @@ class Recipe:
         What must live as long as it.
     """
 
-    call: Call
+    call: TupleCall
     outputs: tuple[tuple[Any, tuple[Number, ...], tuple[Number, ...], float | None], ...]
     row: tuple[Place, ...]
     token: int
@@ -144,7 +144,7 @@ def exact_recipe(
         row += [(count + at, PIECE, 0, offset) for at, offset in enumerate(offsets) if offset is not None]
     else:
         base = state.base
-    call = Call(
+    call = TupleCall(
         state.launch,
         state.launcher.empty_pack(),
         state.launcher.filler,
@@ -261,7 +261,7 @@ def class_recipe(
     given = [known[name] for name in plan.names]
     addresses: list[Any] = [*given, *map(place_of_table, plan.table_places), *plan.number_places, *scratches]
     with in_context(state.context):
-        prepare = Prepare(state.stream)
+        prepare = PrepareKernel(state.stream)
     row = plan.prepared_row(
         sequences,
         (
@@ -280,7 +280,7 @@ def class_recipe(
     )
     words = (ctypes.c_int64 * len(row)).from_buffer(prepare.row)
     words[:] = [x if isinstance(x, int) else 0 for x in row]
-    call = Call(
+    call = TupleCall(
         state.launch,
         state.launcher.empty_pack(),
         state.launcher.filler,

@@ -227,7 +227,7 @@ def test_a_status_is_claimed_only_if_cudnn_returned_it() -> None:
     """The library raises the exception of a status that it got; a descriptor adds the context of the call."""
     assert _makers_of_status_errors() == {
         ("native/libcudnn.py", "status_error"),
-        ("native/descriptor.py", "_with_subject"),
+        ("native/descriptor.py", "_with_descriptor_in_message"),
     }
 
 

@@ -67,7 +67,7 @@ class FakeCall:
 
 class FakePrepare:
     def __init__(self, _stream: int) -> None:
-        self.row = ctypes.create_string_buffer(compiled.Prepare.size)  # type: ignore[attr-defined]
+        self.row = ctypes.create_string_buffer(compiled.PrepareKernel.size)  # type: ignore[attr-defined]
 
     size = 8 * 100
 
@@ -109,8 +109,8 @@ class Step:
 def step(module: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Step]:
     launches = Launches()
     made = Step(module, launches)
-    monkeypatch.setattr(compiled, "Call", FakeCall)
-    monkeypatch.setattr(compiled, "Prepare", FakePrepare)
+    monkeypatch.setattr(compiled, "TupleCall", FakeCall)
+    monkeypatch.setattr(compiled, "PrepareKernel", FakePrepare)
     monkeypatch.setattr(compiled, "in_context", lambda _context: nullcontext())
     functions = (address(made.go), address(launches.current), address(launches.capturing))
     module.connect(*functions, launches.differentiate, "cpu")
