@@ -1,4 +1,4 @@
-"""A plan as a CUDA graph."""
+"""A plan as a CUDA graph that cuDNN makes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .stream_state import StreamState
 __all__ = ["CudaGraph"]
 
 
-class Source(Protocol):
+class CudaGraphSource(Protocol):
     """The interface of an executable that a CUDA graph is made from."""
 
     may_be_elsewhere: bool
@@ -28,7 +28,7 @@ class Source(Protocol):
 class CudaGraph:
     """A CUDA graph that cuDNN made from a plan; it can be launched repeatedly and given other buffers."""
 
-    def __init__(self, executable: Source, by_name: Mapping[str, Any]) -> None:
+    def __init__(self, executable: CudaGraphSource, by_name: Mapping[str, Any]) -> None:
         self._executable = executable
         state = executable.state_for(by_name.values())
         self._context = state.holder.context
@@ -51,7 +51,7 @@ class CudaGraph:
 
     @property
     def address(self) -> int:
-        """Address of the ``cudaGraph_t``, which can be added to another graph as a child."""
+        """The address of the ``cudaGraph_t``, which can be added to another graph as a child."""
         return self._graph.graph.value or 0
 
     def update(self, *buffers: Any, **named: Any) -> None:

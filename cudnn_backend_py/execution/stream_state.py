@@ -56,7 +56,7 @@ def thread_handle(plan: Plan) -> ThreadHandle:
     return held[handle.device]
 
 
-class Owner(Protocol):
+class StateOwner(Protocol):
     """The interface of the executable that the state of a stream belongs to."""
 
     plan: Plan
@@ -71,7 +71,7 @@ class Owner(Protocol):
 class StreamState:
     """One thread's state to run one executable on one stream: a handle, variant packs, a workspace."""
 
-    def __init__(self, owner: Owner, stream: int, base: int) -> None:
+    def __init__(self, owner: StateOwner, stream: int, base: int) -> None:
         self.holder = thread_handle(owner.plan)
         self.stream = stream
         self.launcher = Launcher(owner.plan.descriptor, owner.uids)
@@ -84,11 +84,11 @@ class StreamState:
             may_be_elsewhere=owner.may_be_elsewhere,
         )
         self.fast: TupleCall | None = None
-        self.move(owner, base)
+        self.replace_workspace(owner, base)
         self.call: Callable[[tuple[Any, ...]], int] = call_with_checks
 
-    def move(self, owner: Owner, base: int) -> None:
-        """Replace the workspace."""
+    def replace_workspace(self, owner: StateOwner, base: int) -> None:
+        """Replace the workspace of the state."""
         self.base = base
         self.extra_addresses = owner.extra_addresses(base)
         self.workspace = owner.plan_workspace(base)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..errors import CudnnBackendError
-from ..execution.buffers import device_buffer, exchange, host_address
+from ..execution.buffers import device_buffer, find_exchange, host_address
 from ..execution.checks import scalar_array, scratch_offsets
 from ..execution.stream_state import live_handle
 from ..graph.ir import Graph, Tensor
@@ -170,9 +170,9 @@ class Runner:
     def _take_fast_path(self, pack: Mapping[Any, Any], workspace: Any) -> None:
         """Let the compiled code make the next calls, reading addresses and one framework's buffers."""
         kinds = {type(value) for value in (*pack.values(), workspace)}
-        found = next(filter(None, map(exchange, kinds)), None)
+        found = next(filter(None, map(find_exchange, kinds)), None)
         if self._length > DictCall.PLACES or (
-            self._mapped is not None and (found is None or self._mapped.exchange is not None)
+            self._mapped is not None and (found is None or self._mapped.find_exchange is not None)
         ):
             return
         self._mapped = self.launcher.make_dict_call(

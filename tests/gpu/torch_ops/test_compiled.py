@@ -21,8 +21,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from torch.overrides import TorchFunctionMode  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-from cudnn_backend_py.execution.buffers import exchange  # noqa: E402
-from cudnn_backend_py.native.fast_call import _Call  # noqa: E402
+from cudnn_backend_py.execution.buffers import find_exchange  # noqa: E402
+from cudnn_backend_py.native.fast_call import _CallStruct  # noqa: E402
 from cudnn_backend_py.torch_ops.compiled import INPUT, NUMBER, OUTPUT, PIECE  # noqa: E402
 from cudnn_backend_py.torch_ops.extension import Build  # noqa: E402
 
@@ -46,7 +46,7 @@ class Launches:
         self.capturing = ctypes.CFUNCTYPE(ctypes.c_int, Address, ctypes.POINTER(ctypes.c_int))(self._capturing)
 
     def _go(self, address: int) -> int:
-        call = _Call.from_address(address)
+        call = _CallStruct.from_address(address)
         row = (ctypes.c_uint64 * WORDS).from_address(call.row)
         self.seen.append((list(row), call.workspace or 0, call.filled, list(self.parameters)))
         call.filled = 1
@@ -96,7 +96,7 @@ def tensors() -> Any:
 def describe(launches: Launches, outputs: Any, row: Any, **more: Any) -> tuple[Any, ...]:
     """Return a plan in the form that the step learns."""
     words = (ctypes.c_uint64 * WORDS)()
-    call = _Call()
+    call = _CallStruct()
     call.row = ctypes.addressof(words)
     fail: Callable[..., Any] = launches.fail
     call.run.fail = id(fail)
@@ -154,7 +154,7 @@ class DLTensor(ctypes.Structure):
 
 def test_reader_and_dlpack_agree_on_tensors(module: Any, launches: Launches, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cudnn_backend_py.execution.buffers._readers", {})  # a step that is in use reads in place
-    found = exchange(torch.Tensor)
+    found = find_exchange(torch.Tensor)
     if found is None:
         pytest.skip("this torch has no C functions of DLPack")
     prototype = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(DLTensor))
@@ -538,5 +538,5 @@ def test_plan_is_not_released_during_its_launch(module: Any, launches: Launches,
 
 
 def test_build_names_its_dependencies() -> None:
-    build = Build.of(torch)
+    build = Build.for_torch(torch)
     assert Path(build.command[-5]).name == "compiled.cpp"

@@ -432,7 +432,7 @@ def test_memory_is_flat_over_many_shapes() -> None:
 
 def test_policy_is_checked() -> None:
     q, k, v, _ = make(1, 32)
-    with pytest.raises(UsageError, match="'some', one of exact, any, adaptive"):
+    with pytest.raises(UsageError, match="shapes must be one of exact, any, adaptive, got 'some'"):
         attention(q, k, v, shapes="some")
     with pytest.raises(UsageError, match="'some'"):
         set_shapes("some")

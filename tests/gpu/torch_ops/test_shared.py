@@ -20,13 +20,13 @@ torch: Any = pytest.importorskip("torch", reason="did not run: torch is not inst
 
 from cudnn_backend_py.execution.class_plan import ClassPlan, OwnTables, Sequences  # noqa: E402
 from cudnn_backend_py.graph.attention.shape_class import Bounds, bounds_of, class_graph, class_problem  # noqa: E402
-from cudnn_backend_py.native.fast_call import _Call  # noqa: E402
+from cudnn_backend_py.native.fast_call import _CallStruct  # noqa: E402
 from cudnn_backend_py.system.version import Version  # noqa: E402
 from cudnn_backend_py.torch_ops import compiled  # noqa: E402
 from cudnn_backend_py.torch_ops.arguments import TENSORS, OperatorOptions  # noqa: E402
-from cudnn_backend_py.torch_ops.compiled import DENSE_CLASS, class_recipe  # noqa: E402
-from cudnn_backend_py.torch_ops.operators import _empty_like, _empty_stats  # noqa: E402
-from cudnn_backend_py.torch_ops.reading import describe, read  # noqa: E402
+from cudnn_backend_py.torch_ops.compiled import DENSE_CLASS, make_class_recipe  # noqa: E402
+from cudnn_backend_py.torch_ops.operators import _empty_output, _empty_stats  # noqa: E402
+from cudnn_backend_py.torch_ops.reading import describe_problem, read_call  # noqa: E402
 from tests.gpu.torch_ops.test_compiled import Launches, address  # noqa: E402
 
 H, D = 4, 16
@@ -59,7 +59,7 @@ class FakeCall:
 
     def __init__(self, *_given: Any, given: int, tail: Any, prepare: Any, **_more: Any) -> None:
         self.row = (ctypes.c_uint64 * (given + len(tail)))(*[0] * given, *tail)
-        self.call = _Call()
+        self.call = _CallStruct()
         self.call.row = ctypes.addressof(self.row)
         self.call.run.prepare = ctypes.cast(ctypes.addressof(self.row), type(self.call.run.prepare))
         self.address = ctypes.addressof(self.call)
@@ -82,7 +82,7 @@ class Step:
         self.module, self.launches = module, launches
         self.recipe: Any = None
         self.seen: list[tuple[list[int], list[int], bool]] = []
-        self.read: tuple[int, int] | None = None  # a place of the row, and the number of bytes to read there
+        self.read_call: tuple[int, int] | None = None  # a place of the row, and the number of bytes to read there
         self.bytes = b""
         self.go = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(self._go)
         operators = [module.define(len(TENSORS), 0b111, 0, (), ())]
@@ -90,10 +90,10 @@ class Step:
         self.dense, self.dense_class = operators
 
     def _go(self, at: int) -> int:
-        call, recipe = _Call.from_address(at), self.recipe
+        call, recipe = _CallStruct.from_address(at), self.recipe
         words = (ctypes.c_int64 * 100).from_address(recipe.prepared)
-        if self.read is not None:
-            self.bytes = ctypes.string_at(recipe.call.row[self.read[0]], self.read[1])
+        if self.read_call is not None:
+            self.bytes = ctypes.string_at(recipe.call.row[self.read_call[0]], self.read_call[1])
         self.seen.append((list(recipe.call.row), list(words), bool(call.run.prepare)))
         return 0
 
@@ -101,7 +101,9 @@ class Step:
         self.recipe = recipe
         assert recipe.operator == DENSE_CLASS
         return bool(
-            self.module.learn(recipe.taught(), backward, 0, self.dense_class, *[x for _, x in inputs], *OPTIONS, *more)
+            self.module.learn(
+                recipe.to_tuple(), backward, 0, self.dense_class, *[x for _, x in inputs], *OPTIONS, *more
+            )
         )
 
 
@@ -134,14 +136,14 @@ def named_of(inputs: Any, outputs: Any) -> dict[str, Any]:
 
 def forward_of(q: Any, k: Any, v: Any, stats: bool, lengths: Any = (None, None)) -> tuple[Any, Any]:
     given = dict.fromkeys(TENSORS) | {"q": q, "k": k, "v": v, "seq_len_q": lengths[0], "seq_len_kv": lengths[1]}
-    outputs = {"o": _empty_like(q, D)} | ({"stats": _empty_stats(q)} if stats else {})
+    outputs = {"o": _empty_output(q, D)} | ({"stats": _empty_stats(q)} if stats else {})
     return list(given.items()), list(outputs.items())
 
 
 def backward_of(q: Any, k: Any, v: Any, d_o: Any) -> tuple[Any, Any]:
     inputs, outputs = forward_of(q, k, v, True)
     inputs = [("do", d_o), *outputs, *inputs]
-    return inputs, [(f"d{name}", _empty_like(x, D)) for name, x in (("q", q), ("k", k), ("v", v))]
+    return inputs, [(f"d{name}", _empty_output(x, D)) for name, x in (("q", q), ("k", k), ("v", v))]
 
 
 class Class:
@@ -149,13 +151,13 @@ class Class:
 
     def __init__(self, backward: bool, inputs: Any, outputs: Any) -> None:
         self.backward, named = backward, named_of(inputs, outputs)
-        self.reading = read(backward, named, OPTIONS)
-        problem = describe(backward, named, self.reading)
+        self.reading = read_call(backward, named, OPTIONS)
+        problem = describe_problem(backward, named, self.reading)
         self.problem, self.bounds = problem, bounds_of(problem, self.reading.needed)
         self.plan = Described(problem, self.bounds, backward)
 
     def recipe(self, inputs: Any, outputs: Any) -> Any:
-        return class_recipe(
+        return make_class_recipe(
             *(self.plan, self.sequences(named_of(inputs, outputs), self.reading), self.reading.multipliers),
             *(inputs, outputs),
             options=OPTIONS,
@@ -169,7 +171,7 @@ class Class:
 
     def accepts(self, inputs: Any, outputs: Any) -> bool:
         """Return whether Python uses this class for a call, without copies."""
-        r = read(self.backward, named_of(inputs, outputs), OPTIONS)
+        r = read_call(self.backward, named_of(inputs, outputs), OPTIONS)
         return (
             r.related_plans == self.reading.related_plans
             and not r.copied
@@ -183,7 +185,7 @@ class Class:
             assert (x.shape, x.stride(), x.dtype) == (want.shape, want.stride(), want.dtype), name
         outputs = [(name, x) for (name, _), x in zip(outputs, made, strict=True)]
         named = named_of(inputs, outputs)
-        r, plan = read(self.backward, named, OPTIONS), self.plan
+        r, plan = read_call(self.backward, named, OPTIONS), self.plan
         given = [named[name].data_ptr() for name in plan.names]
         assert row[: len(given)] == given
         scratch, workspace = row[-len(plan.scratch) :] if plan.scratch else [], row[len(given)]
@@ -264,15 +266,15 @@ def test_backward_launch_equals_pythons(step: Step, layout: str) -> None:
         detached = [(name, x if x is None else x.detach()) for name, x in taught[0]]
         assert step.teach(backward.recipe(*taught), True, detached)
         requested = len(step.launches.requests)
-        step.read = backward.plan.names.index("q"), given[0].nbytes
+        step.read_call = backward.plan.names.index("q"), given[0].nbytes
         made = torch.autograd.grad(o, given, d_o)
-        step.read = None
+        step.read_call = None
         if len(step.launches.requests) > requested:
             continue
         detached = [x.detach() for x in given]
         inputs, outputs = backward_of(*detached, d_o)
         row, words, _ = step.seen[-1]
-        r = read(True, named_of(inputs, outputs), OPTIONS)
+        r = read_call(True, named_of(inputs, outputs), OPTIONS)
         assert r.related_plans == backward.reading.related_plans
         assert r.copied == backward.reading.copied == (("q",) if is_copied else ())
         for (name, want), x in zip(outputs, made, strict=True):

@@ -24,7 +24,6 @@ from cudnn_backend_py import (
     build_plan,
     open_target,
 )
-from cudnn_backend_py.execution.buffers import exchange, type_code
 from cudnn_backend_py.execution.checks import buffer_requirements
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.native import fast_call as module
@@ -558,7 +557,7 @@ def test_kernel_runs_before_the_plan_on_its_stream(
     if status:
         assert (answer, call.failed) == (status, "cuLaunchKernel")
         with pytest.raises(CudnnBackendError, match=r"cuda-driver: cuLaunchKernel answered .*\(700\)"):
-            not_a_handle(plan)._fail(module.PREPARE, answer)
+            not_a_handle(plan)._raise_status(module.PREPARE, answer)
     else:
         assert (answer // 1000 * 1000, call.failed) == (NULL_HANDLE, "cudnnBackendExecute")
 
@@ -585,13 +584,13 @@ def test_requirements_of_a_tensor_are_known() -> None:
     assert fp8.bits == 8
     assert set(range(16)) <= fp8.codes
     mask = buffer_requirements(g.tensor("mask", (1, 4, 64), data_type=DataType.BOOLEAN))
-    assert (mask.bytes, mask.bits, frozenset(range(32)) - mask.codes) == (32, 0, {type_code("bool")})
+    assert (mask.bytes, mask.bits, frozenset(range(32)) - mask.codes) == (32, 0, {dlpack_type_code("bool")})
     assert buffer_requirements(g.tensor("packed", (1, 4, 64), data_type=DataType.INT4))[2:] == (0, frozenset())
 
 
 def test_frameworks_without_c_functions_have_no_fast_path() -> None:
-    assert exchange(Buffer) is None
-    assert exchange(Derived) is None
+    assert find_exchange(Buffer) is None
+    assert find_exchange(Derived) is None
 
 
 def test_the_compiled_call_was_built_in_this_checkout() -> None:

@@ -16,7 +16,7 @@ from cudnn_backend_py.torch_ops.arguments import (
     check_pages,
     check_tensors,
 )
-from cudnn_backend_py.torch_ops.reading import SequenceView, describe, read
+from cudnn_backend_py.torch_ops.reading import SequenceView, describe_problem, read_call
 from tests.support.meta_torch import DTYPES, Tensor
 
 PLAIN = OperatorOptions(None, 0.0, None, None, False, None, False)
@@ -65,7 +65,7 @@ def paged(*, chunk: int = 1, page: int = 16) -> dict[str, Any]:
 
 def plans_of(reading: SequenceView, named: dict[str, Any], target: Any, *, backward: bool) -> int:
     """Return the number of engine configs of cuDNN for the class of a call."""
-    problem = class_problem(describe(backward, named, reading), reading.needed, backward=backward)
+    problem = class_problem(describe_problem(backward, named, reading), reading.needed, backward=backward)
     graph = class_graph(problem, backward, target.library.version, target.sm)
     names = {tensor.name for tensor in graph.variant_pack_tensors}
     assert {f"ragged_{name}" for name in reading.multipliers} <= names
@@ -82,12 +82,12 @@ def h200() -> Any:
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
 def test_rows_first_is_read_in_place(h200: Any, backward: bool) -> None:
     named = dense(rows_first, backward=backward)
-    reading = read(backward, named, PLAIN)
+    reading = read_call(backward, named, PLAIN)
     assert (reading.batch, reading.max_q, reading.max_kv, reading.heads_folded, reading.copied) == (B, 200, 300, 1, ())
     assert reading.multipliers["q"] == S_Q * H * D
     assert reading.multipliers["v"] == S_KV * HK * D
     assert reading.multipliers["stats"] == S_Q * H
-    assert describe(backward, named, reading).heads == H
+    assert describe_problem(backward, named, reading).heads == H
     assert plans_of(reading, named, h200, backward=backward)
 
 
@@ -95,9 +95,9 @@ def test_rows_first_is_read_in_place(h200: Any, backward: bool) -> None:
 def test_heads_first_becomes_more_sequences(h200: Any, backward: bool) -> None:
     named = dense(meta, kv_heads=H, backward=backward)
     named |= {"seq_len_q": meta(B, kind="int32"), "seq_len_kv": meta(B, kind="int32")}
-    reading = read(backward, named, PLAIN._replace(right_bound=0))
+    reading = read_call(backward, named, PLAIN._replace(right_bound=0))
     assert (reading.batch, reading.heads_folded, reading.copied) == (B * H, H, ())
-    assert describe(backward, named, reading).heads == 1
+    assert describe_problem(backward, named, reading).heads == 1
     assert (reading.multipliers["q"], reading.multipliers["stats"]) == (S_Q * D, S_Q)
     assert plans_of(reading, named, h200, backward=backward)
 
@@ -109,7 +109,7 @@ def test_heads_first_is_copied_if_heads_have_their_own_inputs(h200: Any, reason:
         named["bias"] = meta(1, H, S_Q, S_KV)
     if reason == "sink":
         named["sink"] = meta(H, kind="float32")
-    reading = read(False, named, PLAIN)
+    reading = read_call(False, named, PLAIN)
     assert reading.heads_folded == 1
     assert reading.copied == ("q", "k", "v", "o", "stats")
     assert plans_of(reading, named, h200, backward=False)
@@ -119,7 +119,7 @@ def test_layouts_cudnn_cannot_read_are_copied(h200: Any) -> None:
     named = dense(rows_first)
     named["k"] = meta(B, HK, S_KV, D, strides=(0, 0, D, 1))  # expanded
     named["v"] = meta(B, HK, S_KV, D, strides=(HK * S_KV * D, S_KV * D, 1, S_KV))  # d not dense
-    reading = read(False, named, PLAIN)
+    reading = read_call(False, named, PLAIN)
     assert reading.copied == ("k", "v")
     assert reading.multipliers["k"] == S_KV * HK * D
     assert plans_of(reading, named, h200, backward=False)
@@ -129,21 +129,21 @@ def test_layouts_cudnn_cannot_read_are_copied(h200: Any) -> None:
 def test_packed_tokens_are_read(h200: Any, backward: bool) -> None:
     options = PLAIN._replace(max_q=120, max_kv=250, right_bound=0, bottom_right=True)
     named = packed(backward=backward)
-    reading = read(backward, named, options)
+    reading = read_call(backward, named, options)
     assert (reading.batch, reading.max_q, reading.max_kv) == (B, 120, 250)
     assert (reading.total_q, reading.total_kv) == (500, 600)
     assert (reading.multipliers["q"], reading.multipliers["k"], reading.multipliers["stats"]) == (H * D, HK * D, H)
-    assert describe(backward, named, reading).alignment == "bottom_right"
+    assert describe_problem(backward, named, reading).alignment == "bottom_right"
     assert plans_of(reading, named, h200, backward=backward)
 
 
 @pytest.mark.parametrize("chunk", [1, 20])
 def test_pages_are_read(h200: Any, chunk: int) -> None:
     named = paged(chunk=chunk)
-    reading = read(False, named, PLAIN._replace(right_bound=0, bottom_right=True))
+    reading = read_call(False, named, PLAIN._replace(right_bound=0, bottom_right=True))
     assert (reading.max_q, reading.max_kv) == (chunk, 13 * 16)
     assert set(reading.multipliers) == {"q", "o"}
-    problem = describe(False, named, reading)
+    problem = describe_problem(False, named, reading)
     assert problem.page_size == 16
     # The last token attends to every key: no mask is requested.
     assert (problem.right_bound is None) == (chunk == 1)
@@ -151,29 +151,29 @@ def test_pages_are_read(h200: Any, chunk: int) -> None:
 
 
 def test_sinks_are_not_passed_to_the_kernels_for_decoding(h200: Any) -> None:
-    assert read(False, paged(), PLAIN).needed.q == 1
+    assert read_call(False, paged(), PLAIN).needed.q == 1
     named = paged() | {"sink": meta(H, kind="float32")}
-    reading = read(False, named, PLAIN)
+    reading = read_call(False, named, PLAIN)
     assert (reading.max_q, reading.needed.q) == (1, 2)
     assert plans_of(reading, named, h200, backward=False)
 
 
 def test_calls_of_other_batches_and_lengths_are_related() -> None:
-    many = [read(False, dense(rows_first, batch=b), PLAIN).related_plans for b in (1, 2, 7)]
+    many = [read_call(False, dense(rows_first, batch=b), PLAIN).related_plans for b in (1, 2, 7)]
     assert len(set(many)) == 1
     assert (
-        read(False, packed(), PLAIN._replace(max_q=9)).related_plans
-        == read(False, packed(tokens=7), PLAIN._replace(max_q=3)).related_plans
+        read_call(False, packed(), PLAIN._replace(max_q=9)).related_plans
+        == read_call(False, packed(tokens=7), PLAIN._replace(max_q=3)).related_plans
     )
     others = [
-        read(False, dense(rows_first, kv_heads=H), PLAIN).related_plans,
-        read(False, dense(rows_first), PLAIN._replace(right_bound=0)).related_plans,
-        read(True, dense(rows_first, backward=True), PLAIN).related_plans,
-        read(False, dense(rows_first) | {"bias": meta(1, H, S_Q, S_KV)}, PLAIN).related_plans,
-        read(False, dense(rows_first) | {"bias": meta(B, H, S_Q, S_KV)}, PLAIN).related_plans,
-        read(False, dense(rows_first) | {"sink": meta(H, kind="float32")}, PLAIN).related_plans,
-        read(False, dense(rows_first) | {"stats": None}, PLAIN).related_plans,
-        read(False, paged(), PLAIN).related_plans,
+        read_call(False, dense(rows_first, kv_heads=H), PLAIN).related_plans,
+        read_call(False, dense(rows_first), PLAIN._replace(right_bound=0)).related_plans,
+        read_call(True, dense(rows_first, backward=True), PLAIN).related_plans,
+        read_call(False, dense(rows_first) | {"bias": meta(1, H, S_Q, S_KV)}, PLAIN).related_plans,
+        read_call(False, dense(rows_first) | {"bias": meta(B, H, S_Q, S_KV)}, PLAIN).related_plans,
+        read_call(False, dense(rows_first) | {"sink": meta(H, kind="float32")}, PLAIN).related_plans,
+        read_call(False, dense(rows_first) | {"stats": None}, PLAIN).related_plans,
+        read_call(False, paged(), PLAIN).related_plans,
     ]
     assert len({many[0], *others}) == 1 + len(others)
 
@@ -182,14 +182,14 @@ def test_one_key_has_the_class_of_many() -> None:
     def related_plans(s_kv: int, bias_keys: int) -> tuple[Any, ...]:
         named = dense(rows_first) | {"bias": meta(1, H, S_Q, bias_keys)}
         named |= {name: rows_first(B, HK, s_kv, D) for name in ("k", "v")}
-        return read(False, named, PLAIN).related_plans
+        return read_call(False, named, PLAIN).related_plans
 
     assert related_plans(1, 1) == related_plans(S_KV, S_KV) != related_plans(S_KV, 1)
 
 
 def test_longest_keys_are_bounded_by_the_pages() -> None:
-    assert read(False, paged(), PLAIN._replace(max_kv=100)).max_kv == 100
-    assert read(False, paged(), PLAIN._replace(max_kv=1000)).max_kv == 13 * 16
+    assert read_call(False, paged(), PLAIN._replace(max_kv=100)).max_kv == 100
+    assert read_call(False, paged(), PLAIN._replace(max_kv=1000)).max_kv == 13 * 16
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [

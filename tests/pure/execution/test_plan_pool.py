@@ -237,7 +237,7 @@ class OtherOwner:
         self.ran: set[str] = set()
         self.forgotten: list[str] = []
 
-    def has_used(self, plan: Any) -> bool:
+    def has_run(self, plan: Any) -> bool:
         ran = plan.name in self.ran
         self.ran.discard(plan.name)
         return ran
@@ -248,7 +248,7 @@ class OtherOwner:
 
 def test_another_owner_of_plans_is_queried_and_notified(pool: PlanPool, gone: list[str]) -> None:
     owner = OtherOwner()
-    pool.watch(owner)
+    pool.add_watcher(owner)
     put(pool, gone, "a", "b")
     owner.ran = {"a"}
     put(pool, gone, "c")

@@ -139,7 +139,9 @@ def test_version_is_found_by_name(bare: None, tmp_path: Path, monkeypatch: pytes
         "9.28": wheel,
         "9.28.0+cu12": wheel,
     }
-    assert {name: find.find_installed_version(name) for name in names} == {name: str(path) for name, path in names.items()}
+    assert {name: find.find_installed_version(name) for name in names} == {
+        name: str(path) for name, path in names.items()
+    }
     assert find.find_installed_version("9.28.0+cu13") is None
     assert find.find_installed_version("9.19") is None
 

@@ -60,7 +60,7 @@ def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def request(torch: Any = TORCH) -> tuple[Extension, list[Any]]:
     """Return an extension that was requested and waited for, and the uses of its module."""
     extension, given = Extension(), []
-    extension.run_query(torch, given.append)
+    extension.request_build(torch, given.append)
     extension.wait(60)
     return extension, given
 
@@ -83,14 +83,14 @@ def test_the_step_is_built_once_and_loaded_by_all(in_c: Any, folder: Path) -> No
         assert extension.module.__name__ == NAME
     assert in_c.runs() == 1
     (built,) = folder.glob("*.so")
-    assert built.name == Build.of(TORCH).file
+    assert built.name == Build.for_torch(TORCH).file_name
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
 @needs_c
 def test_the_step_is_requested_once(in_c: Any, folder: Path) -> None:
     extension, given = request()
-    extension.run_query(TORCH, given.append)
+    extension.request_build(TORCH, given.append)
     assert len(given) == 1
 
 
@@ -102,13 +102,16 @@ def test_other_torch_is_another_build(in_c: Any, folder: Path) -> None:
         "_C": SimpleNamespace(_GLIBCXX_USE_CXX11_ABI=False),
         "__file__": "/elsewhere/torch/__init__.py",
     }
-    keys = {Build.of(TORCH).key, *(Build.of(SimpleNamespace(**{**vars(TORCH), k: x})).key for k, x in changes.items())}
+    keys = {
+        Build.for_torch(TORCH).key,
+        *(Build.for_torch(SimpleNamespace(**{**vars(TORCH), k: x})).key for k, x in changes.items()),
+    }
     assert len(keys) == 1 + len(changes)
 
 
 @pytest.mark.parametrize(("version", "standard"), [("2.4.0", "-std=c++17"), ("2.13.0a0+git1", "-std=c++20")])
 def test_command_equals_torchs(version: str, standard: str) -> None:
-    command = Build.of(SimpleNamespace(**{**vars(TORCH), "__version__": version})).command
+    command = Build.for_torch(SimpleNamespace(**{**vars(TORCH), "__version__": version})).command
     assert {standard, "-D_GLIBCXX_USE_CXX11_ABI=1", "-I/somewhere/torch/include", "-L/somewhere/torch/lib"} <= {
         *command
     }
@@ -122,7 +125,7 @@ def test_an_error_of_the_compiler_is_reported_and_not_repeated(compiler: Any, fo
         extension, given = request()
         assert (extension.module, given) == (None, [])
         assert "no such header" in extension.state
-        assert str(folder / Build.of(TORCH).refusal) in extension.state
+        assert str(folder / Build.for_torch(TORCH).error_file_name) in extension.state
     assert compiler.runs() == 1
 
 
@@ -139,7 +142,7 @@ def test_an_unusable_module_is_none(in_c: Any, folder: Path) -> None:
         raise OSError("of another torch")
 
     extension = Extension()
-    extension.run_query(TORCH, refuse)
+    extension.request_build(TORCH, refuse)
     assert not extension.wait(60)
     assert extension.state == "it cannot be loaded: of another torch"
 
@@ -176,7 +179,7 @@ def test_folder_that_others_can_write_is_not_loaded_from(in_c: Any, folder: Path
 @needs_c
 def test_file_that_others_can_write_is_not_loaded(in_c: Any, folder: Path) -> None:
     request()
-    (folder / Build.of(TORCH).file).chmod(0o666)
+    (folder / Build.for_torch(TORCH).file_name).chmod(0o666)
     extension, given = request()
     assert given == []
     assert "other users can write it" in extension.state

@@ -12,7 +12,7 @@ from cudnn_backend_py.execution.any_shape import RelatedPlans
 from cudnn_backend_py.execution.plan_pool import PlanPool, Slot
 from cudnn_backend_py.execution.returning import OFTEN, VISITS
 from cudnn_backend_py.torch_ops import strategies
-from cudnn_backend_py.torch_ops.strategies import _Exact, _Kind, _Notice
+from cudnn_backend_py.torch_ops.strategies import _ExactStrategy, _RelatedCalls, _ReportReceiver
 
 Shape = tuple[int, int, int]
 
@@ -30,14 +30,14 @@ class FakeExact:
     def is_unsupported(self) -> bool:
         return self.unsupported
 
-    def want(self, calls: int) -> None:
+    def request_build(self, calls: int) -> None:
         self.wanted += calls
 
 
 class Step:
     """The compiled step with one recipe, followed by the adaptive strategy."""
 
-    def __init__(self, notice: _Notice, kind: _Kind) -> None:
+    def __init__(self, notice: _ReportReceiver, kind: _RelatedCalls) -> None:
         self.notice, self.kind = notice, kind
         self.notices = self.silent = self.unreported = 0
         self.last: Shape | None = None
@@ -53,10 +53,10 @@ class Step:
         if self.silent >= 0:
             return True
         self.silent = 0
-        self.kind.returning.note(shape)
+        self.kind.returning.count_call(shape)
         if not self.kind.returning.calls_left(shape) and shape not in self.exact:
             self.exact[shape] = FakeExact()
-            self.kind.add(shape, cast(_Exact, self.exact[shape]))
+            self.kind.add(shape, cast(_ExactStrategy, self.exact[shape]))
         return False
 
     def calls(self, shapes: Iterable[int]) -> list[bool]:
@@ -64,13 +64,13 @@ class Step:
 
 
 @pytest.fixture
-def kind() -> _Kind:
-    return _Kind(cast(RelatedPlans, None))
+def kind() -> _RelatedCalls:
+    return _RelatedCalls(cast(RelatedPlans, None))
 
 
 @pytest.fixture
-def step(kind: _Kind) -> Step:
-    return Step(_Notice(None, kind), kind)
+def step(kind: _RelatedCalls) -> Step:
+    return Step(_ReportReceiver(None, kind), kind)
 
 
 def test_a_single_shape_is_left_to_python_when_it_repeats(step: Step) -> None:
@@ -110,18 +110,18 @@ def test_an_unsupported_plan_is_not_waited_for(step: Step) -> None:
     assert step.notices == 1
 
 
-def test_shapes_in_turns_are_distinguished_although_each_has_its_recipe(kind: _Kind) -> None:
-    steps = [Step(_Notice(None, kind), kind) for _ in range(2)]
+def test_shapes_in_turns_are_distinguished_although_each_has_its_recipe(kind: _RelatedCalls) -> None:
+    steps = [Step(_ReportReceiver(None, kind), kind) for _ in range(2)]
     for _ in range(9):
         for step, s in zip(steps, (100, 900), strict=True):
             step.calls([s])
     assert [list(step.exact) for step in steps] == [[(2, 100, 100)], [(2, 900, 900)]]
 
 
-def test_a_temporary_class_is_replaced(monkeypatch: pytest.MonkeyPatch, kind: _Kind) -> None:
+def test_a_temporary_class_is_replaced(monkeypatch: pytest.MonkeyPatch, kind: _RelatedCalls) -> None:
     pool = PlanPool()
     monkeypatch.setattr(strategies, "shared_pool", lambda: pool)
-    for notice in (_Notice("better", None), _Notice("better", kind)):
+    for notice in (_ReportReceiver("better", None), _ReportReceiver("better", kind)):
         assert notice(0, (2, 100, 100)) >= 0
         held: Any = Slot("better", None, 0)
         pool._held["better"] = held
