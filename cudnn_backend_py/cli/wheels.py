@@ -94,7 +94,7 @@ def _is_own(version: str) -> bool:
     from ..diagnose.surveys.inputs import own_version
     from ..native.version_store import VersionRequest
 
-    named, own = VersionRequest.read(version, None, None), own_version()
+    named, own = VersionRequest.parse(version, None, None), own_version()
     if own is None or named.cuda not in (None, own.partition("+cu")[2]):
         return False
     return version_numbers(own)[: len(named.numbers)] == named.numbers

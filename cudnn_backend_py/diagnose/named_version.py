@@ -9,7 +9,7 @@ from ..errors import UsageError
 from ..generated.enums import HeurMode
 from ..graph import Graph
 from ..native import library, loaded_library
-from ..native.find import find_version
+from ..native.find import find_installed_version
 from ..plans.engine import heur_mode
 from ..plans.plan import Plan
 from ..target import Profile, Target
@@ -87,5 +87,5 @@ def _load(version: str) -> bool:
     if loaded is None:
         library(version=version)
         return True
-    path = find_version(version)
+    path = find_installed_version(version)
     return path is not None and os.path.realpath(path) == os.path.realpath(loaded.path)

@@ -36,7 +36,7 @@ from .buffers import dims_and_strides
 from .class_plan import ClassPlan, Sequences
 from .executable import Executable, framework_stream
 from .plan_pool import PlanPool, Slot, shared_pool
-from .returning import OFTEN, Returning
+from .returning import OFTEN, RecurringShapes
 
 __all__ = [
     "OFTEN",
@@ -46,7 +46,7 @@ __all__ = [
     "Shapes",
     "find_class",
     "is_lasting_refusal",
-    "why_no_any_shape",
+    "why_exact_plans_only",
 ]
 
 Shapes = Literal["exact", "any", "adaptive"]
@@ -60,7 +60,7 @@ _Facts = tuple[tuple[int, ...], tuple[int, ...]]  # dims and strides
 
 
 class RelatedPlans:
-    """The classes of all calls that differ only in batch size and sequence lengths.
+    """The shape classes, and their plans, of all calls that differ only in batch size and sequence lengths.
 
     Parameters
     ----------
@@ -171,7 +171,7 @@ def _device_ordinal(target: Target) -> int:
 
 
 class AnyShape:
-    """Attention of one kind, called with tensors of any batch and length.
+    """Attention with fixed heads and options, called with tensors of any batch and length.
 
     Q, K, V, O and the gradients are given as tensors b, h, s, d in the framework's view, with any strides; statistics
     as b, h, s, 1, for a class with b, s, h in memory. Heads, head dims, types and options are those of the problem.
@@ -196,7 +196,7 @@ class AnyShape:
         pool: PlanPool | None = None,
     ) -> None:
         if shapes not in POLICIES:
-            raise UsageError(f"shapes is {shapes!r}, one of {', '.join(POLICIES)} is needed", code="wrong-argument")
+            raise UsageError(f"shapes must be one of {', '.join(POLICIES)}, got {shapes!r}", code="wrong-argument")
         self.problem, self.shapes = problem, shapes
         self.target, self.backward, self.workspace = target, backward, workspace
         self.pool = shared_pool() if pool is None else pool
@@ -206,26 +206,26 @@ class AnyShape:
                 code="plan-without-device",
                 fix="call it on a machine with the GPU and target None",
             )
-        self.returning = Returning()
+        self.returning = RecurringShapes()
         self._ways: OrderedDict[Any, _Strategy] = OrderedDict()
         self._lock = threading.Lock()
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The tensors in the order in which buffers are given by position, as of the exact plan."""
+        """The names of the tensors in the order in which buffers are given by position."""
         return self._arguments.names
 
     @cached_property
     def why_exact(self) -> str:
         """Why each shape needs a plan of its own, whatever the policy; empty if a class serves all shapes."""
-        return why_no_any_shape(self.problem, self.target, backward=self.backward)
+        return why_exact_plans_only(self.problem, self.target, backward=self.backward)
 
     @cached_property
     def _arguments(self) -> Arguments:
         return Arguments(_exact_graph(self.problem, self.target, self.backward))
 
     @cached_property
-    def _moved(self) -> list[str]:
+    def _moved_names(self) -> list[str]:
         return [name for name in (*_MOVED, "stats") if name in self.names]
 
     def __repr__(self) -> str:
@@ -242,16 +242,16 @@ class AnyShape:
         CudnnBackendError
             Why there is no plan for such a shape.
         """
-        by_name = self._arguments.resolve(self._arguments.name(buffers, named))
-        key = tuple(dims_and_strides(by_name[name]) for name in self._moved)
+        by_name = self._arguments.resolve(self._arguments.merge(buffers, named))
+        key = tuple(dims_and_strides(by_name[name]) for name in self._moved_names)
         getter = framework_stream(by_name["q"])
         stream = 0 if getter is None else getter()
         way = self._ways.get(key)
         if way is None:
-            way = self._add(key, self._strategy_for(dict(zip(self._moved, key, strict=True)), stream))
+            way = self._add_strategy(key, self._strategy_for(dict(zip(self._moved_names, key, strict=True)), stream))
         way.run(by_name, stream)
 
-    def _add(self, key: Any, way: _Strategy) -> _Strategy:
+    def _add_strategy(self, key: Any, way: _Strategy) -> _Strategy:
         with self._lock:
             self._ways[key] = way
             if len(self._ways) > _SHAPES_KEPT:
@@ -259,29 +259,29 @@ class AnyShape:
             return way
 
     def _strategy_for(self, facts: Mapping[str, _Facts], stream: int) -> _Strategy:
-        problem = _problem_of(self.problem, facts)
+        problem = _call_problem(self.problem, facts)
         if self.shapes != "exact" and not self.why_exact and _is_token_major(facts):
             try:
-                return _ByClass(self, problem, facts, stream)
+                return _ClassStrategy(self, problem, facts, stream)
             except CudnnBackendError as error:
                 if not is_lasting_refusal(error):
                     raise
-        return _ByShape(self, problem, stream)
+        return _ExactStrategy(self, problem, stream)
 
 
 class _Strategy(Protocol):
-    """A strategy to run calls with tensors of some shapes."""
+    """A strategy to run calls with tensors of certain shapes: by an exact plan or by a class plan."""
 
     def run(self, by_name: Mapping[str, Any], stream: int) -> None: ...
 
 
-class _ByShape:
-    """The exact plan of one shape."""
+class _ExactStrategy:
+    """Run calls of one shape by its exact plan."""
 
     def __init__(self, owner: AnyShape, problem: Attention, stream: int | None) -> None:
         self._pool = owner.pool
         self.key = "exact", f"{owner.backward} {id(owner.target)} {owner.workspace!r} {problem!r}"
-        self.make = partial(_make_exact, owner, problem)
+        self.make = partial(_build_exact, owner, problem)
         self._held: Slot | None = None
         if stream is not None:
             self._held = self._pool.get_or_build(self.key, self.make, stream)
@@ -302,20 +302,20 @@ class _ByShape:
         plan(**by_name)
 
 
-class _ByClass:
-    """The plan of a class; with the adaptive policy, the exact plan of a recurring shape."""
+class _ClassStrategy:
+    """Run calls by the plan of a shape class; with the adaptive policy, a recurring shape by its exact plan."""
 
     def __init__(self, owner: AnyShape, problem: Attention, facts: Mapping[str, _Facts], stream: int) -> None:
         self._owner, self._problem = owner, problem
         self._needed = Bounds(problem.batch, problem.seq_q, problem.seq_kv)
         self._multipliers = {name: _sequence_stride(name, *fact) for name, fact in facts.items()}
-        self._is_adaptive = owner.shapes == "adaptive" and _may_change(problem)
-        self._held, self._best = self._find(stream)
-        self._exact = _ByShape(owner, problem, None) if self._is_adaptive else None
+        self._is_adaptive = owner.shapes == "adaptive" and _may_switch_plans(problem)
+        self._held, self._best = self._find_plan(stream)
+        self._exact = _ExactStrategy(owner, problem, None) if self._is_adaptive else None
         self._is_requested = False
         self._takes_exact = False
 
-    def _find(self, stream: int) -> tuple[Slot, Any]:
+    def _find_plan(self, stream: int) -> tuple[Slot, Any]:
         owner = self._owner
         return find_class(
             self._problem,
@@ -333,7 +333,7 @@ class _ByClass:
             return
         pool, held = self._owner.pool, self._held
         if held.plan is None or (held.key != self._best and pool.find(self._best) is not None):
-            held, self._best = self._find(stream)
+            held, self._best = self._find_plan(stream)
             self._held = held
         plan = held.plan
         if plan is None:  # it had to go this very moment
@@ -347,21 +347,21 @@ class _ByClass:
             self._multipliers,
         )
         if self._exact is not None:
-            self._look_for_exact(self._exact, stream)
+            self._request_exact_plan(self._exact, stream)
 
-    def _look_for_exact(self, exact: _ByShape, stream: int) -> None:
+    def _request_exact_plan(self, exact: _ExactStrategy, stream: int) -> None:
         """Request the exact plan of a recurring shape; use it once it is built, but not within a capture."""
         if self._is_requested:
             self._takes_exact = exact.is_built() and not is_capturing(stream)
             return
         returning = self._owner.returning
-        returning.note(self._needed)
+        returning.count_call(self._needed)
         if not returning.calls_left(self._needed):
             self._owner.pool.build_soon(exact.key, exact.make, _device_ordinal(self._owner.target))
             self._is_requested = True
 
 
-def why_no_any_shape(problem: Attention, target: Target, *, backward: bool) -> str:
+def why_exact_plans_only(problem: Attention, target: Target, *, backward: bool) -> str:
     """Return why :class:`AnyShape` needs a plan for each shape; an empty text where a class serves all."""
     if problem.page_size is not None:
         return "its page table has dims that follow from the lengths"
@@ -370,7 +370,7 @@ def why_no_any_shape(problem: Attention, target: Target, *, backward: bool) -> s
     return why_no_class(problem, backward=backward, version=target.library.version, sm=target.sm)
 
 
-def _may_change(problem: Attention) -> bool:
+def _may_switch_plans(problem: Attention) -> bool:
     """Return whether an exact plan may replace the class plan; with dropout it would draw another mask."""
     return not (problem.dropout or problem.deterministic)
 
@@ -380,7 +380,7 @@ def _exact_graph(problem: Attention, target: Target, backward: bool) -> Graph:
     return make(problem, version=target.library.version, sm=target.sm)
 
 
-def _make_exact(owner: AnyShape, problem: Attention) -> Executable:
+def _build_exact(owner: AnyShape, problem: Attention) -> Executable:
     target = owner.target
     graph = _exact_graph(problem, target, owner.backward)
     chosen = find_selection(graph, target.library.version, target.sm) if problem.deterministic else None
@@ -392,7 +392,7 @@ def _make_exact(owner: AnyShape, problem: Attention) -> Executable:
 # tensors of a call
 
 
-def _problem_of(problem: Attention, facts: Mapping[str, _Facts]) -> Attention:
+def _call_problem(problem: Attention, facts: Mapping[str, _Facts]) -> Attention:
     """Return the problem of a call's tensors.
 
     Raises
@@ -406,7 +406,7 @@ def _problem_of(problem: Attention, facts: Mapping[str, _Facts]) -> Attention:
     for name, (dims, _) in facts.items():
         if dims != found.dims(name):
             raise UsageError(
-                f"buffer {name!r} has dims {dims}, {found.dims(name)} are needed next to those of q and k",
+                f"buffer {name!r} must have dims {found.dims(name)} to match q and k, got {dims}",
                 code="buffer-dims",
             )
     return found
@@ -414,7 +414,7 @@ def _problem_of(problem: Attention, facts: Mapping[str, _Facts]) -> Attention:
 
 def _dims_and_strides_of_rank_4(name: str, numbers: tuple[int, ...]) -> tuple[int, int, int, int]:
     if len(numbers) != 4:
-        raise UsageError(f"buffer {name!r} has {len(numbers)} dims, b, h, s and d are needed", code="buffer-dims")
+        raise UsageError(f"buffer {name!r} must have 4 dims (b, h, s, d), got {len(numbers)}", code="buffer-dims")
     b, h, s, d = numbers
     return b, h, s, d
 

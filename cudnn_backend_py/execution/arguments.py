@@ -1,4 +1,4 @@
-"""The tensors of a plan that need a buffer or a number, and a caller's values for them by position, name or uid."""
+"""Tensors of a plan that need a buffer or a number, and a caller's values for them by position, name or uid."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Arguments:
             ) from None
 
     def resolve(self, buffers: Mapping[str | int, Any], *, also: tuple[Tensor, ...] = ()) -> dict[str, Any]:
-        """Return the buffers by the names of their tensors; None means one that was not given.
+        """Return the buffers by the names of their tensors; a buffer that is None counts as not given.
 
         Parameters
         ----------
@@ -91,8 +91,8 @@ class Arguments:
                 by_name[name] = buffer
         return by_name
 
-    def name(self, buffers: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str | int, Any]:
-        """Return buffers by position and by name as one mapping.
+    def merge(self, buffers: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str | int, Any]:
+        """Return buffers given by position and by name as one mapping.
 
         Raises
         ------
@@ -101,7 +101,7 @@ class Arguments:
         """
         if len(buffers) > len(self.names):
             raise UsageError(
-                f"{len(buffers)} buffers were given, the plan takes {len(self.names)}",
+                f"the plan takes {len(self.names)} buffers, got {len(buffers)}",
                 code="unknown-buffer",
                 where=f"in this order: {', '.join(self.names)}",
             )

@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import UsageError
 from ..graph.strides import packed_strides
 from ..native.cuda import on_device
-from ..native.fast_call import Exchange
+from ..native.fast_call import DlpackExchange
 
 __all__ = [
     "DL_TYPES",
@@ -18,9 +18,9 @@ __all__ = [
     "device_buffer",
     "dims_and_strides",
     "dlpack_facts",
-    "exchange",
+    "dlpack_type_code",
+    "find_exchange",
     "host_address",
-    "type_code",
     "use_reader",
 ]
 
@@ -30,7 +30,7 @@ DL_CPU, DL_CUDA, DL_CUDA_HOST, DL_CUDA_MANAGED = 1, 2, 3, 13
 
 @dataclass(frozen=True, slots=True)
 class DeviceBuffer:
-    """A device buffer; None for facts that its source does not give. ``size_bytes`` spans its first to last element."""
+    """A device buffer; None where its source does not give a fact. ``size_bytes`` spans first to last element."""
 
     ptr: int
     size_bytes: int | None = None
@@ -90,7 +90,7 @@ class _ExchangeApi(ctypes.Structure):
     )
 
 
-def exchange(kind: type) -> Exchange | None:
+def find_exchange(kind: type) -> DlpackExchange | None:
     """Return DLPack's C functions for a Python type; None if its framework has none (torch has them since 2.10)."""
     capsule = vars(kind).get("__dlpack_c_exchange_api__")  # the type's own: it is for no other
     if capsule is None:
@@ -99,7 +99,7 @@ def exchange(kind: type) -> Exchange | None:
     if found.major != 1 or not found.read or not found.current_stream:
         return None
     read, fetch = _readers.get(kind, (found.read, None))
-    return Exchange(kind, read, fetch, found.current_stream)
+    return DlpackExchange(kind, read, fetch, found.current_stream)
 
 
 _readers: dict[type, tuple[int, int]] = {}
@@ -152,9 +152,9 @@ def device_buffer(source: Any, name: str, *, host: bool = False) -> DeviceBuffer
     if isinstance(source, int) and not isinstance(source, bool):
         buffer = DeviceBuffer(source)
     elif hasattr(source, "__dlpack__"):
-        buffer = _from_dlpack(source, name, host)
+        buffer = _read_dlpack(source, name, host)
     elif hasattr(source, "__cuda_array_interface__"):
-        buffer = _from_array_interface(source)
+        buffer = _read_array_interface(source)
     else:
         raise UsageError(
             f"buffer {name!r} is a {type(source).__name__}: no DLPack, no __cuda_array_interface__, no address",
@@ -165,7 +165,7 @@ def device_buffer(source: Any, name: str, *, host: bool = False) -> DeviceBuffer
     return buffer
 
 
-def _from_dlpack(source: Any, name: str, host: bool) -> DeviceBuffer:
+def _read_dlpack(source: Any, name: str, host: bool) -> DeviceBuffer:
     kind, _ = source.__dlpack_device__()
     on_host = int(kind) not in (DL_CUDA, DL_CUDA_MANAGED)
     if on_host and not host:
@@ -230,12 +230,12 @@ def _device_capsule(source: Any) -> Any:
         return source.__dlpack__(stream=DL_LEGACY_STREAM)
 
 
-def type_code(kind: str) -> int:
-    """Return DLPack's type code of a word such as ``float``."""
+def dlpack_type_code(kind: str) -> int:
+    """Return DLPack's type code of a type's name such as ``float``."""
     return DL_TYPES.index(kind)
 
 
-def _from_array_interface(source: Any) -> DeviceBuffer:
+def _read_array_interface(source: Any) -> DeviceBuffer:
     interface = source.__cuda_array_interface__
     type_text = interface["typestr"]
     item_bytes = int(type_text[2:])

@@ -13,7 +13,7 @@ from ..graph.data_types import DATA_TYPES, ELEMENT_BITS
 from ..graph.ir import Tensor
 from ..native.cuda import pointer_facts
 from ..native.fast_call import BufferRequirement
-from .buffers import DL_TYPES, DeviceBuffer, device_buffer, type_code
+from .buffers import DL_TYPES, DeviceBuffer, device_buffer, dlpack_type_code
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -40,7 +40,7 @@ SCRATCH_ALIGNMENT = 128  # bytes, of each scratch tensor in front of a plan's wo
 
 
 def scratch_offsets(tensors: Iterable[Tensor]) -> tuple[dict[int, int], int]:
-    """Return the offsets of scratch tensors in front of a plan's workspace, by uid, and their total bytes."""
+    """Return the offsets of scratch tensors placed before a plan's workspace, by uid, and their total bytes."""
     offsets: dict[int, int] = {}
     size = 0
     for item in tensors:
@@ -51,7 +51,7 @@ def scratch_offsets(tensors: Iterable[Tensor]) -> tuple[dict[int, int], int]:
 
 
 def scalar_array(tensor: Tensor, value: Any) -> NDArray[Any]:
-    """Return the number of a by-value tensor as a host array.
+    """Return the number for a by-value tensor as a host array.
 
     Raises
     ------
@@ -156,7 +156,12 @@ def check_buffer(tensor: Tensor, buffer: DeviceBuffer) -> None:
             f"{tensor.data_type.name} has {bits}",
             code="buffer-type",
         )
-    if codes and buffer.element_bits is not None and buffer.kind is not None and type_code(buffer.kind) not in codes:
+    if (
+        codes
+        and buffer.element_bits is not None
+        and buffer.kind is not None
+        and dlpack_type_code(buffer.kind) not in codes
+    ):
         packed = tensor.data_type is DataType.BOOLEAN
         raise UsageError(
             f"buffer {name!r} holds {buffer.type_text}, {tensor.data_type.name} is needed"
@@ -189,7 +194,7 @@ def _needed_type(data_type: DataType) -> tuple[int, frozenset[int]]:
     """
     bits, every = ELEMENT_BITS[data_type], frozenset(range(32))
     if bits < 8:
-        return 0, every - {type_code("bool")} if data_type is DataType.BOOLEAN else frozenset()
+        return 0, every - {dlpack_type_code("bool")} if data_type is DataType.BOOLEAN else frozenset()
     kind = DATA_TYPES[data_type].dlpack.rstrip("0123456789")
-    known = frozenset(map(type_code, DL_TYPES))
-    return bits, every - (known - {type_code(kind), type_code("uint")} if kind else frozenset())
+    known = frozenset(map(dlpack_type_code, DL_TYPES))
+    return bits, every - (known - {dlpack_type_code(kind), dlpack_type_code("uint")} if kind else frozenset())

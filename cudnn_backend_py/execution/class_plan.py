@@ -31,7 +31,7 @@ from ..graph.ir import Graph, Tensor
 from ..native.cuda import Memory, current_context, in_context, is_capturing, relaxed_capture
 from ..native.fast_call import Launch
 from ..native.launch import Launcher
-from ..native.prepare import MOST_CLEARED, MOST_RAGGED, READ, THREADS, TOKENS_OF_KV, TOKENS_OF_Q, Prepare
+from ..native.prepare import MOST_CLEARED, MOST_RAGGED, READ, THREADS, TOKENS_OF_KV, TOKENS_OF_Q, PrepareKernel
 from ..plans.build import build
 from ..plans.choice import Knobs
 from ..plans.engine import OperationGraph
@@ -41,7 +41,7 @@ from ..target import Target
 from .arguments import Arguments
 from .buffers import buffer_address, dims_and_strides
 from .checks import SCRATCH_ALIGNMENT, scalar_array
-from .executable import framework_stream, torch_memory
+from .executable import allocate_torch_memory, framework_stream
 from .stream_state import live_handle, thread_handle
 
 __all__ = ["ClassPlan", "Sequences"]
@@ -142,22 +142,22 @@ class ClassPlan:
         knobs: Knobs | None = None,
     ) -> None:
         self.problem, self.bounds = problem, Bounds(problem.batch, problem.seq_q, problem.seq_kv)
-        self.plan = _build(problem, target, backward, (engine, knobs))
+        self.plan = _build_plan(problem, target, backward, (engine, knobs))
         self.device = live_handle(self.plan).device or 0
-        self._read(self.plan.graph, backward)
-        allocate = partial(torch_memory, self.device) if isinstance(workspace, str) else workspace
+        self._read_graph(self.plan.graph, backward)
+        allocate = partial(allocate_torch_memory, self.device) if isinstance(workspace, str) else workspace
         self._allocate: Callable[[int], Any] | None = allocate
         self._memory = Memory(self.device)
-        finalizer: Any = weakref.finalize(self, _free, self._memory, os.getpid())
+        finalizer: Any = weakref.finalize(self, _free_unless_forked, self._memory, os.getpid())
         finalizer.atexit = False
         self._free_tables: dict[int, list[int]] = {}
         self._local = threading.local()
         self._current_stream: Callable[[], int] | None = None
         self.streams: set[int] = set()
-        self.learned_limits: dict[tuple[Any, ...], int] = {}  # what others keep of how often it ran
+        self.offer_counts: dict[tuple[Any, ...], int] = {}  # what others keep of how often it ran
         self.captured = False
 
-    def _read(self, graph: Graph, backward: bool) -> None:
+    def _read_graph(self, graph: Graph, backward: bool) -> None:
         """Read from the graph which tensors a call needs."""
         problem, arguments = self.problem, Arguments(graph)
         given = [x for x in arguments.given if not x.name.startswith(PREPARED)]
@@ -169,8 +169,8 @@ class ClassPlan:
         self.uids = tuple(x.uid for x in (*given, *prepared, *numbers, *held))
         self._numbers = [scalar_array(x, x.value) for x in numbers]
         self.number_places = [int(array.ctypes.data) for array in self._numbers]
-        self.tables, self.table_bytes = _lay_out(prepared)
-        self.table_places = [self.tables[_table_of(x)] for x in prepared]
+        self.tables, self.table_bytes = _lay_out_tables(prepared)
+        self.table_places = [self.tables[_table_name(x)] for x in prepared]
         self._ragged = [name.removeprefix("ragged_") for name in self.tables if name.startswith("ragged_")]
         pages = problem.pages_per_sequence if problem.page_size else 0
         self._paging = problem.page_size or 1, pages
@@ -206,15 +206,15 @@ class ClassPlan:
         s, bounds = sequences, self.bounds
         if s.batch > bounds.batch or s.max_q > bounds.q or s.max_kv > bounds.kv:
             raise UsageError(
-                f"the call has batch {s.batch} and lengths {s.max_q} and {s.max_kv}, the plan goes up to {bounds}",
+                f"the call has batch {s.batch} and lengths {s.max_q} and {s.max_kv}, the plan at most {bounds}",
                 code="class-bounds",
             )
-        given = self._addresses_of(buffers)
+        given = self._collect_addresses(buffers)
         state = self.state()
         captures = is_capturing(state.stream)
         self.captured = self.captured or captures
         scratch, size = self._lay_out_scratch(s)
-        base, _held = self._take_workspace(state, size + self.plan.workspace_bytes)
+        base, _held = self._get_workspace(state, size + self.plan.workspace_bytes)
         keeps = s.is_uniform and not captures
         tables = state.tables(self.make_tables) if keeps else base
         addresses = (
@@ -226,9 +226,14 @@ class ClassPlan:
         row = self.prepared_row(
             s,
             (s.batch, s.max_q, s.max_kv),
-            (_address(s.cu_q), _address(s.len_q), _address(s.cu_kv), _address(s.len_kv)),
+            (
+                _address_or_zero(s.cu_q),
+                _address_or_zero(s.len_q),
+                _address_or_zero(s.cu_kv),
+                _address_or_zero(s.len_kv),
+            ),
             multipliers,
-            _read_table(s.block_table),
+            _table_arguments(s.block_table),
             {name: tables + offset for name, offset in self.tables.items()},
             given,
         )
@@ -251,7 +256,7 @@ class ClassPlan:
         places: Mapping[str, Any],
         given: Sequence[Any],
         *,
-        in_words: Callable[[Any, float], Any] = lambda multiplier, words: int(multiplier * words),
+        to_words: Callable[[Any, float], Any] = lambda multiplier, words: int(multiplier * words),
     ) -> tuple[Any, ...]:
         """Return the row of the kernel that precedes the plan, as :data:`~cudnn_backend_py.native.prepare.ROW` has it.
 
@@ -273,7 +278,7 @@ class ClassPlan:
         (batch, max_q, max_kv), (cu_q, len_q, cu_kv, len_kv) = numbers, lengths
         ragged: list[Any] = []
         for name in self._ragged:
-            ragged += (places["ragged_" + name], multipliers[name], self._kind_of_offsets(name))
+            ragged += (places["ragged_" + name], multipliers[name], self._offset_unit(name))
         return (
             *(batch, self.bounds.batch),
             *(cu_q, len_q, max_q, places["seq_len_q"]),
@@ -284,10 +289,10 @@ class ClassPlan:
             *table,
             *self._paging,
             places.get("page_table", 0),
-            *self._rows_to_clear(s, given, multipliers, in_words),
+            *self._rows_to_clear(s, given, multipliers, to_words),
         )
 
-    def _kind_of_offsets(self, name: str) -> int:
+    def _offset_unit(self, name: str) -> int:
         """Return the unit of a tensor's ragged offsets.
 
         Kernels for decoding read a row of Q for each sequence of the class, whether the call has it or not: where the
@@ -298,10 +303,10 @@ class ClassPlan:
         return READ if name == "q" and self.bounds.q == 1 and not self._backward else TOKENS_OF_Q
 
     def blocks(self, s: Sequences, batch: int) -> int:
-        """Return the number of blocks of that kernel for at most the given number of sequences."""
+        """Return the number of thread blocks of the kernel that precedes the plan, for at most `batch` sequences."""
         return max(self._blocks, batch, _MOST_BLOCKS // batch * batch if _is_padded(s) else 0)
 
-    def _addresses_of(self, buffers: Mapping[str, Any] | Sequence[Any]) -> list[int]:
+    def _collect_addresses(self, buffers: Mapping[str, Any] | Sequence[Any]) -> list[int]:
         """Return the addresses of the given buffers in the order of ``names``."""
         if self._current_stream is None:
             each = buffers.values() if isinstance(buffers, Mapping) else buffers
@@ -314,15 +319,15 @@ class ClassPlan:
             raise UsageError(f"no buffer was given for {', '.join(missing)}", code="missing-buffer")
         return [buffer_address(buffers[name], name) for name in self.names]
 
-    def state(self) -> _State:
+    def state(self) -> _StreamState:
         """Return this thread's state for the current stream."""
         assert self._current_stream is not None  # set with the first buffers
         stream = self._current_stream()
-        states: dict[int, _State] = self._local.__dict__.setdefault("states", {})
+        states: dict[int, _StreamState] = self._local.__dict__.setdefault("states", {})
         found = states.get(stream)
         if found is None:
             with relaxed_capture():
-                found = states[stream] = _State(self, stream)
+                found = states[stream] = _StreamState(self, stream)
             self.streams.add(stream)
         return found
 
@@ -331,7 +336,7 @@ class ClassPlan:
         s: Sequences,
         given: Sequence[Any],
         multipliers: Mapping[str, Any],
-        in_words: Callable[[Any, float], Any],
+        to_words: Callable[[Any, float], Any],
     ) -> Iterator[Any]:
         """Yield the trailing kernel arguments: which tensors have rows that the plan does not write.
 
@@ -344,7 +349,7 @@ class ClassPlan:
             words = ELEMENT_BITS[tensor.data_type] / 32
             _, heads, _, dim = tensor.dims
             _, head, token, _ = tensor.strides
-            multiplier = in_words(multipliers["stats" if dim == 1 else tensor.name], words)
+            multiplier = to_words(multipliers["stats" if dim == 1 else tensor.name], words)
             token, head = int(token * words), int(head * words)
             yield from (given[at], multiplier, int(tensor.name in _OF_KEYS), token, head, heads, int(dim * words))
             yield _CLEARED[tensor.name]
@@ -364,7 +369,7 @@ class ClassPlan:
         free = self._free_tables.setdefault(stream, [])
         return OwnTables(free.pop() if free else self._memory.allocate(self.table_bytes), free)
 
-    def _take_workspace(self, state: _State, size: int) -> tuple[int, Any]:
+    def _get_workspace(self, state: _StreamState, size: int) -> tuple[int, Any]:
         """Return the address of a workspace and the object that keeps it alive."""
         if self._allocate is None:
             if size > state.own_bytes:  # the one before stays: captured calls may need it
@@ -381,7 +386,7 @@ class ClassPlan:
         self._memory.free()
 
 
-def _free(memory: Memory, process: int) -> None:
+def _free_unless_forked(memory: Memory, process: int) -> None:
     if os.getpid() == process:  # the CUDA context is gone after a fork
         memory.free()
 
@@ -390,13 +395,13 @@ class OwnTables:
     """Memory for the tables of calls on one stream; once released, later calls on that stream may overwrite it."""
 
     def __init__(self, address: int, free: list[int]) -> None:
-        self.address, self._free = address, free
+        self.address, self._free_unless_forked = address, free
 
     def __del__(self) -> None:
-        self._free.append(self.address)
+        self._free_unless_forked.append(self.address)
 
 
-class _State:
+class _StreamState:
     """One thread's state to run a plan on one stream. It holds no reference to the plan, so a pool can destroy that."""
 
     def __init__(self, owner: ClassPlan, stream: int) -> None:
@@ -406,7 +411,7 @@ class _State:
         self.launcher = Launcher(plan.descriptor, owner.uids, kept=_PACKS_KEPT)
         self.launch = Launch(plan.target.library, holder.state, stream, plan.descriptor.pointer, may_be_elsewhere=False)
         with in_context(self.context):
-            self._prepare = Prepare(stream)
+            self._prepare = PrepareKernel(stream)
         self.own = self.own_bytes = 0
         self._tables: OwnTables | None = None
         self._row: tuple[int, ...] | None = None  # by which these tables were written
@@ -422,7 +427,7 @@ class _State:
     ) -> None:
         """Launch the plan; unchanged tables are not written again."""
         launcher, key = self.launcher, (workspace, *addresses)
-        pack = launcher.find(key) or launcher.keep(key, launcher.row(*addresses), workspace)
+        pack = launcher.find(key) or launcher.cache_pack(key, launcher.row(*addresses), workspace)
         if not keeps:
             self._prepare.launch(blocks, *row)
         elif row != self._row:
@@ -432,19 +437,19 @@ class _State:
         self.launch.run(pack)
 
 
-def _build(problem: Attention, target: Target, backward: bool, choice: tuple[int | None, Knobs | None]) -> Plan:
+def _build_plan(problem: Attention, target: Target, backward: bool, choice: tuple[int | None, Knobs | None]) -> Plan:
     version, sm = target.library.version, target.sm
     graph = class_graph(problem, backward, version, sm)
     if problem.deterministic and backward:
         selected = find_selection(graph, version, sm)
         choice = choice if selected is None else (selected.engine, dict(selected.knobs))
-    elif choice == (None, None) and _is_small(problem, target, backward):
-        choice = _choose_for_small(graph, target)
+    elif choice == (None, None) and _has_small_sequences(problem, target, backward):
+        choice = _choose_small_tile_config(graph, target)
     engine, knobs = choice
     return build(graph, target, engine=engine, knobs=knobs)
 
 
-def _is_small(p: Attention, target: Target, backward: bool) -> bool:
+def _has_small_sequences(p: Attention, target: Target, backward: bool) -> bool:
     """Return whether the sequences are so small that it is faster to skip the kernel that makes their descriptors.
 
     Measured with 9.19.0 on an H200, d 64 and 128, causal or not: with up to 64 keys such a forward pass takes 0.5 times
@@ -456,30 +461,30 @@ def _is_small(p: Attention, target: Target, backward: bool) -> bool:
     return plain and not backward and target.sm == 90 and p.seq_kv <= _SMALL_KEYS and work <= _SMALL_WORK
 
 
-def _choose_for_small(graph: Graph, target: Target) -> tuple[int | None, Knobs | None]:
+def _choose_small_tile_config(graph: Graph, target: Target) -> tuple[int | None, Knobs | None]:
     """Return the last engine config of the heuristics without workspace: the one with the smallest tiles."""
     free = [config for config in OperationGraph(graph, target).heuristics().configs if not config.workspace_bytes]
     return (free[-1].engine, free[-1].knobs) if free else (None, None)
 
 
-def _table_of(tensor: Tensor) -> str:
+def _table_name(tensor: Tensor) -> str:
     """Return the name of a tensor's block table; K and V share one."""
     return "page_table" if tensor.name.startswith("page_table") else tensor.name
 
 
-def _lay_out(tensors: Sequence[Tensor]) -> tuple[dict[str, int], int]:
+def _lay_out_tables(tensors: Sequence[Tensor]) -> tuple[dict[str, int], int]:
     """Return the offset of each table, and the total bytes."""
     places: dict[str, int] = {}
     size = 0
     for tensor in tensors:
-        if _table_of(tensor) not in places:
-            places[_table_of(tensor)] = size
+        if _table_name(tensor) not in places:
+            places[_table_name(tensor)] = size
             size += _round_up(tensor.span_bytes)
     return places, size
 
 
 class Scratch(NamedTuple):
-    """The size of a scratch tensor: total ``bytes``, or for a ragged one bytes per token of Q or of K and V."""
+    """The size of a scratch tensor: total ``bytes``, or for a ragged tensor the bytes per token of Q or of K and V."""
 
     bytes: int
     tokens: Literal["", "q", "kv"]
@@ -492,7 +497,7 @@ class Scratch(NamedTuple):
         return cls(tensor.strides[2] * ELEMENT_BITS[tensor.data_type] // 8, "kv" if owner in _OF_KEYS else "q")
 
     def count(self, s: Sequences) -> int:
-        """Return the number of units of that size a call needs."""
+        """Return the number of tokens that a call needs memory for, or 1 if the size is fixed."""
         if not self.tokens:
             return 1
         if self.tokens == "kv":
@@ -508,11 +513,11 @@ def _is_padded(s: Sequences) -> bool:
     return s.len_q is not None or s.len_kv is not None
 
 
-def _address(tensor: Any) -> int:
+def _address_or_zero(tensor: Any) -> int:
     return 0 if tensor is None else buffer_address(tensor, "lengths")
 
 
-def _read_table(table: Any) -> tuple[int, int, int]:
+def _table_arguments(table: Any) -> tuple[int, int, int]:
     """Return the address of a block table, the elements from one row to the next, and its columns."""
     if table is None:
         return 0, 0, 0

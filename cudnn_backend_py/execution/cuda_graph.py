@@ -1,4 +1,4 @@
-"""A plan as a CUDA graph."""
+"""A plan as a CUDA graph that cuDNN makes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .stream_state import StreamState
 __all__ = ["CudaGraph"]
 
 
-class Source(Protocol):
+class CudaGraphSource(Protocol):
     """The interface of an executable that a CUDA graph is made from."""
 
     may_be_elsewhere: bool
@@ -28,7 +28,7 @@ class Source(Protocol):
 class CudaGraph:
     """A CUDA graph that cuDNN made from a plan; it can be launched repeatedly and given other buffers."""
 
-    def __init__(self, executable: Source, by_name: Mapping[str, Any]) -> None:
+    def __init__(self, executable: CudaGraphSource, by_name: Mapping[str, Any]) -> None:
         self._executable = executable
         state = executable.state_for(by_name.values())
         self._context = state.holder.context
@@ -42,7 +42,7 @@ class CudaGraph:
             state.launcher.populate(state.holder.handle, pack, self.address)
             self._graph.instantiate()
         self._stream = state.stream
-        self._go = self._graph.bound(self._stream)
+        self._go = self._graph.bind_launch(self._stream)
 
     def _pack(self, state: StreamState, by_name: Mapping[str, Any]) -> Any:
         pack, held = self._executable.pack_for(state, by_name)
@@ -51,7 +51,7 @@ class CudaGraph:
 
     @property
     def address(self) -> int:
-        """Address of the ``cudaGraph_t``, which can be added to another graph as a child."""
+        """The address of the ``cudaGraph_t``, which can be added to another graph as a child."""
         return self._graph.graph.value or 0
 
     def update(self, *buffers: Any, **named: Any) -> None:
@@ -69,7 +69,7 @@ class CudaGraph:
         with in_context(self._context):
             state.launcher.update(state.holder.handle, self._pack(state, by_name), self.address)
             self._graph.update()
-        self._go = self._graph.bound(self._stream)
+        self._go = self._graph.bind_launch(self._stream)
 
     def launch(self, stream: int | None = None) -> None:
         """Launch the graph on a stream; by default on the stream that was current when it was made.

@@ -1,4 +1,4 @@
-"""``Executable``: a plan with everything bound in advance, for the lowest host time per call.
+"""``Executable``: a plan prepared for repeated calls with the lowest host time.
 
 What a call costs is measured by ``python -m benchmarks run``. Same buffers for sure: :meth:`Executable.bind`, a call
 without arguments.
@@ -26,18 +26,18 @@ import numpy as np
 from ..errors import UsageError
 from ..graph.ir import Tensor
 from ..native.cuda import Memory
-from ..native.fast_call import OTHER_STREAM, Call, compiled_library, use_compiled_call
+from ..native.fast_call import OTHER_STREAM, TupleCall, compiled_library, use_compiled_call
 from ..plans.plan import Plan
 from ..printable import brief
 from ..system.notebook import ShownAsHtml
 from .arguments import Arguments
-from .buffers import buffer_address, exchange
+from .buffers import buffer_address, find_exchange
 from .checks import buffer_requirements, locate_buffer, locate_workspace, scalar_array, scratch_offsets
 from .cuda_graph import CudaGraph
 from .run import execute
 from .stream_state import StreamState, _thread, live_handle
 
-__all__ = ["Bound", "Executable", "framework_stream", "torch_memory"]
+__all__ = ["Bound", "Executable", "allocate_torch_memory", "framework_stream"]
 
 Workspace = Callable[[int], Any] | Literal["torch"] | Any
 SCALARS_KEPT = 64
@@ -127,14 +127,14 @@ class Executable(ShownAsHtml):
         self._numbers: dict[tuple[int, float | int], Any] = {}
         self._check = check
         self._given_workspace: tuple[int, Any] | None = None
-        self._allocate = self._allocator(workspace)
+        self._allocate = self._make_allocator(workspace)
         self._is_torchs = isinstance(workspace, str)
-        self._stream = _stream_getter(stream)
+        self._stream = _make_stream_getter(stream)
         self._framework_decides = self._needs_buffers = stream is None
         self._chosen_stream = self._stream if callable(stream) else None
         self._local = threading.local()
         self._fast: Any = None  # of the state that was used last, in whichever thread
-        self._own_memory()
+        self._create_memory()
         _live.add(self)
 
     def __repr__(self) -> str:
@@ -157,7 +157,7 @@ class Executable(ShownAsHtml):
         if named or len(buffers) != self._quick:
             ordered = self._order_buffers(buffers, named)
             if ordered is None:
-                self.run(self._arguments.name(buffers, named))
+                self.run(self._arguments.merge(buffers, named))
                 return
             buffers = ordered
         try:
@@ -167,7 +167,7 @@ class Executable(ShownAsHtml):
         if self._chosen_stream is not None and self._chosen_stream() != state.stream:
             state = self.state_for(buffers)
         if self._allocate is not None:
-            _held = self._take_workspace(state)
+            _held = self._request_workspace(state)
         if status := state.call(buffers):
             self._call_with_checks(state, buffers, status)
 
@@ -175,7 +175,7 @@ class Executable(ShownAsHtml):
         """Run a call with all checks, including those that the fast path leaves out."""
         if status == OTHER_STREAM:
             state = self.state_for(buffers)
-            _held = self._take_workspace(state)
+            _held = self._request_workspace(state)
             status = state.call(buffers)
         if status >= 0:
             if status and state.fast is not None:
@@ -184,25 +184,25 @@ class Executable(ShownAsHtml):
         try:
             addresses = (*[buffer.data_ptr() for buffer in buffers],)
         except AttributeError:  # not torch's
-            self.run(self._arguments.name(buffers, {}))
+            self.run(self._arguments.merge(buffers, {}))
             return
         if state.stream != self._stream():
             state = self.state_for(buffers)
-            _held = self._take_workspace(state)
+            _held = self._request_workspace(state)
         key = addresses if self._allocate is None else (state.base, *addresses)
         pack = state.find(key)
         if pack is None or (self._check and pack.seen != [*map(id, buffers)]):
-            pack = self._find_pack_of_known(state, key, addresses, buffers, pack)
+            pack = self._check_and_find_pack(state, key, addresses, buffers, pack)
         state.launch.run(pack)
         if state.fast is None:
-            self._take_fast_path(state, buffers)
+            self._enable_fast_path(state, buffers)
 
-    def _take_fast_path(self, state: StreamState, buffers: tuple[Any, ...]) -> None:
+    def _enable_fast_path(self, state: StreamState, buffers: tuple[Any, ...]) -> None:
         """Let the next calls on a stream use the fast path, if there is one for buffers of this kind."""
-        functions = exchange(type(buffers[0])) if buffers and compiled_library() is not None else None
+        functions = find_exchange(type(buffers[0])) if buffers and compiled_library() is not None else None
         if functions is None:
             return
-        state.fast = Call(
+        state.fast = TupleCall(
             state.launch,
             state.launcher.empty_pack(),
             state.launcher.filler,
@@ -215,10 +215,10 @@ class Executable(ShownAsHtml):
             query_stream=self._framework_decides,
         )
         state.call = state.fast.go
-        self._choose(state)
+        self._remember_state(state)
 
-    def _choose(self, state: StreamState) -> None:
-        """Select the state for this thread's next calls; immediately where nothing must be queried first."""
+    def _remember_state(self, state: StreamState) -> None:
+        """Store the state for this thread's next calls, unless the next buffers may select another stream."""
         if self._needs_buffers:  # the next buffers may say whose current stream it is
             return
         self._local.state = state
@@ -246,7 +246,7 @@ class Executable(ShownAsHtml):
         by_name = self.resolve(buffers, named)
         state = self.state_for(by_name.values())
         pack, held = self.pack_for(state, by_name)
-        return Bound._of(self, state, pack, (by_name, held))
+        return Bound._bind(self, state, pack, (by_name, held))
 
     def cuda_graph(self, *buffers: Any, **named: Any) -> CudaGraph:
         """Return a CUDA graph of the plan on these buffers, made by cuDNN itself.
@@ -265,9 +265,9 @@ class Executable(ShownAsHtml):
         """Release variant packs and workspaces; work on the device must have finished."""
         self._local, self._fast = threading.local(), None
         self._free()
-        self._own_memory()
+        self._create_memory()
 
-    def _own_memory(self) -> None:
+    def _create_memory(self) -> None:
         self._memory = Memory(self._device)
         finalizer: Any = weakref.finalize(self, self._memory.free)
         finalizer.atexit = False
@@ -277,7 +277,7 @@ class Executable(ShownAsHtml):
         """Forget handles and memory: their CUDA context is gone after a fork."""
         self._free.detach()
         self._local, self._fast = threading.local(), None
-        self._own_memory()
+        self._create_memory()
 
     # buffers by name
 
@@ -292,7 +292,7 @@ class Executable(ShownAsHtml):
 
     def resolve(self, buffers: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
         """Return all buffers of a call by the names of their tensors."""
-        return self._arguments.resolve(self._arguments.name(buffers, named))
+        return self._arguments.resolve(self._arguments.merge(buffers, named))
 
     # states, streams, workspaces
 
@@ -309,7 +309,7 @@ class Executable(ShownAsHtml):
                 base = self._memory.allocate(self.workspace_bytes)
             state = states[stream] = StreamState(self, stream, base)
             self.streams.add(stream)
-        self._choose(state)
+        self._remember_state(state)
         return state
 
     def _stream_for(self, buffers: Any) -> int:
@@ -321,15 +321,15 @@ class Executable(ShownAsHtml):
                 self._needs_buffers = False
         return self._stream()
 
-    def _allocator(self, workspace: Workspace) -> Callable[[int], Any] | None:
+    def _make_allocator(self, workspace: Workspace) -> Callable[[int], Any] | None:
         """Return the allocator that provides a workspace for each call; None if the workspace stays the same."""
         if workspace is None:
             return None
         if isinstance(workspace, str):
             if workspace == "torch":
-                return partial(torch_memory, self._device)
+                return partial(allocate_torch_memory, self._device)
             raise UsageError(
-                f"workspace is {workspace!r}, 'torch', a function, a buffer or None is needed", code="wrong-argument"
+                f"workspace must be 'torch', a function, a buffer or None, got {workspace!r}", code="wrong-argument"
             )
         if callable(workspace) and not hasattr(workspace, "data_ptr"):
             chosen: Callable[[int], Any] = workspace
@@ -337,20 +337,20 @@ class Executable(ShownAsHtml):
         self._given_workspace = locate_workspace(workspace, self.workspace_bytes), workspace
         return None
 
-    def _take_workspace(self, state: StreamState) -> Any:
-        """Give the state the workspace from the caller's hook for this call; return the object that keeps it alive."""
+    def _request_workspace(self, state: StreamState) -> Any:
+        """Let the caller's hook allocate this call's workspace; return the object that keeps it alive."""
         if self._allocate is None or not self.workspace_bytes:
             return None
         held = self._allocate(self.workspace_bytes)
         base = held.data_ptr() if self._is_torchs else locate_workspace(held, self.workspace_bytes)
         if base != state.base:
-            state.move(self, base)
+            state.replace_workspace(self, base)
         return held
 
     # variant packs
 
     def extra_addresses(self, base: int) -> tuple[int, ...]:
-        """Return the addresses of what the caller does not give: scratch tensors in a workspace, host numbers."""
+        """Return the addresses of tensors that the caller does not give: scratch tensors, host numbers."""
         return tuple(
             base + self._offsets[tensor.uid]
             if tensor.uid in self._offsets
@@ -365,14 +365,14 @@ class Executable(ShownAsHtml):
 
     @property
     def scratch(self) -> tuple[list[int | None], int]:
-        """Return the workspace offsets of those tensors (None for numbers), and their total bytes."""
+        """The workspace offsets of tensors that the caller does not give (None for numbers), and their total bytes."""
         return [self._offsets.get(tensor.uid) for tensor in self._held], self._scratch_bytes
 
     def plan_workspace(self, base: int) -> int:
         """Return the address of the plan's own workspace inside one at `base`, 0 if it needs none."""
         return base + self._scratch_bytes if self.plan.workspace_bytes else 0
 
-    def _find_pack_of_known(
+    def _check_and_find_pack(
         self, state: StreamState, key: tuple[int, ...], addresses: tuple[int, ...], buffers: tuple[Any, ...], pack: Any
     ) -> Any:
         """Check torch tensors at new addresses; return the variant pack found for them.
@@ -383,7 +383,7 @@ class Executable(ShownAsHtml):
             self._check_tensors(addresses, buffers)
         if pack is None:
             launcher = state.launcher
-            pack = launcher.keep(key, launcher.row(*addresses, *state.extra_addresses), state.workspace)
+            pack = launcher.cache_pack(key, launcher.row(*addresses, *state.extra_addresses), state.workspace)
         pack.seen = [*map(id, buffers)]
         return pack
 
@@ -403,13 +403,13 @@ class Executable(ShownAsHtml):
 
     def pack_for(self, state: StreamState, by_name: Mapping[str, Any]) -> tuple[Any, Any]:
         """Return the variant pack of these buffers, and the object that keeps the workspace alive."""
-        held = self._take_workspace(state)
+        held = self._request_workspace(state)
         places: dict[int, int] = {}
         numbers: list[Any] = []
         for name, buffer in by_name.items():
             tensor = self._arguments[name]
             if tensor.by_value:
-                numbers.append(self._number(tensor, buffer))
+                numbers.append(self._shared_scalar_array(tensor, buffer))
                 places[tensor.uid] = int(numbers[-1].ctypes.data)
             else:
                 places[tensor.uid] = buffer_address(buffer, name)
@@ -424,11 +424,11 @@ class Executable(ShownAsHtml):
                 if name not in self._by_value:
                     locate_buffer(self._arguments[name], buffer, self._device)
         if pack is None:
-            pack = state.launcher.keep(key, state.launcher.row(*row), state.workspace)
+            pack = state.launcher.cache_pack(key, state.launcher.row(*row), state.workspace)
         pack.holds, pack.seen = numbers, seen
         return pack, held
 
-    def _number(self, tensor: Tensor, value: Any) -> Any:
+    def _shared_scalar_array(self, tensor: Tensor, value: Any) -> Any:
         """Return a host array of one number; equal numbers share an array, as packs point to it."""
         try:
             key = (tensor.uid, value)
@@ -468,7 +468,7 @@ class Bound(partial[None]):
     holds: Any
 
     @classmethod
-    def _of(cls, executable: Executable, state: StreamState, pack: Any, holds: Any) -> Bound:
+    def _bind(cls, executable: Executable, state: StreamState, pack: Any, holds: Any) -> Bound:
         made = cls(state.launch.bind(pack))
         function, before = state.launch.native
         made.native = function, (*before, pack.pointer)
@@ -481,7 +481,7 @@ def _default_stream() -> int:
     return 0
 
 
-def _stream_getter(stream: Any) -> Callable[[], int]:
+def _make_stream_getter(stream: Any) -> Callable[[], int]:
     if stream is None:
         return _default_stream
     if callable(stream) and not hasattr(stream, "cuda_stream"):
@@ -490,7 +490,7 @@ def _stream_getter(stream: Any) -> Callable[[], int]:
     address = stream if isinstance(stream, int) else getattr(stream, "cuda_stream", getattr(stream, "ptr", None))
     if address is None:
         raise UsageError(
-            f"stream is {stream!r}, an address, an object with cuda_stream or ptr, or a function is needed",
+            f"stream must be an address, an object with cuda_stream or ptr, or a function, got {stream!r}",
             code="wrong-argument",
         )
     return partial(int, address)
@@ -508,7 +508,7 @@ def framework_stream(buffer: Any) -> Callable[[], int] | None:
     return None
 
 
-def torch_memory(device: int, size_bytes: int) -> Any:
+def allocate_torch_memory(device: int, size_bytes: int) -> Any:
     torch = sys.modules["torch"]
     return torch.empty(size_bytes, dtype=torch.uint8, device=device)
 

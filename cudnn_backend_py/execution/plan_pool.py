@@ -19,14 +19,14 @@ from typing import Any, Protocol
 from ..errors import UsageError
 from ..native.cuda import Fence, is_capturing, on_device, relaxed_capture
 
-__all__ = ["PlanPool", "Slot", "refuse_capture", "shared_pool"]
+__all__ = ["PlanPool", "Slot", "refuse_during_capture", "shared_pool"]
 
 _MOST = 256
 _NOTHING = ("", lambda: None, 0)
 _WAITING = 64  # builds in the background; more are left out, and requested again
 
 
-class Pooled(Protocol):
+class PooledPlan(Protocol):
     """The interface of a plan in a pool: its GPU, the streams it ran on, and whether a CUDA graph uses it."""
 
     device: int
@@ -35,7 +35,7 @@ class Pooled(Protocol):
 
 
 class Slot:
-    """A slot of a pool. Callers read the plan from it for each call and note the time.
+    """The place of one plan in a pool. Callers read the plan from it for each call and note the time.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class Slot:
 
     __slots__ = ("key", "plan", "used")
 
-    def __init__(self, key: Hashable, plan: Pooled, used: int) -> None:
+    def __init__(self, key: Hashable, plan: PooledPlan, used: int) -> None:
         self.key, self.used = key, used
         self.plan: Any = plan
 
@@ -55,7 +55,7 @@ class Slot:
 class Watcher(Protocol):
     """The interface of an object that runs plans of a pool without reading them from their slots."""
 
-    def has_used(self, plan: Any) -> bool:
+    def has_run(self, plan: Any) -> bool:
         """Return whether a plan ran since the last call of this method."""
 
     def forget(self, plan: Any) -> None:
@@ -63,7 +63,7 @@ class Watcher(Protocol):
 
 
 class PlanPool:
-    """Plans by key. Threads may share a pool.
+    """Plans by key, of which the least recently used are dropped. Threads may share a pool.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ class PlanPool:
         self._building: dict[Hashable, threading.Lock] = {}
         self._leaving: list[_EvictedPlan] = []
         self._watchers: list[Watcher] = []
-        self._background = _Background(self)
+        self._background = _BackgroundBuilder(self)
 
     def __len__(self) -> int:
         return len(self._held)
@@ -116,14 +116,14 @@ class PlanPool:
         found = self._held.get(key)
         if found is not None:
             return found
-        refuse_capture(stream)
+        refuse_during_capture(stream)
         with self._lock:
             turn = self._building.setdefault(key, threading.Lock())
         with turn:
             found = self._held.get(key)
             if found is None:
                 with relaxed_capture():
-                    found = self._add(key, make())
+                    found = self._add_plan(key, make())
         with self._lock:
             self._building.pop(key, None)
         return found
@@ -137,14 +137,14 @@ class PlanPool:
             Ordinal of the GPU that is current while it is made.
         """
         if key not in self._held:
-            self._background.run_query(key, make, device)
+            self._background.request_build(key, make, device)
 
     def has_failed(self, key: Hashable) -> bool:
         """Return whether building a plan in the background failed."""
         return self._background.has_failed(key)
 
-    def watch(self, watcher: Watcher) -> None:
-        """Report evicted plans to a runner that bypasses this pool, and query it for the plans it ran."""
+    def add_watcher(self, watcher: Watcher) -> None:
+        """Register a runner that bypasses this pool: it is told of evicted plans and asked for the plans it ran."""
         with self._lock:
             self._watchers.append(watcher)
 
@@ -157,24 +157,24 @@ class PlanPool:
         with self._lock:
             for held in list(self._held.values()):
                 held.plan.captured = False
-                self._drop(held)
+                self._evict(held)
             self._destroy_finished()
 
-    def _add(self, key: Hashable, plan: Any) -> Slot:
+    def _add_plan(self, key: Hashable, plan: Any) -> Slot:
         with self._lock:
             self.now += 1
             found = self._held[key] = Slot(key, plan, self.now)
             mine = [held for held in self._held.values() if not held.plan.captured]
             if len(mine) > self._most:
                 for held in mine:
-                    if any(watcher.has_used(held.plan) for watcher in self._watchers):
+                    if any(watcher.has_run(held.plan) for watcher in self._watchers):
                         held.used = self.now
             for held in sorted(mine, key=_last_use_time)[: max(0, len(mine) - self._most)]:
-                self._drop(held)
+                self._evict(held)
             self._destroy_finished()
             return found
 
-    def _drop(self, held: Slot) -> None:
+    def _evict(self, held: Slot) -> None:
         del self._held[held.key]
         for watcher in self._watchers:
             watcher.forget(held.plan)
@@ -182,7 +182,7 @@ class PlanPool:
 
     def _destroy_finished(self) -> None:
         """Destroy the evicted plans that have no work left on the device."""
-        self._leaving = [item for item in self._leaving if not item.is_gone()]
+        self._leaving = [item for item in self._leaving if not item.destroy_if_idle()]
 
 
 def _last_use_time(held: Slot) -> int:
@@ -190,13 +190,13 @@ def _last_use_time(held: Slot) -> int:
 
 
 class _EvictedPlan:
-    """A plan being evicted: first its callers leave, then its streams pass its last launch."""
+    """An evicted plan, destroyed once no caller uses it and its streams have passed its last launch."""
 
     def __init__(self, held: Slot) -> None:
         self._plan, held.plan = held.plan, None
         self._fence: Fence | None = None
 
-    def is_gone(self) -> bool:
+    def destroy_if_idle(self) -> bool:
         """Destroy the plan if possible; return whether it is destroyed."""
         if self._plan.captured:  # meanwhile, by a call that was on its way
             return False
@@ -227,7 +227,7 @@ def _count_references() -> int:
 _ONLY_HERE = _count_references()
 
 
-def refuse_capture(stream: int) -> None:
+def refuse_during_capture(stream: int) -> None:
     """Refuse to build a plan while a stream is being captured, before the stream is touched.
 
     Raises
@@ -243,7 +243,7 @@ def refuse_capture(stream: int) -> None:
         )
 
 
-class _Background:
+class _BackgroundBuilder:
     """One thread that builds plans, started on first use and stopped before Python exits."""
 
     def __init__(self, pool: PlanPool) -> None:
@@ -255,7 +255,7 @@ class _Background:
         self._thread: threading.Thread | None = None
         self._is_ending = False
 
-    def run_query(self, key: Hashable, make: Callable[[], Any], device: int) -> None:
+    def request_build(self, key: Hashable, make: Callable[[], Any], device: int) -> None:
         with self._changed:
             if key in self._asked or key in self._failed:
                 return
@@ -265,7 +265,7 @@ class _Background:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run_worker, name="cudnn-backend-plans", daemon=True)
                 self._thread.start()
-                atexit.register(self._end)
+                atexit.register(self._stop)
 
     def has_failed(self, key: Hashable) -> bool:
         return key in self._failed
@@ -274,7 +274,7 @@ class _Background:
         with self._changed:
             return self._changed.wait_for(lambda: not self._asked, seconds)
 
-    def _end(self) -> None:
+    def _stop(self) -> None:
         """Let the thread finish its current plan: libraries must not be unloaded while it runs."""
         self._is_ending = True
         with suppress(queue.Full):

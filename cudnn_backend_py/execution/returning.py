@@ -1,4 +1,4 @@
-"""``Returning``: which shapes recur among calls, so that an exact plan for them pays.
+"""Shapes that recur among calls, for which an exact plan is worth its build time.
 
 A model calls one shape in all its layers, and seldom again where lengths are random. So calls in a row are one visit,
 and a shape comes back with its third visit: other shapes came between, but never so many that its plans would have had
@@ -12,7 +12,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Hashable
 
-__all__ = ["KEPT", "OFTEN", "VISITS", "Returning"]
+__all__ = ["KEPT", "OFTEN", "VISITS", "RecurringShapes"]
 
 VISITS = 3  # of a shape that comes back
 OFTEN = 8  # calls in a row of a shape that does, where there was no other shape before
@@ -20,8 +20,8 @@ LONG = 256  # calls in a row that are enough, however long visits used to be
 KEPT = 64  # shapes: with a plan for each pass, they fill a pool
 
 
-class Returning:
-    """Counts visits of the last :data:`KEPT` shapes. Threads may share it."""
+class RecurringShapes:
+    """Counts how often each of the last :data:`KEPT` shapes recurs. Threads may share it."""
 
     def __init__(self) -> None:
         self._visits: OrderedDict[Hashable, int] = OrderedDict()
@@ -30,8 +30,8 @@ class Returning:
         self._longest = 0  # visit that is over
         self._lock = threading.Lock()
 
-    def note(self, shape: Hashable) -> None:
-        """Note a call."""
+    def count_call(self, shape: Hashable) -> None:
+        """Count a call of a shape."""
         with self._lock:
             if shape != self._last or not self._run:
                 self._longest = max(self._longest, self._run)
@@ -41,8 +41,8 @@ class Returning:
                     self._visits.popitem(last=False)
             self._run += 1
 
-    def note_more(self, shape: Hashable, calls: int) -> None:
-        """Note calls of the same shape that are reported late; they count as one visit."""
+    def count_late_calls(self, shape: Hashable, calls: int) -> None:
+        """Count calls of the same shape that are reported late; they are part of one visit."""
         with self._lock:
             if shape == self._last:
                 self._run += calls

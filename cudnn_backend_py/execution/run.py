@@ -152,7 +152,7 @@ def execute(
             if memory:
                 memory.synchronize(handle.stream)
         for tensor, array, address in back:
-            image = np.empty(array.size if _is_memory(tensor, array) else tensor.span_elements, array.dtype)
+            image = np.empty(array.size if _is_ragged_memory(tensor, array) else tensor.span_elements, array.dtype)
             memory.copy_out(address, image)
             _copy_back(tensor, array, image)
 
@@ -203,19 +203,19 @@ def _check_array(tensor: Tensor, array: NDArray[Any]) -> None:
             code="array-type",
             fix=None if accepted else "hand over device memory with its elements packed, the first in the lowest bits",
         )
-    if array.shape != tensor.dims and not _is_memory(tensor, array):
+    if array.shape != tensor.dims and not _is_ragged_memory(tensor, array):
         raise UsageError(f"array {tensor.name!r} has shape {array.shape}, {tensor.dims} is needed", code="array-shape")
 
 
-def _is_memory(tensor: Tensor, array: NDArray[Any]) -> bool:
-    """Return whether an array is the memory of a ragged tensor: its sequences, one after the other."""
+def _is_ragged_memory(tensor: Tensor, array: NDArray[Any]) -> bool:
+    """Return whether an array is the whole memory of a ragged tensor, with its sequences one after the other."""
     return tensor.ragged_offset is not None and array.ndim == 1
 
 
 def _to_memory_image(tensor: Tensor, array: NDArray[Any]) -> NDArray[Any]:
     """Return the bytes of device memory for an array, with its elements placed by the tensor's strides."""
     _check_array(tensor, array)
-    if _is_memory(tensor, array):
+    if _is_ragged_memory(tensor, array):
         return np.ascontiguousarray(array)
     image = np.zeros(tensor.span_elements, dtype=array.dtype)
     strided_view(image, tensor.dims, tensor.strides)[...] = array
@@ -223,4 +223,4 @@ def _to_memory_image(tensor: Tensor, array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _copy_back(tensor: Tensor, array: NDArray[Any], image: NDArray[Any]) -> None:
-    array[...] = image if _is_memory(tensor, array) else strided_view(image, tensor.dims, tensor.strides)
+    array[...] = image if _is_ragged_memory(tensor, array) else strided_view(image, tensor.dims, tensor.strides)

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from ..errors import EnvironmentNotReady
 from ..native import Handle
 from ..native.cuda import on_device
-from ..native.fast_call import LOOK_CLOSER, Call, HandleState, Launch
+from ..native.fast_call import LOOK_CLOSER, HandleState, Launch, TupleCall
 from ..native.launch import Launcher
 from ..plans.plan import Plan
 
@@ -56,7 +56,7 @@ def thread_handle(plan: Plan) -> ThreadHandle:
     return held[handle.device]
 
 
-class Owner(Protocol):
+class StateOwner(Protocol):
     """The interface of the executable that the state of a stream belongs to."""
 
     plan: Plan
@@ -71,7 +71,7 @@ class Owner(Protocol):
 class StreamState:
     """One thread's state to run one executable on one stream: a handle, variant packs, a workspace."""
 
-    def __init__(self, owner: Owner, stream: int, base: int) -> None:
+    def __init__(self, owner: StateOwner, stream: int, base: int) -> None:
         self.holder = thread_handle(owner.plan)
         self.stream = stream
         self.launcher = Launcher(owner.plan.descriptor, owner.uids)
@@ -83,17 +83,17 @@ class StreamState:
             owner.plan.descriptor.pointer,
             may_be_elsewhere=owner.may_be_elsewhere,
         )
-        self.fast: Call | None = None
-        self.move(owner, base)
+        self.fast: TupleCall | None = None
+        self.replace_workspace(owner, base)
         self.call: Callable[[tuple[Any, ...]], int] = call_with_checks
 
-    def move(self, owner: Owner, base: int) -> None:
-        """Replace the workspace."""
+    def replace_workspace(self, owner: StateOwner, base: int) -> None:
+        """Replace the workspace of the state."""
         self.base = base
         self.extra_addresses = owner.extra_addresses(base)
         self.workspace = owner.plan_workspace(base)
         if self.fast is not None:
-            self.fast.move(self.extra_addresses, self.workspace)
+            self.fast.replace_addresses(self.extra_addresses, self.workspace)
 
 
 def call_with_checks(_buffers: tuple[Any, ...]) -> int:

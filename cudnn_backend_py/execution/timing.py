@@ -53,7 +53,7 @@ class GpuClock:
         self.close()
 
     def close(self) -> None:
-        """Free its memory; may be repeated."""
+        """Free the clock's memory; may be repeated."""
         self._timer.close()
         self._memory.free()
 
@@ -111,7 +111,7 @@ def host_times(
 
 
 def repeat(call: Callable[[], object]) -> Batch:
-    """Return batches of the same call."""
+    """Return a batch function that repeats the same call."""
 
     def run(_batch: int, calls: int) -> float:
         start = time.perf_counter_ns()

@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..errors import CudnnBackendError
-from ..execution.buffers import device_buffer, exchange, host_address
+from ..execution.buffers import device_buffer, find_exchange, host_address
 from ..execution.checks import scalar_array, scratch_offsets
 from ..execution.stream_state import live_handle
 from ..graph.ir import Graph, Tensor
 from ..native import Handle
-from ..native.cuda import Memory, captured_graph, keep_for_cuda_graph, make_current, release_ended
-from ..native.fast_call import LOOK_CLOSER, MappedCall, compiled_library
+from ..native.cuda import Memory, captured_graph, keep_for_cuda_graph, make_current, release_for_destroyed_graphs
+from ..native.fast_call import LOOK_CLOSER, DictCall, compiled_library
 from ..native.launch import Launcher, Overrides
 from ..plans.plan import Plan
 from .errors import FrontendKeyError, FrontendRuntimeError, FrontendValueError, as_kind, status_as
@@ -85,7 +85,7 @@ class Runner:
         # Since 9.27 cuDNN itself has such graphs keep a plan's kernels, but not what is on the device next to it.
         self._retains = retains and (plan.target.library.version < (9, 27) or bool(memory.constants))
         self._kept_for: set[tuple[int, int]] = set()
-        release_ended()
+        release_for_destroyed_graphs()
         self._memory = memory
         uids = [item.uid for item in memory.tensors]
         extra = [uid for uid in memory.user_uids() if uid not in uids]
@@ -120,7 +120,7 @@ class Runner:
         _live.add(self)
         self._packs_to_check = PACKS_CHECKED
         self._user = [(position[uid], uid, by_uid.get(uid)) for uid in memory.user_uids()]
-        self._mapped: MappedCall | None = None
+        self._mapped: DictCall | None = None
         self._go: Callable[[Any, Any, Any], int] = _look_closer
 
     @property
@@ -154,13 +154,13 @@ class Runner:
         except CudnnBackendError as error:
             raise as_kind(FrontendRuntimeError, "the launch", error) from error
         if self._mapped is not None:
-            self._mapped.take_context()
+            self._mapped.bind_current_context()
         if compiled_library() is not None and not self._slices:
             self._take_fast_path(pack, workspace)
 
     def _launch(self, handle: Handle, made: Any) -> None:
         """Launch in the context of the handle's stream, and keep the plan alive if that is captured."""
-        stream = self.launcher.stream_of(handle)
+        stream = self.launcher.query_stream(handle)
         if stream is not None:  # else cuDNN says what is wrong with the handle
             make_current(stream, handle.device or 0)
             if self._retains and (captured := captured_graph(stream)) is not None:
@@ -170,12 +170,12 @@ class Runner:
     def _take_fast_path(self, pack: Mapping[Any, Any], workspace: Any) -> None:
         """Let the compiled code make the next calls, reading addresses and one framework's buffers."""
         kinds = {type(value) for value in (*pack.values(), workspace)}
-        found = next(filter(None, map(exchange, kinds)), None)
-        if self._length > MappedCall.PLACES or (
+        found = next(filter(None, map(find_exchange, kinds)), None)
+        if self._length > DictCall.PLACES or (
             self._mapped is not None and (found is None or self._mapped.exchange is not None)
         ):
             return
-        self._mapped = self.launcher.mapped(
+        self._mapped = self.launcher.make_dict_call(
             found,
             [(key, at - 1) for key, at in self._positions.items()],
             on_host=frozenset(at - 1 for at, _, item in self._user if item is not None and item.by_value),
@@ -246,7 +246,7 @@ class Runner:
     def _new_pack(self, pack: Mapping[Any, Any], key: tuple[int, ...]) -> Any:
         self._check(pack, key)
         try:
-            return self.launcher.keep(key, self.launcher.row(*key[1:]), key[0])
+            return self.launcher.cache_pack(key, self.launcher.row(*key[1:]), key[0])
         except CudnnBackendError as error:
             raise as_kind(FrontendRuntimeError, "the variant pack", error) from error
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..generated.descriptors import DescriptorValue
 from ..graph.ir import Graph
-from ..native.crashing_graphs import CRASHING_GRAPHS, Part
+from ..native.crashing_graphs import CRASHING_GRAPHS, NestedDescriptor
 from ..plans.lower import lower
 from ..system.version import Window
 
@@ -23,7 +23,7 @@ def crashes(issue: str) -> Callable[[Graph], bool]:
     def condition(graph: Graph) -> bool:
         if not crash.kinds([op.kind for op in graph.ops]):  # which costs less than to lower it
             return False
-        made: dict[int, Part] = {}
+        made: dict[int, NestedDescriptor] = {}
         return crash.condition([_part(value, made) for value in lower(graph)])
 
     return condition
@@ -34,7 +34,7 @@ def versions_of_crash(issue: str) -> Window:
     return _BY_CODE[issue].versions
 
 
-def _part(value: DescriptorValue, made: dict[int, Part]) -> Part:
+def _part(value: DescriptorValue, made: dict[int, NestedDescriptor]) -> NestedDescriptor:
     """Return a descriptor value in the form of crash guards; `made` caches by identity."""
     if id(value) not in made:
         given = {}
@@ -42,7 +42,7 @@ def _part(value: DescriptorValue, made: dict[int, Part]) -> Part:
             content = None if facts.role == "output" else getattr(value, facts.field)
             if content is not None:
                 given[facts.attribute] = tuple(_element(item, made) for item in _elements(content))
-        made[id(value)] = Part(value.kind, given)
+        made[id(value)] = NestedDescriptor(value.kind, given)
     return made[id(value)]
 
 
@@ -50,5 +50,5 @@ def _elements(content: Any) -> tuple[Any, ...]:
     return content if type(content) is tuple else (content,)
 
 
-def _element(item: Any, made: dict[int, Part]) -> Any:
+def _element(item: Any, made: dict[int, NestedDescriptor]) -> Any:
     return _part(item, made) if isinstance(item, DescriptorValue) else item

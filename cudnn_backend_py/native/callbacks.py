@@ -2,8 +2,8 @@
 
 An exception cannot pass through a C function. cuDNN's log callback calls Python: a logger or callback of the user may
 raise there, and so may a signal's handler, wherever it finds Python running. Such an exception is kept, and every way
-to call a C function of cuDNN ends in :meth:`Exceptions.raise_kept` where one waits. While one waits in a thread, the
-callback calls no Python there, so that there is never a second one.
+to call a C function of cuDNN ends in :meth:`StoredExceptions.raise_kept` where one waits. While one waits in a thread,
+the callback calls no Python there, so that there is never a second one.
 
 ``callbacks.c`` keeps whatever comes, since no Python runs between the call and the keeping. Without it the callback is
 one of ctypes: what is raised before or after its ``try`` is taken from ``sys.unraisablehook``, where ctypes reports it.
@@ -21,7 +21,7 @@ from typing import Any
 
 from .compiled import compiled_library
 
-__all__ = ["Exceptions", "LogCallback", "exceptions"]
+__all__ = ["LogCallback", "StoredExceptions", "exceptions"]
 
 
 class DebugInfo(ctypes.Structure):
@@ -47,7 +47,7 @@ LogCallback = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.POINT
 Receiver = Callable[[int, int | None, Any, int], None]  # of severity, user data, debug info, address of the message
 
 
-class Exceptions:
+class StoredExceptions:
     """Stored exceptions that wait to be raised, in the compiled library.
 
     Attributes
@@ -62,7 +62,7 @@ class Exceptions:
         self._inside = ctypes.c_int.in_dll(compiled, "cudnn_backend_py_inside")
         self.raise_kept: Callable[[], None] = compiled.cudnn_backend_py_raise
 
-    def may_come(self) -> bool:
+    def may_be_pending(self) -> bool:
         """Return whether an exception is stored, or may be raised at this moment."""
         return bool(self.waiting.value or self._inside.value)
 
@@ -80,20 +80,20 @@ class Exceptions:
         return function
 
 
-class _InPython(Exceptions):
-    """The same in Python, where there is no compiled library."""
+class _PythonStoredExceptions(StoredExceptions):
+    """Stored exceptions that wait to be raised, in Python where there is no compiled library."""
 
     def __init__(self) -> None:
         self.waiting = ctypes.c_int()
         self._lock = threading.Lock()
         self._thread = threading.local()
         self._guards: set[CodeType] = set()
-        self.raise_kept = self._raise_kept
+        self.raise_kept = self._raise_stored
 
-    def may_come(self) -> bool:
+    def may_be_pending(self) -> bool:
         return True  # also where a native object ends
 
-    def _raise_kept(self) -> None:
+    def _raise_stored(self) -> None:
         kept = self._thread.__dict__.pop("kept", None)
         if kept is not None:
             with self._lock:
@@ -101,7 +101,7 @@ class _InPython(Exceptions):
             self._thread.inside = False
             raise kept
 
-    def _keep(self, error: BaseException) -> None:
+    def _store(self, error: BaseException) -> None:
         if "kept" not in self._thread.__dict__:
             self._thread.kept = error
             with self._lock:
@@ -116,11 +116,11 @@ class _InPython(Exceptions):
                 here["inside"] = True
                 receiver(severity, user_data, info, message)
             except BaseException as error:
-                self._keep(error)
+                self._store(error)
             finally:
                 here["inside"] = False
 
-        self._watch(receive)
+        self._catch_unraisable(receive)
         return LogCallback(receive)
 
     def guard(self, function: Callable[..., None]) -> Callable[..., None]:
@@ -128,12 +128,12 @@ class _InPython(Exceptions):
             try:
                 function(*arguments)
             except BaseException as error:
-                self._keep(error)
+                self._store(error)
 
-        self._watch(guarded)
+        self._catch_unraisable(guarded)
         return guarded
 
-    def _watch(self, function: Callable[..., None]) -> None:
+    def _catch_unraisable(self, function: Callable[..., None]) -> None:
         """Store exceptions that our functions raise outside their ``try``."""
         self._guards.add(function.__code__)
         if getattr(sys.unraisablehook, "__self__", None) is not self:
@@ -142,13 +142,13 @@ class _InPython(Exceptions):
 
     def _on_unraisable(self, unraisable: Any) -> None:
         if getattr(unraisable.object, "__code__", None) in self._guards:
-            self._keep(unraisable.exc_value or unraisable.exc_type())
+            self._store(unraisable.exc_value or unraisable.exc_type())
         else:
             self._before(unraisable)
 
 
 @cache
-def exceptions() -> Exceptions:
+def exceptions() -> StoredExceptions:
     """Return the exceptions of this process."""
     compiled = compiled_library()
-    return _InPython() if compiled is None else Exceptions(compiled)
+    return _PythonStoredExceptions() if compiled is None else StoredExceptions(compiled)

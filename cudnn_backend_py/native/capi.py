@@ -22,7 +22,7 @@ from ..errors import UsageError
 from ..generated.enums import AttributeName, AttributeType, DescriptorType, ErrQueryMode, Status
 from .descriptor import ADDRESS_MAX, Descriptor, Handle
 from .libcudnn import library
-from .values import is_a, is_row, read_number, read_sequence, show, show_typed
+from .values import is_instance, is_row, read_number, read_sequence, show, show_typed
 
 __all__ = [
     "cudnnBackendCreateDescriptor",
@@ -52,21 +52,21 @@ __all__ = [
 ]
 
 
-def _address(value: Any, what: str) -> int:
+def _read_address(value: Any, what: str) -> int:
     if value is None or (type(value) is int and value == 0):
         raise UsageError(f"{what} needs an address, got {show(value)}", code="null-pointer")
     return read_number(value, what, 1, ADDRESS_MAX)
 
 
-def _int(value: Any, what: str) -> int:
+def _read_int(value: Any, what: str) -> int:
     return read_number(value, what, -(1 << 31), (1 << 32) - 1)
 
 
 _Owning = TypeVar("_Owning", Descriptor, Handle)
 
 
-def _check_owning(value: Any, kind: type[_Owning]) -> _Owning:
-    """Return `value` if it is a descriptor or handle of this package; other addresses are refused."""
+def _check_native_object(value: Any, kind: type[_Owning]) -> _Owning:
+    """Return `value` if it is a descriptor or handle of this package; refuse other objects."""
     if type(value) is kind:
         return value
     null = value is None or (type(value) is int and value == 0)
@@ -76,14 +76,14 @@ def _check_owning(value: Any, kind: type[_Owning]) -> _Owning:
     )
 
 
-def _arguments(handle: Handle, plan: Descriptor, variant_pack: Descriptor) -> tuple[Any, Any, Any]:
+def _native_arguments(handle: Handle, plan: Descriptor, variant_pack: Descriptor) -> tuple[Any, Any, Any]:
     """Return pointers for the three arguments that every plan execution function takes."""
     for descriptor, kind in (
-        (_check_owning(plan, Descriptor), DescriptorType.EXECUTION_PLAN),
-        (_check_owning(variant_pack, Descriptor), DescriptorType.VARIANT_PACK),
+        (_check_native_object(plan, Descriptor), DescriptorType.EXECUTION_PLAN),
+        (_check_native_object(variant_pack, Descriptor), DescriptorType.VARIANT_PACK),
     ):
         descriptor.check_usable(kind)
-    return _check_owning(handle, Handle).pointer, plan.pointer, variant_pack.pointer
+    return _check_native_object(handle, Handle).pointer, plan.pointer, variant_pack.pointer
 
 
 def cudnnGetVersion() -> int:
@@ -103,7 +103,7 @@ def cudnnGetCudartVersion() -> int:
 
 def cudnnGetErrorString(status: Status | int) -> str:
     """Return cuDNN's name of a status."""
-    text: bytes = library().cudnnGetErrorString(_int(status, "a status"))
+    text: bytes = library().cudnnGetErrorString(_read_int(status, "a status"))
     return text.decode()
 
 
@@ -115,7 +115,7 @@ def cudnnGetLastErrorString() -> str:
 def cudnnGetProperty(kind: int) -> int:
     """Return one part of the version: 0 major, 1 minor, 2 patch (``libraryPropertyType``)."""
     value = ctypes.c_int()
-    library().cudnnGetProperty(_int(kind, "libraryPropertyType"), ctypes.byref(value))
+    library().cudnnGetProperty(_read_int(kind, "libraryPropertyType"), ctypes.byref(value))
     return value.value
 
 
@@ -131,25 +131,25 @@ def cudnnCreate() -> Handle:
 
 def cudnnDestroy(handle: Handle) -> None:
     """Release a handle."""
-    _check_owning(handle, Handle).close()
+    _check_native_object(handle, Handle).close()
 
 
 def cudnnSetStream(handle: Handle, stream: int) -> None:
     """Set the CUDA stream (address; 0 is the default stream)."""
-    _check_owning(handle, Handle).set_stream(stream)
+    _check_native_object(handle, Handle).set_stream(stream)
 
 
 def cudnnGetStream(handle: Handle) -> int:
     """Return the CUDA stream's address."""
-    return _check_owning(handle, Handle).stream
+    return _check_native_object(handle, Handle).stream
 
 
 def cudnnQueryRuntimeError(handle: Handle, mode: ErrQueryMode) -> Status:
     """Return the status that a kernel reported after it ran. Deprecated by cuDNN."""
-    status, number = ctypes.c_int(), _int(mode, "cudnnErrQueryMode_t")
+    status, number = ctypes.c_int(), _read_int(mode, "cudnnErrQueryMode_t")
     if number not in library().enumerators[ErrQueryMode]:
-        raise UsageError(f"{number} is no ErrQueryMode", code="unknown-enumerator")
-    library().cudnnQueryRuntimeError(_check_owning(handle, Handle).pointer, ctypes.byref(status), number, None)
+        raise UsageError(f"{number} is not an ErrQueryMode", code="unknown-enumerator")
+    library().cudnnQueryRuntimeError(_check_native_object(handle, Handle).pointer, ctypes.byref(status), number, None)
     return Status(status.value)
 
 
@@ -163,11 +163,11 @@ def cudnnSetCallback(
     call whose message it was given, when cuDNN has returned.
     """
     if function is not None and not callable(function):
-        raise UsageError(f"a cudnnCallback_t must be a function, got {show(function)}", code="wrong-argument")
-    address = None if user_data is None else _address(user_data, "user data")
+        raise UsageError(f"cudnnCallback_t must be a function, got {show(function)}", code="wrong-argument")
+    address = None if user_data is None else _read_address(user_data, "user data")
     from .log import log_hub  # read_per_dim programs set a callback
 
-    log_hub(library()).listen(_int(mask, "a severity mask"), address, function)
+    log_hub(library()).listen(_read_int(mask, "a severity mask"), address, function)
 
 
 def cudnnGetCallback() -> tuple[int, int | None, int | None]:
@@ -184,17 +184,17 @@ def cudnnBackendCreateDescriptor(kind: DescriptorType) -> Descriptor:
 
 def cudnnBackendDestroyDescriptor(descriptor: Descriptor) -> None:
     """Release a descriptor."""
-    _check_owning(descriptor, Descriptor).close()
+    _check_native_object(descriptor, Descriptor).close()
 
 
 def cudnnBackendInitialize(descriptor: Descriptor) -> None:
     """Reset an open descriptor; deprecated by cuDNN, which initializes descriptors on creation."""
-    _check_owning(descriptor, Descriptor).initialize()
+    _check_native_object(descriptor, Descriptor).initialize()
 
 
 def cudnnBackendFinalize(descriptor: Descriptor) -> None:
     """Finalize a descriptor."""
-    _check_owning(descriptor, Descriptor).finalize()
+    _check_native_object(descriptor, Descriptor).finalize()
 
 
 def cudnnBackendSetAttribute(
@@ -205,9 +205,9 @@ def cudnnBackendSetAttribute(
     elements: Sequence[Any] | str,
 ) -> None:
     """Set an attribute of `count` elements."""
-    _check_owning(descriptor, Descriptor)
+    _check_native_object(descriptor, Descriptor)
     number = read_number(count, "the count", -(1 << 63), (1 << 63) - 1)
-    if is_a(elements, str):
+    if is_instance(elements, str):
         held = len(str.__str__(elements)) + 1
         items: Any = elements
     else:
@@ -217,7 +217,7 @@ def cudnnBackendSetAttribute(
         held = len(items)
     if held != number:
         raise UsageError(
-            f"{show(attribute)}: a count of {number} was given with {held} elements", code="wrong-element-count"
+            f"{show(attribute)}: the count is {number}, but {held} elements were given", code="wrong-element-count"
         )
     descriptor.set(attribute, items, type=element_type)
 
@@ -230,10 +230,10 @@ def cudnnBackendGetAttribute(
     Of text, the count is that of its bytes, and the one element is all of it. What cuDNN answers for a requested count
     of 0 is not for every attribute the count: see :meth:`Descriptor.count`.
     """
-    _check_owning(descriptor, Descriptor)
+    _check_native_object(descriptor, Descriptor)
     number = read_number(requested, "the requested count", -(1 << 63), (1 << 63) - 1)
     if number < 0:
-        raise UsageError(f"the requested count is {number}, 0 or more is needed", code="wrong-element-count")
+        raise UsageError(f"the requested count must be at least 0, got {number}", code="wrong-element-count")
     if number == 0:
         return descriptor.count(attribute, element_type), ()
     value = descriptor.get(attribute, type=element_type)
@@ -247,23 +247,23 @@ def cudnnGetExecutionPlanWorkspaceSize(handle: Handle, plan: Descriptor, variant
     """Return the workspace in bytes this plan needs with this variant pack. Since cuDNN 9.23."""
     size = ctypes.c_size_t()
     function = library().cudnnGetExecutionPlanWorkspaceSize
-    function(*_arguments(handle, plan, variant_pack), ctypes.byref(size))
+    function(*_native_arguments(handle, plan, variant_pack), ctypes.byref(size))
     return size.value
 
 
 def cudnnBackendExecute(handle: Handle, plan: Descriptor, variant_pack: Descriptor) -> None:
     """Run a plan on the handle's stream."""
-    _arguments(handle, plan, variant_pack)
+    _native_arguments(handle, plan, variant_pack)
     plan.execute(handle, variant_pack)
 
 
 def cudnnBackendPopulateCudaGraph(handle: Handle, plan: Descriptor, variant_pack: Descriptor, graph: int) -> None:
     """Add the plan's nodes to a ``cudaGraph_t``, given by its address."""
-    address = _address(graph, "cudaGraph_t")
-    library().cudnnBackendPopulateCudaGraph(*_arguments(handle, plan, variant_pack), address)
+    address = _read_address(graph, "cudaGraph_t")
+    library().cudnnBackendPopulateCudaGraph(*_native_arguments(handle, plan, variant_pack), address)
 
 
 def cudnnBackendUpdateCudaGraph(handle: Handle, plan: Descriptor, variant_pack: Descriptor, graph: int) -> None:
     """Give a populated ``cudaGraph_t`` the pointers of another variant pack."""
-    address = _address(graph, "cudaGraph_t")
-    library().cudnnBackendUpdateCudaGraph(*_arguments(handle, plan, variant_pack), address)
+    address = _read_address(graph, "cudaGraph_t")
+    library().cudnnBackendUpdateCudaGraph(*_native_arguments(handle, plan, variant_pack), address)

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from ..system.interruption import pass_interruption
-from .find import find_built
+from .find import find_compiled_libraries
 
 __all__ = [
     "ANY_ARGUMENTS",
@@ -19,8 +19,8 @@ __all__ = [
     "address_of",
     "compiled_library",
     "make_builtin",
+    "make_capsule",
     "make_method",
-    "subject_of",
 ]
 
 VERSION = 8  # of the structures; the compiled file has the same
@@ -57,7 +57,7 @@ _API = {
 _TYPE_AT = object.__basicsize__ - ctypes.sizeof(_pointer)  # an object ends with its type
 
 
-class _Python(ctypes.Structure):
+class _PythonApi(ctypes.Structure):
     _fields_ = tuple((name, _pointer) for name in (*_API, "none", "fast", "slow", "type_at"))
 
 
@@ -66,7 +66,7 @@ def address_of(function: Any) -> int | None:
     return ctypes.cast(function, _pointer).value
 
 
-_python = _Python(
+_python = _PythonApi(
     *(address_of(getattr(ctypes.pythonapi, name)) for name in _API.values()), id(None), id(_FAST), id(SLOW), _TYPE_AT
 )
 
@@ -77,13 +77,13 @@ def _return_true() -> bool:
 
 @cache
 def compiled_library() -> Any:
-    """Return the compiled functions; None if they were not built or Python runs without its lock.
+    """Return the compiled functions; None if they were not built or Python runs without the GIL.
 
     That lock is what keeps two threads out of one row of addresses, and a dict as it is while it is read.
     """
     if not getattr(sys, "_is_gil_enabled", _return_true)():  # since Python 3.13
         return None
-    for path in find_built("_fast_call"):
+    for path in find_compiled_libraries("_fast_call"):
         try:
             library = ctypes.PyDLL(str(path))
             version = ctypes.c_int.in_dll(library, "cudnn_backend_py_fast_call_version").value
@@ -117,24 +117,29 @@ _new_function = ctypes.PYFUNCTYPE(ctypes.py_object, _pointer, ctypes.py_object, 
 
 
 @cache
-def _method(name: str, flags: int, function: str = "", doc: str | None = None) -> _Method:
+def _method_def(name: str, flags: int, function: str = "", doc: str | None = None) -> _Method:
     address = address_of(compiled_library()[f"cudnn_backend_py_{function or name}"])
     return _Method(name.encode(), address, flags, None if doc is None else doc.encode())
 
 
-def subject_of(structure: ctypes.Structure, *keeps: object) -> tuple[Any, ...]:
-    """Return the capsule that a compiled function takes as self; it keeps `others` alive."""
+def make_capsule(structure: ctypes.Structure, *keeps: object) -> tuple[Any, ...]:
+    """Return the capsule that a compiled function gets as self, followed by the objects it keeps alive."""
     return _new_capsule(ctypes.addressof(structure), _names[type(structure).__name__], None), structure, *keeps
 
 
-_names = {"_Run": b"run", "_Call": b"call", "_Mapping": b"mapping", "_Destructor": b"end"}  # of capsules, as in C
+_names = {
+    "_LaunchStruct": b"run",
+    "_CallStruct": b"call",
+    "_MappingStruct": b"mapping",
+    "_DestructorStruct": b"end",
+}  # of capsules, as in C
 
 
 def make_builtin(name: str, flags: int, subject: tuple[Any, ...]) -> Any:
     """Return a compiled function as a builtin function of Python, called without ctypes."""
-    return _new_function(ctypes.addressof(_method(name, flags)), subject, None)
+    return _new_function(ctypes.addressof(_method_def(name, flags)), subject, None)
 
 
 def make_method(kind: type, name: str, flags: int, function: str, doc: str) -> Any:
     """Return a compiled function as a method of a class."""
-    return _new_method(kind, ctypes.addressof(_method(name, flags, function, doc)))
+    return _new_method(kind, ctypes.addressof(_method_def(name, flags, function, doc)))

@@ -53,7 +53,7 @@ def _check_concat_axis(_attribute: Attr, values: Sequence[Any]) -> None:
 
 
 def _check_spatial_dims(attribute: Attr, values: Sequence[Any]) -> None:
-    """9.14 to 9.28: with logging on, cuDNN prints as many paddings and strides as this count, from a short array."""
+    """9.14 to 9.28: with logging on, cuDNN prints this many paddings and strides, past the end of a short array."""
     if values[0] > DIM_MAX:
         raise UsageError(
             f"{attribute.c_name} {values[0]}: cuDNN has at most {DIM_MAX} dims", code="spatial-dims-out-of-range"
@@ -61,7 +61,7 @@ def _check_spatial_dims(attribute: Attr, values: Sequence[Any]) -> None:
 
 
 def _check_block_size(attribute: Attr, values: Sequence[Any]) -> None:
-    """9.28: cuDNN divides the dims of a scale with F8_128x4 reordering by it."""
+    """9.28: cuDNN divides the dims of a scale with F8_128x4 reordering by the block size."""
     if 0 in values:
         raise UsageError(
             f"{attribute.c_name} is {list(values)}: a block needs at least 1 element", code="block-size-not-positive"
@@ -69,20 +69,20 @@ def _check_block_size(attribute: Attr, values: Sequence[Any]) -> None:
 
 
 def _refuse_cpp_object(attribute: Attr, _values: Sequence[Any]) -> None:
-    """9.28: the address is read as a C++ ``std::vector``; an array of plain numbers is invalid memory."""
+    """9.28: cuDNN reads the address as a C++ ``std::vector``, which an array of plain numbers is not."""
     raise UsageError(
         f"{attribute.c_name} takes the address of a C++ std::vector, which Python cannot create",
         code="attribute-takes-cpp-object",
     )
 
 
-def _check_json(attribute: Attr, values: Sequence[Any]) -> None:
+def _check_json_depth(attribute: Attr, values: Sequence[Any]) -> None:
     """9.28: text nested about 100,000 deep overflows the stack of cuDNN's parser; Python's parser stops before."""
-    _pairs(attribute, values[0])
+    _read_json_items(attribute, values[0])
 
 
-def _check_device_json(attribute: Attr, values: Sequence[Any]) -> None:
-    for key, name in _pairs(attribute, values[0]):
+def _check_device_name_length(attribute: Attr, values: Sequence[Any]) -> None:
+    for key, name in _read_json_items(attribute, values[0]):
         size = len(name.encode("utf-8", "surrogatepass")) if isinstance(name, str) else 0
         if key == "deviceName" and size > DEVICE_NAME_BYTES:
             raise UsageError(
@@ -91,7 +91,7 @@ def _check_device_json(attribute: Attr, values: Sequence[Any]) -> None:
             )
 
 
-def _pairs(attribute: Attr, text: str) -> list[tuple[str, Any]]:
+def _read_json_items(attribute: Attr, text: str) -> list[tuple[str, Any]]:
     """Return every key and value of a JSON text, duplicates included, as cuDNN may read either."""
     import json  # read_per_dim programs give a descriptor JSON
 
@@ -111,9 +111,9 @@ _BEFORE_SET: dict[Attr, Callable[[Attr, Sequence[Any]], None]] = {
     Attr.OPERATION_BLOCK_SCALE_DEQUANTIZE_BLOCK_SIZE: _check_block_size,
     Attr.OPERATION_CONCAT_AXIS: _check_concat_axis,
     Attr.OPERATIONGRAPH_MODE: _refuse_training_mode,
-    Attr.DEVICEPROP_JSON_REPRESENTATION: _check_device_json,
-    Attr.EXECUTION_PLAN_JSON_REPRESENTATION: _check_json,
-    Attr.KERNEL_CACHE_JSON_REPRESENTATION: _check_json,
+    Attr.DEVICEPROP_JSON_REPRESENTATION: _check_device_name_length,
+    Attr.EXECUTION_PLAN_JSON_REPRESENTATION: _check_json_depth,
+    Attr.KERNEL_CACHE_JSON_REPRESENTATION: _check_json_depth,
 }
 
 
@@ -154,7 +154,7 @@ def check_constant(value: Any) -> bytes:
 LARGEST_ELEMENT_BYTES = 32
 
 
-def _check_tensor(given: Given) -> None:
+def _check_tensor_size(given: Given) -> None:
     dims = given.get(Attr.TENSOR_DIMENSIONS, ())
     strides = given.get(Attr.TENSOR_STRIDES, ())
     elements = math.prod(abs(dim) for dim in dims)
@@ -167,7 +167,7 @@ def _check_tensor(given: Given) -> None:
         )
 
 
-def _check_plan(given: Given) -> None:
+def _check_plan_device(given: Given) -> None:
     """9.28: a plan read from JSON has no device, but cuDNN queries it for the architecture."""
     if Attr.EXECUTION_PLAN_JSON_REPRESENTATION in given and not (
         Attr.EXECUTION_PLAN_HANDLE in given or Attr.EXECUTION_PLAN_DEVICEPROP in given
@@ -201,7 +201,7 @@ def _check_graph_mode(given: Given) -> None:
             )
 
 
-def _check_operations(given: Given, version: VersionTuple) -> None:
+def _refuse_crashing_graphs(given: Given, version: VersionTuple) -> None:
     for crash in CRASHING_GRAPHS:
         if version in crash.versions and crash.matches(given[Attr.OPERATIONGRAPH_OPS]):
             what = f"{crash.what} ends the process inside cuDNN ({crash.code})"
@@ -209,8 +209,8 @@ def _check_operations(given: Given, version: VersionTuple) -> None:
 
 
 _BEFORE_FINALIZE: dict[DescriptorType, Callable[[Given], None]] = {
-    DescriptorType.TENSOR: _check_tensor,
-    DescriptorType.EXECUTION_PLAN: _check_plan,
+    DescriptorType.TENSOR: _check_tensor_size,
+    DescriptorType.EXECUTION_PLAN: _check_plan_device,
     DescriptorType.OPERATIONGRAPH: _check_graph_mode,
 }
 
@@ -231,7 +231,7 @@ def check_before_finalize(kind: DescriptorType, given: Given, version: VersionTu
     if check is not None:
         check(given)
     if kind is DescriptorType.OPERATIONGRAPH:
-        _check_operations(given, version)
+        _refuse_crashing_graphs(given, version)
 
 
 # 9.28: reading it dies, whether it was set or not; asking how many elements it has dies.

@@ -13,27 +13,27 @@ from ..generated.enums import AttributeName as Attr
 from ..generated.enums import DataType, DescriptorType, NormMode, PointwiseMode, ResampleMode
 from ..system.version import Window
 
-__all__ = ["CRASHING_GRAPHS", "CrashingGraph", "Given", "Part"]
+__all__ = ["CRASHING_GRAPHS", "CrashingGraph", "Given", "NestedDescriptor"]
 
 Given = Mapping[Attr, Sequence[Any]]  # the values of each attribute that was set
 
 
-class Part(NamedTuple):
+class NestedDescriptor(NamedTuple):
     """A descriptor inside another one: its type and its attributes."""
 
     kind: DescriptorType
     given: Given
 
-    def all(self, *path: Attr) -> tuple[Any, ...]:
-        """Return the values of a nested attribute; empty if unknown."""
+    def values_of(self, *path: Attr) -> tuple[Any, ...]:
+        """Return the values of an attribute, which may be of a descriptor in this one; empty if unknown."""
         values: Sequence[Any] = (self,)
         for attribute in path:
-            values = values[0].given.get(attribute, ()) if values and isinstance(values[0], Part) else ()
+            values = values[0].given.get(attribute, ()) if values and isinstance(values[0], NestedDescriptor) else ()
         return tuple(values)
 
-    def one(self, *path: Attr) -> Any:
-        """Return the first of these values, None if there is none."""
-        return next(iter(self.all(*path)), None)
+    def first_value_of(self, *path: Attr) -> Any:
+        """Return the first value of an attribute, which may be of a descriptor in this one; None if unknown."""
+        return next(iter(self.values_of(*path)), None)
 
 
 _MATMUL, _POINTWISE = DescriptorType.OPERATION_MATMUL, DescriptorType.OPERATION_POINTWISE
@@ -49,40 +49,40 @@ _POINTWISE_INPUTS = (
 _GRADIENTS = tuple(mode for mode in PointwiseMode if mode.name.endswith("_BWD"))
 
 
-def _has_normed_gradient(ops: Sequence[Part]) -> bool:
+def _has_norm_with_activation_gradient(ops: Sequence[NestedDescriptor]) -> bool:
     """A norm of rows in float32 and an activation gradient that reads the norm's virtual result."""
     by_kind = {op.kind: op for op in ops}
     norm, gradient = by_kind[_NORM], by_kind[_POINTWISE]
     return (
-        norm.one(Attr.OPERATION_NORM_FWD_MODE) in _NORMS_OF_ROWS
-        and norm.one(Attr.OPERATION_NORM_FWD_XDESC, Attr.TENSOR_DATA_TYPE) == DataType.FLOAT
-        and bool(norm.one(Attr.OPERATION_NORM_FWD_YDESC, Attr.TENSOR_IS_VIRTUAL))
-        and gradient.one(Attr.OPERATION_POINTWISE_PW_DESCRIPTOR, Attr.POINTWISE_MODE) in _GRADIENTS
+        norm.first_value_of(Attr.OPERATION_NORM_FWD_MODE) in _NORMS_OF_ROWS
+        and norm.first_value_of(Attr.OPERATION_NORM_FWD_XDESC, Attr.TENSOR_DATA_TYPE) == DataType.FLOAT
+        and bool(norm.first_value_of(Attr.OPERATION_NORM_FWD_YDESC, Attr.TENSOR_IS_VIRTUAL))
+        and gradient.first_value_of(Attr.OPERATION_POINTWISE_PW_DESCRIPTOR, Attr.POINTWISE_MODE) in _GRADIENTS
     )
 
 
-def _has_bilinear_line(ops: Sequence[Part]) -> bool:
+def _has_bilinear_over_one_dim(ops: Sequence[NestedDescriptor]) -> bool:
     """BILINEAR resampling over one dim."""
     return any(
-        op.one(Attr.OPERATION_RESAMPLE_FWD_DESC, Attr.RESAMPLE_MODE) == ResampleMode.BILINEAR
-        and len(op.all(Attr.OPERATION_RESAMPLE_FWD_XDESC, Attr.TENSOR_DIMENSIONS)) == 3
+        op.first_value_of(Attr.OPERATION_RESAMPLE_FWD_DESC, Attr.RESAMPLE_MODE) == ResampleMode.BILINEAR
+        and len(op.values_of(Attr.OPERATION_RESAMPLE_FWD_XDESC, Attr.TENSOR_DIMENSIONS)) == 3
         for op in ops
     )
 
 
-def _max_pool_gradients(ops: Sequence[Part]) -> Iterator[Part]:
+def _max_pool_gradients(ops: Sequence[NestedDescriptor]) -> Iterator[NestedDescriptor]:
     """Yield the gradients of max pooling with channels last."""
     for op in ops:
-        dy = op.one(Attr.OPERATION_RESAMPLE_BWD_DYDESC)
+        dy = op.first_value_of(Attr.OPERATION_RESAMPLE_BWD_DYDESC)
         if (
-            op.one(Attr.OPERATION_RESAMPLE_BWD_DESC, Attr.RESAMPLE_MODE) == ResampleMode.MAXPOOL
-            and isinstance(dy, Part)
-            and _is_channels_last(dy.all(Attr.TENSOR_DIMENSIONS), dy.all(Attr.TENSOR_STRIDES))
+            op.first_value_of(Attr.OPERATION_RESAMPLE_BWD_DESC, Attr.RESAMPLE_MODE) == ResampleMode.MAXPOOL
+            and isinstance(dy, NestedDescriptor)
+            and _is_channels_last(dy.values_of(Attr.TENSOR_DIMENSIONS), dy.values_of(Attr.TENSOR_STRIDES))
         ):
             yield op
 
 
-def _has_max_pool_gradient_of_both(ops: Sequence[Part]) -> bool:
+def _has_max_pool_gradient_without_index(ops: Sequence[NestedDescriptor]) -> bool:
     """The gradient of max pooling, channels last, computed from image and result instead of an index."""
     both = {Attr.OPERATION_RESAMPLE_BWD_XDESC, Attr.OPERATION_RESAMPLE_BWD_YDESC}
     return any(
@@ -91,14 +91,15 @@ def _has_max_pool_gradient_of_both(ops: Sequence[Part]) -> bool:
     )
 
 
-def _has_max_pool_gradient_of_line(ops: Sequence[Part]) -> bool:
+def _has_max_pool_gradient_over_one_dim(ops: Sequence[NestedDescriptor]) -> bool:
     """The gradient of max pooling over one dim, channels last."""
     return any(
-        len(op.all(Attr.OPERATION_RESAMPLE_BWD_DYDESC, Attr.TENSOR_DIMENSIONS)) == 3 for op in _max_pool_gradients(ops)
+        len(op.values_of(Attr.OPERATION_RESAMPLE_BWD_DYDESC, Attr.TENSOR_DIMENSIONS)) == 3
+        for op in _max_pool_gradients(ops)
     )
 
 
-def _selects_vector_product(ops: Sequence[Part]) -> bool:
+def _selects_matrix_vector_product(ops: Sequence[NestedDescriptor]) -> bool:
     """A matrix-vector product of tensors in memory, followed by BINARY_SELECT with a full-size mask.
 
     The engine for such products has no other operations than elementwise ones, without indices, no parts of tensors,
@@ -106,23 +107,23 @@ def _selects_vector_product(ops: Sequence[Part]) -> bool:
     """
     product = next(op for op in ops if op.kind is _MATMUL)
     others = [op for op in ops if op is not product]
-    whole = product.all(Attr.OPERATION_MATMUL_CDESC, Attr.TENSOR_DIMENSIONS)
-    sides = [product.one(side) for side in (Attr.OPERATION_MATMUL_ADESC, Attr.OPERATION_MATMUL_BDESC)]
-    modes = [op.one(Attr.OPERATION_POINTWISE_PW_DESCRIPTOR, Attr.POINTWISE_MODE) for op in others]
+    whole = product.values_of(Attr.OPERATION_MATMUL_CDESC, Attr.TENSOR_DIMENSIONS)
+    sides = [product.first_value_of(side) for side in (Attr.OPERATION_MATMUL_ADESC, Attr.OPERATION_MATMUL_BDESC)]
+    modes = [op.first_value_of(Attr.OPERATION_POINTWISE_PW_DESCRIPTOR, Attr.POINTWISE_MODE) for op in others]
     read = [
-        (item.all(Attr.TENSOR_DIMENSIONS), item.one(Attr.TENSOR_DATA_TYPE))
+        (item.values_of(Attr.TENSOR_DIMENSIONS), item.first_value_of(Attr.TENSOR_DATA_TYPE))
         for op in others
-        for item in map(op.one, _POINTWISE_INPUTS)
-        if isinstance(item, Part) and not item.one(Attr.TENSOR_IS_VIRTUAL)
+        for item in map(op.first_value_of, _POINTWISE_INPUTS)
+        if isinstance(item, NestedDescriptor) and not item.first_value_of(Attr.TENSOR_IS_VIRTUAL)
     ]
     return (
         1 in whole[-2:]
-        and all(side.one(Attr.TENSOR_DATA_TYPE) in _VECTOR_TYPES for side in sides)
-        and not any(side.one(Attr.TENSOR_IS_VIRTUAL) for side in sides)
+        and all(side.first_value_of(Attr.TENSOR_DATA_TYPE) in _VECTOR_TYPES for side in sides)
+        and not any(side.first_value_of(Attr.TENSOR_IS_VIRTUAL) for side in sides)
         and PointwiseMode.GEN_INDEX not in modes
         and any(
             mode == PointwiseMode.BINARY_SELECT
-            and op.all(Attr.OPERATION_POINTWISE_TDESC, Attr.TENSOR_DIMENSIONS) == whole
+            and op.values_of(Attr.OPERATION_POINTWISE_TDESC, Attr.TENSOR_DIMENSIONS) == whole
             for op, mode in zip(others, modes, strict=True)
         )
         and all(dims == whole or max(dims) == 1 for dims, _ in read)
@@ -150,9 +151,9 @@ class CrashingGraph(NamedTuple):
     fix: str
     versions: Window
     kinds: Callable[[Sequence[DescriptorType]], bool]
-    condition: Callable[[Sequence[Part]], bool]
+    condition: Callable[[Sequence[NestedDescriptor]], bool]
 
-    def matches(self, ops: Sequence[Part]) -> bool:
+    def matches(self, ops: Sequence[NestedDescriptor]) -> bool:
         """Return whether a graph of these operations is in this class."""
         return self.kinds([op.kind for op in ops]) and self.condition(ops)
 
@@ -164,7 +165,7 @@ CRASHING_GRAPHS: tuple[CrashingGraph, ...] = (
         "leave the gradient to a graph of its own",
         Window(until=(9, 24, 0)),  # 9.16.0 to 9.22.0; 9.24.0 refuses it
         lambda kinds: sorted(kinds) == sorted((_NORM, _POINTWISE)),
-        _has_normed_gradient,
+        _has_norm_with_activation_gradient,
     ),
     CrashingGraph(
         "experts-and-matmul",
@@ -180,7 +181,7 @@ CRASHING_GRAPHS: tuple[CrashingGraph, ...] = (
         "describe the tensors with a dim of 1 more",
         Window(),  # 9.16.0 to 9.28.0
         lambda kinds: _RESAMPLE in kinds,
-        _has_bilinear_line,
+        _has_bilinear_over_one_dim,
     ),
     CrashingGraph(
         "max-pool-gradient-of-both",
@@ -188,7 +189,7 @@ CRASHING_GRAPHS: tuple[CrashingGraph, ...] = (
         "give the index that the forward pass writes",
         Window(until=(9, 20, 0)),  # 9.16.0 to 9.19.0; 9.20.0 refuses it
         lambda kinds: _RESAMPLE_GRADIENT in kinds,
-        _has_max_pool_gradient_of_both,
+        _has_max_pool_gradient_without_index,
     ),
     CrashingGraph(
         "max-pool-gradient-one-dim",
@@ -196,7 +197,7 @@ CRASHING_GRAPHS: tuple[CrashingGraph, ...] = (
         "describe the tensors with a dim of 1 more",
         Window(),  # 9.14.0 to 9.28.0: divides by the stride of a second dim, which it reads past the one there is
         lambda kinds: _RESAMPLE_GRADIENT in kinds,
-        _has_max_pool_gradient_of_line,
+        _has_max_pool_gradient_over_one_dim,
     ),
     CrashingGraph(
         "vector-product-select",
@@ -204,6 +205,6 @@ CRASHING_GRAPHS: tuple[CrashingGraph, ...] = (
         "use cuDNN 9.28.0 or later, or select in a graph of its own",
         Window(since=(9, 21, 0), until=(9, 28, 0)),
         lambda kinds: kinds.count(_MATMUL) == 1 and set(kinds) == {_MATMUL, _POINTWISE},
-        _selects_vector_product,
+        _selects_matrix_vector_product,
     ),
 )

@@ -36,9 +36,9 @@ __all__ = [
     "on_device",
     "pointer_facts",
     "relaxed_capture",
-    "release_ended",
+    "release_for_destroyed_graphs",
+    "restore_context",
     "run_driver",
-    "same_context",
     "sm_version",
 ]
 
@@ -56,7 +56,7 @@ _MEMORY_KINDS = {1: "host", 2: "device", 3: "array", 4: "unified"}
 
 
 @cache
-def _driver() -> ctypes.CDLL:
+def _load_driver() -> ctypes.CDLL:
     return ctypes.CDLL(SONAME)
 
 
@@ -74,7 +74,7 @@ class PointerFacts(NamedTuple):
 
 def pointer_facts(address: int) -> PointerFacts:
     """Query CUDA about an address. C: ``cuPointerGetAttribute``, ``cuMemGetAddressRange``."""
-    cuda, pointer = _driver(), ctypes.c_uint64(address)
+    cuda, pointer = _load_driver(), ctypes.c_uint64(address)
     kind, device = ctypes.c_uint(), ctypes.c_int()
     if cuda.cuPointerGetAttribute(ctypes.byref(kind), _MEMORY_TYPE, pointer):
         return PointerFacts("unknown")
@@ -90,14 +90,14 @@ def pointer_facts(address: int) -> PointerFacts:
 
 def context_functions() -> tuple[Any, Any, Any]:
     """Return ``cuCtxGetCurrent``, ``cuCtxPushCurrent`` and ``cuCtxPopCurrent``."""
-    cuda = _driver()
+    cuda = _load_driver()
     return cuda.cuCtxGetCurrent, cuda.cuCtxPushCurrent_v2, cuda.cuCtxPopCurrent_v2
 
 
 def current_context() -> int:
     """Return the address of the CUDA context that is current in this thread, 0 for none. C: ``cuCtxGetCurrent``."""
     context = ctypes.c_void_p()
-    return context.value or 0 if not _driver().cuCtxGetCurrent(ctypes.byref(context)) else 0
+    return context.value or 0 if not _load_driver().cuCtxGetCurrent(ctypes.byref(context)) else 0
 
 
 @contextmanager
@@ -120,13 +120,13 @@ def in_context(context: int) -> Iterator[None]:
 
 
 @contextmanager
-def same_context() -> Iterator[None]:
+def restore_context() -> Iterator[None]:
     """Restore the current CUDA context after a block. C: ``cuCtxSetCurrent``."""
     context = current_context()
     try:
         yield
     finally:
-        _driver().cuCtxSetCurrent(ctypes.c_void_p(context))
+        _load_driver().cuCtxSetCurrent(ctypes.c_void_p(context))
 
 
 @cache
@@ -151,7 +151,7 @@ def on_device(ordinal: int) -> Iterator[None]:
         ``cuda-driver``.
     """
     device = ctypes.c_int()
-    if not _driver().cuCtxGetDevice(ctypes.byref(device)) and device.value == ordinal:
+    if not _load_driver().cuCtxGetDevice(ctypes.byref(device)) and device.value == ordinal:
         yield
         return
     with in_context(_primary_context(ordinal)):
@@ -171,10 +171,10 @@ def make_current(stream: int, device: int) -> None:
     """
     here, needed = current_context(), ctypes.c_void_p()
     if stream not in _DEFAULT_STREAMS:
-        _driver().cuStreamGetCtx(ctypes.c_void_p(stream), ctypes.byref(needed))
+        _load_driver().cuStreamGetCtx(ctypes.c_void_p(stream), ctypes.byref(needed))
     if needed.value is None:
         found = ctypes.c_int(-1)
-        if here and not _driver().cuCtxGetDevice(ctypes.byref(found)) and found.value == device:
+        if here and not _load_driver().cuCtxGetDevice(ctypes.byref(found)) and found.value == device:
             return
         needed.value = _primary_context(device)
     if needed.value != here:
@@ -197,7 +197,7 @@ def relaxed_capture() -> Iterator[None]:
 
 def driver_function(name: str) -> Any:
     """Return a function of the driver, whose status is returned unchecked."""
-    return _driver()[name]
+    return _load_driver()[name]
 
 
 def run_driver(name: str, *arguments: Any) -> None:
@@ -208,14 +208,14 @@ def run_driver(name: str, *arguments: Any) -> None:
     CudnnBackendError
         ``cuda-driver``.
     """
-    if status := _driver()[name](*arguments):
+    if status := _load_driver()[name](*arguments):
         raise driver_error(name, status)
 
 
 def driver_error(name: str, status: int) -> CudnnBackendError:
     """Return the error for a status of a driver function."""
     text = ctypes.c_char_p()
-    _driver().cuGetErrorName(status, ctypes.byref(text))
+    _load_driver().cuGetErrorName(status, ctypes.byref(text))
     return CudnnBackendError(f"{name} answered {(text.value or b'?').decode()} ({status})", code="cuda-driver")
 
 
@@ -225,7 +225,7 @@ def is_capturing(stream: int) -> bool:
     A thread without a context, such as a fresh one of torch's autograd, captures nothing.
     """
     found = ctypes.c_int()
-    status: int = _driver().cuStreamIsCapturing(ctypes.c_void_p(stream), ctypes.byref(found))
+    status: int = _load_driver().cuStreamIsCapturing(ctypes.c_void_p(stream), ctypes.byref(found))
     return bool(found.value) or status in _CAPTURE_ERRORS
 
 
@@ -236,7 +236,7 @@ def captured_graph(stream: int) -> tuple[int, int] | None:
     """
     state, number, graph = ctypes.c_int(), ctypes.c_uint64(), ctypes.c_void_p()
     asked = (ctypes.byref(state), ctypes.byref(number), ctypes.byref(graph), None, None)
-    if _driver().cuStreamGetCaptureInfo_v2(ctypes.c_void_p(stream), *asked) or state.value != _CAPTURING:
+    if _load_driver().cuStreamGetCaptureInfo_v2(ctypes.c_void_p(stream), *asked) or state.value != _CAPTURING:
         return None
     return number.value, graph.value or 0
 
@@ -249,7 +249,7 @@ def keep_for_cuda_graph(graph: int, what: object) -> None:
     """Keep an object alive as long as a ``CUgraph``, its clones and their executable graphs exist.
 
     Where they end CUDA may be called by no one, in whichever thread that is, so their end is but noted, by C's own
-    ``sem_post``: the object goes when the next one is kept, or by :func:`release_ended`.
+    ``sem_post``: the object goes when the next one is kept, or by :func:`release_for_destroyed_graphs`.
 
     C: ``cuUserObjectCreate``, ``cuGraphRetainUserObject``.
 
@@ -258,7 +258,7 @@ def keep_for_cuda_graph(graph: int, what: object) -> None:
     CudnnBackendError
         ``cuda-driver``.
     """
-    release_ended()
+    release_for_destroyed_graphs()
     libc, raised = ctypes.CDLL(None), ctypes.create_string_buffer(_SEMAPHORE_BYTES)
     libc.sem_init(raised, 0, 0)
     address = ctypes.addressof(raised)
@@ -269,11 +269,11 @@ def keep_for_cuda_graph(graph: int, what: object) -> None:
     try:
         run_driver("cuGraphRetainUserObject", ctypes.c_void_p(graph), made, 1, _MOVE)
     except CudnnBackendError:
-        _driver().cuUserObjectRelease(made, 1)
+        _load_driver().cuUserObjectRelease(made, 1)
         raise
 
 
-def release_ended() -> None:
+def release_for_destroyed_graphs() -> None:
     """Release the objects kept for CUDA graphs that no longer exist."""
     if not _kept:
         return
@@ -292,7 +292,7 @@ def release_ended() -> None:
             del entry
 
 
-def _forget_kept() -> None:
+def _forget_parent_objects() -> None:
     """Forget, in a forked child, the objects kept for CUDA graphs of the parent."""
     global _kept
     _lost.append(_kept)
@@ -300,7 +300,7 @@ def _forget_kept() -> None:
 
 
 _lost: list[object] = []
-os.register_at_fork(after_in_child=_forget_kept)
+os.register_at_fork(after_in_child=_forget_parent_objects)
 
 
 class Memory:
@@ -387,7 +387,7 @@ class Memory:
             run_driver("cuStreamSynchronize", ctypes.c_void_p(stream))
 
     def free(self) -> None:
-        """Free all of it, after waiting for the device; allowed while a stream is captured. C: ``cuMemFree``."""
+        """Free all the memory, after waiting for the device; allowed while a stream is captured. C: ``cuMemFree``."""
         with on_device(self._device), relaxed_capture():
             while self._addresses:
                 run_driver("cuMemFree_v2", ctypes.c_uint64(self._addresses.pop()))
@@ -434,7 +434,7 @@ class Timer:
         """Destroy the events; harmless when repeated."""
         with on_device(self._device):
             while self._events:
-                _driver().cuEventDestroy_v2(self._events.pop())
+                _load_driver().cuEventDestroy_v2(self._events.pop())
 
 
 class Fence:
@@ -454,22 +454,22 @@ class Fence:
 
     def is_passed(self) -> bool:
         """Return whether all streams have passed their events. C: ``cuEventQuery``."""
-        return not any(_driver().cuEventQuery(event) == _NOT_READY for event in self._events)
+        return not any(_load_driver().cuEventQuery(event) == _NOT_READY for event in self._events)
 
     def close(self) -> None:
         """Destroy the events; harmless when repeated."""
         while self._events:
-            _driver().cuEventDestroy_v2(self._events.pop())
+            _load_driver().cuEventDestroy_v2(self._events.pop())
 
 
 def l2_bytes(device: int) -> int:
     """Return the size of a GPU's L2 cache. C: ``cuDeviceGetAttribute``."""
-    return _attribute(device, _L2_CACHE_SIZE)
+    return _device_attribute(device, _L2_CACHE_SIZE)
 
 
 def sm_version(device: int) -> int:
     """Return the architecture of a GPU, 90 for sm_90. C: ``cuDeviceGetAttribute``."""
-    return 10 * _attribute(device, _MAJOR) + _attribute(device, _MINOR)
+    return 10 * _device_attribute(device, _MAJOR) + _device_attribute(device, _MINOR)
 
 
 def device_name(device: int) -> str:
@@ -479,7 +479,7 @@ def device_name(device: int) -> str:
     return text.value.decode(errors="replace")
 
 
-def _attribute(device: int, number: int) -> int:
+def _device_attribute(device: int, number: int) -> int:
     found = ctypes.c_int()
     run_driver("cuDeviceGetAttribute", ctypes.byref(found), number, device)
     return found.value
@@ -495,16 +495,16 @@ class CudaGraphHandle:
     """A ``CUgraph`` and, once :meth:`instantiate` was called, its executable form; destroyed by :meth:`close`."""
 
     def __init__(self) -> None:
-        self._cuda = _driver()
+        self._cuda = _load_driver()
         self.graph, self.executable = ctypes.c_void_p(), ctypes.c_void_p()
         run_driver("cuGraphCreate", ctypes.byref(self.graph), 0)
 
     def instantiate(self) -> None:
-        """Make the executable form. C: ``cuGraphInstantiateWithFlags``."""
+        """Create the executable graph. C: ``cuGraphInstantiateWithFlags``."""
         run_driver("cuGraphInstantiateWithFlags", ctypes.byref(self.executable), self.graph, ctypes.c_uint64(0))
 
     def update(self) -> None:
-        """Apply changes of the graph to the executable form; instantiate it again where CUDA cannot update it.
+        """Apply changes of the graph to the executable graph; instantiate it again where CUDA cannot update it.
 
         C: ``cuGraphExecUpdate``.
         """
@@ -515,15 +515,15 @@ class CudaGraphHandle:
             self.instantiate()
 
     def launch(self, stream: int) -> None:
-        """Run it on a CUDA stream. C: ``cuGraphLaunch``."""
+        """Launch the executable graph on a CUDA stream. C: ``cuGraphLaunch``."""
         run_driver("cuGraphLaunch", self.executable, ctypes.c_void_p(stream))
 
-    def bound(self, stream: int) -> Callable[[], int]:
-        """Return a call that launches it on a stream and returns the status, with the lowest host time."""
+    def bind_launch(self, stream: int) -> Callable[[], int]:
+        """Return a function that launches the executable graph with the lowest host time and returns the status."""
         return partial(self._cuda["cuGraphLaunch"], self.executable, ctypes.c_void_p(stream))
 
     def close(self) -> None:
-        """Destroy both forms; harmless when repeated. Work on the device continues."""
+        """Destroy the graph and the executable graph; harmless when repeated. Work on the device continues."""
         if self.executable:
             self._cuda.cuGraphExecDestroy(self.executable)
         if self.graph:

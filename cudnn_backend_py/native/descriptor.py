@@ -21,24 +21,24 @@ from ..errors import CudnnStatusError, UsageError
 from ..generated.attributes import ATTRIBUTE_FACTS, ATTRIBUTE_OWNER, ATTRIBUTES, AttributeFacts
 from ..generated.enums import AttributeName, AttributeType, DescriptorType, Status
 from .crash_guards import check_before_finalize, check_before_get, check_before_set, check_constant
-from .crashing_graphs import Part
+from .crashing_graphs import NestedDescriptor
 from .destructors import End
 from .driver import current_device
 from .libcudnn import DescriptorPointer, HandlePointer, Library, Native, library
-from .values import C_TYPES, convert, from_c, is_a, read, read_number, show, show_typed
+from .values import C_TYPES, is_instance, read_c_array, read_elements, read_number, show, show_typed, to_c_elements
 
 __all__ = ["Descriptor", "Handle"]
 
 
-class _Owner:
-    """One native object; destroyed when its last holder releases it."""
+class _NativeOwner:
+    """The owner of one native cuDNN object, which is destroyed when its last holder releases the owner."""
 
     __slots__ = ("_end", "device", "needs", "pointer")
 
     def __init__(self, pointer: Any, end: End) -> None:
         self.pointer = pointer
         self.device: int | None = None  # ordinal of the GPU it is bound to, through a handle
-        self.needs: dict[AttributeName | None, tuple[_Owner, ...]] = {}
+        self.needs: dict[AttributeName | None, tuple[_NativeOwner, ...]] = {}
         self._end = end((pointer, self.needs), ctypes.addressof(pointer))
 
     def held_pointer(self) -> Any:
@@ -59,22 +59,22 @@ _RENUMBERED = {
 }
 
 
-def _create(lib: Library, kind: DescriptorType) -> _Owner:
-    owner = _Owner(DescriptorPointer(), lib.destructor_type("cudnnBackendDestroyDescriptor"))
+def _create_descriptor(lib: Library, kind: DescriptorType) -> _NativeOwner:
+    owner = _NativeOwner(DescriptorPointer(), lib.destructor_type("cudnnBackendDestroyDescriptor"))
     number = _RENUMBERED.get(kind, kind) if lib.version == (9, 10, 0) else kind
     lib.cudnnBackendCreateDescriptor(number, ctypes.byref(owner.pointer))
     return owner
 
 
-def _report_closed(what: str) -> UsageError:
+def _closed_error(what: str) -> UsageError:
     return UsageError(f"{what} is closed", code="descriptor-closed", fix="use it before close(), or create another one")
 
 
-def _chosen_library(on: Library | None) -> Library:
+def _library_or_default(on: Library | None) -> Library:
     if on is None:
         return library()
-    if not is_a(on, Library):
-        raise UsageError(f"{show_typed(on)} is no Library", code="wrong-argument")
+    if not is_instance(on, Library):
+        raise UsageError(f"{show_typed(on)} is not a Library", code="wrong-argument")
     return on
 
 
@@ -91,19 +91,19 @@ class Handle(Native, wraps=True):
     """
 
     def __init__(self, *, on: Library | None = None) -> None:
-        self._owner: _Owner | None = None
-        self._library = _chosen_library(on)
+        self._owner: _NativeOwner | None = None
+        self._library = _library_or_default(on)
         self._pid = os.getpid()
-        owner = _Owner(HandlePointer(), self._library.destructor_type("cudnnDestroy"))
+        owner = _NativeOwner(HandlePointer(), self._library.destructor_type("cudnnDestroy"))
         self._library.cudnnCreate(ctypes.byref(owner.pointer))
         self.device = owner.device = current_device()
         self._owner = owner
 
     @property
-    def owner(self) -> _Owner:
-        """The holder of the native handle; raises if closed or if this process was forked after its creation."""
+    def owner(self) -> _NativeOwner:
+        """The owner of the native handle; raises if closed or if this process was forked after its creation."""
         if self._owner is None:
-            raise _report_closed("this handle")
+            raise _closed_error("this handle")
         if os.getpid() != self._pid:
             raise UsageError(
                 f"this handle was made by process {self._pid}, this is process {os.getpid()}",
@@ -119,7 +119,7 @@ class Handle(Native, wraps=True):
         return pointer
 
     def set_stream(self, stream: int) -> Self:
-        """Run on the CUDA stream `stream` (address of a ``cudaStream_t``; 0 is the default stream).
+        """Set the CUDA stream on which the handle runs (address of a ``cudaStream_t``; 0 is the default stream).
 
         C: ``cudnnSetStream``. The stream must outlive its use.
         """
@@ -129,14 +129,14 @@ class Handle(Native, wraps=True):
 
     @property
     def stream(self) -> int:
-        """Address of the current ``cudaStream_t``. C: ``cudnnGetStream``."""
+        """The address of the handle's current ``cudaStream_t``. C: ``cudnnGetStream``."""
         stream = ctypes.c_void_p()
         self._library.cudnnGetStream(self.pointer, ctypes.byref(stream))
         return stream.value or 0
 
     @property
     def closed(self) -> bool:
-        """Whether ``close`` was called."""
+        """Whether ``close`` was called on the handle."""
         return self._owner is None
 
     def close(self) -> None:
@@ -175,24 +175,24 @@ class Descriptor(Native, wraps=True):
 
     def __init__(self, kind: DescriptorType, *, on: Library | None = None) -> None:
         if type(kind) is not DescriptorType or DescriptorType._value2member_map_.get(kind) is not kind:
-            raise UsageError(f"{show(kind)} is no DescriptorType", code="unknown-enumerator")
-        lib = _chosen_library(on)
+            raise UsageError(f"{show(kind)} is not a DescriptorType", code="unknown-enumerator")
+        lib = _library_or_default(on)
         if kind not in lib.enumerators[DescriptorType]:
             raise lib.too_new(kind)
         try:
-            owner = _create(lib, kind)
+            owner = _create_descriptor(lib, kind)
         except CudnnStatusError as error:
-            raise _with_subject(error, kind) from None
-        self._hold(kind, lib, owner)
+            raise _with_descriptor_in_message(error, kind) from None
+        self._set_fields(kind, lib, owner)
 
-    def _hold(self, kind: DescriptorType, lib: Library, owner: _Owner) -> None:
+    def _set_fields(self, kind: DescriptorType, lib: Library, owner: _NativeOwner) -> None:
         self._kind = kind
         self._library = lib
         self._finalized = False
         self._unsure = False  # whether a call that changes it was interrupted
         self._given: dict[AttributeName, Sequence[Any]] = {}
         self._lock = threading.RLock()  # a log callback or a garbage collection may use it in the middle of a call
-        self._owner: _Owner | None = owner
+        self._owner: _NativeOwner | None = owner
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else "finalized" if self._finalized else "open"
@@ -200,15 +200,15 @@ class Descriptor(Native, wraps=True):
 
     @property
     def kind(self) -> DescriptorType:
-        """Its type."""
+        """The type of the descriptor."""
         return self._kind
 
     @property
-    def owner(self) -> _Owner:
-        """The holder of the native descriptor; raises if closed."""
+    def owner(self) -> _NativeOwner:
+        """The owner of the native descriptor; raises if closed."""
         owner = self._owner  # read once: another thread may close it
         if owner is None:
-            raise _report_closed(f"this {self._kind.c_name}")
+            raise _closed_error(f"this {self._kind.c_name}")
         return owner
 
     @property
@@ -219,17 +219,17 @@ class Descriptor(Native, wraps=True):
 
     @property
     def library(self) -> Library:
-        """The library it belongs to."""
+        """The library that created the descriptor."""
         return self._library
 
     @property
     def finalized(self) -> bool:
-        """Whether it was finalized, by us or by cuDNN."""
+        """Whether the descriptor was finalized, by this package or by cuDNN."""
         return self._finalized
 
     @property
     def closed(self) -> bool:
-        """Whether ``close`` was called."""
+        """Whether ``close`` was called on the descriptor."""
         return self._owner is None
 
     def close(self) -> None:
@@ -267,14 +267,14 @@ class Descriptor(Native, wraps=True):
         CudnnStatusError
             What cuDNN itself refuses.
         """
-        facts = self._facts(attribute)
+        facts = self._attribute_facts(attribute)
         if facts.role == "output":
             raise self._misuse_error(f"{attribute.c_name} is read-only", "attribute-read-only", attribute)
         if self._finalized:
             self._check_open(attribute)
-        owners: tuple[_Owner, ...] = ()
+        owners: tuple[_NativeOwner, ...] = ()
         try:
-            element, values = self._convert(read(value, facts), facts, type)
+            element, values = self._convert_values(read_elements(value, facts), facts, type)
             check_before_set(attribute, values)
             if element is AttributeType.BACKEND_DESCRIPTOR or element is AttributeType.HANDLE:
                 owners = tuple([owner for owner, _ in values])
@@ -307,7 +307,7 @@ class Descriptor(Native, wraps=True):
                 if owners:
                     owner.needs[attribute] = before
                 self._unsure = False
-                raise _with_subject(error, self._kind, attribute) from None
+                raise _with_descriptor_in_message(error, self._kind, attribute) from None
             if owners:
                 owner.needs[attribute] = owners
                 owner.device = device
@@ -316,7 +316,7 @@ class Descriptor(Native, wraps=True):
         return self
 
     def initialize(self) -> Self:
-        """Forget every attribute that was set, and return the descriptor.
+        """Reset every attribute that was set, and return the descriptor.
 
         C: ``cudnnBackendInitialize``, which cuDNN deprecates. A finalized descriptor is refused: what already uses
         it would be left with an empty one.
@@ -358,14 +358,14 @@ class Descriptor(Native, wraps=True):
                 self._library.cudnnBackendFinalize(owner.pointer)
             except CudnnStatusError as error:
                 self._unsure = False
-                raise _with_subject(error, self._kind) from None
+                raise _with_descriptor_in_message(error, self._kind) from None
             self._finalized = True
             self._unsure = False
         return self
 
-    def _check_open(self, attribute: AttributeName | None) -> _Owner:
-        """Return the holder of a descriptor that can still be changed."""
-        owner = self._check_sure()
+    def _check_open(self, attribute: AttributeName | None) -> _NativeOwner:
+        """Return the owner of a descriptor that can still be changed."""
+        owner = self._check_not_interrupted()
         if self._finalized:
             this = f"this {self._kind.c_name} is"
             raise self._misuse_error(
@@ -378,7 +378,7 @@ class Descriptor(Native, wraps=True):
             )
         return owner
 
-    def _check_sure(self) -> _Owner:
+    def _check_not_interrupted(self) -> _NativeOwner:
         owner = self.owner
         if self._unsure:
             raise self._misuse_error(
@@ -401,20 +401,20 @@ class Descriptor(Native, wraps=True):
         CudnnStatusError
             What cuDNN refuses, such as reading an attribute of a descriptor that is not finalized.
         """
-        facts = self._facts(attribute)
-        element = self._read_type(facts, type)
+        facts = self._attribute_facts(attribute)
+        element = self._choose_element_type(facts, type)
         self._check_readable(attribute)
         with self._lock:
             try:
-                return self._get(attribute, facts, element)
+                return self._read_attribute(attribute, facts, element)
             except CudnnStatusError as error:
-                raise _with_subject(error, self._kind, attribute) from None
+                raise _with_descriptor_in_message(error, self._kind, attribute) from None
 
-    def _get(self, attribute: AttributeName, facts: AttributeFacts, element: AttributeType) -> Any:
-        owner = self._check_sure()
+    def _read_attribute(self, attribute: AttributeName, facts: AttributeFacts, element: AttributeType) -> Any:
+        owner = self._check_not_interrupted()
         single = facts.max_count == 1
         # cuDNN answers a count of 0 for knob choices it does hold, so a bounded attribute is requested its bound.
-        count = facts.max_count if facts.max_count is not None else self._count(owner, attribute, element)
+        count = facts.max_count if facts.max_count is not None else self._count_elements(owner, attribute, element)
         if element is AttributeType.BACKEND_DESCRIPTOR:
             children = self._get_children(owner, attribute, facts.element[0], count)
             return children[0] if single and children else children
@@ -424,15 +424,15 @@ class Descriptor(Native, wraps=True):
         held = min(count, written.value)
         if element is AttributeType.CHAR:
             return bytes(array.raw[:held]).split(b"\0", 1)[0].decode("utf-8", "replace")
-        values = from_c(array, held, element)
+        values = read_c_array(array, held, element)
         return values[0] if single and values else values
 
     def _get_children(
-        self, owner: _Owner, attribute: AttributeName, kind: DescriptorType, count: int
+        self, owner: _NativeOwner, attribute: AttributeName, kind: DescriptorType, count: int
     ) -> tuple[Descriptor, ...]:
         """Give cuDNN `count` empty descriptors and return those that it fills."""
         lib = self._library
-        offered = [_create(lib, kind) for _ in range(count)]
+        offered = [_create_descriptor(lib, kind) for _ in range(count)]
         array = (DescriptorPointer * count)(*[item.pointer for item in offered])
         written = ctypes.c_int64()
         lib.cudnnBackendGetAttribute(
@@ -445,7 +445,7 @@ class Descriptor(Native, wraps=True):
         )
         children = tuple(Descriptor.__new__(Descriptor) for _ in range(min(count, written.value)))
         for child, filled in zip(children, offered, strict=False):
-            child._hold(kind, lib, filled)
+            child._set_fields(kind, lib, filled)
             child._finalized = True
             filled.needs[None] = (owner,)  # which must outlive it
             filled.device = owner.device
@@ -461,22 +461,22 @@ class Descriptor(Native, wraps=True):
         ``ENGINECFG_KNOB_CHOICES`` that are there, and BAD_PARAM for ``ENGINEHEUR_OPERATION_GRAPH``: where an attribute
         has a largest count and cuDNN answers so, that many elements are requested, and those it writes are counted.
         """
-        facts = self._facts(attribute)
-        kind = self._read_type(facts, element)
+        facts = self._attribute_facts(attribute)
+        kind = self._choose_element_type(facts, element)
         self._check_readable(attribute, count_only=True)
         with self._lock:
             try:
-                held = self._count(self._check_sure(), attribute, kind)
+                held = self._count_elements(self._check_not_interrupted(), attribute, kind)
             except CudnnStatusError as error:
                 if facts.max_count is None or error.status is not Status.BAD_PARAM:
-                    raise _with_subject(error, self._kind, attribute) from None
+                    raise _with_descriptor_in_message(error, self._kind, attribute) from None
                 held = 0
         if held or facts.max_count is None:
             return held
         found = self.get(attribute, type=kind)
         return len(found) if isinstance(found, tuple) else 1
 
-    def _count(self, owner: _Owner, attribute: AttributeName, element: AttributeType) -> int:
+    def _count_elements(self, owner: _NativeOwner, attribute: AttributeName, element: AttributeType) -> int:
         held = ctypes.c_int64()
         self._library.cudnnBackendGetAttribute(owner.pointer, attribute, element, 0, ctypes.byref(held), None)
         return held.value
@@ -488,18 +488,20 @@ class Descriptor(Native, wraps=True):
         """
         self.check_usable(DescriptorType.EXECUTION_PLAN)
         if type(variant_pack) is not Descriptor:
-            raise self._misuse_error(f"{show(variant_pack)} is no Descriptor", "wrong-argument", None)
+            raise self._misuse_error(f"{show(variant_pack)} is not a Descriptor", "wrong-argument", None)
         variant_pack.check_usable(DescriptorType.VARIANT_PACK)
         plan, pack, running = self.owner, variant_pack.owner, _handle_owner(handle)
         self._common_device(plan, (running,), None)
         try:
             self._library.cudnnBackendExecute(running.pointer, plan.pointer, pack.pointer)
         except CudnnStatusError as error:
-            raise _with_subject(error, self._kind) from None
+            raise _with_descriptor_in_message(error, self._kind) from None
 
     # checks
 
-    def _common_device(self, owner: _Owner, others: Sequence[_Owner], attribute: AttributeName | None) -> int | None:
+    def _common_device(
+        self, owner: _NativeOwner, others: Sequence[_NativeOwner], attribute: AttributeName | None
+    ) -> int | None:
         """Return the GPU that all of these belong to; None if none is bound to a GPU."""
         devices = {item.device for item in (owner, *others) if item.device is not None}
         if len(devices) > 1:
@@ -528,10 +530,10 @@ class Descriptor(Native, wraps=True):
         if not self._finalized:
             raise self._misuse_error(f"this {kind.c_name} is not finalized", "descriptor-not-finalized", None)
 
-    def _facts(self, attribute: AttributeName) -> AttributeFacts:
+    def _attribute_facts(self, attribute: AttributeName) -> AttributeFacts:
         facts = ATTRIBUTE_FACTS.get(attribute) if type(attribute) is AttributeName else None
         if facts is None or facts.attribute is not attribute:
-            raise self._misuse_error(f"{show(attribute)} is no AttributeName", "unknown-enumerator", None)
+            raise self._misuse_error(f"{show(attribute)} is not an AttributeName", "unknown-enumerator", None)
         if self._kind not in ATTRIBUTE_OWNER[attribute]:
             owners = ", ".join(kind.c_name for kind in ATTRIBUTE_OWNER[attribute])
             known = ", ".join(facts.attribute.name for facts in ATTRIBUTES[self._kind])
@@ -552,7 +554,7 @@ class Descriptor(Native, wraps=True):
         except UsageError as error:
             raise self._misuse_error(error.headline, error.code, attribute) from None
 
-    def _read_type(self, facts: AttributeFacts, asked: AttributeType | None) -> AttributeType:
+    def _choose_element_type(self, facts: AttributeFacts, asked: AttributeType | None) -> AttributeType:
         if asked is None:
             return facts.types[0]
         for kind in facts.types:
@@ -563,11 +565,11 @@ class Descriptor(Native, wraps=True):
             f"{facts.attribute.c_name} takes {accepted}, not {show(asked)}", "wrong-element-type", facts.attribute
         )
 
-    def _convert(
+    def _convert_values(
         self, values: Sequence[Any], facts: AttributeFacts, asked: AttributeType | None
     ) -> tuple[AttributeType, Sequence[Any]]:
         """Return the requested element type, or the first that fits, and the values converted to it."""
-        kinds = facts.types if asked is None else (self._read_type(facts, asked),)
+        kinds = facts.types if asked is None else (self._choose_element_type(facts, asked),)
         if len(kinds) > 1 and values and type(values[0]) is Descriptor and AttributeType.BACKEND_DESCRIPTOR in kinds:
             kinds = (AttributeType.BACKEND_DESCRIPTOR,)
         for kind in kinds[:-1]:
@@ -589,15 +591,17 @@ class Descriptor(Native, wraps=True):
             return [(_handle_owner(value), None) for value in values]
         if kind is AttributeType.CHAR or facts.attribute is AttributeName.TENSOR_CONSTANT_VALUE:
             return values
-        return convert(values, kind, self._library)
+        return to_c_elements(values, kind, self._library)
 
-    def _check_child(self, value: Any, facts: AttributeFacts) -> tuple[_Owner, Part]:
+    def _check_child(self, value: Any, facts: AttributeFacts) -> tuple[_NativeOwner, NestedDescriptor]:
         if type(value) is not Descriptor:
-            raise UsageError(f"{show_typed(value)} is no Descriptor of kind {_kinds(facts)}", code="wrong-element-type")
+            raise UsageError(
+                f"{show_typed(value)} is not a Descriptor of kind {_kind_names(facts)}", code="wrong-element-type"
+            )
         owner = value.owner
         if facts.element and value._kind not in facts.element:
             raise UsageError(
-                f"{facts.attribute.c_name} takes a descriptor of kind {_kinds(facts)}, got {value._kind.name}",
+                f"{facts.attribute.c_name} takes a descriptor of kind {_kind_names(facts)}, got {value._kind.name}",
                 code="wrong-descriptor-kind",
             )
         if value is self:
@@ -607,7 +611,7 @@ class Descriptor(Native, wraps=True):
                 f"the {value._kind.c_name} given to {facts.attribute.c_name} is not finalized",
                 code="child-not-finalized",
             )
-        return owner, Part(value._kind, value._given)
+        return owner, NestedDescriptor(value._kind, value._given)
 
     def _misuse_error(
         self, headline: str, code: str, attribute: AttributeName | None, fix: str | None = None
@@ -616,17 +620,17 @@ class Descriptor(Native, wraps=True):
         return UsageError(headline, code=code, where=f"{where}; checked before any cuDNN call", fix=fix)
 
 
-def _kinds(facts: AttributeFacts) -> str:
+def _kind_names(facts: AttributeFacts) -> str:
     return " or ".join(kind.name for kind in facts.element) or "any kind"
 
 
-def _handle_owner(value: Any) -> _Owner:
+def _handle_owner(value: Any) -> _NativeOwner:
     if type(value) is not Handle:
-        raise UsageError(f"{show_typed(value)} is no Handle", code="wrong-element-type")
+        raise UsageError(f"{show_typed(value)} is not a Handle", code="wrong-element-type")
     return value.owner
 
 
-def _with_subject(
+def _with_descriptor_in_message(
     error: CudnnStatusError, kind: DescriptorType, attribute: AttributeName | None = None
 ) -> CudnnStatusError:
     """Return the same exception with the descriptor and attribute added to its message."""

@@ -15,8 +15,8 @@ from functools import cache
 from typing import Any
 
 from .callbacks import exceptions
-from .compiled import MANY_ARGUMENTS, address_of, compiled_library, make_builtin, subject_of
-from .cuda import driver_function, relaxed_capture, same_context
+from .compiled import MANY_ARGUMENTS, address_of, compiled_library, make_builtin, make_capsule
+from .cuda import driver_function, relaxed_capture, restore_context
 
 __all__ = ["End", "make_destructor_type"]
 
@@ -25,7 +25,7 @@ __all__ = ["End", "make_destructor_type"]
 End = Callable[[tuple[object, ...], int], object]
 
 
-class _Destructor(ctypes.Structure):
+class _DestructorStruct(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("destroy", "exchange", "get_current", "set_current")),
         ("is_brief", ctypes.c_int),
@@ -52,10 +52,10 @@ def make_destructor_type(
         Whether `destroy` changes the current CUDA context, which must stay.
     """
     if compiled_library() is None:
-        return lambda keeps, address: _make_types()(
+        return lambda keeps, address: _guarded_destructor_type()(
             (keeps, address, destroy, beside_captures, keeps_context, os.getpid())
         )
-    end = _Destructor(
+    end = _DestructorStruct(
         address_of(destroy),
         address_of(driver_function("cuThreadExchangeStreamCaptureMode")) if beside_captures else None,
         address_of(driver_function("cuCtxGetCurrent")) if keeps_context else None,
@@ -63,7 +63,7 @@ def make_destructor_type(
         is_brief,
     )
     _kept.append((end, destroy))
-    made: End = make_builtin("hold", MANY_ARGUMENTS, subject_of(end))
+    made: End = make_builtin("hold", MANY_ARGUMENTS, make_capsule(end))
     return made
 
 
@@ -71,14 +71,16 @@ _kept: list[object] = []  # for ever, as native objects may
 
 
 class _PythonDestructor(tuple[Any, ...]):
-    """The destructor without the compiled library.
+    """A destructor in Python, for installations without the compiled library.
 
     A tuple is made by C as a whole: no handler of a signal can leave an object that ends with a part of it missing.
     """
 
     __slots__ = ()
 
-    def end(self, finalizing: Callable[[], bool] = sys.is_finalizing, getpid: Callable[[], int] = os.getpid) -> None:
+    def destroy_native(
+        self, finalizing: Callable[[], bool] = sys.is_finalizing, getpid: Callable[[], int] = os.getpid
+    ) -> None:
         """Destroy the native object, if there is one."""
         _, address, destroy, beside_captures, keeps_context, process = self
         if finalizing() or getpid() != process:
@@ -87,13 +89,13 @@ class _PythonDestructor(tuple[Any, ...]):
         if pointer:
             with contextlib.ExitStack() as stack:
                 if keeps_context:
-                    stack.enter_context(same_context())
+                    stack.enter_context(restore_context())
                 if beside_captures:
                     stack.enter_context(relaxed_capture())
                 destroy(pointer)
 
 
 @cache
-def _make_types() -> type[_PythonDestructor]:
-    _PythonDestructor.__del__ = exceptions().guard(_PythonDestructor.end)  # type: ignore[attr-defined]
+def _guarded_destructor_type() -> type[_PythonDestructor]:
+    _PythonDestructor.__del__ = exceptions().guard(_PythonDestructor.destroy_native)  # type: ignore[attr-defined]
     return _PythonDestructor

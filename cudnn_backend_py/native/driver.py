@@ -1,4 +1,4 @@
-"""The CUDA driver library that this process uses: the real one, our stub, or none.
+"""The CUDA driver library that this process uses: the real one, the package's stub, or none.
 
 cuDNN's runtime-compiled engines resolve ``libcuda.so.1`` before they judge anything. Where no driver is installed
 the stub built from ``driver_stub.c`` takes that SONAME. It is tried only after the loader found no real library, but
@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 from ..errors import EnvironmentNotReady
 from ..system.interruption import pass_interruption
-from .find import find_built, find_loaded
+from .find import find_compiled_libraries, find_loaded
 
 __all__ = ["Driver", "current_device", "load_driver", "prefer_stub"]
 
@@ -44,20 +44,20 @@ class Driver(NamedTuple):
 
 def stub_path() -> Path | None:
     """Return the driver stub built with the package, or None if its build failed."""
-    return next(iter(find_built("_driver_stub")), None)
+    return next(iter(find_compiled_libraries("_driver_stub")), None)
 
 
 def load_driver() -> Driver:
-    """Load the driver library once per process and describe it; a missing one is reported, not raised."""
+    """Load the driver library once per process and return its description; a missing one is reported, not raised."""
     global _driver
     with _lock:
         if _driver is None:
-            _driver = _load()
+            _driver = _load_real_or_stub()
         return _driver
 
 
 def prefer_stub() -> Driver:
-    """Load the driver stub, also where a real driver is installed: this process then answers as one without a GPU does.
+    """Load the driver stub, even where a real driver is installed: the process then behaves as without a GPU.
 
     For a process that loads nothing else of CUDA before, and uses no GPU.
 
@@ -81,19 +81,19 @@ def prefer_stub() -> Driver:
     return driver
 
 
-def _load() -> Driver:
+def _load_real_or_stub() -> Driver:
     try:
         library = ctypes.CDLL(SONAME)
     except OSError as absent:
         pass_interruption(absent)
         return _load_stub(str(absent))
     if hasattr(library, STUB_MARK):
-        return Driver("stub", SONAME, _version(library), 0, "found on the loader path")
+        return Driver("stub", SONAME, _query_version(library), 0, "found on the loader path")
     path = next(iter(find_loaded("libcuda.so")), SONAME)
     missing = [name for name in _NEEDED if not hasattr(library, name)]
     if missing:
         return Driver("real", path, None, 0, f"it has no {', '.join(missing)}")
-    version = _version(library)
+    version = _query_version(library)
     note = "cuDriverGetVersion does not answer" if version is None else ""
     return Driver("real", path, version, _count_devices(library), note)
 
@@ -108,10 +108,10 @@ def _load_stub(why: str) -> Driver:
     except OSError as error:
         pass_interruption(error)
         return Driver("missing", None, None, 0, f"{why}; the driver stub cannot be loaded: {error}")
-    return Driver("stub", str(path), _version(library), 0, why)
+    return Driver("stub", str(path), _query_version(library), 0, why)
 
 
-def _version(library: ctypes.CDLL) -> int | None:
+def _query_version(library: ctypes.CDLL) -> int | None:
     number = ctypes.c_int()
     return number.value if library.cuDriverGetVersion(ctypes.byref(number)) == CUDA_SUCCESS else None
 

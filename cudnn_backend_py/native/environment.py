@@ -20,14 +20,14 @@ from .find import find_loaded
 __all__ = [
     "Nvrtc",
     "absent_engines",
-    "driver_initialisation",
-    "load_refusal",
+    "initialize_driver",
+    "loader_error",
     "loader_folders",
     "loader_preloads",
-    "mapped_cudnn",
-    "name_version",
+    "mapped_cudnn_libraries",
     "query_nvrtc",
     "sublibraries",
+    "version_in_file_name",
 ]
 
 # Takes next to no time to compile, and cannot be compiled without the library of builtins.
@@ -41,7 +41,7 @@ _SUBLIBRARY = re.compile(r"libcudnn_(?P<name>[a-z_]+)\.so(?:\.(?P<version>\d+(?:
 
 @dataclass(frozen=True, slots=True)
 class Nvrtc:
-    """Version and architectures that a libnvrtc reports.
+    """Version and architectures of an NVRTC library.
 
     ``version`` is that of its CUDA, ``architectures`` are those it compiles for (90 for sm_90). ``refusal`` is what
     it said instead of compiling an empty kernel, empty if it compiled; ``builtins`` the file it needs for that.
@@ -77,10 +77,10 @@ def query_nvrtc(path: str) -> Nvrtc:
     nvrtc.nvrtcGetNumSupportedArchs(ctypes.byref(count))
     architectures = (ctypes.c_int * count.value)()
     nvrtc.nvrtcGetSupportedArchs(architectures)
-    return Nvrtc(path, (major.value, minor.value), tuple(architectures), _compile_nothing(nvrtc))
+    return Nvrtc(path, (major.value, minor.value), tuple(architectures), _compile_empty_kernel(nvrtc))
 
 
-def _compile_nothing(nvrtc: ctypes.CDLL) -> str:
+def _compile_empty_kernel(nvrtc: ctypes.CDLL) -> str:
     """Return NVRTC's error for an empty kernel; empty if it compiles."""
     program = ctypes.c_void_p()
     nvrtc.nvrtcCreateProgram(ctypes.byref(program), _EMPTY_KERNEL, b"nothing.cu", 0, None, None)
@@ -98,7 +98,7 @@ def _compile_nothing(nvrtc: ctypes.CDLL) -> str:
 
 
 @lru_cache(maxsize=1)
-def driver_initialisation() -> int | None:
+def initialize_driver() -> int | None:
     """Return the result of ``cuInit``, 0 for success; None without a driver library.
 
     C: ``cuInit``. 34 is a stub of the CUDA toolkit, 100 no GPU, 803 a kernel module of another version.
@@ -110,7 +110,7 @@ def driver_initialisation() -> int | None:
 
 
 @lru_cache
-def load_refusal(path: str) -> str:
+def loader_error(path: str) -> str:
     """Load a cuDNN library by its path and return the loader's error, empty if it loads.
 
     cuDNN loads it anyway sooner or later, so nothing is loaded that would not be.
@@ -156,7 +156,7 @@ def absent_engines(path: str, version: tuple[int, ...], cuda_major: int) -> tupl
     return tuple(name for name in expected if name not in present)
 
 
-def mapped_cudnn() -> tuple[list[str], list[str]]:
+def mapped_cudnn_libraries() -> tuple[list[str], list[str]]:
     """Return the paths of every libcudnn and cuDNN sub-library mapped into this process.
 
     Source: ``/proc/self/maps``.
@@ -166,7 +166,7 @@ def mapped_cudnn() -> tuple[list[str], list[str]]:
     return [path for path in paths if Path(path).name.startswith("libcudnn.so")], sub
 
 
-def name_version(path: Path) -> tuple[int, ...] | None:
+def version_in_file_name(path: Path) -> tuple[int, ...] | None:
     """Return the full version in the resolved file name of a path, ``(9, 19, 0)``; None without one."""
     match = _SUBLIBRARY.fullmatch(path.resolve().name)
     if match is None or match["version"] is None:
@@ -180,17 +180,17 @@ def loader_folders() -> list[Path]:
 
     An empty entry is the working folder. The loader reads the variable once, when a process starts.
     """
-    value = _at_start("LD_LIBRARY_PATH")
+    value = _variable_at_start("LD_LIBRARY_PATH")
     return [Path(item).absolute() for item in re.split("[:;]", value)] if value else []
 
 
 def loader_preloads() -> list[Path]:
     """Return the files of ``LD_PRELOAD``, which the loader uses before all others."""
-    return [Path(item) for item in re.split("[: ]", _at_start("LD_PRELOAD")) if item]
+    return [Path(item) for item in re.split("[: ]", _variable_at_start("LD_PRELOAD")) if item]
 
 
 @lru_cache
-def _at_start(name: str) -> str:
+def _variable_at_start(name: str) -> str:
     """Return a variable as it was when this process started; its current value if the system does not report that."""
     try:
         variables = Path("/proc/self/environ").read_bytes().split(b"\0")

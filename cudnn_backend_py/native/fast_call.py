@@ -24,8 +24,8 @@ from .compiled import (
     address_of,
     compiled_library,
     make_builtin,
+    make_capsule,
     make_method,
-    subject_of,
 )
 from .cuda import context_functions, current_context, driver_error, driver_function, in_context
 from .libcudnn import Library
@@ -34,13 +34,13 @@ __all__ = [
     "LOOK_CLOSER",
     "OTHER_STREAM",
     "BufferRequirement",
-    "Call",
-    "Exchange",
-    "Filler",
+    "DictCall",
+    "DlpackExchange",
     "HandleState",
     "Kernel",
     "Launch",
-    "MappedCall",
+    "PackFiller",
+    "TupleCall",
     "compiled_library",
     "use_compiled_call",
 ]
@@ -59,8 +59,8 @@ EXECUTE, SET_STREAM, PREPARE = 3, 4, 5
 _pointer, _int = ctypes.c_void_p, ctypes.c_int
 
 
-class Filler(ctypes.Structure):
-    """How to fill a variant pack with some uids."""
+class PackFiller(ctypes.Structure):
+    """The C struct with which compiled code fills a variant pack for some uids."""
 
     _fields_ = (
         *((name, _pointer) for name in ("initialize", "set", "finalize")),
@@ -70,7 +70,7 @@ class Filler(ctypes.Structure):
     )
 
     @classmethod
-    def of(cls, library: Library, uids: Sequence[int]) -> Filler:
+    def of(cls, library: Library, uids: Sequence[int]) -> PackFiller:
         """Return the filler for these uids."""
         row = (ctypes.c_int64 * len(uids))(*uids)
         made = cls(
@@ -107,7 +107,7 @@ class HandleState(ctypes.Structure):
 
 
 class Kernel(ctypes.Structure):
-    """A kernel of this package that runs on the stream before a plan, and where its parameters are."""
+    """A kernel of this package that runs on the stream before a plan, and the addresses of its parameters."""
 
     _fields_ = (
         ("launch", _pointer),
@@ -118,7 +118,7 @@ class Kernel(ctypes.Structure):
     )
 
 
-class _Run(ctypes.Structure):
+class _LaunchStruct(ctypes.Structure):
     _fields_ = (
         ("execute", _pointer),
         ("set_stream", _pointer),
@@ -130,7 +130,7 @@ class _Run(ctypes.Structure):
     )
 
 
-class _Wanted(ctypes.Structure):
+class _RequirementStruct(ctypes.Structure):
     _fields_ = (
         ("bytes", ctypes.c_int64),
         ("misaligned", ctypes.c_uint64),
@@ -139,11 +139,11 @@ class _Wanted(ctypes.Structure):
     )
 
 
-class _Call(ctypes.Structure):
+class _CallStruct(ctypes.Structure):
     _fields_ = (
-        ("run", _Run),
-        ("pack", ctypes.POINTER(Filler)),
-        ("wanted", ctypes.POINTER(_Wanted)),
+        ("run", _LaunchStruct),
+        ("pack", ctypes.POINTER(PackFiller)),
+        ("wanted", ctypes.POINTER(_RequirementStruct)),
         ("row", _pointer),
         *((name, _pointer) for name in ("type", "read", "fetch", "current_stream", "workspace")),
         *((name, ctypes.c_int32) for name in ("device", "given")),
@@ -152,21 +152,21 @@ class _Call(ctypes.Structure):
     )
 
 
-class _Entry(ctypes.Structure):
+class _KeyStruct(ctypes.Structure):
     _fields_ = (("key", _pointer), ("uid", ctypes.c_int64), ("place", ctypes.c_int32), ("on_host", ctypes.c_int32))
 
 
-class _Scratch(ctypes.Structure):
+class _ScratchStruct(ctypes.Structure):
     _fields_ = (("offset", ctypes.c_uint64), ("place", ctypes.c_int32))
 
 
-class _Mapping(ctypes.Structure):
+class _MappingStruct(ctypes.Structure):
     _fields_ = (
-        ("pack", ctypes.POINTER(Filler)),
+        ("pack", ctypes.POINTER(PackFiller)),
         *((name, _pointer) for name in ("execute", "plan", "to", "type", "int_type", "read")),
         *((name, _pointer) for name in ("get_current", "get_stream", "is_capturing", "context")),
-        ("entries", ctypes.POINTER(_Entry)),
-        ("scratch", ctypes.POINTER(_Scratch)),
+        ("entries", ctypes.POINTER(_KeyStruct)),
+        ("scratch", ctypes.POINTER(_ScratchStruct)),
         ("row", _pointer),
         *((name, ctypes.c_uint64) for name in ("wanted", "base", "workspace", "own_offset")),
         *((name, ctypes.c_uint32) for name in ("entry_count", "scratch_count")),
@@ -187,8 +187,8 @@ class BufferRequirement(NamedTuple):
     codes: frozenset[int]
 
 
-class Exchange(NamedTuple):
-    """DLPack's C functions of a framework for objects of one Python type, as addresses.
+class DlpackExchange(NamedTuple):
+    """The C functions of DLPack's exchange API of a framework, for objects of one Python type, as addresses.
 
     ``fetch`` is none of DLPack's: it has what ``read`` will read on its way from memory, of many objects at once.
     """
@@ -200,10 +200,10 @@ class Exchange(NamedTuple):
 
 
 def use_compiled_call(kind: type) -> None:
-    """Call objects of a class by compiled code if that is available and they have a ``_fast``.
+    """Let compiled code run the calls of a class's objects that have a ``_fast``, if it is available.
 
-    That is the :attr:`Call.subject` of a call, which is made if its buffers are given by position by its own thread,
-    or None; everything else is done by what was ``__call__`` before.
+    That is the :attr:`TupleCall.subject` of a call, which is made if its buffers are given by position by its own
+    thread, or None; everything else is done by what was ``__call__`` before.
     """
     if compiled_library() is None:
         return
@@ -215,7 +215,7 @@ def use_compiled_call(kind: type) -> None:
 
 
 class Launch:
-    """A launch: a plan with a thread's handle on a stream.
+    """A plan with a thread's handle on a stream, ready to be launched.
 
     Parameters
     ----------
@@ -266,28 +266,28 @@ class Launch:
     def _run(self, pack: Any) -> None:
         if self.handle.stream != self.stream:
             if status := self.library.unchecked("cudnnSetStream")(self._handle, _pointer(self.stream)):
-                self._fail(SET_STREAM, status)
+                self._raise_status(SET_STREAM, status)
             self.handle.stream = self.stream
         if status := self._execute(self._handle, self.plan, pack.pointer):
-            self._fail(EXECUTE, status)
+            self._raise_status(EXECUTE, status)
 
-    def _fail(self, function: int, status: int) -> None:
+    def _raise_status(self, function: int, status: int) -> None:
         self.library.raise_kept()
         if function == PREPARE:
             raise driver_error(FUNCTIONS[function], status)
         raise self.library.status_error(status, FUNCTIONS[function])
 
     def bind(self, pack: Any) -> Callable[[], None]:
-        """Return a call without arguments that does what :meth:`run` does, and keeps the pack alive."""
+        """Return a function without arguments that does what :meth:`run` does, and keeps the pack alive."""
         if compiled_library() is None:
             return partial(self.run, pack)
-        bound: Callable[[], None] = make_builtin("launch", NO_ARGUMENTS, subject_of(self.with_pack(pack)))
+        bound: Callable[[], None] = make_builtin("launch", NO_ARGUMENTS, make_capsule(self.make_launch_struct(pack)))
         return bound
 
-    def with_pack(self, pack: Any, prepare: Kernel | None = None) -> _Run:
-        """Return the C launch of a variant pack, with the launch that precedes it."""
-        fail = self._fail
-        run = _Run(
+    def make_launch_struct(self, pack: Any, prepare: Kernel | None = None) -> _LaunchStruct:
+        """Return the C struct to launch the plan with a variant pack, after the kernel `prepare` if given."""
+        fail = self._raise_status
+        run = _LaunchStruct(
             address_of(self._execute),
             address_of(self.library.unchecked("cudnnSetStream")),
             ctypes.pointer(self.handle),
@@ -301,9 +301,8 @@ class Launch:
         return run
 
 
-class Call:
-    """A plan on one stream, called with tuples of one framework's buffers; only where there is a
-    :func:`compiled_library`.
+class TupleCall:
+    """A plan on one stream, called with tuples of one framework's buffers; needs the :func:`compiled_library`.
 
     One thread at a time may call it. Holds what it launches and its variant pack, not the buffers.
 
@@ -321,8 +320,8 @@ class Call:
         self,
         launch: Launch,
         pack: Any,
-        filler: Filler,
-        exchange: Exchange | None,
+        filler: PackFiller,
+        exchange: DlpackExchange | None,
         *,
         given: int,
         wanted: Sequence[BufferRequirement] | None,
@@ -335,14 +334,17 @@ class Call:
         row = (ctypes.c_uint64 * (given + len(tail)))(*[0] * given, *tail)
         table = None
         if wanted is not None:
-            table = (_Wanted * given)(
-                *(_Wanted(item.bytes, item.alignment - 1, item.bits, _codes(item.codes)) for item in wanted)
+            table = (_RequirementStruct * given)(
+                *(
+                    _RequirementStruct(item.bytes, item.alignment - 1, item.bits, _code_mask(item.codes))
+                    for item in wanted
+                )
             )
-        run = launch.with_pack(pack, prepare)
-        self._call = _Call(
+        run = launch.make_launch_struct(pack, prepare)
+        self._call = _CallStruct(
             run,
             ctypes.pointer(filler),
-            table and ctypes.cast(table, ctypes.POINTER(_Wanted)),
+            table and ctypes.cast(table, ctypes.POINTER(_RequirementStruct)),
             ctypes.addressof(row),
             *((None,) * 4 if exchange is None else (id(exchange.type), *exchange[1:])),
             workspace,
@@ -356,25 +358,24 @@ class Call:
         self._call.thread = threading.get_ident()
         self.address = ctypes.addressof(self._call)
         #: For :func:`use_compiled_call`.
-        self.subject = subject_of(self._call, row, *self._keeps)
+        self.subject = make_capsule(self._call, row, *self._keeps)
         #: Launches with a tuple of as many buffers as are given; answers 0, LOOK_CLOSER, OTHER_STREAM or a status.
         self.go: Callable[[tuple[Any, ...]], int] = make_builtin("call", ONE_ARGUMENT, self.subject)
 
-    def move(self, tail: Sequence[int], workspace: int) -> None:
-        """Replace the addresses of buffers that the caller does not give."""
+    def replace_addresses(self, tail: Sequence[int], workspace: int) -> None:
+        """Replace the addresses of the buffers that the caller does not give."""
         self._row[self._given :] = list(tail)
         self._call.workspace = workspace
         self._call.filled = 0
 
     @property
     def failed(self) -> str:
-        """Name of the C function that returned the last status."""
+        """The name of the C function that returned the last status."""
         return FUNCTIONS[self._call.run.failed]
 
 
-class MappedCall:
-    """A plan called with a dict from tensors or uids to buffers or addresses, and a workspace; only where there is a
-    :func:`compiled_library`.
+class DictCall:
+    """A plan called with a dict from tensors or uids to buffers or addresses; needs the :func:`compiled_library`.
 
     Any thread may call it; one that comes while another is in the launch is reported LOOK_CLOSER. Holds the variant
     pack and the keys, not the buffers.
@@ -406,8 +407,8 @@ class MappedCall:
         library: Library,
         plan: ctypes.c_void_p,
         pack: Any,
-        filler: Filler,
-        exchange: Exchange | None,
+        filler: PackFiller,
+        exchange: DlpackExchange | None,
         keys: Sequence[tuple[Any, int]],
         *,
         on_host: frozenset[int],
@@ -416,17 +417,17 @@ class MappedCall:
         own_offset: int | None = None,
         reports_captures: bool = False,
     ) -> None:
-        table = (_Entry * len(keys))(
+        table = (_KeyStruct * len(keys))(
             *(
-                _Entry(None, key, place, place in on_host)
+                _KeyStruct(None, key, place, place in on_host)
                 if type(key) is int
-                else _Entry(id(key), -1, place, place in on_host)
+                else _KeyStruct(id(key), -1, place, place in on_host)
                 for key, place in keys
             )
         )
-        placed = (_Scratch * len(scratch))(*(_Scratch(offset, place) for place, offset in scratch))
+        placed = (_ScratchStruct * len(scratch))(*(_ScratchStruct(offset, place) for place, offset in scratch))
         addresses = (ctypes.c_uint64 * len(row))(*row)
-        self._mapping = _Mapping(
+        self._mapping = _MappingStruct(
             ctypes.pointer(filler),
             address_of(library.unchecked("cudnnBackendExecute")),
             plan.value,
@@ -438,8 +439,8 @@ class MappedCall:
             address_of(library.unchecked("cudnnGetStream")),
             address_of(driver_function("cuStreamIsCapturing")) if reports_captures else None,
             current_context() or None,
-            ctypes.cast(table, ctypes.POINTER(_Entry)),
-            ctypes.cast(placed, ctypes.POINTER(_Scratch)),
+            ctypes.cast(table, ctypes.POINTER(_KeyStruct)),
+            ctypes.cast(placed, ctypes.POINTER(_ScratchStruct)),
             ctypes.addressof(addresses),
             sum(1 << place for place in {place for _, place in keys}),
             0,
@@ -456,10 +457,10 @@ class MappedCall:
         self.go: Callable[[int | None, Any, Any], int] = make_builtin(
             "call_mapping",
             MANY_ARGUMENTS,
-            subject_of(self._mapping, pack, filler, keys, table, placed, addresses),
+            make_capsule(self._mapping, pack, filler, keys, table, placed, addresses),
         )
 
-    def take_context(self) -> None:
+    def bind_current_context(self) -> None:
         """Bind launches to the CUDA context that is current now; in another one they return LOOK_CLOSER."""
         self._mapping.context = current_context() or None
 
@@ -468,5 +469,5 @@ class MappedCall:
         return self._library.status_error(status & 0xFFFF, FUNCTIONS[status >> 16])
 
 
-def _codes(codes: frozenset[int]) -> int:
+def _code_mask(codes: frozenset[int]) -> int:
     return sum(1 << code for code in {min(code, 31) for code in codes})

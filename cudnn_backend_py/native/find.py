@@ -17,15 +17,15 @@ from typing import NamedTuple
 
 from ..system.interruption import pass_interruption
 from ..system.version import version_numbers
-from .version_store import FOLDER, StoredLibrary, VersionRequest, default_root, newest_stored, shared_folder
+from .version_store import FOLDER, StoredLibrary, VersionRequest, default_root, newest_stored_library, shared_folder
 
 __all__ = [
-    "Place",
+    "SearchResult",
     "cublaslt_places",
     "cudnn_places",
-    "find_built",
+    "find_compiled_libraries",
+    "find_installed_version",
     "find_loaded",
-    "find_version",
     "library_folders",
     "nvrtc_places",
 ]
@@ -49,8 +49,8 @@ CUBLAS_WHEELS = (
 )
 
 
-class Place(NamedTuple):
-    """One searched place.
+class SearchResult(NamedTuple):
+    """A place that was searched for a library, and what was found there.
 
     ``path`` is a file to load, or a bare SONAME to leave to the loader; ``None`` if nothing was there.
     """
@@ -63,8 +63,8 @@ class Place(NamedTuple):
         return f"{self.how}: {self.found}"
 
 
-def find_built(stem: str) -> list[Path]:
-    """Return the libraries this package was built with, as named by setup.py or by other build tools."""
+def find_compiled_libraries(stem: str) -> list[Path]:
+    """Return the compiled libraries of this package with a name, as built by setup.py or another build tool."""
     named = (Path(__file__).with_name(stem + suffix) for suffix in reversed(EXTENSION_SUFFIXES))
     return [path for path in named if path.exists()]
 
@@ -83,17 +83,17 @@ def find_loaded(stem: str) -> list[str]:
     return sorted(path for path in paths if Path(path).name.startswith(stem))
 
 
-def _in_wheels(soname: str, wheels: tuple[tuple[str, str], ...]) -> Iterator[Place]:
+def _search_wheels(soname: str, wheels: tuple[tuple[str, str], ...]) -> Iterator[SearchResult]:
     for folder, owner in wheels:
         hits = [path for base in _import_folders() if (path := Path(base) / folder / soname).is_file()]
         if hits:
-            yield from (Place(f"wheel {owner}", str(hit.resolve()), str(hit)) for hit in hits)
+            yield from (SearchResult(f"wheel {owner}", str(hit.resolve()), str(hit)) for hit in hits)
         else:
-            yield Place(f"wheel {owner}", None, f"no {folder}/{soname} on sys.path")
+            yield SearchResult(f"wheel {owner}", None, f"no {folder}/{soname} on sys.path")
 
 
-def _runpath_folders(cudnn: str | None, soname: str, wheels: tuple[tuple[str, str], ...]) -> Iterator[Place]:
-    """Yield the folders of a libcudnn's runpath: its own, the wheels next to its wheel, the version store."""
+def _search_runpath(cudnn: str | None, soname: str, wheels: tuple[tuple[str, str], ...]) -> Iterator[SearchResult]:
+    """Search the folders of a libcudnn's runpath: its own, the wheels next to its wheel, the version store."""
     if cudnn is not None:
         own = Path(cudnn).parent
         beside = [own.parent.parent.joinpath(*Path(folder).parts[1:]) for folder, _ in wheels]
@@ -103,9 +103,9 @@ def _runpath_folders(cudnn: str | None, soname: str, wheels: tuple[tuple[str, st
                 beside += [shared_folder(version.parent, package, match["cuda"]) / folder for folder, _ in wheels]
         for path in (place / soname for place in (own, *beside)):
             if path.is_file():
-                yield Place("beside libcudnn", str(path), str(path))
+                yield SearchResult("beside libcudnn", str(path), str(path))
             else:
-                yield Place("beside libcudnn", None, f"no {path}")
+                yield SearchResult("beside libcudnn", None, f"no {path}")
 
 
 def _import_folders() -> list[str]:
@@ -145,26 +145,26 @@ def library_folders() -> dict[Path, str]:
     return found
 
 
-def _in_system(soname: str) -> Iterator[Place]:
+def _search_system(soname: str) -> Iterator[SearchResult]:
     for folder, how in library_folders().items():
         path = folder / soname
         if path.is_file():
-            yield Place(how, str(path), str(path))
+            yield SearchResult(how, str(path), str(path))
         else:
-            yield Place(how, None, f"no {path}")
-    yield Place("dynamic loader", soname, f"{soname} left to the loader's own search")
+            yield SearchResult(how, None, f"no {path}")
+    yield SearchResult("dynamic loader", soname, f"{soname} left to the loader's own search")
 
 
-def _name_place(how: str, value: str, soname: str) -> Place:
+def _check_given_path(how: str, value: str, soname: str) -> SearchResult:
     path = Path(value).expanduser()
     if path.is_dir():
         path /= soname
     if path.is_file():
-        return Place(how, str(path.resolve()), str(path))
-    return Place(how, None, f"{value} does not exist or holds no {soname}")
+        return SearchResult(how, str(path.resolve()), str(path))
+    return SearchResult(how, None, f"{value} does not exist or holds no {soname}")
 
 
-def find_version(version: str) -> str | None:
+def find_installed_version(version: str) -> str | None:
     """Return the libcudnn of a version from the version store or a wheel on ``sys.path``; None if absent.
 
     Raises
@@ -172,50 +172,52 @@ def find_version(version: str) -> str | None:
     UsageError
         ``cudnn-version-malformed``.
     """
-    wanted = VersionRequest.read(version)
-    if (stored := newest_stored(_nvrtc_majors(), wanted)) is not None:
+    wanted = VersionRequest.parse(version)
+    if (stored := newest_stored_library(_nvrtc_majors(), wanted)) is not None:
         return str(stored.path)
-    for wheel in _in_wheels(CUDNN_SONAME, CUDNN_WHEELS):
+    for wheel in _search_wheels(CUDNN_SONAME, CUDNN_WHEELS):
         if wheel.path is not None and (found := _wheel_library(wheel.path)) is not None and wanted.matches(found):
             return wheel.path
     return None
 
 
-def cudnn_places(explicit: str | os.PathLike[str] | None = None) -> Iterator[Place]:
+def cudnn_places(explicit: str | os.PathLike[str] | None = None) -> Iterator[SearchResult]:
     """Yield the places to search for libcudnn, best first.
 
     An explicit path or ``CUDNN_BACKEND_LIBRARY`` ends the search: where one library is named, never load another.
     """
     if explicit is not None:
-        yield _name_place("explicit path", os.fspath(explicit), CUDNN_SONAME)
+        yield _check_given_path("explicit path", os.fspath(explicit), CUDNN_SONAME)
         return
     if value := os.environ.get(LIBRARY_VARIABLE):
-        yield _name_place(f"environment variable {LIBRARY_VARIABLE}", value, CUDNN_SONAME)
+        yield _check_given_path(f"environment variable {LIBRARY_VARIABLE}", value, CUDNN_SONAME)
         return
-    yield Place("explicit path", None, "none given")
-    yield Place(f"environment variable {LIBRARY_VARIABLE}", None, "not set")
+    yield SearchResult("explicit path", None, "none given")
+    yield SearchResult(f"environment variable {LIBRARY_VARIABLE}", None, "not set")
     loaded = find_loaded("libcudnn.so")
     if loaded:
-        yield Place("already loaded in this process", loaded[0], loaded[0])
+        yield SearchResult("already loaded in this process", loaded[0], loaded[0])
     else:
-        yield Place("already loaded in this process", None, "no libcudnn.so in /proc/self/maps")
-    wheels = list(_in_wheels(CUDNN_SONAME, CUDNN_WHEELS))
-    stored = newest_stored(_nvrtc_majors())
+        yield SearchResult("already loaded in this process", None, "no libcudnn.so in /proc/self/maps")
+    wheels = list(_search_wheels(CUDNN_SONAME, CUDNN_WHEELS))
+    stored = newest_stored_library(_nvrtc_majors())
     if stored is None:
         yield from wheels
-        yield Place("version store", None, f"no version in {default_root()}")
+        yield SearchResult("version store", None, f"no version in {default_root()}")
     else:
-        place = Place("version store", str(stored.path), str(stored.path))
+        place = SearchResult("version store", str(stored.path), str(stored.path))
         known = [_wheel_library(wheel.path) for wheel in wheels if wheel.path is not None]
         is_newest = all(wheel is not None and wheel.version < stored.version for wheel in known)
         yield from [place, *wheels] if is_newest else [*wheels, place]
-    yield from _in_system(CUDNN_SONAME)
+    yield from _search_system(CUDNN_SONAME)
 
 
 def _nvrtc_majors() -> set[str]:
     """Return the CUDA majors with an NVRTC on ``sys.path``."""
     return {
-        major for major in ("12", "13") if any(place.path for place in _in_wheels(f"libnvrtc.so.{major}", NVRTC_WHEELS))
+        major
+        for major in ("12", "13")
+        if any(place.path for place in _search_wheels(f"libnvrtc.so.{major}", NVRTC_WHEELS))
     }
 
 
@@ -228,26 +230,26 @@ def _wheel_library(library: str) -> StoredLibrary | None:
     return max(wheels, default=None)
 
 
-def nvrtc_places(cuda_major: int, cudnn: str | None = None) -> Iterator[Place]:
+def nvrtc_places(cuda_major: int, cudnn: str | None = None) -> Iterator[SearchResult]:
     """Yield the places to search for the NVRTC of CUDA `cuda_major` (that of libcudnn), best first.
 
     `cudnn` is the absolute path of the libcudnn that is loaded.
     """
     soname = f"libnvrtc.so.{cuda_major}"
     if value := os.environ.get(NVRTC_VARIABLE):
-        yield _name_place(f"environment variable {NVRTC_VARIABLE}", value, soname)
+        yield _check_given_path(f"environment variable {NVRTC_VARIABLE}", value, soname)
     for path in find_loaded(soname):
-        yield Place("already loaded in this process", path, path)
-    yield from _in_wheels(soname, NVRTC_WHEELS)
-    yield from _runpath_folders(cudnn, soname, NVRTC_WHEELS)
-    yield from _in_system(soname)
+        yield SearchResult("already loaded in this process", path, path)
+    yield from _search_wheels(soname, NVRTC_WHEELS)
+    yield from _search_runpath(cudnn, soname, NVRTC_WHEELS)
+    yield from _search_system(soname)
 
 
-def cublaslt_places(cuda_major: int, cudnn: str | None = None) -> Iterator[Place]:
+def cublaslt_places(cuda_major: int, cudnn: str | None = None) -> Iterator[SearchResult]:
     """Yield the places to search for the cuBLASLt of CUDA `cuda_major`; `cudnn` as for :func:`nvrtc_places`."""
     soname = f"libcublasLt.so.{cuda_major}"
     for path in find_loaded(soname):
-        yield Place("already loaded in this process", path, path)
-    yield from _in_wheels(soname, CUBLAS_WHEELS)
-    yield from _runpath_folders(cudnn, soname, CUBLAS_WHEELS)
-    yield from _in_system(soname)
+        yield SearchResult("already loaded in this process", path, path)
+    yield from _search_wheels(soname, CUBLAS_WHEELS)
+    yield from _search_runpath(cudnn, soname, CUBLAS_WHEELS)
+    yield from _search_system(soname)

@@ -1,4 +1,4 @@
-"""Native descriptors from descriptor values."""
+"""Create native descriptors from descriptor values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..generated.descriptors import DescriptorValue
 from ..generated.enums import AttributeType, DataType
 from .descriptor import Descriptor
 from .libcudnn import Library
-from .values import is_a, show_typed
+from .values import is_instance, show_typed
 
 __all__ = ["build"]
 
@@ -29,8 +29,8 @@ def build(value: DescriptorValue, *, on: Library, built: dict[int, Descriptor] |
         From the attribute or descriptor that is wrong; ``wrong-argument`` where there is no descriptor value,
         ``value-nested-too-deep``.
     """
-    if not is_a(value, DescriptorValue):
-        raise UsageError(f"{show_typed(value)} is no descriptor value", code="wrong-argument")
+    if not is_instance(value, DescriptorValue):
+        raise UsageError(f"{show_typed(value)} is not a descriptor value", code="wrong-argument")
     built = {} if built is None else built
     made = built.get(id(value))
     if made is not None:
@@ -42,10 +42,10 @@ def build(value: DescriptorValue, *, on: Library, built: dict[int, Descriptor] |
                 continue
             content = getattr(value, facts.field)
             if content is not None:
-                made.set(facts.attribute, _native(content, on, built), type=_factor_type(value, facts.field))
+                made.set(facts.attribute, _to_native(content, on, built), type=_factor_type(value, facts.field))
     except RecursionError as error:
         raise UsageError(
-            f"this {value.kind.c_name} has too many descriptors inside one another", code="value-nested-too-deep"
+            f"this {value.kind.c_name} has too many nested descriptors", code="value-nested-too-deep"
         ) from error
     built[id(value)] = made.finalize()
     return made
@@ -64,9 +64,9 @@ def _factor_type(value: DescriptorValue, field: str) -> AttributeType | None:
 _FACTORS: dict[DataType | None, AttributeType] = {DataType.DOUBLE: AttributeType.DOUBLE}
 
 
-def _native(content: Any, on: Library, built: dict[int, Descriptor]) -> Any:
-    if is_a(content, DescriptorValue):
+def _to_native(content: Any, on: Library, built: dict[int, Descriptor]) -> Any:
+    if is_instance(content, DescriptorValue):
         return build(content, on=on, built=built)
-    if type(content) is tuple and content and is_a(content[0], DescriptorValue):
+    if type(content) is tuple and content and is_instance(content[0], DescriptorValue):
         return tuple(build(item, on=on, built=built) for item in content)
     return content

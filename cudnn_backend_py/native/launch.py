@@ -19,11 +19,11 @@ from ..generated.enums import AttributeName as Attr
 from ..generated.enums import AttributeType, DescriptorType
 from .descriptor import Descriptor, Handle
 from .destructors import End
-from .fast_call import FUNCTIONS, Exchange, Filler, MappedCall, compiled_library
+from .fast_call import FUNCTIONS, DictCall, DlpackExchange, PackFiller, compiled_library
 from .libcudnn import Library
 from .values import read_integers, read_sequence, show_typed
 
-__all__ = ["Launcher", "Overrides", "int64_rows"]
+__all__ = ["Launcher", "Overrides", "make_int64_rows"]
 
 PACKS_KEPT = 256
 
@@ -50,7 +50,7 @@ def _measure_refcount() -> int:
 _ONLY_HERE = _measure_refcount()
 
 
-class _Pack:
+class _VariantPack:
     """A variant pack, destroyed with its last reference; a thread that runs it keeps it alive."""
 
     __slots__ = ("_end", "holds", "pointer", "seen")  # Python lets them go in this order, by name
@@ -92,7 +92,7 @@ class Launcher:
         #: Turns as many addresses as there are uids into a row.
         self.row: Callable[..., bytes] = struct.Struct(f"{len(self.uids)}Q").pack
         self._kept = kept
-        self._packs: dict[tuple[int, ...], _Pack] = {}
+        self._packs: dict[tuple[int, ...], _VariantPack] = {}
         self.find = self._packs.get  # by key: the kept pack, None if there is none
         unchecked = self._library.unchecked
         self.execute = unchecked("cudnnBackendExecute")
@@ -102,10 +102,10 @@ class Launcher:
         self._set = unchecked("cudnnBackendSetAttribute", brief=True)
         self._finalize = unchecked("cudnnBackendFinalize", brief=True)
         self._end = self._library.destructor_type("cudnnBackendDestroyDescriptor", is_brief=True)
-        self.filler = Filler.of(self._library, self.uids)
+        self.filler = PackFiller.of(self._library, self.uids)
         self._compiled_fill = None if compiled_library() is None else compiled_library().cudnn_backend_py_fill
 
-    def keep(self, key: tuple[int, ...], row: bytes, workspace: int = 0) -> _Pack:
+    def cache_pack(self, key: tuple[int, ...], row: bytes, workspace: int = 0) -> _VariantPack:
         """Store and return a variant pack of a row and a workspace; the oldest pack is reused unless it is in use."""
         packs = self._packs
         oldest = None
@@ -114,10 +114,10 @@ class Launcher:
                 oldest = packs.pop(next(iter(packs)), None)
         if oldest is None or getrefcount(oldest) != _ONLY_HERE:
             oldest = self.empty_pack()
-        pack = packs[key] = self._fill(oldest, row, workspace)
+        pack = packs[key] = self._fill_pack(oldest, row, workspace)
         return pack
 
-    def pack(self, row: bytes, workspace: int = 0, overrides: Overrides | None = None) -> _Pack:
+    def pack(self, row: bytes, workspace: int = 0, overrides: Overrides | None = None) -> _VariantPack:
         """Return a new variant pack for a row of addresses, with other dims and strides for some uids.
 
         C: ``CUDNN_ATTR_VARIANT_PACK_*``; overrides are (uids, dims, strides), since cuDNN 9.18, for graphs with
@@ -130,16 +130,18 @@ class Launcher:
         CudnnStatusError
             What cuDNN refuses.
         """
-        return self._fill(self.empty_pack(), row, workspace, overrides)
+        return self._fill_pack(self.empty_pack(), row, workspace, overrides)
 
-    def empty_pack(self) -> _Pack:
+    def empty_pack(self) -> _VariantPack:
         """Return a new empty variant pack."""
-        pack = _Pack(self._end)
+        pack = _VariantPack(self._end)
         if status := self._create(_PACK, ctypes.byref(pack.pointer)):
             raise self._library.status_error(status, "cudnnBackendCreateDescriptor")
         return pack
 
-    def _fill(self, pack: _Pack, row: bytes, workspace: int, overrides: Overrides | None = None) -> _Pack:
+    def _fill_pack(
+        self, pack: _VariantPack, row: bytes, workspace: int, overrides: Overrides | None = None
+    ) -> _VariantPack:
         """Reset a pack, set its attributes, finalize and return it."""
         if self._compiled_fill is not None and overrides is None:
             failed = ctypes.c_int()
@@ -160,17 +162,17 @@ class Launcher:
         ):
             raise self._library.status_error(status, "cudnnBackendSetAttribute")
         if overrides is not None:
-            pack.holds = self._override(to, *overrides)
+            pack.holds = self._set_overrides(to, *overrides)
         if status := self._finalize(to):
             raise self._library.status_error(status, "cudnnBackendFinalize")
         return pack
 
-    def _override(
+    def _set_overrides(
         self, to: ctypes.c_void_p, uids: Sequence[int], dims: Sequence[Sequence[int]], strides: Sequence[Sequence[int]]
     ) -> object:
         """Set other dims and strides; return the objects that must live as long as the pack."""
         named = read_integers(uids, "uids to override")
-        rows = int64_rows(dims), int64_rows(strides)
+        rows = make_int64_rows(dims), make_int64_rows(strides)
         if not len(named) == len(rows[0].keeps[1]) == len(rows[1].keeps[1]):
             raise UsageError(
                 f"{len(named)} uids, {len(rows[0].keeps[1])} dims and {len(rows[1].keeps[1])} strides were given, "
@@ -187,7 +189,7 @@ class Launcher:
                 raise self._library.status_error(status, "cudnnBackendSetAttribute")
         return rows
 
-    def run(self, handle: Handle, pack: _Pack) -> None:
+    def run(self, handle: Handle, pack: _VariantPack) -> None:
         """Launch on the handle's stream; returns before the device has finished.
 
         C: ``cudnnBackendExecute``.
@@ -202,15 +204,17 @@ class Launcher:
         if status := self.execute(handle.owner.pointer, self._plan, pack.pointer):
             raise self._library.status_error(status, "cudnnBackendExecute")
 
-    def stream_of(self, handle: Handle) -> int | None:
+    def query_stream(self, handle: Handle) -> int | None:
         """Return the stream of a handle, None if cuDNN does not report one. C: ``cudnnGetStream``."""
         stream = ctypes.c_void_p()
         refused = self._get_stream(handle.owner.pointer, ctypes.byref(stream))
         return None if refused else stream.value or 0
 
-    def mapped(self, exchange: Exchange | None, keys: Sequence[tuple[Any, int]], **options: Any) -> MappedCall:
-        """Return the plan as a call with a dict and a workspace, on a variant pack of its own; see there."""
-        return MappedCall(self._library, self._plan, self.empty_pack(), self.filler, exchange, keys, **options)
+    def make_dict_call(
+        self, exchange: DlpackExchange | None, keys: Sequence[tuple[Any, int]], **options: Any
+    ) -> DictCall:
+        """Return a :class:`DictCall` of the plan, with a variant pack of its own."""
+        return DictCall(self._library, self._plan, self.empty_pack(), self.filler, exchange, keys, **options)
 
     def check_handle(self, handle: Handle) -> None:
         """Check that a handle belongs to the GPU the plan was made for.
@@ -241,7 +245,7 @@ class Launcher:
             What cuDNN refuses.
         """
         pack, bytes_needed = self.empty_pack(), ctypes.c_size_t()
-        pack.holds = self._override(pack.pointer, *overrides)
+        pack.holds = self._set_overrides(pack.pointer, *overrides)
         if status := self._finalize(pack.pointer):
             raise self._library.status_error(status, "cudnnBackendFinalize")
         run_query = self._library.unchecked("cudnnGetExecutionPlanWorkspaceSize")
@@ -249,15 +253,15 @@ class Launcher:
             raise self._library.status_error(status, "cudnnGetExecutionPlanWorkspaceSize")
         return bytes_needed.value
 
-    def populate(self, handle: Handle, pack: _Pack, cuda_graph: int) -> None:
+    def populate(self, handle: Handle, pack: _VariantPack, cuda_graph: int) -> None:
         """Add the plan's nodes to an empty CUDA graph. C: ``cudnnBackendPopulateCudaGraph`` (since 9.5)."""
-        self._to_cuda_graph("cudnnBackendPopulateCudaGraph", handle, pack, cuda_graph)
+        self._write_cuda_graph("cudnnBackendPopulateCudaGraph", handle, pack, cuda_graph)
 
-    def update(self, handle: Handle, pack: _Pack, cuda_graph: int) -> None:
-        """Give such a CUDA graph new addresses. C: ``cudnnBackendUpdateCudaGraph`` (since 9.5)."""
-        self._to_cuda_graph("cudnnBackendUpdateCudaGraph", handle, pack, cuda_graph)
+    def update(self, handle: Handle, pack: _VariantPack, cuda_graph: int) -> None:
+        """Replace the addresses in a populated CUDA graph. C: ``cudnnBackendUpdateCudaGraph`` (since 9.5)."""
+        self._write_cuda_graph("cudnnBackendUpdateCudaGraph", handle, pack, cuda_graph)
 
-    def _to_cuda_graph(self, name: str, handle: Handle, pack: _Pack, cuda_graph: int) -> None:
+    def _write_cuda_graph(self, name: str, handle: Handle, pack: _VariantPack, cuda_graph: int) -> None:
         call = self._library.unchecked(name)
         if status := call(handle.owner.pointer, self._plan, pack.pointer, ctypes.c_void_p(cuda_graph)):
             raise self._library.status_error(status, name)
@@ -273,13 +277,13 @@ class _Vector(ctypes.Structure):
     _fields_ = (("begin", ctypes.c_void_p), ("end", ctypes.c_void_p), ("capacity", ctypes.c_void_p))
 
 
-class _Rows(_Vector):
+class _VectorOfVectors(_Vector):
     """A vector of vectors that keeps its elements alive."""
 
     keeps: tuple[Any, list[Any]]
 
 
-def int64_rows(rows: Sequence[Sequence[int]]) -> _Rows:
+def make_int64_rows(rows: Sequence[Sequence[int]]) -> _VectorOfVectors:
     """Return a ``std::vector<std::vector<int64_t>>`` for cuDNN to read; it must outlive that.
 
     Raises
@@ -293,14 +297,14 @@ def int64_rows(rows: Sequence[Sequence[int]]) -> _Rows:
     arrays = [(ctypes.c_int64 * len(row))(*row) for row in numbers]
     inner = (_Vector * len(arrays))()
     for vector, array in zip(inner, arrays, strict=True):
-        _point(vector, array)
-    outer = _Rows()
-    _point(outer, inner)
+        _set_range(vector, array)
+    outer = _VectorOfVectors()
+    _set_range(outer, inner)
     outer.keeps = (inner, arrays)
     return outer
 
 
-def _point(vector: _Vector, array: ctypes.Array[Any]) -> None:
+def _set_range(vector: _Vector, array: ctypes.Array[Any]) -> None:
     begin = ctypes.addressof(array)
     vector.begin, vector.end = begin, begin + ctypes.sizeof(array)
     vector.capacity = vector.end

@@ -21,7 +21,15 @@ from ..system.version import Version, version_text
 from .callbacks import LogCallback, exceptions
 from .destructors import End, make_destructor_type
 from .driver import Driver, load_driver
-from .find import LIBRARY_VARIABLE, Place, cublaslt_places, cudnn_places, find_loaded, find_version, nvrtc_places
+from .find import (
+    LIBRARY_VARIABLE,
+    SearchResult,
+    cublaslt_places,
+    cudnn_places,
+    find_installed_version,
+    find_loaded,
+    nvrtc_places,
+)
 from .version_store import VersionRequest
 
 __all__ = ["ErrorText", "Library", "library", "loaded_library"]
@@ -110,7 +118,7 @@ _BY_REFERENCE = type(ctypes.byref(ctypes.c_int()))
 _DATA = ctypes.c_int.__mro__[-2]  # every ctypes object
 
 
-def _check_kinds(name: str, types: Sequence[Any], kinds: tuple[type, ...]) -> None:
+def _check_argument_types(name: str, types: Sequence[Any], kinds: tuple[type, ...]) -> None:
     """Check that ctypes can convert the arguments without running Python code; pointers must be of their own type."""
     if len(kinds) != len(types):
         raise UsageError(f"{name} takes {len(types)} arguments, got {len(kinds)}", code="wrong-argument")
@@ -133,7 +141,7 @@ class ErrorText:
         self.text, self.truncated = text, truncated
 
 
-class _Enumerators(dict[type[CudnnEnum], frozenset[int]]):
+class _KnownEnumerators(dict[type[CudnnEnum], frozenset[int]]):
     """The numbers of each enum that a version of cuDNN knows."""
 
     def __init__(self, version: Version) -> None:
@@ -151,7 +159,7 @@ class Library:
     :class:`CudnnStatusError`; :mod:`cudnn_backend_py.native.capi` has the same ones with Python values.
     """
 
-    def __init__(self, cdll: ctypes.CDLL, place: Place, driver: Driver) -> None:
+    def __init__(self, cdll: ctypes.CDLL, place: SearchResult, driver: Driver) -> None:
         self._cdll = cdll
         self._unchecked: dict[tuple[str, bool], Any] = {}
         self._ends: dict[tuple[str, bool], End] = {}
@@ -159,19 +167,19 @@ class Library:
         self._exceptions = exceptions()
         self._functions: list[Any] = []  # all of ctypes
         self._look = self._make_errcheck()
-        self._is_heard = self._exceptions.may_come()
+        self._is_heard = self._exceptions.may_be_pending()
         self.place = place
         self.driver = driver
         self.path = (find_loaded("libcudnn.so") or [place.path or ""])[0]
         self.version = Version.from_number(int(self.cudnnGetVersion()))
-        self.enumerators = _Enumerators(self.version)
+        self.enumerators = _KnownEnumerators(self.version)
         self.cuda_version = int(self.cudnnGetCudartVersion())
         cuda_major = self.cuda_version // 1000
         beside = self.path if os.path.isabs(self.path) else None
-        self.nvrtc = _load_first("NVRTC", nvrtc_places(cuda_major, beside))
+        self.nvrtc = _load_first_found("NVRTC", nvrtc_places(cuda_major, beside))
         # Full wheels abort the process on some graphs where libcublasLt cannot be loaded; the jit wheels have no use
         # for it.
-        self.cublaslt = _load_first("cuBLASLt", cublaslt_places(cuda_major, beside))
+        self.cublaslt = _load_first_found("cuBLASLt", cublaslt_places(cuda_major, beside))
 
     @property
     def version_text(self) -> str:
@@ -215,16 +223,16 @@ class Library:
         prototype = FUNCTIONS.get(name)
         if prototype is None:
             raise AttributeError(name)
-        function = self._function(self._cdll, name)
+        function = self._load_function(self._cdll, name)
         function.argtypes = types = [_c_type(parameter.c_type) for parameter in prototype.parameters]
         has_status = prototype.returns == "cudnnStatus_t"
         function.restype = ctypes.c_int if has_status else _c_type(prototype.returns)
-        self._watch(function)
+        self._add_errcheck(function)
         accepted: set[tuple[type, ...]] = set()  # types of arguments, looked at
 
         def call(*arguments: Any) -> Any:
             if (kinds := tuple(map(type, arguments))) not in accepted:
-                _check_kinds(name, types, kinds)
+                _check_argument_types(name, types, kinds)
                 accepted.add(kinds)
             try:
                 answer = function(*arguments)
@@ -236,7 +244,7 @@ class Library:
 
         return call
 
-    def _function(self, cdll: ctypes.CDLL, name: str) -> Any:
+    def _load_function(self, cdll: ctypes.CDLL, name: str) -> Any:
         """Return a function of the header as a new ctypes function; old libraries lack some of them."""
         try:
             return cdll[name]
@@ -259,14 +267,14 @@ class Library:
         function = self._unchecked.get((name, brief))
         if function is None:
             function = self._unchecked[name, brief] = self.bare(name, brief=brief)
-            self._watch(function)
+            self._add_errcheck(function)
         return function
 
     def bare(self, name: str, *, brief: bool = False) -> Any:
         """Return a C function like :meth:`unchecked` that never raises stored exceptions: see :meth:`raise_kept`."""
         path: Any = self._cdll._name
         cdll = (ctypes.PyDLL if brief else ctypes.CDLL)(path, handle=self._cdll._handle)
-        function = self._function(cdll, name)
+        function = self._load_function(cdll, name)
         function.restype = ctypes.c_int
         return function
 
@@ -289,7 +297,7 @@ class Library:
 
         Looking costs as much as a short C function, so it is done as long as something may come, and no longer.
         """
-        if not is_heard and self._exceptions.may_come():
+        if not is_heard and self._exceptions.may_be_pending():
             return
         self._is_heard = is_heard
         for function in tuple(self._functions):
@@ -302,14 +310,14 @@ class Library:
         """Return the ``errcheck`` that raises stored exceptions; it lives for ever, as ctypes does not own it."""
         waiting, raise_kept = self._exceptions.waiting, self._exceptions.raise_kept
 
-        def look(answer: Any, _function: Any, _arguments: Any) -> Any:
+        def raise_stored(answer: Any, _load_function: Any, _arguments: Any) -> Any:
             if waiting.value:
                 raise_kept()
             return answer
 
-        return look
+        return raise_stored
 
-    def _watch(self, function: Any) -> None:
+    def _add_errcheck(self, function: Any) -> None:
         self._functions.append(
             function
         )  # before it is queried: `set_listening` of another thread finds it, or was heard of
@@ -401,28 +409,28 @@ def library(path: str | os.PathLike[str] | None = None, *, version: str | None =
     """
     global _library
     if version is not None:
-        path = _find_version(version, path)
+        path = _find_installed_path(version, path)
     with _lock:
         if _library is None:
-            _library = _load(path)
+            _library = _load_library(path)
         elif path is not None:
-            _check_same(_library, path)
+            _check_same_library(_library, path)
         return _library
 
 
-def _find_version(version: str, path: str | os.PathLike[str] | None) -> str:
+def _find_installed_path(version: str, path: str | os.PathLike[str] | None) -> str:
     if path is not None:
-        raise UsageError("library has both a path and a version, one is needed", code="cudnn-version-malformed")
-    if (found := find_version(version)) is None:
+        raise UsageError("library() needs either a path or a version, got both", code="cudnn-version-malformed")
+    if (found := find_installed_version(version)) is None:
         raise EnvironmentNotReady(
             f"cuDNN {version} is not installed",
             code="cudnn-version-not-installed",
-            fix=f"cudnn-backend cudnn install {VersionRequest.read(version).arguments}",
+            fix=f"cudnn-backend cudnn install {VersionRequest.parse(version).arguments}",
         )
     return found
 
 
-def _check_same(loaded: Library, path: str | os.PathLike[str]) -> None:
+def _check_same_library(loaded: Library, path: str | os.PathLike[str]) -> None:
     place = next(cudnn_places(path))
     if place.path != loaded.path:
         raise EnvironmentNotReady(
@@ -433,7 +441,7 @@ def _check_same(loaded: Library, path: str | os.PathLike[str]) -> None:
         )
 
 
-def _load(path: str | os.PathLike[str] | None) -> Library:
+def _load_library(path: str | os.PathLike[str] | None) -> Library:
     driver = load_driver()
     places = []
     for place in cudnn_places(path):
@@ -444,7 +452,7 @@ def _load(path: str | os.PathLike[str] | None) -> Library:
             cdll = ctypes.CDLL(place.path)
         except OSError as error:
             pass_interruption(error)
-            places.append(Place(place.how, None, f"{place.path} cannot be loaded: {error}"))
+            places.append(SearchResult(place.how, None, f"{place.path} cannot be loaded: {error}"))
             continue
         return Library(cdll, place, driver)
     raise EnvironmentNotReady(
@@ -457,7 +465,7 @@ def _load(path: str | os.PathLike[str] | None) -> Library:
     )
 
 
-def _load_first(name: str, places: Iterator[Place]) -> Place:
+def _load_first_found(name: str, places: Iterator[SearchResult]) -> SearchResult:
     """Load the first of `places` that loads, so that cuDNN finds it by its SONAME."""
     looked = []
     for place in places:
@@ -470,4 +478,4 @@ def _load_first(name: str, places: Iterator[Place]) -> Place:
                 continue
             return place
         looked.append(str(place))
-    return Place(name, None, "\n".join(looked))
+    return SearchResult(name, None, "\n".join(looked))

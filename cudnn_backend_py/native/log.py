@@ -60,7 +60,7 @@ class LogRecord:
 
     @property
     def function(self) -> str | None:
-        """Name of the cuDNN function that logged the message, e.g. ``cudnnBackendFinalize``."""
+        """The name of the cuDNN function that logged the message, e.g. ``cudnnBackendFinalize``."""
         match = re.search(_HEADER, self.text)
         return match["function"] if match else None
 
@@ -72,7 +72,7 @@ class LogRecord:
 
     @property
     def time(self) -> str | None:
-        """ISO time of the message, as cuDNN wrote it."""
+        """The ISO time of the message, as cuDNN wrote it."""
         match = re.search(_TIME, self.text)
         return match["time"] if match else None
 
@@ -127,7 +127,7 @@ class _Capture:
     thread: int | None
     logger: logging.Logger | None
 
-    def take(self, record: LogRecord) -> bool:
+    def store_if_wanted(self, record: LogRecord) -> bool:
         """Store a record if it is wanted; return whether a logger wants it as well."""
         is_wanted = record.severity <= self.level and self.thread in (None, record.thread)
         if is_wanted:
@@ -181,48 +181,48 @@ class _LogHub:
         """Set the function that receives the severities in `mask`; None leaves captures and the environment's log."""
         with self._lock:
             if function is None:
-                self._set(mask, user_data, LogCallback())
-                self._former = self._listener()
+                self._set_and_listen(mask, user_data, LogCallback())
+                self._former = self._query_listener()
             else:
                 self._former = _Listener(mask, user_data, None, function)
             if function is not None or self._captures:
-                self._install()
+                self._install_callback()
         self._library.raise_kept()
 
-    def add(self, capture: _Capture) -> None:
+    def add_capture(self, capture: _Capture) -> None:
         with self._lock:
-            listener = self._listener()
+            listener = self._query_listener()
             if listener.address != self._address:
                 self._former = listener
             self._references = (*map(weakref.ref, self._captures), weakref.ref(capture))
-            self._install()
+            self._install_callback()
         self._library.raise_kept()
 
-    def remove(self, capture: _Capture) -> None:
+    def remove_capture(self, capture: _Capture) -> None:
         with self._lock:
             self._references = tuple(weakref.ref(item) for item in self._captures if item is not capture)
-            if self._listener().address == self._address:  # no one else has taken over since
+            if self._query_listener().address == self._address:  # no one else has taken over since
                 former = self._former
                 if former.address and not self._captures:
-                    self._set(former.mask, former.user_data, LogCallback(former.address))
+                    self._set_and_listen(former.mask, former.user_data, LogCallback(former.address))
                 else:
-                    self._install()
+                    self._install_callback()
         self._library.raise_kept()
 
-    def _listener(self) -> _Listener:
+    def _query_listener(self) -> _Listener:
         """Return the current receiver of cuDNN's messages."""
         mask, user_data, function = ctypes.c_uint(), ctypes.c_void_p(), ctypes.c_void_p()
         self._get_callback(ctypes.byref(mask), ctypes.byref(user_data), ctypes.byref(function))
         there: Any = LogCallback(function.value) if function.value else None
         return _Listener(mask.value, user_data.value, function.value, there)
 
-    def _install(self) -> None:
+    def _install_callback(self) -> None:
         mask = self._former.mask
         for capture in self._captures:
             mask |= sum(1 << level for level in range(1, capture.level + 1))
-        self._set(mask, self._former.user_data, self._callback)
+        self._set_and_listen(mask, self._former.user_data, self._callback)
 
-    def _set(self, mask: int, user_data: int | None, callback: Any) -> None:
+    def _set_and_listen(self, mask: int, user_data: int | None, callback: Any) -> None:
         is_ours = callback is self._callback and mask != 0
         if is_ours:
             self._library.set_listening(True)
@@ -235,8 +235,8 @@ class _LogHub:
         with contextlib.suppress(Exception):
             former = self._former
             environment = former.function is None and former.mask
-            if not environment and self._listener().address == self._address:
-                self._set(former.mask, former.user_data, LogCallback(former.address or 0))
+            if not environment and self._query_listener().address == self._address:
+                self._set_and_listen(former.mask, former.user_data, LogCallback(former.address or 0))
 
     def _receive(self, severity: int, user_data: int | None, info: Any, message: int) -> None:
         """Receive a message from cuDNN. Exceptions raised here are raised again when the C function returns."""
@@ -248,7 +248,7 @@ class _LogHub:
             record = LogRecord(Severity(severity), _read_strings(message), debug.tid, debug.pid)
             if wanted and former.function is None:
                 calls.append(partial(_write_to_destination, record))
-            calls += [partial(capture.forward, record) for capture in captures if capture.take(record)]
+            calls += [partial(capture.forward, record) for capture in captures if capture.store_if_wanted(record)]
         if wanted and former.function is not None:
             calls.append(partial(former.function, severity, user_data, info, message))
         if calls:
@@ -338,10 +338,10 @@ def capture_log(
     Log
         Grows while the block runs and stays readable after it.
     """
-    return _Block(level, this_thread_only, logger, on)
+    return _CaptureBlock(level, this_thread_only, logger, on)
 
 
-class _Block(AbstractContextManager[Log]):
+class _CaptureBlock(AbstractContextManager[Log]):
     """A block with a captured log; not a generator, in which an exception at the end could be lost."""
 
     def __init__(
@@ -356,9 +356,9 @@ class _Block(AbstractContextManager[Log]):
         chosen = logging.getLogger(logger) if isinstance(logger, str) else logger
         capture = _Capture(Log(), level, threading.get_native_id() if this_thread_only else None, chosen)
         self._captures.append((hub, capture))
-        hub.add(capture)
+        hub.add_capture(capture)
         return capture.log
 
     def __exit__(self, *_exception: object) -> None:
         hub, capture = self._captures.pop()
-        hub.remove(capture)
+        hub.remove_capture(capture)

@@ -15,7 +15,7 @@ from pathlib import Path
 from .cuda import current_context, driver_error, driver_function, relaxed_capture, run_driver
 from .fast_call import Kernel
 
-__all__ = ["MOST_CLEARED", "MOST_RAGGED", "READ", "ROW", "THREADS", "TOKENS_OF_KV", "TOKENS_OF_Q", "Prepare"]
+__all__ = ["MOST_CLEARED", "MOST_RAGGED", "READ", "ROW", "THREADS", "TOKENS_OF_KV", "TOKENS_OF_Q", "PrepareKernel"]
 
 MOST_RAGGED, MOST_CLEARED = 9, 4  # tensors of one launch, as in prepare.cu
 THREADS = 256  # of a block
@@ -31,8 +31,8 @@ _lock = threading.Lock()
 _functions: dict[int, ctypes.c_void_p] = {}  # by context; each lives as long as its context
 
 
-class Prepare:
-    """The kernel on one stream, in the CUDA context current at construction. For one thread at a time.
+class PrepareKernel:
+    """The kernel for one stream, in the CUDA context current at construction. For one thread at a time.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class Prepare:
         self.row = ctypes.create_string_buffer(ROW.size)
         self._pointers = (ctypes.c_void_p * 1)(ctypes.addressof(self.row))
         self._blocks = ctypes.c_uint()
-        self._function = _load(current_context())
+        self._function = _load_kernel(current_context())
         sizes = (ctypes.c_uint(size) for size in (1, 1, THREADS, 1, 1, 0))
         stream_of_c = ctypes.c_void_p(stream)
         self._arguments = (self._function, self._blocks, *sizes, stream_of_c, self._pointers, None)
@@ -76,7 +76,7 @@ class Prepare:
             raise driver_error("cuLaunchKernel", status)
 
 
-def _load(context: int) -> ctypes.c_void_p:
+def _load_kernel(context: int) -> ctypes.c_void_p:
     """Return the kernel in the current context. C: ``cuModuleLoadData``, ``cuModuleGetFunction``."""
     with _lock:
         function = _functions.get(context)

@@ -1,7 +1,7 @@
-"""Convert Python values to plain ones, plain ones to C arrays, and C arrays back.
+"""Convert Python values to plain values, plain values to C arrays, and C arrays to Python values.
 
 Whatever a caller gives is first counted, then read once, element by element, into exact ints, floats, bools, texts,
-bytes and pairs of these: :func:`read`. Only such values are looked at afterwards, by the conversions to the element
+bytes and pairs of these: :func:`read_elements`. Only such values are used afterwards, by the conversions to the element
 types of ``cudnnBackendAttributeType_t`` and by the table of known issues, and they are what C is given. So an object
 that answers otherwise when it is judged again, or has code of its own in any of its methods, passes no check it should
 not.
@@ -25,17 +25,17 @@ from .libcudnn import DescriptorPointer, Fraction, HandlePointer, Library, Nativ
 __all__ = [
     "C_TYPES",
     "MOST_ELEMENTS",
-    "convert",
-    "from_c",
-    "is_a",
+    "fits_type",
+    "is_instance",
     "is_row",
-    "matches",
-    "read",
+    "read_c_array",
+    "read_elements",
     "read_integers",
     "read_number",
     "read_sequence",
     "show",
     "show_typed",
+    "to_c_elements",
 ]
 
 MOST_ELEMENTS = 1 << 16  # where cuDNN gives no bound
@@ -61,7 +61,7 @@ C_TYPES: dict[AttributeType, Any] = {kind: _PLAIN.get(kind, ctypes.c_int) for ki
 _BITS = {AttributeType.INT64: 64, AttributeType.INT32: 32}
 
 
-def is_a(value: object, kind: type) -> bool:
+def is_instance(value: object, kind: type) -> bool:
     """Return whether the type of `value` is `kind` or a subclass, regardless of its ``__class__``."""
     return issubclass(type(value), kind)
 
@@ -105,7 +105,7 @@ def _in_one_line(text: str) -> str:
 # -------------------------------------------------------------------------------------------- reading
 
 
-def read(value: object, facts: AttributeFacts) -> tuple[Any, ...]:
+def read_elements(value: object, facts: AttributeFacts) -> tuple[Any, ...]:
     """Return the elements of an attribute value: the value itself, or the items of a sequence.
 
     Descriptors, handles and what is no plain value at all come back as they are.
@@ -117,7 +117,7 @@ def read(value: object, facts: AttributeFacts) -> tuple[Any, ...]:
     """
     types = facts.types
     if types[0] is AttributeType.CHAR:
-        return (_text(value, facts),)
+        return (_read_text(value, facts),)
     low, high, kind = facts.min_count, facts.max_count, type(value)
     pairs = AttributeType.FRACTION in types
     row = kind is tuple or kind is list or (kind is not int and not issubclass(kind, _ONE) and is_row(value))
@@ -126,7 +126,7 @@ def read(value: object, facts: AttributeFacts) -> tuple[Any, ...]:
     elements = read_sequence(value, facts.attribute, low, high)
     if len(types) == 1 and types[0] in _HELD:
         return elements
-    return tuple([(_read_pair if pairs else _read_one)(element) for element in elements])
+    return tuple([(_read_pair if pairs else _read_plain_value)(element) for element in elements])
 
 
 def read_sequence(value: Any, what: AttributeName | str, low: int, high: int | None) -> tuple[Any, ...]:
@@ -152,13 +152,14 @@ def read_sequence(value: Any, what: AttributeName | str, low: int, high: int | N
     except Exception as error:
         pass_interruption(error)
         raise UsageError(
-            f"{show_typed(value)} given to {_name(what)} cannot be read: {show(error)}", code="wrong-element-type"
+            f"{show_typed(value)} given to {_name_for_message(what)} cannot be read: {show(error)}",
+            code="wrong-element-type",
         ) from error
     needed = f"{bound}" if bound == low else f"{low} to {bound}"
-    raise UsageError(f"{_name(what)} takes {needed} elements, got {count}", code="wrong-element-count")
+    raise UsageError(f"{_name_for_message(what)} takes {needed} elements, got {count}", code="wrong-element-count")
 
 
-def _name(what: AttributeName | str) -> str:
+def _name_for_message(what: AttributeName | str) -> str:
     return what.c_name if isinstance(what, AttributeName) else what
 
 
@@ -171,8 +172,8 @@ def is_row(value: Any) -> bool:
         return False
 
 
-def _text(value: Any, facts: AttributeFacts) -> str:
-    text = str.__str__(value) if is_a(value, str) else None
+def _read_text(value: Any, facts: AttributeFacts) -> str:
+    text = str.__str__(value) if is_instance(value, str) else None
     if text is None or "\0" in text or not _has_utf8(text):
         raise UsageError(
             f"{facts.attribute.c_name} takes text without NUL and lone surrogates, got {show_typed(value)}",
@@ -189,19 +190,19 @@ def _has_utf8(text: str) -> bool:
     return True
 
 
-def _read_one(value: Any) -> Any:
+def _read_plain_value(value: Any) -> Any:
     """Return the plain value of an equivalent object: a subclass of a plain type, or a NumPy number."""
     kind = type(value)
     if kind is int or kind is float or kind is bool or value is None or issubclass(kind, CudnnEnum):
         return value
     try:
-        return _plain(value, kind)
+        return _to_plain_value(value, kind)
     except Exception as error:
         pass_interruption(error)
         raise UsageError(f"{show_typed(value)} cannot be read: {show(error)}", code="wrong-element-type") from error
 
 
-def _plain(value: Any, kind: type) -> Any:
+def _to_plain_value(value: Any, kind: type) -> Any:
     if issubclass(kind, str):
         return str.__str__(value)
     if issubclass(kind, bytes):
@@ -228,12 +229,12 @@ def _plain(value: Any, kind: type) -> Any:
 def _read_pair(value: Any) -> Any:
     """Return a plain value or a pair of them."""
     if issubclass(type(value), _ONE) or not is_row(value):
-        return _read_one(value)
+        return _read_plain_value(value)
     try:
         pair = read_sequence(value, "a fraction", 2, 2)
     except UsageError as error:
-        raise _refuse(value, AttributeType.FRACTION, "a pair (numerator, denominator)") from error.__cause__
-    return tuple([_read_one(item) for item in pair])
+        raise _type_error(value, AttributeType.FRACTION, "a pair (numerator, denominator)") from error.__cause__
+    return tuple([_read_plain_value(item) for item in pair])
 
 
 def read_integers(value: Any, what: str) -> list[int]:
@@ -244,7 +245,9 @@ def read_integers(value: Any, what: str) -> list[int]:
     UsageError
         ``wrong-element-count``, ``wrong-element-type``, ``integer-overflow``.
     """
-    return convert([_read_one(item) for item in read_sequence(value, what, 0, None)], AttributeType.INT64, None)
+    return to_c_elements(
+        [_read_plain_value(item) for item in read_sequence(value, what, 0, None)], AttributeType.INT64, None
+    )
 
 
 def read_number(value: Any, what: str, low: int, high: int) -> int:
@@ -256,7 +259,7 @@ def read_number(value: Any, what: str, low: int, high: int) -> int:
         ``wrong-argument``, ``integer-overflow``.
     """
     number = _read_argument(value)
-    if type(number) is bool or not is_a(number, int):
+    if type(number) is bool or not is_instance(number, int):
         raise UsageError(f"{what} must be an int, got {show_typed(value)}", code="wrong-argument")
     number = int(number)
     if not low <= number <= high:
@@ -266,7 +269,7 @@ def read_number(value: Any, what: str, low: int, high: int) -> int:
 
 def _read_argument(value: Any) -> Any:
     try:
-        return _read_one(value)
+        return _read_plain_value(value)
     except UsageError as error:
         raise UsageError(error.headline, code="wrong-argument") from error.__cause__
 
@@ -274,14 +277,16 @@ def _read_argument(value: Any) -> Any:
 # --------------------------------------------------------------------------------- plain values to C
 
 
-def _refuse(value: object, kind: AttributeType, needs: str) -> UsageError:
-    return UsageError(f"{show_typed(value)} is no {kind.name}, {needs} is needed", code="wrong-element-type")
+def _type_error(value: object, kind: AttributeType, needs: str) -> UsageError:
+    return UsageError(
+        f"{show_typed(value)} is not valid for {kind.name}, which needs {needs}", code="wrong-element-type"
+    )
 
 
-def _integer(value: Any, kind: AttributeType, _library: Library | None) -> int:
+def _to_integer(value: Any, kind: AttributeType, _library: Library | None) -> int:
     if type(value) is not int:
-        if not is_a(value, CudnnEnum):
-            raise _refuse(value, kind, "an int")
+        if not is_instance(value, CudnnEnum):
+            raise _type_error(value, kind, "an int")
         value = operator.index(value)
     bits = _BITS[kind]
     if not -(1 << bits - 1) <= value < 1 << bits - 1:
@@ -289,67 +294,67 @@ def _integer(value: Any, kind: AttributeType, _library: Library | None) -> int:
     return value  # type: ignore[no-any-return]
 
 
-def _real(value: Any, kind: AttributeType, _library: Library | None) -> float:
+def _to_float(value: Any, kind: AttributeType, _library: Library | None) -> float:
     if type(value) is float:
         return value
-    if type(value) is bool or not is_a(value, int):
-        raise _refuse(value, kind, "a float")
+    if type(value) is bool or not is_instance(value, int):
+        raise _type_error(value, kind, "a float")
     try:
         return float(operator.index(value))
     except OverflowError as error:
-        raise _refuse(value, kind, "a number a double can hold") from error
+        raise _type_error(value, kind, "a number a double can hold") from error
 
 
-def _boolean(value: Any, kind: AttributeType, _library: Library | None) -> bool:
+def _to_boolean(value: Any, kind: AttributeType, _library: Library | None) -> bool:
     if type(value) is bool:
         return value
-    raise _refuse(value, kind, "True or False")
+    raise _type_error(value, kind, "True or False")
 
 
-def _address(value: Any, kind: AttributeType, _library: Library | None) -> int | None:
+def _to_address(value: Any, kind: AttributeType, _library: Library | None) -> int | None:
     if value is None:
         return None
     if type(value) is not int:
-        raise _refuse(value, kind, "an address as int, or None")
+        raise _type_error(value, kind, "an address as int, or None")
     if not 0 <= value < 1 << 64:
-        raise UsageError(f"{show(value)} is no address", code="integer-overflow")
+        raise UsageError(f"{show(value)} is not an address", code="integer-overflow")
     return value
 
 
-def _fraction(value: Any, kind: AttributeType, library: Library | None) -> Fraction:
+def _to_fraction(value: Any, kind: AttributeType, library: Library | None) -> Fraction:
     if type(value) is not tuple:
-        raise _refuse(value, kind, "a pair (numerator, denominator)")
-    return Fraction(*(_integer(item, AttributeType.INT64, library) for item in value))
+        raise _type_error(value, kind, "a pair (numerator, denominator)")
+    return Fraction(*(_to_integer(item, AttributeType.INT64, library) for item in value))
 
 
-def _enumerator(value: Any, kind: AttributeType, library: Library | None) -> int:
+def _to_enumerator(value: Any, kind: AttributeType, library: Library | None) -> int:
     enum: type[CudnnEnum] = ENUM_OF_TYPE[kind]
     if type(value) is not enum and type(value) is not int:
-        raise _refuse(value, kind, f"a {enum.__name__}")
+        raise _type_error(value, kind, f"a {enum.__name__}")
     number = operator.index(value)
     if library is None or number not in library.enumerators[enum]:
         member: Any = enum._value2member_map_.get(number)
         if member is None:
-            raise UsageError(f"{show(number)} is no {enum.__name__}", code="unknown-enumerator")
+            raise UsageError(f"{show(number)} is not a {enum.__name__}", code="unknown-enumerator")
         if library is not None:
             raise library.too_new(member)
     return number
 
 
 _CONVERT: dict[AttributeType, Any] = {
-    AttributeType.BOOLEAN: _boolean,
-    AttributeType.INT64: _integer,
-    AttributeType.INT32: _integer,
-    AttributeType.FLOAT: _real,
-    AttributeType.DOUBLE: _real,
-    AttributeType.VOID_PTR: _address,
-    AttributeType.FRACTION: _fraction,
-    **dict.fromkeys(ENUM_OF_TYPE, _enumerator),
+    AttributeType.BOOLEAN: _to_boolean,
+    AttributeType.INT64: _to_integer,
+    AttributeType.INT32: _to_integer,
+    AttributeType.FLOAT: _to_float,
+    AttributeType.DOUBLE: _to_float,
+    AttributeType.VOID_PTR: _to_address,
+    AttributeType.FRACTION: _to_fraction,
+    **dict.fromkeys(ENUM_OF_TYPE, _to_enumerator),
 }
 
 
-def convert(values: Sequence[Any], kind: AttributeType, library: Library | None) -> list[Any]:
-    """Return the elements of a C array of this type from the values of :func:`read`, each checked.
+def to_c_elements(values: Sequence[Any], kind: AttributeType, library: Library | None) -> list[Any]:
+    """Return the elements of a C array of this type from the values of :func:`read_elements`, each checked.
 
     An enumerator newer than `library` is refused; without one every enumerator of the header is taken.
 
@@ -362,7 +367,7 @@ def convert(values: Sequence[Any], kind: AttributeType, library: Library | None)
     return [one(value, kind, library) for value in values]
 
 
-def matches(value: object, kind: AttributeType) -> bool:
+def fits_type(value: object, kind: AttributeType) -> bool:
     """Return whether `value` can be of type `kind`; selects one of several accepted element types."""
     one = _CONVERT.get(kind)
     if one is None:
@@ -374,7 +379,7 @@ def matches(value: object, kind: AttributeType) -> bool:
     return True
 
 
-def from_c(array: ctypes.Array[Any], count: int, kind: AttributeType) -> tuple[Any, ...]:
+def read_c_array(array: ctypes.Array[Any], count: int, kind: AttributeType) -> tuple[Any, ...]:
     """Return the first `count` elements as Python values; enum values newer than our header stay ints."""
     values = tuple(array[:count])
     enum = ENUM_OF_TYPE.get(kind)

@@ -41,10 +41,10 @@ _OURS = "CUDNN_BACKEND_"
 def library_variables(environ: Mapping[str, str] | None = None) -> Variables:
     """Return the variables of an environment (by default this process's) that may change cuDNN's answer."""
     given = os.environ if environ is None else environ
-    return tuple(sorted((name, value) for name, value in given.items() if _is_read(name)))
+    return tuple(sorted((name, value) for name, value in given.items() if _changes_results(name)))
 
 
-def _is_read(name: str) -> bool:
+def _changes_results(name: str) -> bool:
     if name in _NOT_READ or name.startswith(_OURS):
         return False
     return name in _NAMES or name.startswith(_PREFIXES)

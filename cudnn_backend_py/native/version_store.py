@@ -32,7 +32,7 @@ __all__ = [
     "VersionRequest",
     "check_cuda",
     "default_root",
-    "newest_stored",
+    "newest_stored_library",
     "open_store",
     "shared_folder",
     "stored_libraries",
@@ -100,7 +100,7 @@ class VersionRequest(NamedTuple):
     cuda: Cuda | None
 
     @classmethod
-    def read(
+    def parse(
         cls, text: str, cuda: Cuda | None = None, flavor: Flavor | None = None, *, latest: bool = False
     ) -> VersionRequest:
         """Read ``9.19``, ``9.19.0``, ``9.19.0.56``, each with ``-jit`` or ``-full``, ``+cu12`` or ``+cu13``.
@@ -114,7 +114,7 @@ class VersionRequest(NamedTuple):
         """
         if not isinstance(text, str):
             raise UsageError(
-                f"cuDNN version is a {type(text).__name__}, a text is needed: as a number 9.20 is 9.2",
+                f"cuDNN version must be a str, got a {type(text).__name__}: as a number 9.20 is 9.2",
                 code="cudnn-version-malformed",
                 fix='give for example "9.19", "9.19.0" or "9.19.0.56"',
             )
@@ -122,7 +122,7 @@ class VersionRequest(NamedTuple):
         if match is None or (match["numbers"] == "latest" and not latest):
             near = nearest(text, [version_text(one.version[:3]) for one in stored_libraries()])
             raise UsageError(
-                f"cuDNN version {text!r} is not two to four numbers separated by dots",
+                f"cuDNN version {text!r} is malformed: it needs two to four numbers separated by dots",
                 code="cudnn-version-malformed",
                 fix=f"did you mean {near}?" if near else 'give for example "9.19", "9.19.0" or "9.19.0+cu13"',
             )
@@ -146,13 +146,13 @@ class VersionRequest(NamedTuple):
 
     @property
     def arguments(self) -> str:
-        """The matching arguments of ``cudnn-backend cudnn install``."""
+        """The arguments of ``cudnn-backend cudnn install`` for this request."""
         text = version_text(self.numbers) or "latest"
         return text + (f" --cuda {self.cuda}" if self.cuda else "") + (f" --{self.flavor}" if self.flavor else "")
 
     @property
     def as_wheel(self) -> str:
-        """The end of a sentence: ``" as the full wheel"``, or an empty text."""
+        """``" as the full wheel"``, to be appended to a message, or an empty text."""
         return f" as the {self.flavor} wheel" if self.flavor else ""
 
     def __str__(self) -> str:
@@ -168,7 +168,7 @@ def check_cuda(cuda: Cuda) -> Cuda:
     return cuda
 
 
-def newest_stored(nvrtc: Collection[str] = (), wanted: VersionRequest | None = None) -> StoredLibrary | None:
+def newest_stored_library(nvrtc: Collection[str] = (), wanted: VersionRequest | None = None) -> StoredLibrary | None:
     """Return the newest library that can judge graphs, preferably one with an NVRTC; None without one.
 
     Parameters
@@ -191,11 +191,11 @@ def stored_libraries() -> list[StoredLibrary]:
     with suppress(OSError, ValueError):
         status = os.stat(root)
         if status.st_uid == os.geteuid() and not status.st_mode & 0o022:
-            return [one for name in os.listdir(root) for one in _libraries_in(root / name)]
+            return [one for name in os.listdir(root) for one in _list_libraries(root / name)]
     return []
 
 
-def _libraries_in(folder: Path) -> list[StoredLibrary]:
+def _list_libraries(folder: Path) -> list[StoredLibrary]:
     if (match := FOLDER.fullmatch(folder.name)) is None:
         return []
     numbers = version_numbers(match["version"])

@@ -12,14 +12,14 @@ from ..errors import EnvironmentNotReady
 from ..native import Library, library, loaded_library
 from ..native.environment import (
     Nvrtc,
-    driver_initialisation,
-    load_refusal,
+    initialize_driver,
+    loader_error,
     loader_folders,
     loader_preloads,
-    mapped_cudnn,
-    name_version,
+    mapped_cudnn_libraries,
     query_nvrtc,
     sublibraries,
+    version_in_file_name,
 )
 from ..native.find import cudnn_places, find_loaded, nvrtc_places
 from ..system.integrity import Damage, find_damage
@@ -278,7 +278,7 @@ def _find_missing(path: str, version: Version | None) -> Iterator[EnvironmentPro
 def _find_misnamed(path: str, version: Version) -> Iterator[EnvironmentProblem]:
     """Yield the sub-libraries with a version in their file names that differs from the one cuDNN reports."""
     for name, files in sublibraries(Path(path).parent).items():
-        versions = {found for file in files if (found := name_version(file)) is not None}
+        versions = {found for file in files if (found := version_in_file_name(file)) is not None}
         if versions and not any(version[: len(found)] == found[:3] for found in versions):
             theirs = ", ".join(map(version_text, sorted(versions)))
             yield EnvironmentProblem(
@@ -296,7 +296,7 @@ def _find_unloadable(path: str) -> Iterator[EnvironmentProblem]:
     for name in (*_VITAL, *_VITAL_SINCE, "heuristic", "engines_precompiled"):
         if name not in present:
             continue
-        refusal = load_refusal(str(present[name][0]))
+        refusal = loader_error(str(present[name][0]))
         if refusal and "libcuda.so" not in refusal:  # without a driver that is the fault, and has its own line
             mixed = "undefined symbol" in refusal
             yield EnvironmentProblem(
@@ -312,7 +312,7 @@ def _find_unloadable(path: str) -> Iterator[EnvironmentProblem]:
 
 def _find_mapped(lib: Library) -> Iterator[EnvironmentProblem]:
     """Yield libraries of other cuDNN versions that are mapped into this process."""
-    shims, parts = mapped_cudnn()
+    shims, parts = mapped_cudnn_libraries()
     if len(shims) > 1:
         yield EnvironmentProblem(
             "cudnn-loaded-twice",
@@ -411,7 +411,7 @@ def _check_real_driver(lib: Library, live: bool, build: bool) -> Iterator[Enviro
             blocks=live or build,
         )
     if lib.driver.devices == 0:
-        status = driver_initialisation() or _NO_GPU
+        status = initialize_driver() or _NO_GPU
         words, repair = _INITIALISATION.get(status, (f"cuInit answers {status}", "see nvidia-smi and the kernel log"))
         yield EnvironmentProblem(
             "driver-without-gpu",

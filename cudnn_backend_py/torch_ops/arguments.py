@@ -1,4 +1,4 @@
-"""What the operators take: tensors by name, options, and the checks of both. Imports nothing of torch.
+"""Arguments of the operators: tensors by name, options, and the checks of both. Imports no torch.
 
 Real and fake kernels share :func:`check_call`. Dims of a traced program may be symbols: `decide` returns whether a
 condition on them holds, and False where that is not known before the program runs.
@@ -31,7 +31,7 @@ __all__ = [
     "check_scales",
     "check_tensors",
     "data_type_of",
-    "fits",
+    "has_supported_strides",
     "head_dim_step",
     "is_fp8",
     "type_name",
@@ -110,8 +110,8 @@ def is_fp8(x: Any) -> bool:
     return type_name(x) in _FP8_NAMES
 
 
-def fits(x: Any) -> bool:
-    """Return whether cuDNN reads such strides right: d dense, nothing expanded, multiples of 16 bytes."""
+def has_supported_strides(x: Any) -> bool:
+    """Return whether cuDNN supports the strides of a tensor: d dense, nothing expanded, multiples of 16 bytes."""
     size = x.element_size()
     return (x.stride(-1) == 1 or x.shape[-1] == 1) and all(
         dim == 1 or (stride > 0 and stride * size % ALIGNMENT == 0)
@@ -128,7 +128,7 @@ def _wrong_option(headline: str, fix: str | None = None) -> UsageError:
 
 
 def check_dims(count: int, meaning: str, fix: str | None = None, **tensors: Any) -> None:
-    """Check that all are tensors of so many dims.
+    """Check that the arguments are tensors with the given number of dims.
 
     Raises
     ------
@@ -180,26 +180,26 @@ def check_scales(q: Any, scales: Any) -> tuple[Any, ...]:
     return tuple(scales)
 
 
-def _number(name: str, value: Any) -> None:
+def _check_finite_number(name: str, value: Any) -> None:
     if isinstance(value, bool) or not (isinstance(value, Real) or _is_symbol(value)) or value - value != 0:
         raise _wrong_option(f"{name} is {value!r}, a finite number is needed")
 
 
-def _count(name: str, value: Any, least: int, decide: Decide) -> None:
+def _check_count(name: str, value: Any, least: int, decide: Decide) -> None:
     is_count = not isinstance(value, bool) and (isinstance(value, Integral) or _is_symbol(value))
     if not is_count or decide(value < least):
         raise _wrong_option(f"{name} is {value!r}, an int of {least} or more is needed")
 
 
 def _is_symbol(value: Any) -> bool:
-    """Return whether a number is one of torch's symbols, which a fake kernel gets."""
+    """Return whether a number is symbolic, as the dims that torch passes to a fake kernel."""
     return hasattr(value, "node")
 
 
 def check_call(
     named: Mapping[str, Any], options: OperatorOptions, *, backward: bool = False, decide: Decide = bool
 ) -> None:
-    """Check a pass as far as it follows from its tensors and options; those that are None are not given.
+    """Check the tensors and options of a pass; a tensor that is None is not given.
 
     Parameters
     ----------
@@ -233,20 +233,20 @@ def check_options(options: OperatorOptions, decide: Decide = bool) -> None:
     """
     for name in ("scale", "soft_cap"):
         if getattr(options, name) is not None:
-            _number(name, getattr(options, name))
+            _check_finite_number(name, getattr(options, name))
     if options.soft_cap is not None and options.soft_cap <= 0:
         raise _wrong_option(f"soft_cap is {options.soft_cap}, a number above 0 is needed")
-    _number("dropout", options.dropout)
+    _check_finite_number("dropout", options.dropout)
     if not 0 <= options.dropout < 1:
         raise _wrong_option(f"dropout is {options.dropout}, a probability of at least 0 and below 1 is needed")
     for name, least in (("left_bound", 1), ("right_bound", 0), ("max_q", 0), ("max_kv", 0)):
         if getattr(options, name) is not None:
-            _count(name, getattr(options, name), least, decide)
+            _check_count(name, getattr(options, name), least, decide)
     if options.shapes not in POLICIES:
         raise _wrong_option(f"shapes is {options.shapes!r}, one of {', '.join(POLICIES)} is needed")
 
 
-def _differ(dims: Iterable[Any], needed: Iterable[Any], decide: Decide) -> bool:
+def _dims_differ(dims: Iterable[Any], needed: Iterable[Any], decide: Decide) -> bool:
     found, wanted = list(dims), list(needed)
     return len(found) != len(wanted) or any(decide(x != y) for x, y in zip(found, wanted, strict=True))
 
@@ -265,7 +265,7 @@ def _check_dim_counts(named: Mapping[str, Any]) -> None:
 
 
 def check_tensors(named: Mapping[str, Any], decide: Decide = bool) -> None:
-    """Check types, dims and device of the tensors of a pass, by name; None means what is not given.
+    """Check types, dims and device of the tensors of a pass, by name; a tensor that is None is not given.
 
     Raises
     ------
@@ -289,7 +289,7 @@ def check_tensors(named: Mapping[str, Any], decide: Decide = bool) -> None:
         if not hasattr(x, "device"):
             raise _wrong_tensor(f"{name} is {type(x).__name__}, a tensor is needed")
         shape = tuple(x.shape) if name not in SCALES else (x.numel(),)
-        if type_name(x) != kind or x.device != q.device or _differ(shape, dims, decide):
+        if type_name(x) != kind or x.device != q.device or _dims_differ(shape, dims, decide):
             raise _wrong_tensor(
                 f"{name} is {type_name(x)} {list(x.shape)} on {x.device}, {kind} {list(dims)} on {q.device} is needed"
             )
@@ -310,12 +310,12 @@ def check_tensors(named: Mapping[str, Any], decide: Decide = bool) -> None:
 
 
 def head_dim_step(q: Any) -> int:
-    """Return what the head dims of such a tensor must be multiples of."""
+    """Return the number that the head dims of a tensor must be multiples of."""
     return 16 if is_fp8(q) else 8
 
 
 def check_pages(named: Mapping[str, Any]) -> None:
-    """Check that pages are used where they are: strides and addresses are those of real tensors.
+    """Check that pages can be used without a copy: strides and addresses are those of real tensors.
 
     Raises
     ------
@@ -325,7 +325,7 @@ def check_pages(named: Mapping[str, Any]) -> None:
     if named["block_table"] is None:
         return
     for name in "kv":
-        if not fits(named[name]) or named[name].data_ptr() % ALIGNMENT:
+        if not has_supported_strides(named[name]) or named[name].data_ptr() % ALIGNMENT:
             raise _wrong_tensor(
                 f"the pages of {name} have strides {list(named[name].stride())}: d dense, and the others and the "
                 "address multiples of 16 bytes are needed",
@@ -340,7 +340,7 @@ def _check_heads(named: Mapping[str, Any], decide: Decide) -> None:
 
 
 def _check_bias(named: Mapping[str, Any], options: OperatorOptions, decide: Decide) -> None:
-    """Check that each dim of the bias is 1 or that of the scores."""
+    """Check that each dim of the bias is 1 or equals that of the scores."""
     q, k, bias = named["q"], named["k"], named["bias"]
     if bias is None:
         return
@@ -359,7 +359,7 @@ def _check_gradients(named: Mapping[str, Any]) -> None:
 
 
 def check_out(out: Any, q: Any, v: Any, decide: Decide = bool) -> None:
-    """Check that a tensor is like the output.
+    """Check that `out` has the dims, type and device of the output.
 
     Raises
     ------
@@ -367,15 +367,15 @@ def check_out(out: Any, q: Any, v: Any, decide: Decide = bool) -> None:
         ``torch-tensor``.
     """
     dims = (*q.shape[:-1], v.shape[-1])
-    if out.dtype != q.dtype or out.device != q.device or _differ(out.shape, dims, decide):
+    if out.dtype != q.dtype or out.device != q.device or _dims_differ(out.shape, dims, decide):
         raise _wrong_tensor(
             f"out is {type_name(out)} {list(out.shape)} on {out.device}, {type_name(q)} {list(dims)} on {q.device} is "
             "needed"
         )
 
 
-def _common(named: Mapping[str, Any], batch: int) -> dict[str, tuple[tuple[Any, ...], str]]:
-    """Return the requirements on lengths and pages."""
+def _length_and_page_dims(named: Mapping[str, Any], batch: int) -> dict[str, tuple[tuple[Any, ...], str]]:
+    """Return the required dims and types of lengths, pages and the block table."""
     k, table = named["k"], named["block_table"]
     found: dict[str, tuple[tuple[Any, ...], str]] = {
         "seq_len_q": ((batch,), "int32"),
@@ -396,7 +396,7 @@ def _dense_dims(named: Mapping[str, Any]) -> dict[str, tuple[tuple[Any, ...], st
     q, k, v = (named[name] for name in "qkv")
     (b, h, s_q, d), small = q.shape, type_name(q)
     d_v, paged = v.shape[3], named["block_table"] is not None
-    found = _common(named, b)
+    found = _length_and_page_dims(named, b)
     if not paged:
         found |= {
             "k": ((b, k.shape[1], k.shape[2], d), small),
@@ -412,7 +412,7 @@ def _packed_dims(named: Mapping[str, Any]) -> dict[str, tuple[tuple[Any, ...], s
     if cu.dim() != 1 or cu.shape[0] < 1:
         raise _wrong_tensor(f"cu_seqlens_q has shape {list(cu.shape)}, [b + 1] is needed")
     d_v, paged = v.shape[-1], named["block_table"] is not None
-    found = _common(named, cu.shape[0] - 1)
+    found = _length_and_page_dims(named, cu.shape[0] - 1)
     if not paged:
         found |= {"k": ((k.shape[0], k.shape[1], d), small), "v": ((k.shape[0], v.shape[1], d_v), small)}
     return found | {"o": ((t, h, d_v), small), "do": ((t, h, d_v), small), "stats": ((h, t), "float32")}

@@ -1,4 +1,4 @@
-"""The compiled step of torch's operators, and what it is taught.
+"""The compiled step of torch's operators, and the recipes by which it runs plans.
 
 ``compiled.cpp`` says what it does. A call it has no plan for, or that is not plain eager execution, it answers with
 None: the operator's Python does it then, and teaches it the plan that ran. Nothing but time depends on it.
@@ -20,8 +20,8 @@ from ..execution.executable import Executable
 from ..execution.plan_pool import shared_pool
 from ..graph.attention.shape_class import Bounds, least_of
 from ..native.cuda import driver_function, in_context
-from ..native.fast_call import Call, compiled_library
-from ..native.prepare import Prepare
+from ..native.fast_call import TupleCall, compiled_library
+from ..native.prepare import PrepareKernel
 from .arguments import TENSORS, OperatorOptions
 from .extension import EXTENSION
 
@@ -33,10 +33,10 @@ __all__ = [
     "PAGED_PACKED",
     "SELF_PACKED",
     "STEP",
+    "CompiledStep",
     "Recipe",
-    "Step",
-    "class_recipe",
-    "exact_recipe",
+    "make_class_recipe",
+    "make_exact_recipe",
 ]
 
 INPUT, OUTPUT, PIECE, NUMBER = range(4)
@@ -48,7 +48,7 @@ Notice = Callable[[int, tuple[int, int, int]], int]
 
 @dataclass(frozen=True)
 class Recipe:
-    """How the compiled step runs a plan; one thread's, on one stream.
+    """The instructions by which the compiled step runs a plan, for one thread and one stream.
 
     A number is an int, or (base, factor, slot) for ``base + factor * slot``: slots hold those numbers of a call in
     which calls of one plan may differ. A place is (where it is written, kind, index, offset or number) with the
@@ -84,7 +84,7 @@ class Recipe:
         What must live as long as it.
     """
 
-    call: Call
+    call: TupleCall
     outputs: tuple[tuple[Any, tuple[Number, ...], tuple[Number, ...], float | None], ...]
     row: tuple[Place, ...]
     token: int
@@ -101,8 +101,8 @@ class Recipe:
     keeps_tables: bool = False
     notice: Notice | None = None
 
-    def taught(self) -> tuple[Any, ...]:
-        """Return it as ``compiled.cpp`` reads it."""
+    def to_tuple(self) -> tuple[Any, ...]:
+        """Return the recipe as the tuple that ``compiled.cpp`` reads."""
         return (
             *(self.call.address, self.prepared, self.limits, self.outputs, self.row, self.parameters),
             *(self.pieces, self.own_piece, self.copied, self.tokens_first, self.token, self.cost, self.keeps_tables),
@@ -110,7 +110,7 @@ class Recipe:
         )
 
 
-def sources(inputs: Pairs, outputs: Pairs) -> dict[str, tuple[int, int, int]]:
+def tensor_sources(inputs: Pairs, outputs: Pairs) -> dict[str, tuple[int, int, int]]:
     """Return kind, index and offset of each tensor of a plan, by its name."""
     found = {name: (INPUT, index, 0) for index, (name, _) in enumerate(inputs)}
     found |= {name: (OUTPUT, index, 0) for index, (name, _) in enumerate(outputs)}
@@ -120,20 +120,20 @@ def sources(inputs: Pairs, outputs: Pairs) -> dict[str, tuple[int, int, int]]:
     return found
 
 
-def like(x: Any, filled: float | None) -> tuple[Any, tuple[Number, ...], tuple[Number, ...], float | None]:
-    """Return the description of an output that is always as this one."""
+def fixed_output(x: Any, filled: float | None) -> tuple[Any, tuple[Number, ...], tuple[Number, ...], float | None]:
+    """Return the description of an output that always has the dims and strides of this tensor."""
     return x.new_empty((0,)), tuple(x.shape), tuple(x.stride()), filled
 
 
-def exact_recipe(
+def make_exact_recipe(
     executable: Executable, inputs: Pairs, outputs: Pairs, copied: Sequence[str], filled: Mapping[str, float]
 ) -> Recipe:
-    """Return the recipe of a plan that ran with these tensors on the current stream.
+    """Return the recipe of an exact plan that ran with these tensors on the current stream.
 
     Inputs that are `copied` are copied first; outputs are made again, those `filled` have that in all elements first.
     """
     state = executable.state_for([x for _, x in inputs if x is not None])
-    known, names = sources(inputs, outputs), [name for name, _ in inputs]
+    known, names = tensor_sources(inputs, outputs), [name for name, _ in inputs]
     offsets, scratch_bytes = executable.scratch
     count = len(executable.names)
     pieces: tuple[Number, ...] = ()
@@ -144,7 +144,7 @@ def exact_recipe(
         row += [(count + at, PIECE, 0, offset) for at, offset in enumerate(offsets) if offset is not None]
     else:
         base = state.base
-    call = Call(
+    call = TupleCall(
         state.launch,
         state.launcher.empty_pack(),
         state.launcher.filler,
@@ -158,7 +158,7 @@ def exact_recipe(
     )
     return Recipe(
         call,
-        tuple(like(x, filled.get(name)) for name, x in outputs),
+        tuple(fixed_output(x, filled.get(name)) for name, x in outputs),
         tuple(row),
         id(executable),
         (state, executable),
@@ -202,14 +202,14 @@ _DIFFERENTIABLE, _OPTIONAL = ("q", "k", "v", "bias", "sink"), ("bias", "sink")
 
 
 def operator_of(named: Mapping[str, Any]) -> int:
-    """Return which of the operators such tensors belong to."""
+    """Return which of the operators a call with these tensors belongs to."""
     cu_q, cu_k = named["cu_seqlens_q"], named["cu_seqlens_k"]
     if named["block_table"] is not None:
         return PAGED if cu_q is None else PAGED_PACKED
     return DENSE if cu_q is None else SELF_PACKED if cu_q is cu_k else PACKED
 
 
-def class_recipe(
+def make_class_recipe(
     plan: ClassPlan,
     sequences: Sequences,
     multipliers: Mapping[str, int],
@@ -223,7 +223,7 @@ def class_recipe(
     copied: Sequence[str] = (),
     notice: Notice | None = None,
 ) -> Recipe:
-    """Return the recipe of a plan of a class that ran with these tensors on the current stream.
+    """Return the recipe of a class plan that ran with these tensors on the current stream.
 
     It is for all calls that differ in nothing but loose numbers and have the same bounds.
 
@@ -241,15 +241,15 @@ def class_recipe(
     named = dict(inputs)
     found = operator_of(named)
     operator = DENSE_CLASS if found == DENSE else found
-    slots = _Slots(sequences, operator, heads_folded)
+    slots = _VariableNumbers(sequences, operator, heads_folded)
     packed = named["q"].dim() == 3
     dense = {*copied, *(name for name, _ in outputs)}
-    known, state = sources(inputs, outputs), plan.state()
+    known, state = tensor_sources(inputs, outputs), plan.state()
     table = named["block_table"]
     tables = plan.make_tables(state.stream) if sequences.is_uniform else None
     pieces: list[Number] = [
         plan.table_bytes if tables is None else 0,
-        *[slots.size(x.bytes, {"q": T_Q, "kv": T_KV}.get(x.tokens), x.count(sequences)) for x in plan.scratch],
+        *[slots.piece_size(x.bytes, {"q": T_Q, "kv": T_KV}.get(x.tokens), x.count(sequences)) for x in plan.scratch],
         plan.plan.workspace_bytes,
     ]
     count = len(plan.names)
@@ -261,26 +261,30 @@ def class_recipe(
     given = [known[name] for name in plan.names]
     addresses: list[Any] = [*given, *map(place_of_table, plan.table_places), *plan.number_places, *scratches]
     with in_context(state.context):
-        prepare = Prepare(state.stream)
+        prepare = PrepareKernel(state.stream)
     row = plan.prepared_row(
         sequences,
         (
-            slots.number(BATCH, sequences.batch),
-            slots.number(MAX_Q, sequences.max_q),
-            slots.number(MAX_KV, sequences.max_kv),
+            slots.place_of(BATCH, sequences.batch),
+            slots.place_of(MAX_Q, sequences.max_q),
+            slots.place_of(MAX_KV, sequences.max_kv),
         ),
         tuple(0 if named[name] is None else known[name] for name in _LENGTHS),
         slots.multipliers(multipliers, {name: x for name, x in (*inputs, *outputs) if x is not None}, dense),
         (0, 0, 0)
         if table is None
-        else (known["block_table"], slots.number(ROW_STRIDE, table.stride(0)), slots.number(COLUMNS, table.shape[1])),
+        else (
+            known["block_table"],
+            slots.place_of(ROW_STRIDE, table.stride(0)),
+            slots.place_of(COLUMNS, table.shape[1]),
+        ),
         {name: place_of_table(offset) for name, offset in plan.tables.items()},
         given,
-        in_words=_in_words,
+        to_words=_to_words,
     )
     words = (ctypes.c_int64 * len(row)).from_buffer(prepare.row)
     words[:] = [x if isinstance(x, int) else 0 for x in row]
-    call = Call(
+    call = TupleCall(
         state.launch,
         state.launcher.empty_pack(),
         state.launcher.filler,
@@ -316,16 +320,16 @@ def class_recipe(
     )
 
 
-def _in_words(multiplier: Any, words: float) -> Any:
-    """Return a multiplier as text of 4 bytes; `words` are those of an element."""
+def _to_words(multiplier: Any, words: float) -> Any:
+    """Return a multiplier of elements in words of 4 bytes; `words` is the size of an element."""
     if isinstance(multiplier, int):
         return int(multiplier * words)
     kind, index, (base, factor, slot) = multiplier
     return kind, index, (int(base * words), int(factor * words), slot)
 
 
-class _Slots:
-    """Which numbers of a call are loose, and what they may be."""
+class _VariableNumbers:
+    """The numbers of a call that vary among the calls of one recipe, and their ranges."""
 
     def __init__(self, sequences: Sequences, operator: int, heads_folded: int) -> None:
         self._sequences, self._folded = sequences, heads_folded
@@ -333,16 +337,16 @@ class _Slots:
         of_class = (T_Q, T_KV, BATCH, MAX_Q, MAX_KV)
         self.loose = dict.fromkeys(of_class if self._dense else [slot for _, _, slot, _ in _LOOSE[operator]])
 
-    def number(self, slot: int, value: int) -> Any:
-        """Return a number for a place."""
-        return (NUMBER, 0, (0, self._per(slot), slot)) if slot in self.loose else value
+    def place_of(self, slot: int, value: int) -> Any:
+        """Return where the kernel's arguments get a number from, or the number itself if it is fixed."""
+        return (NUMBER, 0, (0, self._heads_per(slot), slot)) if slot in self.loose else value
 
-    def size(self, each: int, slot: int | None, count: int) -> Number:
-        """Return how many bytes a number of tokens takes, which is `count` in the call."""
-        return (0, each * self._per(slot), slot) if slot is not None and slot in self.loose else each * count
+    def piece_size(self, each: int, slot: int | None, count: int) -> Number:
+        """Return the bytes of a piece of workspace, `each` per token; `count` is the call's number of tokens."""
+        return (0, each * self._heads_per(slot), slot) if slot is not None and slot in self.loose else each * count
 
-    def _per(self, slot: int | None) -> int:
-        """Return how many sequences, or tokens of them, the tensors' ones are."""
+    def _heads_per(self, slot: int | None) -> int:
+        """Return how many sequences one sequence of the tensors becomes when heads are folded (also for tokens)."""
         return self._folded if slot in (BATCH, T_Q, T_KV) else 1
 
     def multipliers(self, found: Mapping[str, int], named: Mapping[str, Any], dense: Collection[str]) -> Any:
@@ -354,7 +358,7 @@ class _Slots:
     def _multiplier(self, name: str, value: int, x: Any, is_dense: bool) -> Any:
         rows = x.shape[2]
         if is_dense or name == "stats":
-            return NUMBER, 0, (0, value // rows, _rows_of(name))
+            return NUMBER, 0, (0, value // rows, _rows_slot(name))
         if rows == 1 and self._folded > 1:  # from head to head, which is no loose number then
             return value
         return NUMBER, 0, (0, _GAP // x.element_size(), _GAPS[name])
@@ -362,7 +366,7 @@ class _Slots:
     def dims(self, name: str, x: Any, *, packed: bool) -> tuple[Number, ...]:
         """Return the dims of an output."""
         if self._dense:
-            return (0, 1, BATCH), x.shape[1], (0, 1, _rows_of(name)), x.shape[3]
+            return (0, 1, BATCH), x.shape[1], (0, 1, _rows_slot(name)), x.shape[3]
         slot = (T_KV if name in ("dk", "dv") else T_Q) if packed else BATCH
         loose = 1 if packed and name == "stats" else 0
         return tuple((0, 1, slot) if axis == loose and slot in self.loose else dim for axis, dim in enumerate(x.shape))
@@ -371,13 +375,13 @@ class _Slots:
         """Return the strides of an output; of a dense one without gaps, heads before rows or rows before heads."""
         if not self._dense:
             return tuple(x.stride())
-        (batch, head, row, dim), rows, slot = x.stride(), x.shape[2], _rows_of(name)
+        (batch, head, row, dim), rows, slot = x.stride(), x.shape[2], _rows_slot(name)
         return (0, batch // rows, slot), (0, head // rows, slot) if head > row else head, row, dim
 
     def limits(
         self, plan: ClassPlan, options: OperatorOptions, bounds: Bounds, *, is_exact: bool
     ) -> tuple[tuple[int, int, int], ...]:
-        """Return (slot, least, most) of the calls of this class: not those of a smaller class."""
+        """Return the (slot, least, most) of the calls of this class, without those of a smaller class."""
         s, most, page, folded = self._sequences, bounds, plan.problem.page_size, self._folded
         least = most if is_exact else least_of(plan.problem, most)
         ranges = dict.fromkeys(self.loose, (1, _UNBOUND)) | {ROW_STRIDE: (0, _UNBOUND)}
@@ -391,18 +395,18 @@ class _Slots:
         return tuple((slot, *ranges[slot]) for slot in self.loose)
 
 
-def _rows_of(name: str) -> int:
+def _rows_slot(name: str) -> int:
     return MAX_KV if name in ("dk", "dv") else MAX_Q
 
 
 # the step
 
 
-class Teachable(Protocol):
-    """A way of running calls; :class:`~cudnn_backend_py.torch_ops.strategies.Way` says more."""
+class RecipeSource(Protocol):
+    """A strategy that has recipes; see :class:`~cudnn_backend_py.torch_ops.strategies.Strategy`."""
 
     @property
-    def learned_limits(self) -> dict[Any, int] | None: ...
+    def offer_counts(self) -> dict[Any, int] | None: ...
 
     @property
     def is_shared(self) -> bool: ...
@@ -413,8 +417,8 @@ class Teachable(Protocol):
     def recipe(self, inputs: Pairs, outputs: Pairs, options: OperatorOptions) -> Recipe | None: ...
 
 
-class Step:
-    """The compiled step, and what teaches it. Nothing until its extension is loaded.
+class CompiledStep:
+    """The compiled step and the recipes it is given; does nothing until its extension is loaded.
 
     Attributes
     ----------
@@ -430,13 +434,13 @@ class Step:
         self._module: Any = None
         self._torch: Any = None
 
-    def run_query(self, torch: Any, differentiate: Callable[..., Any]) -> None:
-        """Have it built in the background, once."""
+    def request_build(self, torch: Any, differentiate: Callable[..., Any]) -> None:
+        """Request once that the extension is built in the background."""
         self.is_requested, self._torch = True, torch
-        EXTENSION.run_query(torch, lambda module: self.connect(module, torch, differentiate))
+        EXTENSION.request_build(torch, lambda module: self.connect(module, torch, differentiate))
 
     def connect(self, module: Any, torch: Any, differentiate: Callable[..., Any]) -> None:
-        """Use the extension."""
+        """Connect the loaded extension to the driver, to torch and to the pool of plans."""
         library = compiled_library()
         if library is None:
             raise OSError("the compiled part of this package is missing")
@@ -450,25 +454,31 @@ class Step:
             bits = (sum(1 << _AT[name] for name in names) for names in (_DIFFERENTIABLE, _OPTIONAL))
             of = DENSE if operator == DENSE_CLASS else -1
             if module.define(len(TENSORS), *bits, forward, backward, of) != operator:
-                raise OSError("it is in use already")
-        shared_pool().watch(self)
+                raise OSError("the extension is in use already")
+        shared_pool().add_watcher(self)
         use_reader(torch.Tensor, *module.reader())
         self._torch, self._module, self.call = torch, module, module.call
 
-    def offer(
-        self, way: Teachable, backward: bool, inputs: Pairs, outputs: Pairs, options: tuple[Any, ...], wanted: int = 0
+    def learn_if_recurring(
+        self,
+        way: RecipeSource,
+        backward: bool,
+        inputs: Pairs,
+        outputs: Pairs,
+        options: tuple[Any, ...],
+        wanted: int = 0,
     ) -> None:
-        """Teach it the way that just ran, when that is worth it: once a shape comes back, at once if others share it.
+        """Give the step the recipe of the strategy that just ran, once its shape recurs or if other shapes share it.
 
         What it was taught and does not know any more is taught again, more and more seldom.
         """
-        learned_limits = way.learned_limits
-        if learned_limits is None:
+        offer_counts = way.offer_counts
+        if offer_counts is None:
             return
         q = inputs[3 if backward else 0][1]
         stream = self._torch._C._cuda_getCurrentRawStream(q.get_device())
         where = (threading.get_ident(), stream, wanted, backward, way.best)
-        runs = learned_limits[where] = learned_limits.get(where, 0) + 1
+        runs = offer_counts[where] = offer_counts.get(where, 0) + 1
         if runs & (runs - 1) or (runs == 1 and not way.is_shared):
             return
         if self._torch.cuda.is_current_stream_capturing():
@@ -481,31 +491,31 @@ class Step:
         arguments = (operator, *[x for _, x in inputs], *options)
         if not backward:
             arguments = (*arguments, len(named) > 1)
-        self._module.learn(recipe.taught(), backward, wanted, *arguments)
-        if way.learned_limits is None:  # its plan had to go meanwhile
+        self._module.learn(recipe.to_tuple(), backward, wanted, *arguments)
+        if way.offer_counts is None:  # its plan had to go meanwhile
             self._module.forget(recipe.token)
 
     def forget(self, plan: object) -> None:
-        """Forget the recipes of a plan, once none of them is being launched."""
+        """Forget the recipes of a plan; when this returns, none of them is being launched."""
         if self._module is not None:
             self._module.forget(id(plan))
             self._last_use.pop(id(plan), None)
 
-    def has_used(self, plan: object) -> bool:
-        """Return whether it has launched a plan since the last call of this."""
+    def has_run(self, plan: object) -> bool:
+        """Return whether the step has launched a plan since the last call of this method."""
         if self._module is None:
             return False
         now, before = self._module.used(id(plan)), self._last_use.get(id(plan), 0)
         self._last_use[id(plan)] = now
         return bool(now > before)
 
-    def leave_out(self) -> None:
-        """Use it no more: of no use after a fork."""
+    def disable(self) -> None:
+        """Disable the step, which cannot be used after a fork."""
         self.call = None
 
 
-STEP = Step()
-os.register_at_fork(after_in_child=STEP.leave_out)
+STEP = CompiledStep()
+os.register_at_fork(after_in_child=STEP.disable)
 
 
 def _address(function: Any) -> int | None:

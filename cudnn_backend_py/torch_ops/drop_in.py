@@ -25,7 +25,7 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:
-    """Do what ``torch.nn.functional.scaled_dot_product_attention`` does, by a plan of cuDNN.
+    """Compute ``torch.nn.functional.scaled_dot_product_attention`` with a plan of cuDNN.
 
     Its arguments and results are those of torch, with these limits:
 
@@ -74,7 +74,7 @@ def scaled_dot_product_attention(
     """
     torch = load_torch()
     if not torch.compiler.is_compiling() and STEP.call is not None and attn_mask is None and not dropout_p:
-        found = _query_step(torch, query, key, value, is_causal, scale, enable_gqa)
+        found = _run_step(torch, query, key, value, is_causal, scale, enable_gqa)
         if found is not None:
             return found
     _check_inputs(query=query, key=key, value=value)
@@ -117,13 +117,13 @@ def attend_broadcast(
     UsageError
         ``torch-tensor``, ``torch-option``.
     """
-    shapes = _Broadcast.of(*tensors, enable_gqa)
-    query, key, value = shapes.spread(*tensors)
-    bias = None if mask is None else make_bias(torch, shapes.spread_mask(mask, query, key), query)
+    shapes = _BroadcastShapes.from_inputs(*tensors, enable_gqa)
+    query, key, value = shapes.expand_inputs(*tensors)
+    bias = None if mask is None else make_bias(torch, shapes.expand_mask(mask, query, key), query)
     o = attention(query, key, value, bias=bias, dropout=0.0 if dropout == 1 else dropout, **options)
     if dropout == 1:  # nothing is kept, and all gradients are 0
         o = o.nan_to_num() * 0
-    return o if shapes.dims == 4 else o.reshape((*shapes.lead, *o.shape[-2:]))
+    return o if shapes.dims == 4 else o.reshape((*shapes.leading_dims, *o.shape[-2:]))
 
 
 def make_bias(torch: Any, mask: Any, query: Any) -> Any:
@@ -141,15 +141,15 @@ def make_bias(torch: Any, mask: Any, query: Any) -> Any:
         return torch.zeros_like(mask, dtype=kind).masked_fill(mask.logical_not(), -math.inf)
     if mask.dtype != torch.float32:
         raise UsageError(
-            f"attn_mask is {type_name(mask)}: bool, float32 or the query's {type_name(query)} is needed",
+            f"attn_mask must be bool, float32 or the query's {type_name(query)}, got {type_name(mask)}",
             code="torch-tensor",
         )
     limits = torch.finfo(kind)
     return torch.where(mask.isinf(), mask, mask.clamp(limits.min, limits.max)).to(kind)
 
 
-class _Broadcast(NamedTuple):
-    """How query, key and value of any dims become [b, h, s, d].
+class _BroadcastShapes(NamedTuple):
+    """The dims to which query, key and value are broadcast, and how they become [b, h, s, d].
 
     Parameters
     ----------
@@ -170,56 +170,58 @@ class _Broadcast(NamedTuple):
     keeps_heads: bool
 
     @classmethod
-    def of(cls, query: Any, key: Any, value: Any, enable_gqa: bool) -> _Broadcast:
-        """Return how these are broadcast, or refuse them."""
+    def from_inputs(cls, query: Any, key: Any, value: Any, enable_gqa: bool) -> _BroadcastShapes:
+        """Return the dims to which the inputs are broadcast; raise if they cannot be."""
         named = {"query": query, "key": key, "value": value}
         dims = max(x.dim() for x in named.values())
         if enable_gqa:
             for name, x in named.items():
                 if x.dim() < 3:
-                    raise _wrong(f"{name} has {x.dim()} dims, enable_gqa needs 3 or more")
+                    raise _tensor_error(f"{name} must have at least 3 dims for enable_gqa, got {x.dim()}")
         has_heads = enable_gqa or dims >= 4
-        shapes = [_with_heads(x, dims, has_heads).shape for x in named.values()]
+        shapes = [_with_head_dim(x, dims, has_heads).shape for x in named.values()]
         batch = tuple(
-            _broadcast([shape[axis] for shape in shapes], named, "dims before the last two")
+            _broadcast_size([shape[axis] for shape in shapes], named, "dims before the last two")
             for axis in range(len(shapes[0]) - 3)
         )
         counts = [shape[-3] for shape in shapes]
         if enable_gqa:
             return cls(dims, batch, counts[0], has_heads, True)
-        heads = _broadcast(counts, named, "heads", "enable_gqa=True lets groups of query heads share key and value")
+        heads = _broadcast_size(
+            counts, named, "heads", "enable_gqa=True lets groups of query heads share key and value"
+        )
         return cls(dims, batch, heads, has_heads, bool(counts[0] != 1 and counts[1] == 1 and counts[2] == 1))
 
     @property
-    def lead(self) -> tuple[Any, ...]:
+    def leading_dims(self) -> tuple[Any, ...]:
         """The dims of the result before the last two."""
         whole = (*self.batch, self.heads) if self.has_heads else self.batch
         return whole[len(whole) - (self.dims - 2) :]
 
-    def spread(self, query: Any, key: Any, value: Any) -> tuple[Any, ...]:
-        """Return them as [b, h, s, d]."""
+    def expand_inputs(self, query: Any, key: Any, value: Any) -> tuple[Any, ...]:
+        """Return query, key and value as [b, h, s, d]."""
         return (
-            self._spread(query, self.heads),
-            *(self._spread(x, None if self.keeps_heads else self.heads) for x in (key, value)),
+            self._expand(query, self.heads),
+            *(self._expand(x, None if self.keeps_heads else self.heads) for x in (key, value)),
         )
 
-    def _spread(self, x: Any, heads: Any) -> Any:
-        x = _with_heads(x, self.dims, self.has_heads)
+    def _expand(self, x: Any, heads: Any) -> Any:
+        x = _with_head_dim(x, self.dims, self.has_heads)
         dims = (*self.batch, x.shape[-3] if heads is None else heads, *x.shape[-2:])
         x = x if tuple(x.shape) == dims else x.expand(dims)
         return x if len(dims) == 4 else x.flatten(0, -4)
 
-    def spread_mask(self, mask: Any, query: Any, key: Any) -> Any:
-        """Return a mask as [b or 1, h or 1, s_q, s_kv], next to query and key of 4 dims."""
+    def expand_mask(self, mask: Any, query: Any, key: Any) -> Any:
+        """Return a mask as [b or 1, h or 1, s_q, s_kv], for query and key of 4 dims."""
         if not hasattr(mask, "dim"):
-            raise _wrong(f"attn_mask is {type(mask).__name__}, a tensor is needed")
-        whole = (*self.lead, query.shape[2], key.shape[2])
+            raise _tensor_error(f"attn_mask must be a tensor, got {type(mask).__name__}")
+        whole = (*self.leading_dims, query.shape[2], key.shape[2])
         fits = mask.dim() <= len(whole)
         for mine, other in zip(reversed(mask.shape), reversed(whole), strict=False):
             fits = fits and (mine == 1 or mine == other)
         if not fits:
-            raise _wrong(f"attn_mask is {list(mask.shape)}, which does not broadcast to {list(whole)}")
-        mask = _with_heads(mask, self.dims, self.has_heads)
+            raise _tensor_error(f"attn_mask is {list(mask.shape)}, which does not broadcast to {list(whole)}")
+        mask = _with_head_dim(mask, self.dims, self.has_heads)
         mask = mask.expand(*mask.shape[:-2], *whole[-2:])
         if mask.dim() == 4:
             return mask
@@ -227,8 +229,8 @@ class _Broadcast(NamedTuple):
         return (mask if is_shared else mask.expand(*self.batch, *mask.shape[-3:])).flatten(0, -4)
 
 
-def _with_heads(x: Any, dims: int, has_heads: bool) -> Any:
-    """Return a tensor with as many dims as the result, at least 4: with one head where there are none."""
+def _with_head_dim(x: Any, dims: int, has_heads: bool) -> Any:
+    """Return a tensor with as many dims as the result and at least 4; the head dim is 1 if there are no heads."""
     for _ in range(dims - x.dim()):
         x = x.unsqueeze(0)
     if not has_heads:
@@ -238,13 +240,13 @@ def _with_heads(x: Any, dims: int, has_heads: bool) -> Any:
     return x
 
 
-def _broadcast(sizes: list[Any], named: dict[str, Any], what: str, fix: str | None = None) -> Any:
+def _broadcast_size(sizes: list[Any], named: dict[str, Any], what: str, fix: str | None = None) -> Any:
     found = 1
     for size in sizes:
         if size != 1:
             if found != 1 and found != size:
                 dims = ", ".join(f"{name} {list(x.shape)}" for name, x in named.items())
-                raise _wrong(f"the {what} of {dims} do not broadcast", fix)
+                raise _tensor_error(f"the {what} of {dims} do not broadcast", fix)
             found = size
     return found
 
@@ -252,21 +254,21 @@ def _broadcast(sizes: list[Any], named: dict[str, Any], what: str, fix: str | No
 def _check_inputs(**tensors: Any) -> None:
     for name, x in tensors.items():
         if not hasattr(x, "dim"):
-            raise _wrong(f"{name} is {type(x).__name__}, a tensor is needed")
+            raise _tensor_error(f"{name} must be a tensor, got {type(x).__name__}")
         if x.is_nested:
-            raise _wrong(
+            raise _tensor_error(
                 f"{name} is a nested tensor", "attention_varlen takes its values and offsets, without a copy if jagged"
             )
         if x.dim() < 2:
-            raise _wrong(f"{name} has {x.dim()} dims, 2 or more are needed")
+            raise _tensor_error(f"{name} must have at least 2 dims, got {x.dim()}")
 
 
 def _read_number(torch: Any, name: str, value: Any) -> Any:
-    """Return a number, read back from a tensor of one; check that dropout is a probability."""
+    """Return a number, read back from the GPU if it is a tensor without dims."""
     if isinstance(value, torch.Tensor):
         if value.dim() or value.requires_grad:
             what = "needs a gradient" if value.requires_grad else f"is a tensor of {value.dim()} dims"
-            raise UsageError(f"{name} {what}, a number is needed", code="torch-option")
+            raise UsageError(f"{name} must be a number, but it {what}", code="torch-option")
         value = value.item()
     return value
 
@@ -282,17 +284,17 @@ def _is_causal_bias(torch: Any, mask: Any) -> bool:
 def _read_causal_bias(mask: Any, query: Any, key: Any) -> Alignment:
     given, needed = (mask.seq_len_q, mask.seq_len_kv), (query.shape[-2], key.shape[-2])
     if given != needed:
-        raise _wrong(f"attn_mask is a CausalBias of {list(given)}, {list(needed)} is needed")
+        raise _tensor_error(f"attn_mask is a CausalBias of {list(given)}, {list(needed)} is needed")
     is_square = needed[0] == needed[1]
     return "bottom_right" if mask.variant.name == "LOWER_RIGHT" and not is_square else "top_left"
 
 
-def _wrong(headline: str, fix: str | None = None) -> UsageError:
+def _tensor_error(headline: str, fix: str | None = None) -> UsageError:
     return UsageError(headline, code="torch-tensor", fix=fix)
 
 
-def _query_step(torch: Any, q: Any, k: Any, v: Any, is_causal: bool, scale: Any, enable_gqa: bool) -> Any:
-    """Return the result of the compiled step; None if it does not know the call."""
+def _run_step(torch: Any, q: Any, k: Any, v: Any, is_causal: bool, scale: Any, enable_gqa: bool) -> Any:
+    """Run the compiled step and return its result; None if it has no recipe for the call."""
     try:
         if not (enable_gqa or (q.dim() > 1 and q.size(1) == k.size(1) == v.size(1))):
             return None

@@ -1,4 +1,4 @@
-"""Builds and loads the compiled step of torch's operators, against the torch that is installed.
+"""Build and load the compiled step of torch's operators, for the torch that is installed.
 
 It is a C++ extension of Python, ``compiled.cpp`` with ``call_key.h``. The first process that runs an operator has it
 built by a process in the background, with the C++ compiler there is, and it is kept in a folder of the user under a
@@ -29,7 +29,7 @@ from ..system.child import call_command
 from ..system.interruption import pass_interruption
 from ..system.private_folder import OpenFolder, PrivateFolder, user_folder
 
-__all__ = ["Extension", "build_here", "describe_extension"]
+__all__ = ["Extension", "build_in_this_process", "describe_extension"]
 
 VARIABLE = "CUDNN_BACKEND_TORCH_EXTENSION"
 NAME = "cudnn_backend_py_torch"
@@ -40,13 +40,13 @@ _LONGEST_S = 600.0  # to build it
 _LAST_WORDS = 2000  # characters of a compiler that are kept
 
 
-def is_wanted() -> bool:
-    """Return whether it may be built and used: unless ``CUDNN_BACKEND_TORCH_EXTENSION`` is 0."""
+def is_enabled() -> bool:
+    """Return whether the extension may be built and used: unless ``CUDNN_BACKEND_TORCH_EXTENSION`` is 0."""
     return os.environ.get(VARIABLE, "") != "0"
 
 
-def folder() -> PrivateFolder:
-    """Return where extensions are kept: ``CUDNN_BACKEND_TORCH_EXTENSION``, else in the user's cache folder."""
+def extension_folder() -> PrivateFolder:
+    """Return the folder of extensions: ``CUDNN_BACKEND_TORCH_EXTENSION``, else one in the user's cache folder."""
     named = os.environ.get(VARIABLE, "")
     if not named:
         named = str(user_folder("torch"))
@@ -61,14 +61,14 @@ def folder() -> PrivateFolder:
 
 @dataclass(frozen=True)
 class Build:
-    """The command that compiles it, without its output, and the key of all that it depends on."""
+    """The compiler command of the extension, without its output, and a key of everything that it depends on."""
 
     command: tuple[str, ...]
     key: str
 
     @classmethod
-    def of(cls, torch: Any) -> Build:
-        """Return the build of the installed torch."""
+    def for_torch(cls, torch: Any) -> Build:
+        """Return the build for the installed torch."""
         from packaging.version import Version
 
         root = Path(torch.__file__).parent
@@ -83,7 +83,7 @@ class Build:
             "-std=c++20" if Version(torch.__version__).release >= (2, 10) else "-std=c++17",
             f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
             *("-O2", "-fPIC", "-shared", "-w"),
-            *(f"-I{folder}" for folder in includes),
+            *(f"-I{path}" for path in includes),
             str(SOURCE),
             f"-L{root / 'lib'}",
             *("-ltorch_python", "-ltorch_cpu", "-lc10"),
@@ -92,24 +92,24 @@ class Build:
         content = b"".join(path.read_bytes() for path in (SOURCE, *HEADERS))
         return cls(command, hashlib.sha256(json.dumps(about).encode() + content).hexdigest())
 
-    def missing(self) -> str:
-        """Return the tools that are missing to build it."""
+    def missing_tools(self) -> str:
+        """Return which tool is missing to build the extension; empty if none is."""
         compiler, headers = self.command[0], Path(sysconfig.get_paths()["include"])
         if shutil.which(compiler) is None:
             return f"there is no C++ compiler {compiler} (CXX names another)"
         return "" if (headers / "Python.h").exists() else f"there is no Python.h in {headers}"
 
     @property
-    def file(self) -> str:
+    def file_name(self) -> str:
         return f"{self.key}.so"
 
     @property
-    def refusal(self) -> str:
+    def error_file_name(self) -> str:
         return f"{self.key}.error"
 
 
 class Extension:
-    """The extension of this process: built in the background, then there.
+    """The extension of this process, built in the background on first request.
 
     Attributes
     ----------
@@ -125,54 +125,54 @@ class Extension:
         self._asked = threading.Lock()
         self._done = threading.Event()
 
-    def run_query(self, torch: Any, then: Callable[[Any], None]) -> None:
-        """Have it built and loaded, once; `then` is called with the module, by another thread if it must be built."""
+    def request_build(self, torch: Any, then: Callable[[Any], None]) -> None:
+        """Build and load it once; `then` is called with the module, in another thread if it must be built."""
         if not self._asked.acquire(blocking=False):
             return
-        if not is_wanted():
-            self._end(f"left out: {VARIABLE} is 0")
+        if not is_enabled():
+            self._finish(f"left out: {VARIABLE} is 0")
             return
-        build, place = Build.of(torch), folder()
-        if self._load(build, place, then):
+        build, place = Build.for_torch(torch), extension_folder()
+        if self._load_built(build, place, then):
             return
-        if missing := build.missing():
-            self._end(f"it cannot be built: {missing}")
+        if missing := build.missing_tools():
+            self._finish(f"it cannot be built: {missing}")
         else:
             self.state = "being built"
             threading.Thread(target=self._build, args=(build, place, then), daemon=True).start()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until it is loaded or known not to be; return whether it is loaded."""
+        """Wait until the extension is loaded or has failed; return whether it is loaded."""
         self._done.wait(timeout_s)
         return self.module is not None
 
-    def _end(self, state: str) -> None:
+    def _finish(self, state: str) -> None:
         self.state = state
         self._done.set()
 
-    def _load(self, build: Build, place: PrivateFolder, then: Callable[[Any], None]) -> bool:
-        """Load it if it was built, and return whether nothing is left to do."""
+    def _load_built(self, build: Build, place: PrivateFolder, then: Callable[[Any], None]) -> bool:
+        """Load the extension if it was built, and return whether nothing is left to do."""
         try:
             with place.open() as opened:
                 with suppress(FileNotFoundError):
-                    refusal = opened.read(build.refusal, _MOST_BYTES).decode(errors="replace")
-                    self._end(f"it could not be built, {place.path / build.refusal} says: {refusal}")
+                    refusal = opened.read(build.error_file_name, _MOST_BYTES).decode(errors="replace")
+                    self._finish(f"it could not be built, {place.path / build.error_file_name} says: {refusal}")
                     return True
-                opened.read(build.file, _MOST_BYTES)  # a plain file that no one else can write
-            module = load(place.path / build.file)
+                opened.read(build.file_name, _MOST_BYTES)  # a plain file that no one else can write
+            module = load_module(place.path / build.file_name)
             then(module)
         except FileNotFoundError:
             return False
         except Exception as error:  # of the folder, the loader, another torch
             pass_interruption(error)
-            self._end(f"it cannot be loaded: {error}")
+            self._finish(f"it cannot be loaded: {error}")
             return True
         self.module = module
-        self._end("loaded")
+        self._finish("loaded")
         return True
 
     def _build(self, build: Build, place: PrivateFolder, then: Callable[[Any], None]) -> None:
-        command = call_command(f"{__name__}:build_here", str(place.path), build.key, *build.command)
+        command = call_command(f"{__name__}:build_in_this_process", str(place.path), build.key, *build.command)
         try:
             # A session of its own: it ends its work also where this process is interrupted.
             subprocess.run(
@@ -184,14 +184,14 @@ class Extension:
                 timeout=2 * _LONGEST_S,
             )
         except (OSError, subprocess.SubprocessError) as error:
-            self._end(f"it could not be built: {error}")
+            self._finish(f"it could not be built: {error}")
             return
-        if not self._load(build, place, then):
-            self._end(f"it could not be kept in {place.path}")
+        if not self._load_built(build, place, then):
+            self._finish(f"it could not be kept in {place.path}")
 
 
-def load(path: Path) -> Any:
-    """Return the module in such a file."""
+def load_module(path: Path) -> Any:
+    """Load the extension module from a file."""
     loader = importlib.machinery.ExtensionFileLoader(NAME, str(path))
     spec = importlib.util.spec_from_file_location(NAME, path, loader=loader)
     assert spec is not None
@@ -200,8 +200,8 @@ def load(path: Path) -> Any:
     return module
 
 
-def build_here() -> None:
-    """Build it in this process: ``sys.argv`` has the folder, the key, and the command without its output."""
+def build_in_this_process() -> None:
+    """Build the extension in this process: ``sys.argv`` has folder, key, and the command without its output."""
     _, named, key, *command = sys.argv
     with suppress(OSError):
         os.nice(10)
@@ -210,22 +210,24 @@ def build_here() -> None:
         PrivateFolder(named, title="folder", reason="code is loaded from it", code="cache-folder-not-private"),
     )
     with place.open(create=True) as opened, opened.lock(_LONGEST_S):
-        if not _is_there(opened, build):
+        if not _is_built(opened, build):
             data, refusal = _compile(build)
-            opened.write(build.refusal if data is None else build.file, refusal.encode() if data is None else data)
+            opened.write(
+                build.error_file_name if data is None else build.file_name, refusal.encode() if data is None else data
+            )
 
 
-def _is_there(opened: OpenFolder, build: Build) -> bool:
+def _is_built(opened: OpenFolder, build: Build) -> bool:
     with suppress(FileNotFoundError):
-        opened.read(build.file, _MOST_BYTES)
+        opened.read(build.file_name, _MOST_BYTES)
         return True
     return False
 
 
 def _compile(build: Build) -> tuple[bytes | None, str]:
-    """Return the extension, or None and the reason."""
+    """Compile the extension; return its bytes, or None and the compiler's message."""
     with tempfile.TemporaryDirectory() as scratch:
-        output = Path(scratch) / build.file
+        output = Path(scratch) / build.file_name
         done = subprocess.run(
             [*build.command, "-o", str(output)],
             stdin=subprocess.DEVNULL,

@@ -9,7 +9,7 @@ from ..execution.any_shape import POLICIES, Shapes
 from .arguments import TENSORS, Scales, check_dims, check_scales, head_dim_step, is_fp8, type_name
 from .compiled import DENSE, PACKED, PAGED, PAGED_PACKED, SELF_PACKED, STEP
 from .operators import attend, load_torch
-from .strategies import forget
+from .strategies import forget_plans
 
 __all__ = [
     "Alignment",
@@ -108,7 +108,11 @@ def attention(
         What cuDNN refuses.
     """
     torch = load_torch()
-    if not torch.compiler.is_compiling() and STEP.call is not None and _is_usual(dropout, scales, out, return_amax):
+    if (
+        not torch.compiler.is_compiling()
+        and STEP.call is not None
+        and _has_default_options(dropout, scales, out, return_amax)
+    ):
         found = STEP.call(
             DENSE,
             q,
@@ -126,7 +130,7 @@ def attention(
             scale,
             dropout,
             left_bound,
-            _right(causal, right_bound),
+            _effective_right_bound(causal, right_bound),
             _is_bottom_right(alignment),
             soft_cap,
             torch._C._get_deterministic_algorithms() if deterministic is None else deterministic,
@@ -137,11 +141,23 @@ def attention(
         )
         if found is not None:
             return found
-    _check_dense(q=q, k=k, v=v)
-    q, k, v, bias = _autocast(torch, q, k, v, bias)
-    return _attend(
+    _check_four_dims(q=q, k=k, v=v)
+    q, k, v, bias = _cast_for_autocast(torch, q, k, v, bias)
+    return _call_operators(
         torch,
-        (q, k, v, bias, _flat(seq_len_q), _flat(seq_len_kv), None, None, None, _flat(alibi_slopes), _flat(sink)),
+        (
+            q,
+            k,
+            v,
+            bias,
+            _flatten(seq_len_q),
+            _flatten(seq_len_kv),
+            None,
+            None,
+            None,
+            _flatten(alibi_slopes),
+            _flatten(sink),
+        ),
         scales,
         (scale, dropout, causal, left_bound, right_bound, alignment, soft_cap, deterministic, None, None, shapes),
         out,
@@ -213,7 +229,11 @@ def attention_varlen(
         As :func:`attention`.
     """
     torch = load_torch()
-    if not torch.compiler.is_compiling() and STEP.call is not None and _is_usual(dropout, scales, out, return_amax):
+    if (
+        not torch.compiler.is_compiling()
+        and STEP.call is not None
+        and _has_default_options(dropout, scales, out, return_amax)
+    ):
         is_self = cu_seqlens_k is None or cu_seqlens_k is cu_seqlens_q
         found = STEP.call(
             SELF_PACKED if is_self else PACKED,
@@ -232,8 +252,8 @@ def attention_varlen(
             scale,
             dropout,
             left_bound,
-            _right(causal, right_bound),
-            _is_bottom_right(_same_ends(alignment) if is_self else alignment),
+            _effective_right_bound(causal, right_bound),
+            _is_bottom_right(_alignment_for_equal_lengths(alignment) if is_self else alignment),
             soft_cap,
             torch._C._get_deterministic_algorithms() if deterministic is None else deterministic,
             max_seqlen_q,
@@ -247,18 +267,19 @@ def attention_varlen(
     check_dims(1, "[b + 1]", cu_seqlens_q=cu_seqlens_q)
     if max_seqlen_q is None:
         raise UsageError(
-            "max_seqlen_q is missing: the longest sequence, which is not read back from the GPU", code="torch-option"
+            "max_seqlen_q is missing: give the longest sequence length, which is not read back from the GPU",
+            code="torch-option",
         )
-    _check_host(torch, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k)
+    _check_host_lengths(torch, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k)
     if cu_seqlens_k is None or cu_seqlens_k is cu_seqlens_q:
         if k.size(0) != q.size(0):
             raise UsageError(f"q has {q.size(0)} tokens and k {k.size(0)}: cu_seqlens_k is needed", code="torch-option")
-        cu_seqlens_k, alignment = cu_seqlens_q, _same_ends(alignment)
+        cu_seqlens_k, alignment = cu_seqlens_q, _alignment_for_equal_lengths(alignment)
     longest_k = max_seqlen_q if max_seqlen_k is None else max_seqlen_k
-    q, k, v, bias = _autocast(torch, q, k, v, bias)
-    return _attend(
+    q, k, v, bias = _cast_for_autocast(torch, q, k, v, bias)
+    return _call_operators(
         torch,
-        (q, k, v, bias, None, None, cu_seqlens_q, cu_seqlens_k, None, _flat(alibi_slopes), _flat(sink)),
+        (q, k, v, bias, None, None, cu_seqlens_q, cu_seqlens_k, None, _flatten(alibi_slopes), _flatten(sink)),
         scales,
         (
             *(scale, dropout, causal, left_bound, right_bound, alignment, soft_cap, deterministic),
@@ -296,7 +317,7 @@ def attention_with_kvcache(
     return_stats: bool = False,
     return_amax: bool = False,
 ) -> Any:
-    """Return attention over K and V that are in pages: decoding, prefill, or a chunk of it.
+    """Return attention over K and V that are stored in pages: decoding, prefill, or a chunk of it.
 
     The keys of the queries have been written to the pages before; nothing is appended here. Nothing is read back from
     the GPU, and there is no backward pass.
@@ -338,15 +359,27 @@ def attention_with_kvcache(
     packed = cu_seqlens_q is not None
     if deterministic is None:
         deterministic = torch.are_deterministic_algorithms_enabled()
-    if not torch.compiler.is_compiling() and STEP.call is not None and _is_usual(0.0, scales, out, return_amax):
-        found = _query_paged(
+    if (
+        not torch.compiler.is_compiling()
+        and STEP.call is not None
+        and _has_default_options(0.0, scales, out, return_amax)
+    ):
+        found = _run_paged_step(
             (q, k_cache, v_cache, cache_seqlens, cu_seqlens_q, block_table, alibi_slopes, sink),
-            (scale, 0.0, left_bound, _right(causal, right_bound), _is_bottom_right(alignment), soft_cap, deterministic),
+            (
+                scale,
+                0.0,
+                left_bound,
+                _effective_right_bound(causal, right_bound),
+                _is_bottom_right(alignment),
+                soft_cap,
+                deterministic,
+            ),
             (max_seqlen_q if packed else None, max_seqlen_k, _shapes[0] if shapes is None else shapes, return_stats),
             kv_layout,
         )
         if found is not None:
-            return found if packed else _rows_second(found)
+            return found if packed else _to_bshd(found)
     if packed:
         check_dims(3, "t, h and d (with cu_seqlens_q)", q=q)
         check_dims(1, "[b + 1]", cu_seqlens_q=cu_seqlens_q)
@@ -357,29 +390,29 @@ def attention_with_kvcache(
     check_dims(4, "pages, their tokens, h and d", k_cache=k_cache, v_cache=v_cache)
     check_dims(2, "[b, n]", block_table=block_table)
     check_dims(1, "[b]", cache_seqlens=cache_seqlens)
-    _check_host(torch, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k)
+    _check_host_lengths(torch, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k)
     if kv_layout not in ("NHD", "HND"):
         raise UsageError(f"kv_layout {kv_layout!r} is neither NHD nor HND", code="torch-option")
     if kv_layout == "NHD":
         k_cache, v_cache = k_cache.transpose(1, 2), v_cache.transpose(1, 2)
     if torch.is_autocast_enabled("cuda") and not is_fp8(k_cache):
         q = q.to(k_cache.dtype)  # the pages stay as they are
-    found = _attend(
+    found = _call_operators(
         torch,
         (
             *(q if packed else q.transpose(1, 2), k_cache, v_cache, None, None, cache_seqlens),
-            *(cu_seqlens_q, None, block_table, _flat(alibi_slopes), _flat(sink)),
+            *(cu_seqlens_q, None, block_table, _flatten(alibi_slopes), _flatten(sink)),
         ),
         scales,
         (
             *(scale, 0.0, causal, left_bound, right_bound, alignment, soft_cap, deterministic),
             *(max_seqlen_q if packed else None, max_seqlen_k, shapes),
         ),
-        out if out is None or packed else _heads_second(out),
+        out if out is None or packed else _to_bhsd(out),
         return_stats,
         return_amax,
     )
-    return found if packed else _rows_second(found)
+    return found if packed else _to_bshd(found)
 
 
 def default_shapes() -> Shapes:
@@ -396,7 +429,7 @@ def set_shapes(shapes: Shapes) -> Shapes:
         ``torch-option``.
     """
     if shapes not in POLICIES:
-        raise UsageError(f"shapes is {shapes!r}, one of {', '.join(POLICIES)} is needed", code="torch-option")
+        raise UsageError(f"shapes must be one of {', '.join(POLICIES)}, got {shapes!r}", code="torch-option")
     former, _shapes[0] = _shapes[0], shapes
     return former
 
@@ -406,10 +439,10 @@ def clear_plans() -> None:
     torch = load_torch()
     if torch.cuda.is_initialized():
         torch.cuda.synchronize()
-    forget()
+    forget_plans()
 
 
-def _attend(
+def _call_operators(
     torch: Any,
     tensors: tuple[Any, ...],
     scales: Scales | None,
@@ -418,7 +451,7 @@ def _attend(
     return_stats: bool,
     return_amax: bool,
 ) -> Any:
-    """Check what the operators do not see, call them, and return what was requested."""
+    """Check the arguments that the operators do not receive, call them, and return the requested outputs."""
     scale, dropout, causal, left, right, alignment, soft_cap, deterministic, max_q, max_kv, shapes = options
     q = tensors[0]
     factors, head_dim = check_scales(q, scales), tensors[2].shape[-1]
@@ -430,9 +463,9 @@ def _attend(
     if alignment not in ("top_left", "bottom_right"):
         raise UsageError(f"alignment {alignment!r} is neither top_left nor bottom_right", code="torch-option")
     if causal and right not in (None, 0):
-        raise UsageError(f"causal means right_bound=0, but right_bound is {right}", code="torch-option")
+        raise UsageError(f"causal=True needs right_bound 0 or None, got {right}", code="torch-option")
     if return_amax and not factors:
-        raise UsageError(f"return_amax belongs to 8-bit floats, q is {type_name(q)}", code="torch-option")
+        raise UsageError(f"return_amax needs 8-bit floats, q is {type_name(q)}", code="torch-option")
     if deterministic is None:
         deterministic = torch.are_deterministic_algorithms_enabled()
     # In memory: seed, a hole, offset, a hole; both must be at multiples of 16 bytes.
@@ -459,43 +492,47 @@ _TABLE = TENSORS.index("block_table")
 
 
 def _pad_head_dims(torch: Any, tensors: tuple[Any, ...], scale: Any) -> tuple[tuple[Any, ...], Any]:
-    """Return the tensors with head dims of multiples of 8, and the scale of the head dim without the zeros."""
+    """Return the tensors with head dims padded to multiples of 8, and the scale for the unpadded head dim."""
     q, k, v, *rest = tensors
     d, step = q.shape[-1], head_dim_step(q)
     if d % step and k.shape[-1] == d:
-        q, k, scale = _pad(torch, q, -d % step), _pad(torch, k, -d % step), d**-0.5 if scale is None else scale
+        q, k, scale = (
+            _pad_last_dim(torch, q, -d % step),
+            _pad_last_dim(torch, k, -d % step),
+            d**-0.5 if scale is None else scale,
+        )
     if v.shape[-1] % step:
-        v = _pad(torch, v, -v.shape[-1] % step)
+        v = _pad_last_dim(torch, v, -v.shape[-1] % step)
     return (q, k, v, *rest), scale
 
 
-def _pad(torch: Any, x: Any, missing: Any) -> Any:
-    """Return a tensor with zeros after its last dim, and its dims in the same order in memory."""
+def _pad_last_dim(torch: Any, x: Any, missing: Any) -> Any:
+    """Return a tensor with zeros appended along its last dim, and its dims in the same order in memory."""
     if x.dim() == 4 and x.stride(1) < x.stride(2):
         return torch.nn.functional.pad(x.transpose(1, 2), (0, missing)).transpose(1, 2)
     return torch.nn.functional.pad(x, (0, missing))
 
 
-def _check_dense(**tensors: Any) -> None:
+def _check_four_dims(**tensors: Any) -> None:
     check_dims(4, "b, h, s and d", "flatten the dims before the heads into one", **tensors)
 
 
-def _check_host(torch: Any, **lengths: Any) -> None:
+def _check_host_lengths(torch: Any, **lengths: Any) -> None:
     """Check that lengths are known on the host; their sizes are checked with the other options."""
     for name, value in lengths.items():
         if isinstance(value, torch.Tensor):
             raise UsageError(
-                f"{name} is a tensor, an int is needed", code="torch-option", fix="keep it on the host, or take .item()"
+                f"{name} must be an int, got a tensor", code="torch-option", fix="keep it on the host, or take .item()"
             )
 
 
-def _same_ends(alignment: Alignment) -> Alignment:
-    """Return the alignment where queries and keys are equally many: both are one there, and cuDNN has more of this."""
+def _alignment_for_equal_lengths(alignment: Alignment) -> Alignment:
+    """Return "top_left": both alignments are equal for as many queries as keys, and cuDNN supports more of this one."""
     return "top_left" if alignment == "bottom_right" else alignment
 
 
-def _flat(x: Any) -> Any:
-    """Return a tensor of one number per head or sequence in one dim."""
+def _flatten(x: Any) -> Any:
+    """Return a tensor of one number per head or sequence with one dim."""
     return x if x is None or not hasattr(x, "dim") or x.dim() == 1 else x.reshape(-1)
 
 
@@ -503,11 +540,11 @@ def _flat(x: Any) -> Any:
 # the shortest: to unpack two tuples takes a third longer than to pass 24 arguments.
 
 
-def _is_usual(dropout: Any, scales: Any, out: Any, return_amax: Any) -> bool:
+def _has_default_options(dropout: Any, scales: Any, out: Any, return_amax: Any) -> bool:
     return not dropout and scales is None and out is None and not return_amax
 
 
-def _right(causal: Any, right_bound: Any) -> Any:
+def _effective_right_bound(causal: Any, right_bound: Any) -> Any:
     return right_bound if not causal else "causal" if right_bound else 0
 
 
@@ -515,7 +552,7 @@ def _is_bottom_right(alignment: Any) -> Any:
     return alignment == "bottom_right" if alignment in ("top_left", "bottom_right") else alignment
 
 
-def _query_paged(tensors: tuple[Any, ...], options: tuple[Any, ...], rest: tuple[Any, ...], kv_layout: Any) -> Any:
+def _run_paged_step(tensors: tuple[Any, ...], options: tuple[Any, ...], rest: tuple[Any, ...], kv_layout: Any) -> Any:
     q, k, v, lengths, starts, table, alibi_slopes, sink = tensors
     packed = starts is not None
     if STEP.call is None or kv_layout not in ("NHD", "HND"):
@@ -533,20 +570,20 @@ def _query_paged(tensors: tuple[Any, ...], options: tuple[Any, ...], rest: tuple
     return STEP.call(operator, *tensors, *options, *rest)
 
 
-def _rows_second(found: Any) -> Any:
-    """Return o as [b, s, h, d], with what comes after it."""
+def _to_bshd(found: Any) -> Any:
+    """Return the output as [b, s, h, d], followed by the other outputs."""
     if isinstance(found, tuple):
         return (found[0].transpose(1, 2), *found[1:])
     return found.transpose(1, 2)
 
 
-def _heads_second(out: Any) -> Any:
+def _to_bhsd(out: Any) -> Any:
     check_dims(4, "b, s, h and d", out=out)
     return out.transpose(1, 2)
 
 
-def _autocast(torch: Any, q: Any, k: Any, v: Any, bias: Any) -> tuple[Any, Any, Any, Any]:
-    """Return the tensors in the type of autocast, where it is on; 8-bit floats stay."""
+def _cast_for_autocast(torch: Any, q: Any, k: Any, v: Any, bias: Any) -> tuple[Any, Any, Any, Any]:
+    """Return the tensors cast to the autocast type if autocast is on; 8-bit floats are not cast."""
     if not torch.is_autocast_enabled("cuda") or is_fp8(q):
         return q, k, v, bias
     kind = torch.get_autocast_dtype("cuda")

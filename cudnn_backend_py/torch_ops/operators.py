@@ -16,7 +16,7 @@ from ..errors import EnvironmentNotReady, UsageError
 from ..graph.attention.shape_class import MOST_HEADS
 from .arguments import SCALES, TENSORS, Decide, OperatorOptions, check_call, check_out, is_fp8
 from .compiled import STEP
-from .strategies import run
+from .strategies import run_pass
 from .transforms import (
     Passes,
     is_differentiated,
@@ -94,15 +94,17 @@ def attend(
             code="torch-option",
             fix="leave out= out, or call it under torch.no_grad()",
         )
-    if needs_gradients and (rows := _most_rows(torch, tensors)) is not None:
-        parts = [attend(torch, part, scales, options, wants_stats=wants_stats) for part in _split(torch, tensors, rows)]
+    if needs_gradients and (rows := _max_backward_batch(torch, tensors)) is not None:
+        parts = [
+            attend(torch, part, scales, options, wants_stats=wants_stats) for part in _split_batch(torch, tensors, rows)
+        ]
         o, stats, amax = zip(*parts, strict=True)
         return torch.cat(o), torch.cat(stats), amax[0]
     if _has_tangents(torch, tensors):
         refuse_forward_mode()
     if not is_eager(torch, tensors):
         # Before torch holds options against the schema, and where a traced program raises what was raised.
-        decide, named = _decide(torch), dict(zip(TENSORS, tensors, strict=True))
+        decide, named = _make_decide(torch), dict(zip(TENSORS, tensors, strict=True))
         named |= dict(zip(SCALES, scales, strict=True)) if scales else {}
         check_call(named, OperatorOptions(*options), decide=decide)
         if out is not None:
@@ -118,18 +120,18 @@ def attend(
         )
         return found if out is None else (out.copy_(found[0]), *found[1:])
     if not STEP.is_requested:
-        STEP.run_query(torch, _differentiate_here)
+        STEP.request_build(torch, _differentiate_for_step)
     if needs_gradients:
         o, stats, amax = _functions[0].apply(options, scales, *tensors)
         return o, stats, amax
-    return _forward(torch, tensors, scales, options, wants_stats, out)
+    return _launch_forward(torch, tensors, scales, options, wants_stats, out)
 
 
 _SINK = TENSORS.index("sink")
 
 
-def _most_rows(torch: Any, tensors: tuple[Any, ...]) -> int | None:
-    """Return how large a batch one backward pass takes; None if it takes all.
+def _max_backward_batch(torch: Any, tensors: tuple[Any, ...]) -> int | None:
+    """Return the largest batch that one backward pass supports; None if it supports all.
 
     Raises
     ------
@@ -138,19 +140,19 @@ def _most_rows(torch: Any, tensors: tuple[Any, ...]) -> int | None:
     """
     q, starts = tensors[0], tensors[TENSORS.index("cu_seqlens_q")]
     heads, batch = q.shape[1], (q.shape[0] if starts is None else starts.shape[0] - 1)
-    if not _decide(torch)(heads * batch > MOST_HEADS):
+    if not _make_decide(torch)(heads * batch > MOST_HEADS):
         return None
     if starts is not None or heads > MOST_HEADS:
         raise UsageError(
-            f"{batch} sequences have {heads} heads each: with gradients, {MOST_HEADS} heads of all are the most",
+            f"{batch} sequences of {heads} heads are too many: gradients need at most {MOST_HEADS} heads in all",
             code="torch-tensor",
             fix="call it with fewer sequences" if starts is not None else "call it with fewer heads",
         )
     return MOST_HEADS // int(heads)
 
 
-def _split(torch: Any, tensors: tuple[Any, ...], rows: int) -> Iterator[tuple[Any, ...]]:
-    """Yield the tensors of a dense call for so many entries of its batch at a time."""
+def _split_batch(torch: Any, tensors: tuple[Any, ...], rows: int) -> Iterator[tuple[Any, ...]]:
+    """Yield the tensors of a dense call for parts of its batch of at most `rows` entries."""
     batch = tensors[0].shape[0]
     names = ("q", "k", "v", "bias", "seq_len_q", "seq_len_kv")
     for part, first in enumerate(range(0, batch, rows)):
@@ -164,8 +166,8 @@ def _split(torch: Any, tensors: tuple[Any, ...], rows: int) -> Iterator[tuple[An
         yield tuple(found.values())
 
 
-def _decide(torch: Any) -> Decide:
-    """Return the function that decides conditions on dims, which may be symbols: what is not known does not hold."""
+def _make_decide(torch: Any) -> Decide:
+    """Return the function that decides conditions on dims, which may be symbolic: an unknown condition is false."""
     if not (torch.compiler.is_compiling() or "torch.fx.experimental.symbolic_shapes" in sys.modules):
         return bool
     try:
@@ -184,7 +186,7 @@ def _has_tangents(torch: Any, tensors: tuple[Any, ...]) -> bool:
 
 
 def is_eager(torch: Any, tensors: tuple[Any, ...]) -> bool:
-    """Return whether no one could see the operators: plain tensors of a GPU, no tracing, no mode, no transform."""
+    """Return whether all tensors are plain GPU tensors and no tracing, mode or transform is active."""
     if torch.compiler.is_compiling():
         return False
     plain = (torch.Tensor, torch.nn.Parameter)
@@ -223,7 +225,7 @@ def _define() -> bool:
                 torch.library.define(name, SCHEMAS[name], tags=(torch.Tag.pt2_compliant_tag,))
                 torch.library.impl(name, "cuda", run_it)
                 torch.library.register_fake(name, fake)
-            torch.library.register_autograd(FORWARD, _differentiate, setup_context=_remember)
+            torch.library.register_autograd(FORWARD, _operator_backward, setup_context=_save_context)
             torch.library.register_autograd(BACKWARD, refuse_second_derivative)
             members = {"forward": staticmethod(_function_forward), "backward": staticmethod(_function_backward)}
             _functions.append(type("CudnnAttention", (torch.autograd.Function,), members))
@@ -239,8 +241,8 @@ _define._dynamo_marked_constant = True  # type: ignore[attr-defined]
 # outputs, real and fake
 
 
-def _empty_like(x: Any, head_dim: Any) -> Any:
-    """Return memory for [b, h, s, head_dim], dense, heads before rows or rows before heads as in x; or [t, h, ...]."""
+def _empty_output(x: Any, head_dim: Any) -> Any:
+    """Return dense memory for [b, h, s, head_dim], with heads and rows in the order of x; or [t, h, head_dim]."""
     if x.dim() == 3:
         return x.new_empty((*x.shape[:2], head_dim))
     b, h, s, _ = x.shape
@@ -265,7 +267,7 @@ def _empty_stats(q: Any) -> Any:
     return q.new_empty((b, s, h, 1), dtype=torch.float32).transpose(1, 2)
 
 
-def _nothing(x: Any) -> Any:
+def _empty_placeholder(x: Any) -> Any:
     import torch
 
     return x.new_empty((0,), dtype=torch.float32)
@@ -278,34 +280,34 @@ def _empty_amax(q: Any) -> Any:
 
 
 def _fake_forward(*arguments: Any) -> tuple[Any, Any, Any]:
-    """Check a call as the real kernel does, and return empty outputs."""
+    """Check a call as the real kernel does, and return outputs without data."""
     import torch
 
     tensors, rest = arguments[:_COUNT], arguments[_COUNT:]
     named = dict(zip((*TENSORS, *SCALES), (*tensors, *rest[:_FACTOR_COUNT]), strict=True))
-    check_call(named, OperatorOptions(*rest[_FACTOR_COUNT:-1]), decide=_decide(torch))
+    check_call(named, OperatorOptions(*rest[_FACTOR_COUNT:-1]), decide=_make_decide(torch))
     q, _, v, *_ = tensors
-    stats = _empty_stats(q) if arguments[-1] else _nothing(q)
-    return _empty_like(q, v.shape[-1]), stats, _empty_amax(q) if is_fp8(q) else _nothing(q)
+    stats = _empty_stats(q) if arguments[-1] else _empty_placeholder(q)
+    return _empty_output(q, v.shape[-1]), stats, _empty_amax(q) if is_fp8(q) else _empty_placeholder(q)
 
 
 def _fake_backward(d_o: Any, o: Any, stats: Any, *arguments: Any) -> tuple[Any, ...]:
-    """Check a call as the real kernel does, and return empty gradients."""
+    """Check a call as the real kernel does, and return gradients without data."""
     import torch
 
     named = dict(zip(TENSORS, arguments, strict=False)) | {"do": d_o, "o": o, "stats": stats}
-    check_call(named, OperatorOptions(*arguments[_COUNT:-2]), backward=True, decide=_decide(torch))
+    check_call(named, OperatorOptions(*arguments[_COUNT:-2]), backward=True, decide=_make_decide(torch))
     return _empty_gradients(*arguments)
 
 
 def _empty_gradients(*arguments: Any) -> tuple[Any, ...]:
     named = dict(zip(TENSORS, arguments, strict=False))
     wanted = {"bias": arguments[-2], "sink": arguments[-1]}
-    extra = (_dense(named[name]) if want else named["q"].new_empty((0,)) for name, want in wanted.items())
-    return (*(_empty_like(x, x.shape[-1]) for x in arguments[:3]), *extra)
+    extra = (_empty_contiguous(named[name]) if want else named["q"].new_empty((0,)) for name, want in wanted.items())
+    return (*(_empty_output(x, x.shape[-1]) for x in arguments[:3]), *extra)
 
 
-def _dense(x: Any) -> Any:
+def _empty_contiguous(x: Any) -> Any:
     return x.new_empty(x.shape)
 
 
@@ -324,12 +326,12 @@ def _run_forward(*arguments: Any) -> tuple[Any, Any, Any]:
     tensors, rest = arguments[:_COUNT], arguments[_COUNT:]
     scales, options, wants_stats = rest[:_FACTOR_COUNT], rest[_FACTOR_COUNT:-1], rest[-1]
     scales = scales if is_fp8(tensors[0]) else ()
-    found = _forward(torch, tensors, scales, options, wants_stats, None)
-    o, stats, amax = (_nothing(tensors[0]) if x is None else x for x in found)
+    found = _launch_forward(torch, tensors, scales, options, wants_stats, None)
+    o, stats, amax = (_empty_placeholder(tensors[0]) if x is None else x for x in found)
     return o, stats, amax
 
 
-def _forward(
+def _launch_forward(
     torch: Any,
     tensors: tuple[Any, ...],
     scales: tuple[Any, ...],
@@ -337,10 +339,10 @@ def _forward(
     wants_stats: bool,
     out: Any,
 ) -> tuple[Any, Any, Any]:
-    """Return the output, if wanted its statistics, and the amax of 8-bit floats."""
+    """Launch the forward pass; return the output, its statistics if wanted, and the amax of 8-bit floats."""
     q, _, v, *_ = tensors
     with _on_device(torch, q):
-        o = _empty_like(q, v.shape[-1]) if out is None else out
+        o = _empty_output(q, v.shape[-1]) if out is None else out
         stats = _empty_stats(q) if wants_stats else None
         amax = _empty_amax(q) if scales else None
         outputs = {"o": o, "stats": stats}
@@ -348,7 +350,7 @@ def _forward(
         if amax is not None:
             inputs |= dict(zip(SCALES, scales, strict=True))
             outputs |= {"amax_s": amax, "amax_o": amax[_AMAX_O:]}
-        run(False, inputs, outputs, options, is_given=out is not None)
+        run_pass(False, inputs, outputs, options, is_given=out is not None)
     return o, stats, amax
 
 
@@ -363,16 +365,16 @@ def _run_backward(*arguments: Any) -> tuple[Any, ...]:
         named = dict(zip(TENSORS, rest, strict=False)) | {"do": d_o, "o": o, "stats": stats}
         options, dbias = tuple(rest[_COUNT:-2]), gradients["dbias"]
         if dbias is not None:
-            named["bias"] = _widen(named, OperatorOptions(*options))
-            gradients["dbias"] = dbias if named["bias"].shape == dbias.shape else _dense(named["bias"])
-        run(True, named, gradients, options)
+            named["bias"] = _expand_bias(named, OperatorOptions(*options))
+            gradients["dbias"] = dbias if named["bias"].shape == dbias.shape else _empty_contiguous(named["bias"])
+        run_pass(True, named, gradients, options)
         if gradients["dbias"] is not dbias:
             dbias.copy_(gradients["dbias"].sum_to_size(dbias.shape))
     return outputs
 
 
-def _widen(named: dict[str, Any], options: OperatorOptions) -> Any:
-    """Return the bias as one that no rows and no keys share: cuDNN writes its gradient so, whatever its dims say.
+def _expand_bias(named: dict[str, Any], options: OperatorOptions) -> Any:
+    """Return the bias expanded to all rows and keys: cuDNN writes its gradient so, whatever dims it has.
 
     What lay after such a gradient was lost with 9.19.0 on an H200. Of batches and heads cuDNN writes the sum.
     """
@@ -390,44 +392,48 @@ def _widen(named: dict[str, Any], options: OperatorOptions) -> Any:
 def _function_forward(ctx: Any, options: tuple[Any, ...], scales: tuple[Any, ...], *tensors: Any) -> tuple[Any, ...]:
     import torch
 
-    found = _forward(torch, tensors, scales, options, True, None)
-    _keep(ctx, tensors, options, *found)
+    found = _launch_forward(torch, tensors, scales, options, True, None)
+    _save_for_backward(ctx, tensors, options, *found)
     return found
 
 
 def _function_backward(ctx: Any, d_o: Any, *_unused: Any) -> tuple[Any, ...]:
-    return None, None, *_gradients(ctx, d_o, 2)
+    return None, None, *_gradients_from_context(ctx, d_o, 2)
 
 
-def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, Any, Any]) -> None:
+def _save_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, Any, Any]) -> None:
     ctx.has_stats = inputs[-1]
-    _keep(ctx, inputs[:_COUNT], inputs[_COUNT + _FACTOR_COUNT : -1], *output)
+    _save_for_backward(ctx, inputs[:_COUNT], inputs[_COUNT + _FACTOR_COUNT : -1], *output)
 
 
-def _keep(ctx: Any, tensors: tuple[Any, ...], options: tuple[Any, ...], o: Any, stats: Any, amax: Any) -> None:
-    """Keep what the backward pass needs."""
+def _save_for_backward(
+    ctx: Any, tensors: tuple[Any, ...], options: tuple[Any, ...], o: Any, stats: Any, amax: Any
+) -> None:
+    """Save what the backward pass needs."""
     ctx.save_for_backward(*tensors, o, stats)
     ctx.options = options
     ctx.mark_non_differentiable(*(x for x in (stats, amax) if x is not None))
     ctx.set_materialize_grads(False)
 
 
-def _differentiate(ctx: Any, d_o: Any, *_unused: Any) -> tuple[Any, ...]:
+def _operator_backward(ctx: Any, d_o: Any, *_unused: Any) -> tuple[Any, ...]:
     if d_o is not None and not ctx.has_stats:
         raise UsageError("the backward pass needs the statistics of the forward pass: stats=True", code="torch-option")
-    return *_gradients(ctx, d_o, 0), *[None] * (_FACTOR_COUNT + len(OperatorOptions._fields) + 1)
+    return *_gradients_from_context(ctx, d_o, 0), *[None] * (_FACTOR_COUNT + len(OperatorOptions._fields) + 1)
 
 
-def _gradients(ctx: Any, d_o: Any, first: int) -> tuple[Any, ...]:
-    """Return the gradients of the tensors, which are the function's inputs from the first one on."""
+def _gradients_from_context(ctx: Any, d_o: Any, first: int) -> tuple[Any, ...]:
+    """Return the gradients of the tensors, which start at input `first` of the function."""
     if d_o is None:
         return (None,) * _COUNT
     *tensors, o, stats = ctx.saved_tensors
     wants = [bool(ctx.needs_input_grad[first + TENSORS.index(name)]) for name in ("bias", "sink")]
-    return _gradients_of(d_o, o, stats, tensors, ctx.options, wants)
+    return _compute_gradients(d_o, o, stats, tensors, ctx.options, wants)
 
 
-def _gradients_of(d_o: Any, o: Any, stats: Any, tensors: Any, options: Any, wants: Sequence[bool]) -> tuple[Any, ...]:
+def _compute_gradients(
+    d_o: Any, o: Any, stats: Any, tensors: Any, options: Any, wants: Sequence[bool]
+) -> tuple[Any, ...]:
     import torch
 
     # Where a gradient of the gradient may be requested, the operator refuses that.
@@ -439,11 +445,11 @@ def _gradients_of(d_o: Any, o: Any, stats: Any, tensors: Any, options: Any, want
     return tuple(found.get(name) for name in TENSORS)
 
 
-def _differentiate_here(_operator: int, tensors: tuple[Any, ...], options: tuple[Any, ...], wanted: int) -> Any:
-    """Return the gradients of TENSORS, for the compiled step; bits of `wanted` name those made only if wanted."""
+def _differentiate_for_step(_operator: int, tensors: tuple[Any, ...], options: tuple[Any, ...], wanted: int) -> Any:
+    """Return the gradients of TENSORS for the compiled step; `wanted` is a bit mask of the optional ones."""
     d_o, o, stats, *inputs = tensors
     wants = [bool(wanted >> TENSORS.index(name) & 1) for name in ("bias", "sink")]
-    return _gradients_of(d_o, o, stats, inputs, options, wants)
+    return _compute_gradients(d_o, o, stats, inputs, options, wants)
 
 
 if "torch" in sys.modules and hasattr(sys.modules["torch"], "library"):

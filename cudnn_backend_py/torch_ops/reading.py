@@ -1,4 +1,4 @@
-"""How the tensors of a call are read as sequences of tokens, which is what a class of shapes takes.
+"""The tensors of a call viewed as sequences of tokens, which the plan of a shape class runs.
 
 Dense tensors whose heads are inside their rows ([b, s, h, d] in memory) are sequences as they are, and so are packed
 tokens. Heads before rows ([b, h, s, d] in memory) are b * h sequences of one head, where heads have nothing of their
@@ -14,17 +14,17 @@ from typing import Any, NamedTuple
 from ..graph.attention import Attention
 from ..graph.attention.problem import TensorLayout
 from ..graph.attention.shape_class import Bounds, find_shared
-from .arguments import ALIGNMENT, OperatorOptions, data_type_of, fits, is_fp8
+from .arguments import ALIGNMENT, OperatorOptions, data_type_of, has_supported_strides, is_fp8
 from .graphs import make_problem
 
-__all__ = ["MOVED", "SequenceView", "avoids_decoding", "describe", "read"]
+__all__ = ["MOVED", "SequenceView", "describe_problem", "must_avoid_decoding", "read_call"]
 
 MOVED = {False: ("q", "k", "v", "o"), True: ("q", "k", "v", "o", "do", "dq", "dk", "dv")}
 _OF_HEADS = ("bias", "alibi_slopes", "sink")  # what heads have of their own
 
 
 class SequenceView(NamedTuple):
-    """The tensors of a call as sequences of tokens, and what calls share that one class of shapes can run.
+    """The tensors of a call as sequences of tokens, and the properties shared by calls of one shape class.
 
     Parameters
     ----------
@@ -61,8 +61,8 @@ class SequenceView(NamedTuple):
         return Bounds(self.batch, self.least_q, self.max_kv)
 
 
-def read(backward: bool, named: Mapping[str, Any], options: OperatorOptions) -> SequenceView:
-    """Return how a call is read; its tensors and options were checked."""
+def read_call(backward: bool, named: Mapping[str, Any], options: OperatorOptions) -> SequenceView:
+    """Return a call, whose tensors and options were checked, as sequences of tokens."""
     q, k, v, table, stats = (named[name] for name in ("q", "k", "v", "block_table", "stats"))
     packed = q.dim() == 3
     batch, max_q, max_kv = _bounds_of_call(named, options)
@@ -71,7 +71,7 @@ def read(backward: bool, named: Mapping[str, Any], options: OperatorOptions) -> 
     heads = 1 if folded > 1 else q.shape[1]
     strides, multipliers, copied = {}, {}, []
     for name in moved:
-        found = _as_sequences(named[name], packed, folded, backward and name in ("q", "dq"))
+        found = _sequence_strides(named[name], packed, folded, backward and name in ("q", "dq"))
         if found is None:
             copied.append(name)
             found = _packed_strides(named[name], packed)
@@ -81,7 +81,7 @@ def read(backward: bool, named: Mapping[str, Any], options: OperatorOptions) -> 
         if not (stats.t() if packed else stats if folded > 1 else stats.transpose(1, 2)).is_contiguous():
             copied.append("stats")
         multipliers["stats"] = heads if packed else max_q * heads
-    may_decode = _serves_decoding(named, options) and not avoids_decoding(backward, options, max_q)
+    may_decode = _can_use_decoding(named, options) and not must_avoid_decoding(backward, options, max_q)
     least_q = 2 if max_q == 1 and not may_decode else max_q
     options = _common_options(backward, options, max_q)
     related_plans = (
@@ -107,7 +107,7 @@ def read(backward: bool, named: Mapping[str, Any], options: OperatorOptions) -> 
 
 
 def _bounds_of_call(named: Mapping[str, Any], options: OperatorOptions) -> Bounds:
-    """Return the sequences of a call, and the longest of its queries and keys."""
+    """Return the number of sequences of a call, and its longest lengths of queries and keys."""
     q, k, table = named["q"], named["k"], named["block_table"]
     packed = q.dim() == 3
     batch = named["cu_seqlens_q"].shape[0] - 1 if packed else q.shape[0]
@@ -118,8 +118,8 @@ def _bounds_of_call(named: Mapping[str, Any], options: OperatorOptions) -> Bound
     return Bounds(batch, max_q, max(options.max_kv or max_q, 1) if packed else k.shape[2])
 
 
-def _serves_decoding(named: Mapping[str, Any], options: OperatorOptions) -> bool:
-    """Return whether the kernels for single queries serve a call; others they do not, or get wrong.
+def _can_use_decoding(named: Mapping[str, Any], options: OperatorOptions) -> bool:
+    """Return whether cuDNN's kernels for single queries run a call, and correctly.
 
     Of ragged sequences with grouped heads they do not write all statistics.
     """
@@ -127,7 +127,7 @@ def _serves_decoding(named: Mapping[str, Any], options: OperatorOptions) -> bool
     return not (is_fp8(named["q"]) or named["sink"] is not None or options.dropout or grouped_stats)
 
 
-def avoids_decoding(backward: bool, options: OperatorOptions, max_q: int) -> bool:
+def must_avoid_decoding(backward: bool, options: OperatorOptions, max_q: int) -> bool:
     """Return whether single queries must not use cuDNN's kernels for decoding.
 
     They split the keys of a query among blocks, and results of equal calls differ in the last bits: so seen with 9.19.0
@@ -137,7 +137,7 @@ def avoids_decoding(backward: bool, options: OperatorOptions, max_q: int) -> boo
 
 
 def _common_options(backward: bool, options: OperatorOptions, max_q: int) -> OperatorOptions:
-    """Return the options as calls of all lengths have them that one class serves, without those that change nothing."""
+    """Return the options shared by calls of all lengths in one class, without those that have no effect."""
     if options.bottom_right and max_q == 1:  # the last token sees every key
         options = options._replace(right_bound=None)
     if options.left_bound is None and options.right_bound is None:
@@ -146,8 +146,8 @@ def _common_options(backward: bool, options: OperatorOptions, max_q: int) -> Ope
     return options._replace(max_q=None, max_kv=None, shapes="", deterministic=deterministic)
 
 
-def describe(backward: bool, named: Mapping[str, Any], reading: SequenceView) -> Attention:
-    """Return the problem of a call: strides over heads and tokens are true, and serve all related plans.
+def describe_problem(backward: bool, named: Mapping[str, Any], reading: SequenceView) -> Attention:
+    """Return the attention problem of a call, with strides over heads and tokens that hold for all related plans.
 
     Raises
     ------
@@ -178,29 +178,29 @@ def describe(backward: bool, named: Mapping[str, Any], reading: SequenceView) ->
 
 
 def _heads_to_fold(named: Mapping[str, Any], moved: list[str], backward: bool) -> int:
-    """Return how many heads become sequences of their own; 1 where they stay heads."""
+    """Return how many heads become sequences of their own; 1 if they stay heads."""
     heads = named["q"].shape[1]
     plain = all(named.get(name) is None for name in _OF_HEADS) and all(named[x].shape[1] == heads for x in moved)
     is_tight = not backward or named["q"].stride(1) == named["q"].shape[2] * named["q"].shape[3]
-    return heads if plain and heads > 1 and is_tight and all(_folds(named[name]) for name in moved) else 1
+    return heads if plain and heads > 1 and is_tight and all(_can_fold_heads(named[name]) for name in moved) else 1
 
 
-def _folds(x: Any) -> bool:
+def _can_fold_heads(x: Any) -> bool:
     """Return whether the heads of all batches of [b, h, s, d] follow each other at one distance."""
     b, h, s, d = x.shape
     batch, head, row, _ = x.stride()
-    if not fits(x) or x.data_ptr() % ALIGNMENT or (s > 1 and row != d):
+    if not has_supported_strides(x) or x.data_ptr() % ALIGNMENT or (s > 1 and row != d):
         return False
     return bool((b == 1 or batch == h * head) and (s == 1 or head > row))
 
 
-def _as_sequences(x: Any, packed: bool, folded: int, is_tight: bool) -> tuple[int, int, int] | None:
+def _sequence_strides(x: Any, packed: bool, folded: int, is_tight: bool) -> tuple[int, int, int] | None:
     """Return the strides from head to head, token to token, and of the ragged offsets; None if x must be copied.
 
     Where it `is_tight` nothing may be between its tokens and sequences: the kernels of the backward pass take the
     offsets of Q and of its gradient for the same.
     """
-    if not fits(x) or x.data_ptr() % ALIGNMENT:
+    if not has_supported_strides(x) or x.data_ptr() % ALIGNMENT:
         return None
     dim = x.shape[-1]
     if packed:
@@ -225,6 +225,6 @@ def _as_sequences(x: Any, packed: bool, folded: int, is_tight: bool) -> tuple[in
 
 
 def _packed_strides(x: Any, packed: bool) -> tuple[int, int, int]:
-    """Return such strides for a copy of x as [b, s, h, d] or [t, h, d] without gaps."""
+    """Return the strides of :func:`_sequence_strides` for a copy of x as [b, s, h, d] or [t, h, d] without gaps."""
     heads, dim = x.shape[1], x.shape[-1]
     return dim, heads * dim, heads * dim * (1 if packed else x.shape[2])

@@ -1,4 +1,4 @@
-"""Strategies to run a pass: by the exact plan of its shape, or by the plan of a class of shapes.
+"""Strategies to run a pass: by the exact plan of its shape, or by the plan of a shape class.
 
 The policy (``exact``, ``any``, ``adaptive``) decides which; packed tokens and pages always run by a class plan. Only
 with ``adaptive`` may earlier calls change the plan of a call, and so the bits of its results. The strategies of the
@@ -17,7 +17,7 @@ from ..execution.any_shape import RelatedPlans, is_lasting_refusal
 from ..execution.class_plan import ClassPlan, Sequences
 from ..execution.executable import Executable
 from ..execution.plan_pool import Slot, shared_pool
-from ..execution.returning import Returning
+from ..execution.returning import RecurringShapes
 from ..graph.attention.problem import TensorLayout
 from ..graph.attention.selections import find_selection
 from ..graph.ir import Graph, packed_strides
@@ -32,13 +32,13 @@ from .arguments import (
     check_out,
     check_pages,
     data_type_of,
-    fits,
+    has_supported_strides,
 )
-from .compiled import DENSE, STEP, Pairs, Recipe, class_recipe, exact_recipe, operator_of
+from .compiled import DENSE, STEP, Pairs, Recipe, make_class_recipe, make_exact_recipe, operator_of
 from .graphs import attention_graph
-from .reading import MOVED, SequenceView, avoids_decoding, describe, read
+from .reading import MOVED, SequenceView, describe_problem, must_avoid_decoding, read_call
 
-__all__ = ["forget", "run"]
+__all__ = ["forget_plans", "run_pass"]
 
 _KEPT = 1024  # shapes
 _KIN_KEPT = 512  # kinds of calls
@@ -53,49 +53,49 @@ _LENGTHS = ("seq_len_q", "seq_len_kv", "cu_seqlens_q", "cu_seqlens_k")  # read b
 Named = dict[str, Any]
 
 
-class Way(Protocol):
-    """How calls with tensors of some shapes are run."""
+class Strategy(Protocol):
+    """A strategy to run calls with tensors of certain shapes."""
 
     def run(self, named: Named) -> None:
-        """Launch on torch's current stream."""
+        """Launch the pass on torch's current stream."""
 
     @property
-    def learned_limits(self) -> dict[Any, int] | None:
-        """How often the compiled step was offered it, by thread, stream and pass; None where it cannot run it yet."""
+    def offer_counts(self) -> dict[Any, int] | None:
+        """How often it was offered to the compiled step, by thread, stream and pass; None if it has no recipe."""
 
     @property
     def is_shared(self) -> bool:
-        """Whether the compiled step runs calls of other shapes too by its recipe."""
+        """Whether the compiled step runs calls of other shapes by its recipe, too."""
 
     @property
     def best(self) -> Any:
-        """What reports its recipes from those of another class that the same plan serves meanwhile."""
+        """The key that distinguishes its recipes from those of another class that the same plan serves meanwhile."""
 
     def recipe(self, inputs: Pairs, outputs: Pairs, options: OperatorOptions) -> Recipe | None:
-        """Return how the compiled step runs such calls; None if the plan had to go meanwhile."""
+        """Return the recipe by which the compiled step runs its calls; None if the plan was evicted meanwhile."""
 
 
-class _Kind:
-    """What calls have in common that differ in batch and lengths: their classes, and which shapes come back."""
+class _RelatedCalls:
+    """Calls that differ only in batch and lengths: their class plans, and the exact plans of recurring shapes."""
 
     def __init__(self, related_plans: RelatedPlans) -> None:
-        self.related_plans, self.returning = related_plans, Returning()
-        self.exact: OrderedDict[tuple[int, int, int], _Exact] = OrderedDict()  # of shapes that do
+        self.related_plans, self.returning = related_plans, RecurringShapes()
+        self.exact: OrderedDict[tuple[int, int, int], _ExactStrategy] = OrderedDict()  # of shapes that do
 
-    def add(self, shape: tuple[int, int, int], exact: _Exact) -> None:
-        """Keep the exact way of a shape, where the compiled step's calls can find it."""
+    def add(self, shape: tuple[int, int, int], exact: _ExactStrategy) -> None:
+        """Store the exact strategy of a shape, for the calls of the compiled step."""
         with _making:
             self.exact[shape] = exact
             if len(self.exact) > _KEPT:
                 self.exact.popitem(last=False)
 
 
-_ways: OrderedDict[tuple[Any, ...], Way] = OrderedDict()
-_kinds: dict[tuple[Any, ...], _Kind] = {}
+_ways: OrderedDict[tuple[Any, ...], Strategy] = OrderedDict()
+_kinds: dict[tuple[Any, ...], _RelatedCalls] = {}
 _making = threading.Lock()
 
 
-def run(
+def run_pass(
     backward: bool,
     inputs: Named,
     outputs: Named,
@@ -103,7 +103,7 @@ def run(
     *,
     is_given: bool = False,
 ) -> None:
-    """Run the pass on the current stream of the current device; None means what is not.
+    """Run a pass on the current stream of the current device; a tensor that is None is not given.
 
     How outputs are in memory follows from the inputs, unless ``o`` `is_given` by the caller.
 
@@ -123,86 +123,86 @@ def run(
             backward,
             options,
             *[x is None for x in outputs.values()],
-            *[None if x is None else _kind(x) for x in inputs.values()],
-            _kind(outputs["o"]) if is_given else None,
+            *[None if x is None else _tensor_key(x) for x in inputs.values()],
+            _tensor_key(outputs["o"]) if is_given else None,
         )
-        way = _ways.get(key)
+        strategy = _ways.get(key)
     except (AttributeError, TypeError, RuntimeError):  # no tensors, or options that nothing can be looked up by
-        key, way = (None,), None
+        key, strategy = (None,), None
     named = inputs | outputs
-    if way is None:
-        way = _make(backward, named, OperatorOptions(*options), key)
-    way.run(named)
+    if strategy is None:
+        strategy = _make_strategy(backward, named, OperatorOptions(*options), key)
+    strategy.run(named)
     if STEP.call is not None and not is_given and "amax_o" not in outputs:
         wanted = sum(1 << TENSORS.index(name[1:]) for name in ("dbias", "dsink") if outputs.get(name) is not None)
-        STEP.offer(way, backward, tensors, list(outputs.items()), options, wanted)
+        STEP.learn_if_recurring(strategy, backward, tensors, list(outputs.items()), options, wanted)
 
 
-def forget() -> None:
-    """Forget what is known of all shapes, and their plans; those of CUDA graphs too."""
+def forget_plans() -> None:
+    """Forget the strategies of all shapes and their plans, including those of CUDA graphs."""
     with _making:
         _ways.clear()
         _kinds.clear()
     shared_pool().clear()
 
 
-def _kind(x: Any) -> tuple[Any, ...]:
+def _tensor_key(x: Any) -> tuple[Any, ...]:
     return x.shape, x.stride(), x.dtype, x.get_device(), x.data_ptr() % ALIGNMENT
 
 
-def _make(backward: bool, named: Named, options: OperatorOptions, key: tuple[Any, ...]) -> Way:
-    """Return the way of such a call, checked and kept."""
+def _make_strategy(backward: bool, named: Named, options: OperatorOptions, key: tuple[Any, ...]) -> Strategy:
+    """Return the strategy for a call after checking the call, and cache it."""
     is_out_given = key[-1] is not None
     checked = {name: x for name, x in named.items() if name != "o"} if is_out_given else named
     check_call(checked, options, backward=backward)
     check_pages(named)
     if is_out_given:
         check_out(named["o"], named["q"], named["v"])
-    if is_out_given and not fits(named["o"]):
+    if is_out_given and not has_supported_strides(named["o"]):
         raise UsageError(
-            f"out has strides {list(named['o'].stride())}: d dense, others of multiples of 16 bytes are needed",
+            f"out has strides {list(named['o'].stride())}: the last must be 1, the others multiples of 16 bytes",
             code="torch-tensor",
         )
-    way = _choose(backward, named, options, key)
+    strategy = _choose_strategy(backward, named, options, key)
     with _making:
-        found = _ways.setdefault(key, way)
+        found = _ways.setdefault(key, strategy)
         if len(_ways) > _KEPT:
             _ways.popitem(last=False)
     return found
 
 
-def _choose(backward: bool, named: Named, options: OperatorOptions, key: tuple[Any, ...]) -> Way:
+def _choose_strategy(backward: bool, named: Named, options: OperatorOptions, key: tuple[Any, ...]) -> Strategy:
     if named["o"].numel() == 0 or named["k"].numel() == 0:
-        return _Empty(backward)
+        return _EmptyAttention(backward)
     is_dense = named["cu_seqlens_q"] is None and named["block_table"] is None
     if not is_dense:
-        return _ByClass(backward, named, options)
-    if options.shapes == "exact" and not avoids_decoding(backward, options, named["q"].shape[2]):
-        return _Exact(backward, named, options, key)
+        return _ClassStrategy(backward, named, options)
+    if options.shapes == "exact" and not must_avoid_decoding(backward, options, named["q"].shape[2]):
+        return _ExactStrategy(backward, named, options, key)
     try:
-        by_class = _ByClass(backward, named, options)
+        by_class = _ClassStrategy(backward, named, options)
     except CudnnBackendError as error:
         if not is_lasting_refusal(error):
             raise
-        return _Exact(backward, named, options, key)
-    return _Adaptive(by_class, backward, named, options, key) if _may_change(options) else by_class
+        return _ExactStrategy(backward, named, options, key)
+    return _AdaptiveStrategy(by_class, backward, named, options, key) if _may_switch_plans(options) else by_class
 
 
-def _may_change(options: OperatorOptions) -> bool:
-    """Return whether calls may change to another plan: with dropout the two passes would draw different masks."""
+def _may_switch_plans(options: OperatorOptions) -> bool:
+    """Return whether calls may switch to another plan: with dropout the two passes would draw different masks."""
     return options.shapes == "adaptive" and not (options.deterministic or options.dropout)
 
 
-class _Empty:
-    """Nothing to attend to: no plan is needed."""
+class _EmptyAttention:
+    """A call without queries or keys, which needs no plan."""
 
-    learned_limits, is_shared, best = None, False, None
+    offer_counts, is_shared, best = None, False, None
 
     def __init__(self, backward: bool) -> None:
         self._written = _WRITTEN[backward]
 
     def run(self, named: Named) -> None:
-        """Write zeros, and statistics of nothing."""
+        """Write zeros, and the statistics of rows without keys."""
         for name in self._written:
             if named.get(name) is not None:
                 named[name].fill_(_CLEARED.get(name, 0.0))
@@ -221,8 +221,8 @@ def _current_stream() -> int:
 # the exact way
 
 
-class _Exact:
-    """The plan of one problem, with the tensors that have to be copied for it. Threads may share one."""
+class _ExactStrategy:
+    """The exact plan of one problem, and the tensors to copy before it runs. Threads may share one."""
 
     is_shared, best = False, None
 
@@ -230,8 +230,10 @@ class _Exact:
         self, backward: bool, named: Mapping[str, Any], options: OperatorOptions, key: tuple[Any, ...]
     ) -> None:
         present = {name: x for name, x in named.items() if x is not None}
-        self._read = [name for name, x in present.items() if name not in _WRITTEN[backward] and not _is_plain(name, x)]
-        self._facts = {name: _facts(x, name in self._read) for name, x in present.items()}
+        self._read = [
+            name for name, x in present.items() if name not in _WRITTEN[backward] and not _is_usable_in_place(name, x)
+        ]
+        self._tensor_layout = {name: _tensor_layout(x, name in self._read) for name, x in present.items()}
         self._backward, self._options = backward, options
         has_lengths = named["seq_len_q"] is not None  # rows of sequences without keys are not written
         self._cleared = [name for name in (*MOVED[backward], "stats") if name in _WRITTEN[backward] and has_lengths]
@@ -241,7 +243,7 @@ class _Exact:
         self._patience = 0
 
     def is_built(self, *, only_if_ran: bool = False) -> bool:
-        """Return whether the plan is there."""
+        """Return whether the plan is built."""
         held = self._held
         if held is None or held.plan is None:
             held = self._held = shared_pool().find(self._key)
@@ -252,23 +254,23 @@ class _Exact:
         """Return whether the plan cannot be built."""
         return shared_pool().has_failed(self._key)
 
-    def want(self, calls: int = 1) -> None:
-        """Have the plan built in the background, at the first call that would take it, and again after many of them."""
+    def request_build(self, calls: int = 1) -> None:
+        """Build the plan in the background at the first call that needs it, and again after many calls."""
         import torch
 
         self._patience -= calls
         if self._patience < 0:
             self._patience = _PATIENCE
-            shared_pool().build_soon(self._key, self._build, torch.cuda.current_device())
+            shared_pool().build_soon(self._key, self._build_plan, torch.cuda.current_device())
 
     def run(self, named: Named) -> None:
-        """Launch on torch's current stream."""
+        """Launch the exact plan on torch's current stream."""
         import torch
 
         pool, held = shared_pool(), self._held
         plan = None if held is None else held.plan
         while held is None or plan is None:
-            held = self._held = pool.get_or_build(self._key, self._build, _current_stream())
+            held = self._held = pool.get_or_build(self._key, self._build_plan, _current_stream())
             plan = held.plan
         held.used = pool.now
         if torch.cuda.is_current_stream_capturing():
@@ -281,25 +283,27 @@ class _Exact:
         plan(*[named[name] for name in plan.names])
 
     @property
-    def learned_limits(self) -> dict[Any, int] | None:
-        """None until the plan is there."""
+    def offer_counts(self) -> dict[Any, int] | None:
+        """As in :class:`Strategy`; None until the plan is built."""
         return None if self._held is None or self._held.plan is None else self._learned_limits
 
     def recipe(self, inputs: Pairs, outputs: Pairs, options: OperatorOptions) -> Recipe | None:
-        """Return how the compiled step runs such calls."""
+        """Return the recipe by which the compiled step runs calls of this shape."""
         plan = None if self._held is None else self._held.plan
         return (
             None
             if plan is None
-            else exact_recipe(
+            else make_exact_recipe(
                 *(plan, inputs, outputs, self._read, {name: _CLEARED.get(name, 0.0) for name in self._cleared})
             )
         )
 
-    def _build(self) -> Executable:
+    def _build_plan(self) -> Executable:
         options, backward, target = self._options, self._backward, shared_target()
-        graph = attention_graph(self._facts, options, backward=backward, version=target.library.version, sm=target.sm)
-        plan = _build(graph, target, options.deterministic and backward)
+        graph = attention_graph(
+            self._tensor_layout, options, backward=backward, version=target.library.version, sm=target.sm
+        )
+        plan = _build_plan(graph, target, options.deterministic and backward)
         # The key of this way holds whatever a check would look at.
         executable = Executable(plan, workspace="torch", check=False)
         if executable.workspace_bytes <= _SMALL_WORKSPACE:
@@ -307,24 +311,24 @@ class _Exact:
         return executable
 
 
-def _build(graph: Graph, target: Target, deterministic: bool) -> Plan:
+def _build_plan(graph: Graph, target: Target, deterministic: bool) -> Plan:
     chosen = find_selection(graph, target.library.version, target.sm) if deterministic else None
     if chosen is None:
         return build(graph, target)
     return build(graph, target, engine=chosen.engine, knobs=dict(chosen.knobs))
 
 
-def _is_plain(name: str, x: Any) -> bool:
-    """Return whether a tensor can be taken where it is; all but Q, K, V and the like are dense in our graphs."""
+def _is_usable_in_place(name: str, x: Any) -> bool:
+    """Return whether a tensor can be used without a copy; all but Q, K, V and the like must be dense."""
     if x.data_ptr() % ALIGNMENT:
         return False
     if name == "stats":
         return True
-    plain: bool = fits(x) if name in MOVED[True] else x.is_contiguous()
+    plain: bool = has_supported_strides(x) if name in MOVED[True] else x.is_contiguous()
     return plain
 
 
-def _facts(x: Any, copied: bool) -> TensorLayout:
+def _tensor_layout(x: Any, copied: bool) -> TensorLayout:
     dims = tuple(x.shape)
     return TensorLayout(dims, packed_strides(dims) if copied else tuple(x.stride()), data_type_of(x))
 
@@ -332,24 +336,26 @@ def _facts(x: Any, copied: bool) -> TensorLayout:
 # the way by a class
 
 
-class _ByClass:
-    """The plan of a class of shapes, and how these tensors are read as its sequences. Threads may share one."""
+class _ClassStrategy:
+    """The plan of a shape class, and how a call's tensors are viewed as its sequences. Threads may share one."""
 
     def __init__(self, backward: bool, named: Named, options: OperatorOptions) -> None:
-        self._reading = r = read(backward, named, options)
-        self.kind = _kinds.get(r.related_plans) or _add_kind(backward, named, r)
+        self._reading = r = read_call(backward, named, options)
+        self.kind = _kinds.get(r.related_plans) or _get_related_calls(backward, named, r)
         self._is_exact = options.shapes == "exact"
-        self._allow_larger = _may_change(options)
+        self._allow_larger = _may_switch_plans(options)
         self._is_adaptive = self._allow_larger and operator_of(named) == DENSE
         written = _WRITTEN[backward]
         self._read = [name for name in r.copied if name not in written]
         self._read_plainly = [
             name
             for name, x in named.items()
-            if x is not None and name not in (*r.multipliers, *written, "k", "v") and not _is_small_plain(name, x)
+            if x is not None
+            and name not in (*r.multipliers, *written, "k", "v")
+            and not _is_small_usable_in_place(name, x)
         ]
         self._written_back = [name for name in r.copied if name in written]
-        self._held, self.best = self._find()
+        self._held, self.best = self._find_plan()
         has_lengths = any(named[name] is not None for name in ("seq_len_q", "seq_len_kv"))
         self._is_direct = not (self._read_plainly or self._written_back or "stats" in self._read) and (
             all(named.get(name) is None for name in ("bias", "dsink")) and (r.heads_folded == 1 or not has_lengths)
@@ -357,35 +363,35 @@ class _ByClass:
         self._is_direct = self._is_direct and (operator_of(named) == DENSE or _has_usual_strides(named, r))
         self.is_shared = self._is_direct
 
-    def _find(self) -> tuple[Slot, Any]:
-        """Return the place of a plan, and the key of the best one."""
+    def _find_plan(self) -> tuple[Slot, Any]:
+        """Return the slot of a plan, and the key of the best one."""
         if self._is_exact:
             return self.kind.related_plans.find_exact(self._reading.needed, _current_stream())
         return self.kind.related_plans.find(self._reading.needed, _current_stream(), allow_larger=self._allow_larger)
 
-    def _take(self) -> ClassPlan:
-        """Return the plan: the best one that is there, one that is built if none is."""
+    def _current_plan(self) -> ClassPlan:
+        """Return the plan: the best one if it is built, else a larger one or one that is built now."""
         pool, held = shared_pool(), self._held
         plan: ClassPlan | None = held.plan
         while plan is None or (held.key != self.best and pool.find(self.best) is not None):
-            held, self.best = self._find()
+            held, self.best = self._find_plan()
             self._held = held
             plan = held.plan
         held.used = pool.now
         return plan
 
     def run(self, named: Named) -> None:
-        """Launch on torch's current stream."""
+        """Launch the class plan on torch's current stream."""
         import torch
 
-        plan = self._take()
+        plan = self._current_plan()
         buffers, bias, dbias = dict(named), named["bias"], named.get("dbias")
         for name in self._read:
-            buffers[name] = self._laid_out(named[name]).copy_(named[name])
+            buffers[name] = self._empty_for_class(named[name]).copy_(named[name])
         for name in self._read_plainly:
             buffers[name] = named[name].contiguous() if not named[name].is_contiguous() else named[name].clone()
         for name in self._written_back:
-            buffers[name] = self._laid_out(named[name])
+            buffers[name] = self._empty_for_class(named[name])
         if bias is not None:
             # Kernels load whole tiles: what they mask must not depend on who had the memory before.
             buffers["bias"] = whole = bias.new_zeros(plan.problem.bias)
@@ -401,21 +407,21 @@ class _ByClass:
             named["dsink"].copy_(_sink_gradient(torch, named))
 
     @property
-    def learned_limits(self) -> dict[Any, int] | None:
-        """None where the compiled step cannot run them."""
+    def offer_counts(self) -> dict[Any, int] | None:
+        """As in :class:`Strategy`; None where the compiled step cannot run the calls."""
         plan = self._held.plan
-        found: dict[Any, int] | None = plan.learned_limits if self._is_direct and plan is not None else None
+        found: dict[Any, int] | None = plan.offer_counts if self._is_direct and plan is not None else None
         return found
 
     def recipe(self, inputs: Pairs, outputs: Pairs, options: OperatorOptions) -> Recipe | None:
-        """Return how the compiled step runs such calls."""
+        """Return the recipe by which the compiled step runs calls of this class."""
         held = self._held
         plan = held.plan
         if plan is None:
             return None
         awaited = self.best if held.key != self.best else None
         is_reported = awaited is not None or self._is_adaptive
-        return class_recipe(
+        return make_class_recipe(
             plan,
             self._sequences_of(dict(inputs)),
             self._reading.multipliers,
@@ -426,11 +432,11 @@ class _ByClass:
             is_exact=self._is_exact,
             heads_folded=self._reading.heads_folded,
             copied=self._read,
-            notice=_Notice(awaited, self.kind if self._is_adaptive else None) if is_reported else None,
+            notice=_ReportReceiver(awaited, self.kind if self._is_adaptive else None) if is_reported else None,
         )
 
-    def _laid_out(self, x: Any) -> Any:
-        """Return memory for a tensor like x, as its class reads it: tokens first, or with heads folded as it is."""
+    def _empty_for_class(self, x: Any) -> Any:
+        """Return memory for a tensor like x in the layout of the class: tokens first, or as x with heads folded."""
         if self._reading.heads_folded > 1:
             return x.new_empty(x.shape)
         if x.dim() == 4:
@@ -451,7 +457,7 @@ class _ByClass:
 
 
 def _has_usual_strides(named: Named, r: SequenceView) -> bool:
-    """Return whether the strides of tensors would be read the same if there were more tokens or sequences."""
+    """Return whether the strides would be read the same for more tokens or sequences."""
     packed = named["q"].dim() == 3
     return all(
         x.shape[0] > 1 or x.stride(0) == r.multipliers[name]
@@ -460,9 +466,9 @@ def _has_usual_strides(named: Named, r: SequenceView) -> bool:
     )
 
 
-def _add_kind(backward: bool, named: Named, r: SequenceView) -> _Kind:
-    """Return the cached finder of class plans for calls with the same properties."""
-    kind = _Kind(RelatedPlans(describe(backward, named, r), shared_target(), backward=backward))
+def _get_related_calls(backward: bool, named: Named, r: SequenceView) -> _RelatedCalls:
+    """Return the cached record of calls that differ only in batch and lengths; create it if needed."""
+    kind = _RelatedCalls(RelatedPlans(describe_problem(backward, named, r), shared_target(), backward=backward))
     with _making:
         if len(_kinds) >= _KIN_KEPT:
             _kinds.clear()
@@ -470,7 +476,7 @@ def _add_kind(backward: bool, named: Named, r: SequenceView) -> _Kind:
 
 
 def _sink_gradient(torch: Any, named: Named) -> Any:
-    """Return the gradient of the sinks, which cuDNN gets wrong where sequences are ragged.
+    """Return the gradient of the sinks, which cuDNN computes wrong for ragged sequences.
 
     A sink takes the probability exp(sink - stats) of each row, and the row's share of the gradient is what dO and O
     have in common.
@@ -487,8 +493,8 @@ def _sink_gradient(torch: Any, named: Named) -> Any:
     return -torch.where(shares == 0, 0, (sink - stats).exp() * shares).sum(0)
 
 
-def _is_small_plain(name: str, x: Any) -> bool:
-    """Return whether lengths, pages and what heads have can be taken where they are."""
+def _is_small_usable_in_place(name: str, x: Any) -> bool:
+    """Return whether lengths, pages and per-head tensors can be used without a copy."""
     if name == "bias":
         return True  # copied anyway
     if name == "block_table":
@@ -496,63 +502,63 @@ def _is_small_plain(name: str, x: Any) -> bool:
     return bool(x.is_contiguous()) and (name in _LENGTHS or not x.data_ptr() % ALIGNMENT)
 
 
-class _Adaptive:
-    """A class at first; the exact plan of a shape that comes back, once it is built in the background."""
+class _AdaptiveStrategy:
+    """A class plan at first; for a recurring shape the exact plan, once it is built in the background."""
 
     def __init__(
-        self, by_class: _ByClass, backward: bool, named: Named, options: OperatorOptions, key: tuple[Any, ...]
+        self, by_class: _ClassStrategy, backward: bool, named: Named, options: OperatorOptions, key: tuple[Any, ...]
     ) -> None:
         self._by_class, self._of_exact = by_class, (backward, options, key)
         (batch, _, rows, _), keys = named["q"].shape, named["k"].shape[2]
         self._shape = batch, rows, keys
-        self._exact: _Exact | None = None
+        self._exact: _ExactStrategy | None = None
 
     @property
-    def _settled(self) -> _Exact | _ByClass:
-        """The way of calls now."""
+    def _settled(self) -> _ExactStrategy | _ClassStrategy:
+        """The strategy that calls use now."""
         return self._by_class if self._exact is None or not self._exact.is_built() else self._exact
 
     @property
-    def learned_limits(self) -> dict[Any, int] | None:
-        """Those of the way that calls take now."""
-        return self._settled.learned_limits
+    def offer_counts(self) -> dict[Any, int] | None:
+        """The offer counts of the strategy that calls use now."""
+        return self._settled.offer_counts
 
     @property
     def is_shared(self) -> bool:
-        """Whether the compiled step runs calls of other shapes too by its recipe."""
+        """Whether the compiled step runs calls of other shapes by its recipe, too."""
         return self._settled.is_shared
 
     @property
     def best(self) -> Any:
-        """What reports its recipes from others of the same plan."""
+        """The key that distinguishes its recipes from others of the same plan."""
         return self._settled.best
 
     def recipe(self, inputs: Pairs, outputs: Pairs, options: OperatorOptions) -> Recipe | None:
-        """Return how the compiled step runs such calls."""
+        """Return the recipe of the strategy that calls use now."""
         return self._settled.recipe(inputs, outputs, options)
 
     def run(self, named: Named) -> None:
-        """Launch on torch's current stream."""
+        """Launch the pass on torch's current stream, by the exact plan if it is built."""
         import torch
 
         kind, exact = self._by_class.kind, self._exact
         if exact is None:
-            kind.returning.note(self._shape)
+            kind.returning.count_call(self._shape)
             if not kind.returning.calls_left(self._shape):
                 backward, options, key = self._of_exact
-                self._exact = exact = _Exact(backward, named, options, key)
+                self._exact = exact = _ExactStrategy(backward, named, options, key)
                 kind.add(self._shape, exact)
         if exact is not None:
             # A plan that never ran is not taken first within a capture: its kernels may not be loaded.
             if exact.is_built(only_if_ran=torch.cuda.is_current_stream_capturing()):
                 exact.run(named)
                 return
-            exact.want()
+            exact.request_build()
         self._by_class.run(named)
 
 
-class _Notice:
-    """Receives reports of calls that the compiled step runs by a class, and returns those for Python.
+class _ReportReceiver:
+    """Receives reports of calls that the compiled step runs by a class plan, and stops the step when Python must run.
 
     Parameters
     ----------
@@ -562,8 +568,8 @@ class _Notice:
         Where the exact plans of shapes that come back are wanted.
     """
 
-    def __init__(self, awaited: Any, kind: _Kind | None) -> None:
-        self._awaited, self._kind = awaited, kind
+    def __init__(self, awaited: Any, kind: _RelatedCalls | None) -> None:
+        self._awaited, self._tensor_key = awaited, kind
         self._last = (0, 0, 0)
 
     def __call__(self, unreported: int, shape: tuple[int, int, int]) -> int:
@@ -573,19 +579,19 @@ class _Notice:
         """
         if self._awaited is not None and shared_pool().find(self._awaited) is not None:
             return -1
-        if self._kind is None:
+        if self._tensor_key is None:
             return _UNTOLD
         last, self._last = self._last, shape
-        exact = self._kind.exact.get(shape)
+        exact = self._tensor_key.exact.get(shape)
         if exact is not None:
             if exact.is_unsupported():
                 return _HOPELESS if self._awaited is None else _UNTOLD
-            exact.want(unreported + 1)
+            exact.request_build(unreported + 1)
             return -1 if exact.is_built() else 0
-        returning = self._kind.returning
-        returning.note_more(last, unreported)
+        returning = self._tensor_key.returning
+        returning.count_late_calls(last, unreported)
         left = returning.calls_left(shape)
         if left <= 1:
             return -1
-        returning.note(shape)
+        returning.count_call(shape)
         return min(left - 2, _UNTOLD)

@@ -52,7 +52,7 @@ is_differentiated._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def refuse_second_derivative(*_: Any) -> NoReturn:
-    """Raise the error of a gradient of a gradient."""
+    """Raise the error for a gradient of a gradient."""
     raise UsageError(
         "attention by cuDNN has no second derivative",
         code="torch-option",
@@ -61,7 +61,7 @@ def refuse_second_derivative(*_: Any) -> NoReturn:
 
 
 def refuse_forward_mode(*_: Any) -> NoReturn:
-    """Raise the error of a forward-mode derivative."""
+    """Raise the error for a forward-mode derivative."""
     raise UsageError(
         "attention by cuDNN has no forward-mode derivative",
         code="torch-option",
@@ -70,7 +70,7 @@ def refuse_forward_mode(*_: Any) -> NoReturn:
 
 
 def refuse_compiled_transform() -> NoReturn:
-    """Raise the error of a derivative of torch.func inside compiled code, where operators have none."""
+    """Raise the error for a torch.func derivative inside compiled code, where operators have none."""
     raise UsageError(
         "torch.compile cannot trace a derivative of torch.func through attention by cuDNN",
         code="torch-option",
@@ -79,7 +79,7 @@ def refuse_compiled_transform() -> NoReturn:
 
 
 class Passes:
-    """The two passes as functions that transforms support.
+    """The forward and backward pass as autograd functions that support the transforms of torch.func.
 
     Attributes
     ----------
@@ -94,7 +94,7 @@ class Passes:
         self._torch = torch
         members: dict[str, Callable[..., Any]] = {
             "forward": self._run_forward,
-            "setup_context": _keep,
+            "setup_context": _save_for_backward,
             "backward": self._differentiate,
             "vmap": self._map_forward,
             "jvp": refuse_forward_mode,
@@ -102,7 +102,7 @@ class Passes:
         self.forward = self._function("CudnnAttentionTransformed", members)
         members = {
             "forward": self._run_backward,
-            "setup_context": _keep_nothing,
+            "setup_context": _save_nothing,
             "backward": refuse_second_derivative,
             "vmap": self._map_backward,
             "jvp": refuse_forward_mode,
@@ -133,45 +133,45 @@ class Passes:
         return None, None, *(found.get(name) for name in TENSORS)
 
     def _map_forward(self, info: Any, in_dims: Tensors, options: Tensors, scales: Tensors, *tensors: Any) -> Any:
-        samples = _Samples(info.batch_size, TENSORS, tensors, in_dims[2:])
+        samples = _SampleTensors(info.batch_size, TENSORS, tensors, in_dims[2:])
         is_shared = all(dim is None for dim in in_dims[1])
         if samples.folds and is_shared:
             pieces = [
                 (_unfold(o, count), _unfold(stats, count), amax.expand(count, *amax.shape))
-                for count, folded in samples.pieces()
+                for count, folded in samples.fold_in_parts()
                 for o, stats, amax in [self.forward.apply(options, scales, *folded)]
             ]
-            return _join(self._torch.cat, pieces)
+            return _join_samples(self._torch.cat, pieces)
         calls = []
         for index in range(info.batch_size):
-            factors = tuple(_select(x, dim, index) for x, dim in zip(scales, in_dims[1], strict=True))
+            factors = tuple(_select_sample(x, dim, index) for x, dim in zip(scales, in_dims[1], strict=True))
             calls.append(self.forward.apply(options, factors, *samples.select(index)))
-        return _join(self._torch.stack, calls)
+        return _join_samples(self._torch.stack, calls)
 
     def _map_backward(self, info: Any, in_dims: Tensors, options: Tensors, wants: Tensors, *tensors: Any) -> Any:
-        samples = _Samples(info.batch_size, _INPUTS, tensors, in_dims[2:], splits_bias=wants[0])
+        samples = _SampleTensors(info.batch_size, _INPUTS, tensors, in_dims[2:], splits_bias=wants[0])
         if not samples.folds or wants[1]:
             calls = [self.backward.apply(options, wants, *samples.select(i)) for i in range(info.batch_size)]
-            return _join(self._torch.stack, calls)
+            return _join_samples(self._torch.stack, calls)
         pieces = []
-        for count, folded in samples.pieces():
+        for count, folded in samples.fold_in_parts():
             *found, dbias, dsink = self.backward.apply(options, wants, *folded)
             dbias = _unfold(dbias, count) if wants[0] else dbias.expand(count, 0)
             if wants[0] and samples.shares_bias:
                 dbias = dbias.sum(1, keepdim=True)
             pieces.append((*(_unfold(x, count) for x in found), dbias, dsink.expand(count, 0)))
-        return _join(self._torch.cat, pieces)
+        return _join_samples(self._torch.cat, pieces)
 
 
-class _Mapped(NamedTuple):
-    """A tensor, and the dim along which vmap maps it; None if all samples share it."""
+class _MappedTensor(NamedTuple):
+    """A tensor and the dim along which vmap maps it; None if all samples share the tensor."""
 
     tensor: Any
     dim: int | None
 
 
-class _Samples:
-    """The tensors of the calls that vmap maps.
+class _SampleTensors:
+    """The tensors of the calls that vmap maps, with one sample per call.
 
     Parameters
     ----------
@@ -190,26 +190,26 @@ class _Samples:
         self, count: int, names: Sequence[str], tensors: Tensors, dims: Tensors, *, splits_bias: bool = False
     ) -> None:
         self._count = count
-        self._mapped = {name: _Mapped(x, dim) for name, x, dim in zip(names, tensors, dims, strict=True)}
+        self._mapped = {name: _MappedTensor(x, dim) for name, x, dim in zip(names, tensors, dims, strict=True)}
         self._splits_bias = splits_bias
-        q, bias = self._first("q"), self._first("bias")
+        q, bias = self._first_sample("q"), self._first_sample("bias")
         is_plain = all(self._mapped[name].tensor is None for name in ("cu_seqlens_q", "block_table", "rng"))
         of_batch = all(x.dim is None or name in (*_OF_BATCH, *_OF_BACKWARD) for name, x in self._mapped.items())
         self.folds = is_plain and of_batch and not is_fp8(q)
         self.shares_bias = bias is not None and bias.shape[0] == 1 < q.shape[0]
 
-    def _first(self, name: str) -> Any:
+    def _first_sample(self, name: str) -> Any:
         """Return the tensor of the first sample."""
         tensor, dim = self._mapped[name]
-        return tensor if tensor is None else _select(tensor, dim, 0)
+        return tensor if tensor is None else _select_sample(tensor, dim, 0)
 
     def select(self, index: int) -> Tensors:
         """Return the tensors of one sample."""
-        return tuple(_select(x.tensor, x.dim, index) for x in self._mapped.values())
+        return tuple(_select_sample(x.tensor, x.dim, index) for x in self._mapped.values())
 
-    def pieces(self) -> Any:
-        """Yield the number of samples and the folded tensors of each call; a backward pass takes only so many heads."""
-        q = self._first("q")
+    def fold_in_parts(self) -> Any:
+        """Yield the number of samples and the folded tensors of each call; a backward pass supports limited heads."""
+        q = self._first_sample("q")
         most = max(1, MOST_HEADS // max(1, q.shape[0] * q.shape[1]))
         for first in range(0, self._count, most):
             count = min(most, self._count - first)
@@ -228,7 +228,7 @@ class _Samples:
         return tensor.expand(count, batch, *tensor.shape[2:]).flatten(0, 1)
 
 
-def _select(tensor: Any, dim: int | None, index: int) -> Any:
+def _select_sample(tensor: Any, dim: int | None, index: int) -> Any:
     return tensor if dim is None else tensor.select(dim, index)
 
 
@@ -236,13 +236,13 @@ def _unfold(x: Any, count: int) -> Any:
     return x.unflatten(0, (count, x.shape[0] // count))
 
 
-def _join(join: Callable[[Sequence[Any]], Any], calls: Sequence[Tensors]) -> tuple[Tensors, int]:
-    """Return the outputs of all samples, and the dim that numbers the samples."""
+def _join_samples(join: Callable[[Sequence[Any]], Any], calls: Sequence[Tensors]) -> tuple[Tensors, int]:
+    """Return the outputs of all samples, and the dim along which the samples are."""
     return tuple(join(outputs) for outputs in zip(*calls, strict=True)), 0
 
 
-def _keep(ctx: Any, inputs: Tensors, output: Tensors) -> None:
-    """Keep what the backward pass needs."""
+def _save_for_backward(ctx: Any, inputs: Tensors, output: Tensors) -> None:
+    """Save what the backward pass needs."""
     options, _, *tensors = inputs
     o, stats, amax = output
     ctx.save_for_backward(*tensors, o, stats)
@@ -251,5 +251,5 @@ def _keep(ctx: Any, inputs: Tensors, output: Tensors) -> None:
     ctx.set_materialize_grads(False)
 
 
-def _keep_nothing(_ctx: Any, _inputs: Tensors, _output: Tensors) -> None:
-    """Keep nothing: there is no second derivative."""
+def _save_nothing(_ctx: Any, _inputs: Tensors, _output: Tensors) -> None:
+    """Save nothing, as there is no second derivative."""

@@ -301,7 +301,7 @@ def autotune(
         "candidates": [item.to_dict() for item in tried] + refused,
     }
     plan = _keep_only(chosen, ready)
-    _remember(graph, live, plan, evidence, cache, selection)
+    _save_context(graph, live, plan, evidence, cache, selection)
     return Tuned(plan, evidence)
 
 
@@ -346,7 +346,7 @@ def _gather(
     return tried[:limit], refused
 
 
-def _remember(
+def _save_context(
     graph: Graph,
     target: Target,
     plan: Plan,

@@ -21,7 +21,7 @@ from ..native.driver import SONAME, stub_path
 from ..native.find import (
     LIBRARY_VARIABLE,
     NVRTC_VARIABLE,
-    Place,
+    SearchResult,
     cublaslt_places,
     cudnn_places,
     library_folders,
@@ -199,7 +199,7 @@ def _files(library: str, nvrtc: str, environment: Mapping[str, str]) -> Iterator
         yield str(stub)
 
 
-def _places(major: int, library: str, with_nvrtc: bool, with_cublaslt: bool) -> Iterable[Place]:
+def _places(major: int, library: str, with_nvrtc: bool, with_cublaslt: bool) -> Iterable[SearchResult]:
     if with_nvrtc:
         yield from nvrtc_places(major, library or None)
     if with_cublaslt:

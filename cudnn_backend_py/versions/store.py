@@ -186,7 +186,7 @@ def install(
     -----
     Loads cuDNN: no
     """
-    request = VersionRequest.read(version, cuda, flavor, latest=True)
+    request = VersionRequest.parse(version, cuda, flavor, latest=True)
     wanted, cuda, flavor = request.numbers, request.cuda or default_cuda(), request.flavor
     with _locked_store(root) as (root, lock), _report_progress(progress) as bars:
         there = _find_installed(root, wanted, cuda, flavor) if len(wanted) > 2 else ()
@@ -246,7 +246,7 @@ def find_installed(
     EnvironmentNotReady
         ``cache-not-private``, ``cache-folder-unusable``.
     """
-    wanted = VersionRequest.read(version, cuda, flavor)
+    wanted = VersionRequest.parse(version, cuda, flavor)
     return _find_newest(_matches(wanted, root))
 
 
@@ -260,7 +260,7 @@ def require_installed(
     EnvironmentNotReady
         ``cudnn-version-not-installed``, with those that are; ``installed-files-changed`` if there is a rest of it.
     """
-    wanted = VersionRequest.read(version, cuda, flavor)
+    wanted = VersionRequest.parse(version, cuda, flavor)
     installed = _find_newest(_matches(wanted, root))
     if installed is None:
         for rest in _find_remnants(open_store(root).path, wanted.numbers, wanted.cuda):
@@ -296,7 +296,7 @@ def remove(
     EnvironmentNotReady
         ``cudnn-version-not-installed``, ``cache-not-private``, ``cache-folder-unusable``.
     """
-    wanted = VersionRequest.read(version, cuda, flavor)
+    wanted = VersionRequest.parse(version, cuda, flavor)
     with _locked_store(root) as (root, _):
         matches = _matches(wanted, root)
         if not matches:
@@ -390,7 +390,7 @@ def check_all(
     """
     cache = open_store(root).path
     checked = []
-    for wanted in [VersionRequest.read(version) for version in versions] or [VersionRequest((), None, None)]:
+    for wanted in [VersionRequest.parse(version) for version in versions] or [VersionRequest((), None, None)]:
         found = sorted(_find_installed(cache, wanted.numbers, wanted.cuda, wanted.flavor), key=_sort_key)
         checked += [_check_version(one) for one in found]
         rests = list(_find_remnants(cache, wanted.numbers, wanted.cuda))
@@ -537,7 +537,7 @@ def download_bytes(version: str, flavor: Flavor | None = None, *, cuda: Cuda | N
     EnvironmentNotReady
         ``cudnn-version-not-found``, ``cudnn-index-empty``, ``pip-missing``.
     """
-    wanted = VersionRequest.read(version, cuda, flavor, latest=True)
+    wanted = VersionRequest.parse(version, cuda, flavor, latest=True)
     if len(wanted.numbers) > 2 and any(flavor is not None or one.judges for one in _matches(wanted, None)):
         return 0
     project, exact = _choose_wheel(wanted.numbers, wanted.cuda or default_cuda(), wanted.flavor)

@@ -231,7 +231,7 @@ def test_only_two_functions_create_status_errors() -> None:
     """The library function raises the status it got from cuDNN; a descriptor adds the context of the call."""
     assert _functions_that_create_status_errors() == {
         ("native/libcudnn.py", "status_error"),
-        ("native/descriptor.py", "_with_subject"),
+        ("native/descriptor.py", "_with_descriptor_in_message"),
     }
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from cudnn_backend_py.torch_ops import arguments
 from cudnn_backend_py.torch_ops.arguments import SCALES, TENSORS, OperatorOptions
-from cudnn_backend_py.torch_ops.operators import _dense, _empty_like, _empty_stats, load_torch
+from cudnn_backend_py.torch_ops.operators import _empty_contiguous, _empty_output, _empty_stats, load_torch
 
 __all__ = ["host_kernels"]
 
@@ -80,7 +80,7 @@ def _compute_scores(torch: Any, named: dict[str, Any], options: OperatorOptions)
     return _DensePass(scores.masked_fill(~keep, -math.inf), slope, k, v, scale)
 
 
-def _attend(torch: Any, named: dict[str, Any], options: OperatorOptions) -> tuple[Any, Any]:
+def _call_operators(torch: Any, named: dict[str, Any], options: OperatorOptions) -> tuple[Any, Any]:
     """Return O and the statistics of a dense problem; rows without keys are 0."""
     made, sink = _compute_scores(torch, named, options), named["sink"]
     stats = made.scores.logsumexp(-1, keepdim=True)
@@ -153,16 +153,16 @@ def _forward(torch: Any, *given: Any) -> tuple[Any, Any, Any]:
     count = len(TENSORS)
     named, options = dict(zip(TENSORS, given, strict=False)), OperatorOptions(*given[count + len(SCALES) : -1])
     q, v = named["q"], named["v"]
-    o, stats = _empty_like(q, v.shape[-1]), _empty_stats(q)
+    o, stats = _empty_output(q, v.shape[-1]), _empty_stats(q)
     if q.dim() == 3:
         for one, rows, _ in _sequences(named):
-            found, logs = _attend(torch, one, options)
+            found, logs = _call_operators(torch, one, options)
             o[rows] = found[0].transpose(0, 1)
             stats[:, rows] = logs[0, ..., 0].float()
     else:
         if named["block_table"] is not None:
             named = _read_pages(torch, named)
-        found, logs = _attend(torch, named, options)
+        found, logs = _call_operators(torch, named, options)
         o.copy_(found)
         stats.copy_(logs)
     return o, stats if given[-1] else q.new_empty((0,), dtype=torch.float32), q.new_empty((0,), dtype=torch.float32)
@@ -172,8 +172,11 @@ def _backward(torch: Any, *given: Any) -> tuple[Any, ...]:
     names = ("do", "o", "stats", *TENSORS)
     named, wants = dict(zip(names, given, strict=False)), dict(zip(("bias", "sink"), given[-2:], strict=True))
     options = OperatorOptions(*given[len(names) : -2])
-    made = {name: _empty_like(named[name], named[name].shape[-1]) for name in "qkv"}
-    made |= {name: _dense(named[name]).zero_() if want else named["q"].new_empty(0) for name, want in wants.items()}
+    made = {name: _empty_output(named[name], named[name].shape[-1]) for name in "qkv"}
+    made |= {
+        name: _empty_contiguous(named[name]).zero_() if want else named["q"].new_empty(0)
+        for name, want in wants.items()
+    }
     if named["q"].dim() == 3:
         for one, rows, keys in _sequences(named):
             found = _differentiate(torch, one, options)

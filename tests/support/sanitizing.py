@@ -24,7 +24,7 @@ NATIVE = ROOT / "cudnn_backend_py" / "native"
 VARIABLE = "SANITIZED"
 
 if VARIABLE in os.environ:
-    compiled.find_built = lambda name: [Path(os.environ[VARIABLE])] if name == "_fast_call" else []
+    compiled.find_compiled_libraries = lambda name: [Path(os.environ[VARIABLE])] if name == "_fast_call" else []
 
 
 def build_sanitized(folder: Path) -> Path:

@@ -19,7 +19,7 @@ METHODS_IN_PYTHON = "signal,callback,logger,thread"
 WORKS_IN_PYTHON = "use_descriptors,call_c_functions,capture_query_log,forward_log,query_reasons"
 WITHOUT_COMPILED = (
     "from cudnn_backend_py.native import compiled\n"
-    "compiled.find_built = lambda name: []\n"
+    "compiled.find_compiled_libraries = lambda name: []\n"
     "from tests.support.interruptions import main\n"
     "main()"
 )

@@ -21,8 +21,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from torch.overrides import TorchFunctionMode  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-from cudnn_backend_py.execution.buffers import exchange  # noqa: E402
-from cudnn_backend_py.native.fast_call import _Call  # noqa: E402
+from cudnn_backend_py.execution.buffers import find_exchange  # noqa: E402
+from cudnn_backend_py.native.fast_call import _CallStruct  # noqa: E402
 from cudnn_backend_py.torch_ops.compiled import INPUT, NUMBER, OUTPUT, PIECE  # noqa: E402
 from cudnn_backend_py.torch_ops.extension import Build  # noqa: E402
 
@@ -48,7 +48,7 @@ class Launches:
         self.capturing = ctypes.CFUNCTYPE(ctypes.c_int, Address, ctypes.POINTER(ctypes.c_int))(self._get_capture_status)
 
     def _launch(self, address: int) -> int:
-        call = _Call.from_address(address)
+        call = _CallStruct.from_address(address)
         row = (ctypes.c_uint64 * WORDS).from_address(call.row)
         self.seen.append((list(row), call.workspace or 0, call.filled, list(self.parameters)))
         call.filled = 1
@@ -98,7 +98,7 @@ def random_tensors() -> Any:
 def describe_plan(launches: Launches, outputs: Any, row: Any, **more: Any) -> tuple[Any, ...]:
     """Return a plan in the form that ``learn`` accepts."""
     words = (ctypes.c_uint64 * WORDS)()
-    call = _Call()
+    call = _CallStruct()
     call.row = ctypes.addressof(words)
     fail: Callable[..., Any] = launches.fail
     call.run.fail = id(fail)
@@ -164,7 +164,7 @@ def test_the_tensor_reader_and_dlpack_agree(
     step_module: Any, launches: Launches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cudnn_backend_py.execution.buffers._readers", {})  # a step that is in use reads in place
-    found = exchange(torch.Tensor)
+    found = find_exchange(torch.Tensor)
     if found is None:
         pytest.skip("this torch has no C functions of DLPack")
     prototype = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(DLTensor))
@@ -580,5 +580,5 @@ def test_a_plan_is_not_released_during_its_launch(
 
 
 def test_the_build_command_lists_its_source_and_dependencies() -> None:
-    build = Build.of(torch)
+    build = Build.for_torch(torch)
     assert Path(build.command[-5]).name == "compiled.cpp"

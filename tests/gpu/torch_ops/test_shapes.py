@@ -434,7 +434,7 @@ def test_memory_stays_constant_over_many_shapes() -> None:
 
 def test_an_invalid_shape_policy_is_refused() -> None:
     q, k, v, _ = random_inputs(1, 32)
-    with pytest.raises(UsageError, match="'some', one of exact, any, adaptive"):
+    with pytest.raises(UsageError, match="shapes must be one of exact, any, adaptive, got 'some'"):
         attention(q, k, v, shapes="some")
     with pytest.raises(UsageError, match="'some'"):
         set_shapes("some")

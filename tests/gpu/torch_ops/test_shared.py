@@ -20,13 +20,13 @@ torch: Any = pytest.importorskip("torch", reason="did not run: torch is not inst
 
 from cudnn_backend_py.execution.class_plan import ClassPlan, OwnTables, Sequences  # noqa: E402
 from cudnn_backend_py.graph.attention.shape_class import Bounds, bounds_of, class_graph, class_problem  # noqa: E402
-from cudnn_backend_py.native.fast_call import _Call  # noqa: E402
+from cudnn_backend_py.native.fast_call import _CallStruct  # noqa: E402
 from cudnn_backend_py.system.version import Version  # noqa: E402
 from cudnn_backend_py.torch_ops import compiled  # noqa: E402
 from cudnn_backend_py.torch_ops.arguments import TENSORS, OperatorOptions  # noqa: E402
-from cudnn_backend_py.torch_ops.compiled import DENSE_CLASS, class_recipe  # noqa: E402
-from cudnn_backend_py.torch_ops.operators import _empty_like, _empty_stats  # noqa: E402
-from cudnn_backend_py.torch_ops.reading import describe, read  # noqa: E402
+from cudnn_backend_py.torch_ops.compiled import DENSE_CLASS, make_class_recipe  # noqa: E402
+from cudnn_backend_py.torch_ops.operators import _empty_output, _empty_stats  # noqa: E402
+from cudnn_backend_py.torch_ops.reading import describe_problem, read_call  # noqa: E402
 from tests.gpu.torch_ops.test_compiled import Launches, address_of_function  # noqa: E402
 
 H, D = 4, 16
@@ -40,7 +40,7 @@ class DescribedClassPlan(ClassPlan):
 
     def __init__(self, problem: Any, bounds: Bounds, backward: bool) -> None:
         self.problem, self.bounds = class_problem(problem, bounds, backward=backward), bounds
-        self._read(class_graph(self.problem, backward, Version(9, 19, 0), 90), backward)
+        self._read_graph(class_graph(self.problem, backward, Version(9, 19, 0), 90), backward)
         self.plan = SimpleNamespace(workspace_bytes=WORKSPACE)  # type: ignore[assignment]
         self._state = SimpleNamespace(
             stream=4096, context=0, launch=None, launcher=SimpleNamespace(empty_pack=lambda: None, filler=None)
@@ -59,7 +59,7 @@ class FakeCall:
 
     def __init__(self, *_given: Any, given: int, tail: Any, prepare: Any, **_more: Any) -> None:
         self.row = (ctypes.c_uint64 * (given + len(tail)))(*[0] * given, *tail)
-        self.call = _Call()
+        self.call = _CallStruct()
         self.call.row = ctypes.addressof(self.row)
         self.call.run.prepare = ctypes.cast(ctypes.addressof(self.row), type(self.call.run.prepare))
         self.address = ctypes.addressof(self.call)
@@ -67,7 +67,7 @@ class FakeCall:
 
 class FakePrepareKernel:
     def __init__(self, _stream: int) -> None:
-        self.row = ctypes.create_string_buffer(compiled.Prepare.size)  # type: ignore[attr-defined]
+        self.row = ctypes.create_string_buffer(compiled.PrepareKernel.size)  # type: ignore[attr-defined]
 
     size = 8 * 100
 
@@ -82,7 +82,7 @@ class StepWithRecipes:
         self.module, self.launches = step_module, launches
         self.recipe: Any = None
         self.seen: list[tuple[list[int], list[int], bool]] = []
-        self.read: tuple[int, int] | None = None  # a place of the row, and the number of bytes to read there
+        self.read_call: tuple[int, int] | None = None  # a place of the row, and the number of bytes to read there
         self.bytes = b""
         self.go = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(self._record_launch)
         operators = [step_module.define(len(TENSORS), 0b111, 0, (), ())]
@@ -90,10 +90,10 @@ class StepWithRecipes:
         self.dense, self.dense_class = operators
 
     def _record_launch(self, at: int) -> int:
-        call, recipe = _Call.from_address(at), self.recipe
+        call, recipe = _CallStruct.from_address(at), self.recipe
         words = (ctypes.c_int64 * 100).from_address(recipe.prepared)
-        if self.read is not None:
-            self.bytes = ctypes.string_at(recipe.call.row[self.read[0]], self.read[1])
+        if self.read_call is not None:
+            self.bytes = ctypes.string_at(recipe.call.row[self.read_call[0]], self.read_call[1])
         self.seen.append((list(recipe.call.row), list(words), bool(call.run.prepare)))
         return 0
 
@@ -101,7 +101,9 @@ class StepWithRecipes:
         self.recipe = recipe
         assert recipe.operator == DENSE_CLASS
         return bool(
-            self.module.learn(recipe.taught(), backward, 0, self.dense_class, *[x for _, x in inputs], *OPTIONS, *more)
+            self.module.learn(
+                recipe.to_tuple(), backward, 0, self.dense_class, *[x for _, x in inputs], *OPTIONS, *more
+            )
         )
 
 
@@ -109,8 +111,8 @@ class StepWithRecipes:
 def step(step_module: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[StepWithRecipes]:
     launches = Launches()
     made = StepWithRecipes(step_module, launches)
-    monkeypatch.setattr(compiled, "Call", FakeCall)
-    monkeypatch.setattr(compiled, "Prepare", FakePrepareKernel)
+    monkeypatch.setattr(compiled, "TupleCall", FakeCall)
+    monkeypatch.setattr(compiled, "PrepareKernel", FakePrepareKernel)
     monkeypatch.setattr(compiled, "in_context", lambda _context: nullcontext())
     functions = (
         address_of_function(made.go),
@@ -138,14 +140,14 @@ def tensors_by_name(inputs: Any, outputs: Any) -> dict[str, Any]:
 
 def forward_call(q: Any, k: Any, v: Any, stats: bool, lengths: Any = (None, None)) -> tuple[Any, Any]:
     given = dict.fromkeys(TENSORS) | {"q": q, "k": k, "v": v, "seq_len_q": lengths[0], "seq_len_kv": lengths[1]}
-    outputs = {"o": _empty_like(q, D)} | ({"stats": _empty_stats(q)} if stats else {})
+    outputs = {"o": _empty_output(q, D)} | ({"stats": _empty_stats(q)} if stats else {})
     return list(given.items()), list(outputs.items())
 
 
 def backward_call(q: Any, k: Any, v: Any, d_o: Any) -> tuple[Any, Any]:
     inputs, outputs = forward_call(q, k, v, True)
     inputs = [("do", d_o), *outputs, *inputs]
-    return inputs, [(f"d{name}", _empty_like(x, D)) for name, x in (("q", q), ("k", k), ("v", v))]
+    return inputs, [(f"d{name}", _empty_output(x, D)) for name, x in (("q", q), ("k", k), ("v", v))]
 
 
 class PythonClass:
@@ -153,13 +155,13 @@ class PythonClass:
 
     def __init__(self, backward: bool, inputs: Any, outputs: Any) -> None:
         self.backward, named = backward, tensors_by_name(inputs, outputs)
-        self.reading = read(backward, named, OPTIONS)
-        problem = describe(backward, named, self.reading)
+        self.reading = read_call(backward, named, OPTIONS)
+        problem = describe_problem(backward, named, self.reading)
         self.problem, self.bounds = problem, bounds_of(problem, self.reading.needed)
         self.plan = DescribedClassPlan(problem, self.bounds, backward)
 
     def recipe(self, inputs: Any, outputs: Any) -> Any:
-        return class_recipe(
+        return make_class_recipe(
             *(self.plan, self.sequences(tensors_by_name(inputs, outputs), self.reading), self.reading.multipliers),
             *(inputs, outputs),
             options=OPTIONS,
@@ -173,7 +175,7 @@ class PythonClass:
 
     def accepts(self, inputs: Any, outputs: Any) -> bool:
         """Return whether Python uses this class for a call without copying tensors."""
-        r = read(self.backward, tensors_by_name(inputs, outputs), OPTIONS)
+        r = read_call(self.backward, tensors_by_name(inputs, outputs), OPTIONS)
         return (
             r.related_plans == self.reading.related_plans
             and not r.copied
@@ -187,7 +189,7 @@ class PythonClass:
             assert (x.shape, x.stride(), x.dtype) == (want.shape, want.stride(), want.dtype), name
         outputs = [(name, x) for (name, _), x in zip(outputs, made, strict=True)]
         named = tensors_by_name(inputs, outputs)
-        r, plan = read(self.backward, named, OPTIONS), self.plan
+        r, plan = read_call(self.backward, named, OPTIONS), self.plan
         given = [named[name].data_ptr() for name in plan.names]
         assert row[: len(given)] == given
         scratch, workspace = row[-len(plan.scratch) :] if plan.scratch else [], row[len(given)]
@@ -234,7 +236,7 @@ def test_the_forward_launch_equals_that_of_python(step: StepWithRecipes, layout:
         made = step.module.call(step.dense, *[x for _, x in inputs], *OPTIONS, stats)
         if made is not None:
             assert found.accepts(inputs, outputs), (b, s_q, s_kv)
-            found.check(inputs, outputs, made if stats else (made,), step.seen[-1])
+            found.check_launch(inputs, outputs, made if stats else (made,), step.seen[-1])
             served += 1
         else:
             is_usual = s_q > 1 and s_kv > 1 and (b > 1 or layout != "part of a longer buffer")
@@ -268,15 +270,15 @@ def test_the_backward_launch_equals_that_of_python(step: StepWithRecipes, layout
         detached = [(name, x if x is None else x.detach()) for name, x in taught[0]]
         assert step.teach(backward.recipe(*taught), True, detached)
         requested = len(step.launches.requests)
-        step.read = backward.plan.names.index("q"), given[0].nbytes
+        step.read_call = backward.plan.names.index("q"), given[0].nbytes
         made = torch.autograd.grad(o, given, d_o)
-        step.read = None
+        step.read_call = None
         if len(step.launches.requests) > requested:
             continue
         detached = [x.detach() for x in given]
         inputs, outputs = backward_call(*detached, d_o)
         row, words, _ = step.seen[-1]
-        r = read(True, tensors_by_name(inputs, outputs), OPTIONS)
+        r = read_call(True, tensors_by_name(inputs, outputs), OPTIONS)
         assert r.related_plans == backward.reading.related_plans
         assert r.copied == backward.reading.copied == (("q",) if is_copied else ())
         for (name, want), x in zip(outputs, made, strict=True):
@@ -312,7 +314,7 @@ def test_lengths_on_the_device_are_used(step: StepWithRecipes) -> None:
     for b, s in ((4, 100), (4, 77), (4, 128), (4, 65)):
         inputs, outputs = call(b, s)
         made = step.module.call(step.dense, *[x for _, x in inputs], *OPTIONS, True)
-        found.check(inputs, outputs, made, step.seen[-1])
+        found.check_launch(inputs, outputs, made, step.seen[-1])
 
 
 def test_the_prepare_kernel_is_skipped_if_the_shape_is_unchanged(step: StepWithRecipes) -> None:

@@ -235,14 +235,14 @@ def test_unsupported_arguments_are_reported() -> None:
         ("sink is float16", lambda: attention_varlen(q, k, v, cu, None, 20, sink=q[0, :, 0])),
         ("left_bound is 0", lambda: attention_varlen(q, k, v, cu, None, 20, left_bound=0)),
         ("right_bound is -1", lambda: attention_varlen(q, k, v, cu, None, 20, right_bound=-1)),
-        ("causal means", lambda: attention_varlen(q, k, v, cu, None, 20, causal=True, right_bound=1)),
+        ("causal=True needs", lambda: attention_varlen(q, k, v, cu, None, 20, causal=True, right_bound=1)),
         ("soft_cap is 0", lambda: attention_varlen(q, k, v, cu, None, 20, soft_cap=0.0)),
         ("dropout is 1.0", lambda: attention_varlen(q, k, v, cu, None, 20, dropout=1.0)),
         ("scale is 'a'", lambda: attention_varlen(q, k, v, cu, None, 20, scale="a")),
         ("scale is tensor", lambda: attention_varlen(q, k, v, cu, None, 20, scale=torch.ones(1))),
         ("alignment 'left'", lambda: attention_varlen(q, k, v, cu, None, 20, alignment="left")),
         ("scales belong", lambda: attention_varlen(q, k, v, cu, None, 20, scales=(1,) * 6)),
-        ("return_amax belongs", lambda: attention_varlen(q, k, v, cu, None, 20, return_amax=True)),
+        ("return_amax needs", lambda: attention_varlen(q, k, v, cu, None, 20, return_amax=True)),
     ]
     for words, call in wrong:
         with pytest.raises(UsageError, match=words) as caught:

@@ -92,7 +92,7 @@ def prefill(g: cudnn.pygraph) -> None:
     q, k, v = (_heads(g, uid, heads, 128) for uid, heads in ((1, 8), (2, 2), (3, 2)))
     for item, uid in ((q, 50), (k, 53), (v, 54)):
         item.set_ragged_offset(_lengths(g, uid, 5))
-    _attend(g, q, k, v, _lengths(g, 51, 5), seq_len_q=_lengths(g, 100), seq_len_kv=_lengths(g, 101))
+    _call_operators(g, q, k, v, _lengths(g, 51, 5), seq_len_q=_lengths(g, 100), seq_len_kv=_lengths(g, 101))
 
 
 def prefill_by_tokens(g: cudnn.pygraph) -> None:
@@ -101,14 +101,14 @@ def prefill_by_tokens(g: cudnn.pygraph) -> None:
     for item, uid, heads in ((q, 50, 8), (k, 53, 2), (v, 54, 2)):
         item.set_ragged_offset(_lengths(g, uid, 5)).set_ragged_offset_multiplier(heads * 128)
     sums = {"cu_seq_len_q": _lengths(g, 100, 5), "cu_seq_len_kv": _lengths(g, 101, 5)}
-    _attend(g, q, k, v, _lengths(g, 51, 5), 8 * 128, **sums)
+    _call_operators(g, q, k, v, _lengths(g, 51, 5), 8 * 128, **sums)
 
 
 def prefill_of_pages(g: cudnn.pygraph) -> None:
     q = _heads(g, 1, 8, 128).set_ragged_offset(_lengths(g, 50, 5))
     k, v = (_pages(g, uid) for uid in (2, 3))
     lengths = {"seq_len_q": _lengths(g, 100), "seq_len_kv": _lengths(g, 101)}
-    _attend(g, q, k, v, _lengths(g, 51, 5), **lengths, **_tables(g))
+    _call_operators(g, q, k, v, _lengths(g, 51, 5), **lengths, **_tables(g))
 
 
 def prefill_of_pages_by_tokens(g: cudnn.pygraph) -> None:
@@ -116,7 +116,7 @@ def prefill_of_pages_by_tokens(g: cudnn.pygraph) -> None:
     q = _heads(g, 1, 8, 128).set_ragged_offset(_lengths(g, 50, 5)).set_ragged_offset_multiplier(8 * 128)
     k, v = (_pages(g, uid) for uid in (2, 3))
     lengths = {"cu_seq_len_q": _lengths(g, 100, 5), "seq_len_kv": _lengths(g, 101)}
-    _attend(g, q, k, v, _lengths(g, 51, 5), 8 * 128, **lengths, **_tables(g))
+    _call_operators(g, q, k, v, _lengths(g, 51, 5), 8 * 128, **lengths, **_tables(g))
 
 
 def _pages(g: cudnn.pygraph, uid: int) -> Any:
@@ -133,7 +133,7 @@ def _tables(g: cudnn.pygraph) -> dict[str, Any]:
     return {**tables, "paged_attention_max_seq_len_kv": 128}
 
 
-def _attend(g: cudnn.pygraph, q: Any, k: Any, v: Any, offset: Any, multiplier: int = 1, **options: Any) -> None:
+def _call_operators(g: cudnn.pygraph, q: Any, k: Any, v: Any, offset: Any, multiplier: int = 1, **options: Any) -> None:
     o, stats = g.sdpa(
         q=q,
         k=k,

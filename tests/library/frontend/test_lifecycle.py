@@ -22,8 +22,8 @@ from cudnn_backend_py.frontend.handles import set_default_target
 from cudnn_backend_py.frontend.ubjson import read_ubjson
 from cudnn_backend_py.known_issues import find, find_known_issues
 from cudnn_backend_py.native import Handle, library
-from cudnn_backend_py.native.descriptor import _Owner
-from cudnn_backend_py.native.launch import int64_rows
+from cudnn_backend_py.native.descriptor import _NativeOwner
+from cudnn_backend_py.native.launch import make_int64_rows
 from cudnn_backend_py.native.libcudnn import HandlePointer
 from tests.support.child import run_code
 from tests.support.issue_warnings import issue_warning_categories
@@ -617,7 +617,7 @@ def null_handle(device: int = 0) -> Handle:
     """Return an invalid handle: cuDNN itself refuses it, with a status."""
     handle = object.__new__(Handle)
     handle._library, handle._pid, handle.device = library(), os.getpid(), device
-    handle._owner = _Owner(HandlePointer(), library().destructor_type("cudnnDestroy"))
+    handle._owner = _NativeOwner(HandlePointer(), library().destructor_type("cudnnDestroy"))
     handle._owner.device = device
     return handle
 
@@ -855,7 +855,7 @@ def test_override_shapes_reach_the_operation_graph() -> None:
 
 
 def test_vectors_are_laid_out_as_cpp_reads_them() -> None:
-    rows = int64_rows([[1, 2, 3], [], [4]])
+    rows = make_int64_rows([[1, 2, 3], [], [4]])
     words = (ctypes.c_void_p * 3).from_address(ctypes.addressof(rows))
     assert words[1] == words[2] == words[0] + 3 * 24
     inner = (ctypes.c_void_p * 9).from_address(words[0])

@@ -24,18 +24,18 @@ from cudnn_backend_py import (
     build_plan,
     open_target,
 )
-from cudnn_backend_py.execution.buffers import exchange, type_code
+from cudnn_backend_py.execution.buffers import dlpack_type_code, find_exchange
 from cudnn_backend_py.execution.checks import buffer_requirements
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.native import fast_call as module
 from cudnn_backend_py.native.fast_call import (
     LOOK_CLOSER,
     OTHER_STREAM,
-    Call,
-    Exchange,
+    DlpackExchange,
     HandleState,
     Kernel,
     Launch,
+    TupleCall,
     compiled_library,
 )
 from cudnn_backend_py.native.launch import Launcher
@@ -118,9 +118,9 @@ class Framework:
         out[0] = self.stream
         return 0
 
-    def exchange(self) -> Exchange:
+    def exchange(self) -> DlpackExchange:
         read, current = (int(ctypes.cast(call, ctypes.c_void_p).value or 0) for call in (self.read, self.current))
-        return Exchange(Buffer, read, None, current)
+        return DlpackExchange(Buffer, read, None, current)
 
 
 @pytest.fixture(scope="module")
@@ -165,9 +165,9 @@ def test_a_launch_keeps_the_handle_of_an_ended_thread(plan: Plan) -> None:
     assert gone() is None
 
 
-def make(plan: Plan, launcher: Launcher, framework: Framework, **changes: Any) -> Call:
+def make(plan: Plan, launcher: Launcher, framework: Framework, **changes: Any) -> TupleCall:
     tensors = [tensor for tensor in plan.graph.variant_pack_tensors if not tensor.by_value]
-    return Call(
+    return TupleCall(
         not_a_handle(plan),
         launcher.empty_pack(),
         launcher.filler,
@@ -189,7 +189,7 @@ def buffers(**changes: Any) -> tuple[Buffer, ...]:
     return (*(Buffer(0x10000 * number) for number in range(1, 4)), Buffer(**{"data": 0x40000} | changes))
 
 
-def reaches_execute(call: Call, given: Any) -> bool:
+def reaches_execute(call: TupleCall, given: Any) -> bool:
     status = call.go(given)
     return status // 1000 * 1000 == NULL_HANDLE and call.failed == "cudnnBackendExecute"
 
@@ -379,14 +379,14 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(request.param)
 
 
-def mapped(launcher: Launcher, framework: Framework, keys: list[Any], **changes: Any) -> module.MappedCall:
+def mapped(launcher: Launcher, framework: Framework, keys: list[Any], **changes: Any) -> module.DictCall:
     """Return a call with a dict of four tensors, with these keys and uids 1 to 4; the last may be on the host."""
     places = [(key, place) for place, key in enumerate(keys)] + [(place + 1, place) for place in range(4)]
     options = {"on_host": frozenset({3}), "row": [0] * len(launcher.uids)} | changes
-    return launcher.mapped(framework.exchange(), places, **options)
+    return launcher.make_dict_call(framework.exchange(), places, **options)
 
 
-def launches(call: module.MappedCall, given: Any, workspace: Any = None) -> bool:
+def launches(call: module.DictCall, given: Any, workspace: Any = None) -> bool:
     """Return whether C reaches the execution, which refuses the null handle."""
     answer = call.go(None, given, workspace)
     if answer == LOOK_CLOSER:
@@ -513,13 +513,13 @@ def test_a_stream_that_the_handle_refuses_is_reported(plan: Plan, launcher: Laun
 KERNEL = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, *[ctypes.c_uint] * 7, *[ctypes.c_void_p] * 3)
 
 
-def go(call: Call) -> int:
+def go(call: TupleCall) -> int:
     """Launch with the row and the workspace of a call."""
     return int(compiled_library().cudnn_backend_py_go(ctypes.c_void_p(call.address)))
 
 
 def test_row_that_was_written_elsewhere_is_launched(plan: Plan, launcher: Launcher) -> None:
-    call = Call(
+    call = TupleCall(
         not_a_handle(plan),
         launcher.empty_pack(),
         launcher.filler,
@@ -558,7 +558,7 @@ def test_kernel_runs_before_the_plan_on_its_stream(
     if status:
         assert (answer, call.failed) == (status, "cuLaunchKernel")
         with pytest.raises(CudnnBackendError, match=r"cuda-driver: cuLaunchKernel answered .*\(700\)"):
-            not_a_handle(plan)._fail(module.PREPARE, answer)
+            not_a_handle(plan)._raise_status(module.PREPARE, answer)
     else:
         assert (answer // 1000 * 1000, call.failed) == (NULL_HANDLE, "cudnnBackendExecute")
 
@@ -568,7 +568,7 @@ def test_packs_are_filled_equally_by_both_methods(plan: Plan, way: str) -> None:
     launcher = Launcher(plan.descriptor, [1, 2])
     for number in range(3):
         key = (number,)
-        pack = launcher.keep(key, launcher.row(64, 128), 4096)
+        pack = launcher.cache_pack(key, launcher.row(64, 128), 4096)
         assert launcher.find(key) is pack
     assert (launcher._compiled_fill is None) == (way == "ctypes")
 
@@ -585,13 +585,13 @@ def test_requirements_of_a_tensor_are_known() -> None:
     assert fp8.bits == 8
     assert set(range(16)) <= fp8.codes
     mask = buffer_requirements(g.tensor("mask", (1, 4, 64), data_type=DataType.BOOLEAN))
-    assert (mask.bytes, mask.bits, frozenset(range(32)) - mask.codes) == (32, 0, {type_code("bool")})
+    assert (mask.bytes, mask.bits, frozenset(range(32)) - mask.codes) == (32, 0, {dlpack_type_code("bool")})
     assert buffer_requirements(g.tensor("packed", (1, 4, 64), data_type=DataType.INT4))[2:] == (0, frozenset())
 
 
 def test_frameworks_without_c_functions_have_no_fast_path() -> None:
-    assert exchange(Buffer) is None
-    assert exchange(Derived) is None
+    assert find_exchange(Buffer) is None
+    assert find_exchange(Derived) is None
 
 
 def test_the_compiled_call_was_built_in_this_checkout() -> None:

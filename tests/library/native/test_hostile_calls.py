@@ -18,7 +18,7 @@ import pytest
 from cudnn_backend_py import Descriptor, DescriptorType, capi, library
 from cudnn_backend_py.native.compiled import compiled_library
 from cudnn_backend_py.native.driver import stub_path
-from cudnn_backend_py.native.fast_call import LOOK_CLOSER, Call, MappedCall, use_compiled_call
+from cudnn_backend_py.native.fast_call import LOOK_CLOSER, DictCall, TupleCall, use_compiled_call
 from cudnn_backend_py.native.launch import Launcher
 from cudnn_backend_py.plans.plan import Plan
 from tests.library.native.test_fast_call import (
@@ -90,7 +90,7 @@ def test_a_framework_with_raising_functions_is_handled(plan: Plan, launcher: Lau
 
 def test_a_framework_that_calls_again_is_handled(plan: Plan, launcher: Launcher, framework: Framework) -> None:
     depth = itertools.count()
-    call: Call
+    call: TupleCall
     read = framework._read
 
     def again(buffer: Buffer, out: Any) -> int:
@@ -120,10 +120,10 @@ def test_threads_may_call_at_once(plan: Plan, launcher: Launcher, framework: Fra
     assert len(answers) == 400
 
 
-def mapped(plan: Plan, launcher: Launcher, framework: Framework) -> tuple[MappedCall, list[object]]:
+def mapped(plan: Plan, launcher: Launcher, framework: Framework) -> tuple[DictCall, list[object]]:
     keys: list[object] = [object() for _ in launcher.uids]
     places = [(key, place) for place, key in enumerate(keys)] + [(uid, at) for at, uid in enumerate(launcher.uids)]
-    call = MappedCall(
+    call = DictCall(
         library(),
         plan.descriptor.pointer,
         launcher.empty_pack(),

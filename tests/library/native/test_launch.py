@@ -34,7 +34,7 @@ def keep(launcher: Launcher, number: int) -> Any:
 
 
 def keep_key(launcher: Launcher, wanted: tuple[int, ...]) -> Any:
-    return launcher.keep(wanted, launcher.row(*wanted[1:]), wanted[0])
+    return launcher.cache_pack(wanted, launcher.row(*wanted[1:]), wanted[0])
 
 
 def test_same_addresses_find_the_same_pack(launcher: Launcher) -> None:

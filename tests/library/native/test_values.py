@@ -16,7 +16,7 @@ import pytest
 
 from cudnn_backend_py import Attr, CudnnBackendError, DataType, Descriptor, DescriptorType, UsageError, capi
 from cudnn_backend_py.generated.enums import OperationGraphMode
-from cudnn_backend_py.native.launch import int64_rows
+from cudnn_backend_py.native.launch import make_int64_rows
 from cudnn_backend_py.native.values import show, show_typed
 from tests.support.hostile import (
     MAKERS,
@@ -217,7 +217,7 @@ def test_values_are_shown_in_one_line_of_bounded_length() -> None:
 )
 def test_dims_that_override_others_are_read_like_any_other(rows: Any, code: str) -> None:
     with pytest.raises(UsageError) as caught:
-        int64_rows(rows)
+        make_int64_rows(rows)
     assert caught.value.code == code
 
 

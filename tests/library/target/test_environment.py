@@ -19,7 +19,7 @@ import pytest
 
 import cudnn_backend_py
 from cudnn_backend_py.native.driver import stub_path
-from cudnn_backend_py.native.environment import name_version, sublibraries
+from cudnn_backend_py.native.environment import sublibraries, version_in_file_name
 from cudnn_backend_py.native.find import cudnn_places, nvrtc_places
 from cudnn_backend_py.target.environment import NVRTC_ARCHITECTURES, nvrtc_needed
 from tests.support.child import OLDER, cudnn_environment, run_code
@@ -435,5 +435,5 @@ def test_sublibraries_are_found_by_file_name(tmp_path: Path) -> None:
 
 def test_version_is_read_from_a_file_name(tmp_path: Path) -> None:
     (tmp_path / "libcudnn_graph.so.9").symlink_to("libcudnn_graph.so.9.19.0")
-    assert name_version(tmp_path / "libcudnn_graph.so.9") == (9, 19, 0)
-    assert name_version(tmp_path / "libcudnn_ops.so.9") is None
+    assert version_in_file_name(tmp_path / "libcudnn_graph.so.9") == (9, 19, 0)
+    assert version_in_file_name(tmp_path / "libcudnn_ops.so.9") is None

@@ -16,7 +16,7 @@ from cudnn_backend_py.torch_ops.arguments import (
     check_pages,
     check_tensors,
 )
-from cudnn_backend_py.torch_ops.reading import SequenceView, describe, read
+from cudnn_backend_py.torch_ops.reading import SequenceView, describe_problem, read_call
 from tests.support.meta_torch import DTYPES, Tensor
 
 PLAIN = OperatorOptions(None, 0.0, None, None, False, None, False)
@@ -72,7 +72,7 @@ def paged_tensors(*, chunk: int = 1, page: int = 16) -> dict[str, Any]:
 
 def count_engine_configs(reading: SequenceView, named: dict[str, Any], target: Any, *, backward: bool) -> int:
     """Return the number of engine configs that cuDNN proposes for the shape class of a call."""
-    problem = class_problem(describe(backward, named, reading), reading.needed, backward=backward)
+    problem = class_problem(describe_problem(backward, named, reading), reading.needed, backward=backward)
     graph = class_graph(problem, backward, target.library.version, target.sm)
     names = {tensor.name for tensor in graph.variant_pack_tensors}
     assert {f"ragged_{name}" for name in reading.multipliers} <= names
@@ -89,12 +89,12 @@ def h200_target() -> Any:
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
 def test_bshd_tensors_are_read_in_place(h200_target: Any, backward: bool) -> None:
     named = dense_tensors(bshd_tensor, backward=backward)
-    reading = read(backward, named, PLAIN)
+    reading = read_call(backward, named, PLAIN)
     assert (reading.batch, reading.max_q, reading.max_kv, reading.heads_folded, reading.copied) == (B, 200, 300, 1, ())
     assert reading.multipliers["q"] == S_Q * H * D
     assert reading.multipliers["v"] == S_KV * HK * D
     assert reading.multipliers["stats"] == S_Q * H
-    assert describe(backward, named, reading).heads == H
+    assert describe_problem(backward, named, reading).heads == H
     assert count_engine_configs(reading, named, h200_target, backward=backward)
 
 
@@ -102,9 +102,9 @@ def test_bshd_tensors_are_read_in_place(h200_target: Any, backward: bool) -> Non
 def test_heads_of_bhsd_tensors_become_sequences(h200_target: Any, backward: bool) -> None:
     named = dense_tensors(meta_tensor, kv_heads=H, backward=backward)
     named |= {"seq_len_q": meta_tensor(B, kind="int32"), "seq_len_kv": meta_tensor(B, kind="int32")}
-    reading = read(backward, named, PLAIN._replace(right_bound=0))
+    reading = read_call(backward, named, PLAIN._replace(right_bound=0))
     assert (reading.batch, reading.heads_folded, reading.copied) == (B * H, H, ())
-    assert describe(backward, named, reading).heads == 1
+    assert describe_problem(backward, named, reading).heads == 1
     assert (reading.multipliers["q"], reading.multipliers["stats"]) == (S_Q * D, S_Q)
     assert count_engine_configs(reading, named, h200_target, backward=backward)
 
@@ -116,7 +116,7 @@ def test_bhsd_tensors_are_copied_if_their_heads_cannot_become_sequences(h200_tar
         named["bias"] = meta_tensor(1, H, S_Q, S_KV)
     if reason == "sink":
         named["sink"] = meta_tensor(H, kind="float32")
-    reading = read(False, named, PLAIN)
+    reading = read_call(False, named, PLAIN)
     assert reading.heads_folded == 1
     assert reading.copied == ("q", "k", "v", "o", "stats")
     assert count_engine_configs(reading, named, h200_target, backward=False)
@@ -125,8 +125,8 @@ def test_bhsd_tensors_are_copied_if_their_heads_cannot_become_sequences(h200_tar
 def test_layouts_cudnn_cannot_read_are_copied(h200_target: Any) -> None:
     named = dense_tensors(bshd_tensor)
     named["k"] = meta_tensor(B, HK, S_KV, D, strides=(0, 0, D, 1))  # expanded
-    named["v"] = meta_tensor(B, HK, S_KV, D, strides=(HK * S_KV * D, S_KV * D, 1, S_KV))  # d not dense
-    reading = read(False, named, PLAIN)
+    named["v"] = meta_tensor(B, HK, S_KV, D, strides=(HK * S_KV * D, S_KV * D, 1, S_KV))  # d not dense_tensors
+    reading = read_call(False, named, PLAIN)
     assert reading.copied == ("k", "v")
     assert reading.multipliers["k"] == S_KV * HK * D
     assert count_engine_configs(reading, named, h200_target, backward=False)
@@ -136,21 +136,21 @@ def test_layouts_cudnn_cannot_read_are_copied(h200_target: Any) -> None:
 def test_packed_tokens_are_read_in_place(h200_target: Any, backward: bool) -> None:
     options = PLAIN._replace(max_q=120, max_kv=250, right_bound=0, bottom_right=True)
     named = packed_tensors(backward=backward)
-    reading = read(backward, named, options)
+    reading = read_call(backward, named, options)
     assert (reading.batch, reading.max_q, reading.max_kv) == (B, 120, 250)
     assert (reading.total_q, reading.total_kv) == (500, 600)
     assert (reading.multipliers["q"], reading.multipliers["k"], reading.multipliers["stats"]) == (H * D, HK * D, H)
-    assert describe(backward, named, reading).alignment == "bottom_right"
+    assert describe_problem(backward, named, reading).alignment == "bottom_right"
     assert count_engine_configs(reading, named, h200_target, backward=backward)
 
 
 @pytest.mark.parametrize("chunk", [1, 20])
 def test_paged_k_and_v_are_read_in_place(h200_target: Any, chunk: int) -> None:
     named = paged_tensors(chunk=chunk)
-    reading = read(False, named, PLAIN._replace(right_bound=0, bottom_right=True))
+    reading = read_call(False, named, PLAIN._replace(right_bound=0, bottom_right=True))
     assert (reading.max_q, reading.max_kv) == (chunk, 13 * 16)
     assert set(reading.multipliers) == {"q", "o"}
-    problem = describe(False, named, reading)
+    problem = describe_problem(False, named, reading)
     assert problem.page_size == 16
     # The last token attends to every key: no mask is requested.
     assert (problem.right_bound is None) == (chunk == 1)
@@ -158,29 +158,29 @@ def test_paged_k_and_v_are_read_in_place(h200_target: Any, chunk: int) -> None:
 
 
 def test_decoding_with_sinks_uses_a_plan_for_two_queries(h200_target: Any) -> None:
-    assert read(False, paged_tensors(), PLAIN).needed.q == 1
+    assert read_call(False, paged_tensors(), PLAIN).needed.q == 1
     named = paged_tensors() | {"sink": meta_tensor(H, kind="float32")}
-    reading = read(False, named, PLAIN)
+    reading = read_call(False, named, PLAIN)
     assert (reading.max_q, reading.needed.q) == (1, 2)
     assert count_engine_configs(reading, named, h200_target, backward=False)
 
 
 def test_calls_with_other_batches_and_lengths_share_plans() -> None:
-    many = [read(False, dense_tensors(bshd_tensor, batch=b), PLAIN).related_plans for b in (1, 2, 7)]
+    many = [read_call(False, dense_tensors(bshd_tensor, batch=b), PLAIN).related_plans for b in (1, 2, 7)]
     assert len(set(many)) == 1
     assert (
-        read(False, packed_tensors(), PLAIN._replace(max_q=9)).related_plans
-        == read(False, packed_tensors(tokens=7), PLAIN._replace(max_q=3)).related_plans
+        read_call(False, packed_tensors(), PLAIN._replace(max_q=9)).related_plans
+        == read_call(False, packed_tensors(tokens=7), PLAIN._replace(max_q=3)).related_plans
     )
     others = [
-        read(False, dense_tensors(bshd_tensor, kv_heads=H), PLAIN).related_plans,
-        read(False, dense_tensors(bshd_tensor), PLAIN._replace(right_bound=0)).related_plans,
-        read(True, dense_tensors(bshd_tensor, backward=True), PLAIN).related_plans,
-        read(False, dense_tensors(bshd_tensor) | {"bias": meta_tensor(1, H, S_Q, S_KV)}, PLAIN).related_plans,
-        read(False, dense_tensors(bshd_tensor) | {"bias": meta_tensor(B, H, S_Q, S_KV)}, PLAIN).related_plans,
-        read(False, dense_tensors(bshd_tensor) | {"sink": meta_tensor(H, kind="float32")}, PLAIN).related_plans,
-        read(False, dense_tensors(bshd_tensor) | {"stats": None}, PLAIN).related_plans,
-        read(False, paged_tensors(), PLAIN).related_plans,
+        read_call(False, dense_tensors(bshd_tensor, kv_heads=H), PLAIN).related_plans,
+        read_call(False, dense_tensors(bshd_tensor), PLAIN._replace(right_bound=0)).related_plans,
+        read_call(True, dense_tensors(bshd_tensor, backward=True), PLAIN).related_plans,
+        read_call(False, dense_tensors(bshd_tensor) | {"bias": meta_tensor(1, H, S_Q, S_KV)}, PLAIN).related_plans,
+        read_call(False, dense_tensors(bshd_tensor) | {"bias": meta_tensor(B, H, S_Q, S_KV)}, PLAIN).related_plans,
+        read_call(False, dense_tensors(bshd_tensor) | {"sink": meta_tensor(H, kind="float32")}, PLAIN).related_plans,
+        read_call(False, dense_tensors(bshd_tensor) | {"stats": None}, PLAIN).related_plans,
+        read_call(False, paged_tensors(), PLAIN).related_plans,
     ]
     assert len({many[0], *others}) == 1 + len(others)
 
@@ -189,14 +189,14 @@ def test_calls_with_one_key_share_plans_with_longer_ones() -> None:
     def related_plans(s_kv: int, bias_keys: int) -> tuple[Any, ...]:
         named = dense_tensors(bshd_tensor) | {"bias": meta_tensor(1, H, S_Q, bias_keys)}
         named |= {name: bshd_tensor(B, HK, s_kv, D) for name in ("k", "v")}
-        return read(False, named, PLAIN).related_plans
+        return read_call(False, named, PLAIN).related_plans
 
     assert related_plans(1, 1) == related_plans(S_KV, S_KV) != related_plans(S_KV, 1)
 
 
 def test_the_longest_key_sequence_is_bounded_by_the_pages() -> None:
-    assert read(False, paged_tensors(), PLAIN._replace(max_kv=100)).max_kv == 100
-    assert read(False, paged_tensors(), PLAIN._replace(max_kv=1000)).max_kv == 13 * 16
+    assert read_call(False, paged_tensors(), PLAIN._replace(max_kv=100)).max_kv == 100
+    assert read_call(False, paged_tensors(), PLAIN._replace(max_kv=1000)).max_kv == 13 * 16
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [

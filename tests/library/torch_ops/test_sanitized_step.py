@@ -20,8 +20,8 @@ def test_hostile_calls_of_the_step_cause_no_report(tmp_path: Path, monkeypatch: 
     if shutil.which("g++") is None:
         pytest.skip("did not run: there is no g++")
     monkeypatch.setenv("CXX", f"g++ {CXX_FLAGS}")
-    build = Build.of(torch)
-    subprocess.run([*build.command, "-o", str(tmp_path / build.file)], check=True)
+    build = Build.for_torch(torch)
+    subprocess.run([*build.command, "-o", str(tmp_path / build.file_name)], check=True)
     tmp_path.chmod(0o700)
     command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/library/torch_ops/test_hostile_step.py"]
     done = run_python(command, environment=sanitizer_environment() | {VARIABLE: str(tmp_path)}, timeout_s=900)

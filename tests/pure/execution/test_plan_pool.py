@@ -241,7 +241,7 @@ class FakeWatcher:
         self.ran: set[str] = set()
         self.forgotten: list[str] = []
 
-    def has_used(self, plan: Any) -> bool:
+    def has_run(self, plan: Any) -> bool:
         ran = plan.name in self.ran
         self.ran.discard(plan.name)
         return ran
@@ -252,7 +252,7 @@ class FakeWatcher:
 
 def test_a_watcher_is_queried_before_and_notified_after_eviction(pool: PlanPool, destroyed: list[str]) -> None:
     owner = FakeWatcher()
-    pool.watch(owner)
+    pool.add_watcher(owner)
     add_plans(pool, destroyed, "a", "b")
     owner.ran = {"a"}
     add_plans(pool, destroyed, "c")

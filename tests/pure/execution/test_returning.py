@@ -8,16 +8,16 @@ from itertools import chain, repeat
 import pytest
 
 from cudnn_backend_py.execution.plan_pool import PlanPool
-from cudnn_backend_py.execution.returning import KEPT, LONG, OFTEN, VISITS, Returning
+from cudnn_backend_py.execution.returning import KEPT, LONG, OFTEN, VISITS, RecurringShapes
 
 
 def recognized_shapes(calls: Iterable[object]) -> dict[object, int]:
     """Return the recognized shapes, each with the number of its call after which it was recognized."""
-    returning, found, seen = Returning(), {}, dict[object, int]()
+    returning, found, seen = RecurringShapes(), {}, dict[object, int]()
     for shape in calls:
         seen[shape] = seen.get(shape, 0) + 1
         left = returning.calls_left(shape)
-        returning.note(shape)
+        returning.count_call(shape)
         after = returning.calls_left(shape)
         assert (left <= 1) == (after == 0), "it is known a call before"
         if not after:
@@ -68,24 +68,24 @@ def test_the_second_single_shape_of_a_program_is_recognized() -> None:
 
 
 def test_the_history_is_bounded_and_drops_the_oldest_shapes() -> None:
-    returning = Returning()
+    returning = RecurringShapes()
     for shape in range(100_000):
-        returning.note(shape)
+        returning.count_call(shape)
     assert len(returning._visits) <= KEPT
     for other in ("b", "c", "d"):
-        returning.note(99_999)
-        returning.note(other)
+        returning.count_call(99_999)
+        returning.count_call(other)
     assert returning.calls_left(99_999) == 0
     assert returning.calls_left(0) > 1
 
 
 def test_late_reported_calls_count_only_during_the_same_visit() -> None:
-    returning = Returning()
-    returning.note("a")
-    returning.note_more("a", OFTEN - 3)
+    returning = RecurringShapes()
+    returning.count_call("a")
+    returning.count_late_calls("a", OFTEN - 3)
     assert returning.calls_left("a") == 2
-    returning.note("b")
-    returning.note_more("a", 1000)
-    returning.note_more("b", 1)
+    returning.count_call("b")
+    returning.count_late_calls("a", 1000)
+    returning.count_late_calls("b", 1)
     assert returning.calls_left("b") > 1, "a's calls are none of b's"
     assert returning.calls_left("a") > 1

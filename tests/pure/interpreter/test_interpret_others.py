@@ -234,7 +234,9 @@ def test_unsupported_options_of_band_matrices_are_refused() -> None:
 
     assert run_band_operation(max_token_value=-1).shape == (1, 3, 3)
     assert_graph_error("interpret-operation", "max_token_value", lambda: run_band_operation(max_token_value=2))
-    assert_graph_error("interpret-operation", "along axis 1 of a tensor with 3 dims", lambda: run_band_operation(axis=1))
+    assert_graph_error(
+        "interpret-operation", "along axis 1 of a tensor with 3 dims", lambda: run_band_operation(axis=1)
+    )
     expand, one = D.OPERATION_EXPAND_BAND_MATRIX, double_tensor("one", (1, 1, 1))
     assert run_band_operation(expand).shape == (1, 3, 3)
     for name in ("kv_token_offset", "speculative_mask"):

@@ -37,7 +37,7 @@ def graph() -> CudaGraphHandle:
 
 
 def test_a_bound_launch_of_a_closed_cuda_graph_passes_a_null_handle(graph: CudaGraphHandle) -> None:
-    launch = graph.bound(0)
+    launch = graph.bind_launch(0)
     launch()
     graph.close()
     graph.close()

@@ -33,7 +33,7 @@ def no_cudnn_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(find.LIBRARY_VARIABLE, raising=False)
 
 
-def first_found_place() -> find.Place:
+def first_found_place() -> find.SearchResult:
     return next(place for place in find.cudnn_places() if place.path is not None)
 
 
@@ -42,12 +42,12 @@ def test_the_conda_environment_of_this_python_comes_before_the_activated_one(
 ) -> None:
     own, other = make_conda_environment(tmp_path / "own"), make_conda_environment(tmp_path / "other")
     monkeypatch.setenv("CONDA_PREFIX", str(tmp_path / "other"))
-    assert first_found_place() == find.Place("environment variable CONDA_PREFIX", str(other), str(other))
+    assert first_found_place() == find.SearchResult("environment variable CONDA_PREFIX", str(other), str(other))
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "own"))
-    assert first_found_place() == find.Place("conda environment of this Python", str(own), str(own))
+    assert first_found_place() == find.SearchResult("conda environment of this Python", str(own), str(own))
     monkeypatch.setenv("CONDA_PREFIX", str(tmp_path / "own"))
     monkeypatch.setenv("LD_LIBRARY_PATH", f":{other.parent}")
-    assert first_found_place() == find.Place("environment variable LD_LIBRARY_PATH", str(other), str(other))
+    assert first_found_place() == find.SearchResult("environment variable LD_LIBRARY_PATH", str(other), str(other))
 
 
 def test_a_python_prefix_without_conda_is_not_searched(
@@ -93,7 +93,7 @@ def test_newest_cudnn_of_store_and_wheels_is_found_first(
     newest = add_to_store(tmp_path, "9.27.0.95-cu12")
     make_conda_environment(tmp_path / "conda")
     monkeypatch.setenv("CONDA_PREFIX", str(tmp_path / "conda"))
-    assert first_found_place() == find.Place("version store", str(newest), str(newest))
+    assert first_found_place() == find.SearchResult("version store", str(newest), str(newest))
     wheel = install_wheel(tmp_path / "site", "9.26.0.1")
     monkeypatch.setattr(sys, "path", [str(tmp_path / "site")])
     assert first_found_place().path == str(newest)
@@ -147,19 +147,21 @@ def test_version_is_found_by_version_cuda_and_flavor(
         "9.28": wheel,
         "9.28.0+cu12": wheel,
     }
-    assert {name: find.find_version(name) for name in names} == {name: str(path) for name, path in names.items()}
-    assert find.find_version("9.28.0+cu13") is None
-    assert find.find_version("9.19") is None
+    assert {name: find.find_installed_version(name) for name in names} == {
+        name: str(path) for name, path in names.items()
+    }
+    assert find.find_installed_version("9.28.0+cu13") is None
+    assert find.find_installed_version("9.19") is None
 
 
 @pytest.mark.parametrize("name", ["9", "latest", "9.27-small", "9.27+cu11", "v9.27", "9.27-jit-full", 9.27])
 def test_malformed_versions_are_refused(no_cudnn_anywhere: None, name: object) -> None:
     with pytest.raises(UsageError) as caught:
-        VersionRequest.read(name)  # type: ignore[arg-type]
+        VersionRequest.parse(name)  # type: ignore[arg-type]
     assert caught.value.code == "cudnn-version-malformed"
 
 
 def test_cuda_option_must_agree_with_the_version_name(no_cudnn_anywhere: None) -> None:
-    assert VersionRequest.read("9.27+cu13", "13").cuda == "13"
+    assert VersionRequest.parse("9.27+cu13", "13").cuda == "13"
     with pytest.raises(UsageError, match="CUDA major"):
-        VersionRequest.read("9.27+cu13", "12")
+        VersionRequest.parse("9.27+cu13", "12")

@@ -58,7 +58,7 @@ def make_fake_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def load_extension(torch: Any = TORCH) -> tuple[Extension, list[Any]]:
     """Request the extension, wait for it, and return it with the modules passed to the callback."""
     extension, given = Extension(), []
-    extension.run_query(torch, given.append)
+    extension.request_build(torch, given.append)
     extension.wait(60)
     return extension, given
 
@@ -81,14 +81,14 @@ def test_extension_is_built_once_and_loaded_by_every_request(c_compiler: Any, ex
         assert extension.module.__name__ == NAME
     assert c_compiler.runs() == 1
     (built,) = extension_folder.glob("*.so")
-    assert built.name == Build.of(TORCH).file
+    assert built.name == Build.for_torch(TORCH).file_name
     assert stat.S_IMODE(extension_folder.stat().st_mode) == 0o700
 
 
 @needs_c
 def test_second_request_does_not_repeat_the_callback(c_compiler: Any, extension_folder: Path) -> None:
     extension, given = load_extension()
-    extension.run_query(TORCH, given.append)
+    extension.request_build(TORCH, given.append)
     assert len(given) == 1
 
 
@@ -100,13 +100,16 @@ def test_build_key_depends_on_the_torch_installation(c_compiler: Any, extension_
         "_C": SimpleNamespace(_GLIBCXX_USE_CXX11_ABI=False),
         "__file__": "/elsewhere/torch/__init__.py",
     }
-    keys = {Build.of(TORCH).key, *(Build.of(SimpleNamespace(**{**vars(TORCH), k: x})).key for k, x in changes.items())}
+    keys = {
+        Build.for_torch(TORCH).key,
+        *(Build.for_torch(SimpleNamespace(**{**vars(TORCH), k: x})).key for k, x in changes.items()),
+    }
     assert len(keys) == 1 + len(changes)
 
 
 @pytest.mark.parametrize(("version", "standard"), [("2.4.0", "-std=c++17"), ("2.13.0a0+git1", "-std=c++20")])
 def test_compiler_command_has_the_flags_of_torch(version: str, standard: str) -> None:
-    command = Build.of(SimpleNamespace(**{**vars(TORCH), "__version__": version})).command
+    command = Build.for_torch(SimpleNamespace(**{**vars(TORCH), "__version__": version})).command
     assert {standard, "-D_GLIBCXX_USE_CXX11_ABI=1", "-I/somewhere/torch/include", "-L/somewhere/torch/lib"} <= {
         *command
     }
@@ -122,7 +125,7 @@ def test_a_compiler_error_is_reported_and_the_build_not_repeated(
         extension, given = load_extension()
         assert (extension.module, given) == (None, [])
         assert "no such header" in extension.state
-        assert str(extension_folder / Build.of(TORCH).refusal) in extension.state
+        assert str(extension_folder / Build.for_torch(TORCH).error_file_name) in extension.state
     assert make_fake_compiler.runs() == 1
 
 
@@ -139,7 +142,7 @@ def test_an_exception_of_the_callback_is_reported(c_compiler: Any, extension_fol
         raise OSError("of another torch")
 
     extension = Extension()
-    extension.run_query(TORCH, raise_os_error)
+    extension.request_build(TORCH, raise_os_error)
     assert not extension.wait(60)
     assert extension.state == "it cannot be loaded: of another torch"
 
@@ -180,7 +183,7 @@ def test_extension_in_a_world_writable_folder_is_not_loaded(c_compiler: Any, ext
 @needs_c
 def test_world_writable_extension_is_not_loaded(c_compiler: Any, extension_folder: Path) -> None:
     load_extension()
-    (extension_folder / Build.of(TORCH).file).chmod(0o666)
+    (extension_folder / Build.for_torch(TORCH).file_name).chmod(0o666)
     extension, given = load_extension()
     assert given == []
     assert "other users can write it" in extension.state

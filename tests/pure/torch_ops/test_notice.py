@@ -12,7 +12,7 @@ from cudnn_backend_py.execution.any_shape import RelatedPlans
 from cudnn_backend_py.execution.plan_pool import PlanPool, Slot
 from cudnn_backend_py.execution.returning import OFTEN, VISITS
 from cudnn_backend_py.torch_ops import strategies
-from cudnn_backend_py.torch_ops.strategies import _Exact, _Kind, _Notice
+from cudnn_backend_py.torch_ops.strategies import _ExactStrategy, _RelatedCalls, _ReportReceiver
 
 Shape = tuple[int, int, int]
 
@@ -30,14 +30,14 @@ class FakeExactStrategy:
     def is_unsupported(self) -> bool:
         return self.unsupported
 
-    def want(self, call_with_lengths: int) -> None:
+    def request_build(self, call_with_lengths: int) -> None:
         self.wanted += call_with_lengths
 
 
 class SimulatedStep:
     """A simulation of the compiled step with one recipe, followed by the adaptive strategy in Python."""
 
-    def __init__(self, notice: _Notice, problem_kind: _Kind) -> None:
+    def __init__(self, notice: _ReportReceiver, problem_kind: _RelatedCalls) -> None:
         self.notice, self.problem_kind = notice, problem_kind
         self.notices = self.silent = self.unreported = 0
         self.last: Shape | None = None
@@ -53,10 +53,10 @@ class SimulatedStep:
         if self.silent >= 0:
             return True
         self.silent = 0
-        self.problem_kind.returning.note(shape)
+        self.problem_kind.returning.count_call(shape)
         if not self.problem_kind.returning.calls_left(shape) and shape not in self.exact:
             self.exact[shape] = FakeExactStrategy()
-            self.problem_kind.add(shape, cast(_Exact, self.exact[shape]))
+            self.problem_kind.add(shape, cast(_ExactStrategy, self.exact[shape]))
         return False
 
     def call_with_lengths(self, shapes: Iterable[int]) -> list[bool]:
@@ -64,13 +64,13 @@ class SimulatedStep:
 
 
 @pytest.fixture
-def problem_kind() -> _Kind:
-    return _Kind(cast(RelatedPlans, None))
+def problem_kind() -> _RelatedCalls:
+    return _RelatedCalls(cast(RelatedPlans, None))
 
 
 @pytest.fixture
-def simulated_step(problem_kind: _Kind) -> SimulatedStep:
-    return SimulatedStep(_Notice(None, problem_kind), problem_kind)
+def simulated_step(problem_kind: _RelatedCalls) -> SimulatedStep:
+    return SimulatedStep(_ReportReceiver(None, problem_kind), problem_kind)
 
 
 def test_a_repeated_single_shape_is_returned_to_python(simulated_step: SimulatedStep) -> None:
@@ -110,8 +110,8 @@ def test_python_is_not_called_again_for_an_unsupported_plan(simulated_step: Simu
     assert simulated_step.notices == 1
 
 
-def test_alternating_shapes_with_separate_recipes_are_recognized(problem_kind: _Kind) -> None:
-    steps = [SimulatedStep(_Notice(None, problem_kind), problem_kind) for _ in range(2)]
+def test_alternating_shapes_with_separate_recipes_are_recognized(problem_kind: _RelatedCalls) -> None:
+    steps = [SimulatedStep(_ReportReceiver(None, problem_kind), problem_kind) for _ in range(2)]
     for _ in range(9):
         for simulated_step, s in zip(steps, (100, 900), strict=True):
             simulated_step.call_with_lengths([s])
@@ -119,11 +119,11 @@ def test_alternating_shapes_with_separate_recipes_are_recognized(problem_kind: _
 
 
 def test_a_temporary_plan_is_replaced_when_a_better_one_is_in_the_pool(
-    monkeypatch: pytest.MonkeyPatch, problem_kind: _Kind
+    monkeypatch: pytest.MonkeyPatch, problem_kind: _RelatedCalls
 ) -> None:
     pool = PlanPool()
     monkeypatch.setattr(strategies, "shared_pool", lambda: pool)
-    for notice in (_Notice("better", None), _Notice("better", problem_kind)):
+    for notice in (_ReportReceiver("better", None), _ReportReceiver("better", problem_kind)):
         assert notice(0, (2, 100, 100)) >= 0
         held: Any = Slot("better", None, 0)
         pool._held["better"] = held
