@@ -129,5 +129,5 @@ def test_arguments_that_are_not_graphs_are_refused(entry_point: Callable[[Any], 
 
 @pytest.mark.parametrize("version", [9.2, 9, None, b"9.19"])
 def test_versions_that_are_not_text_are_refused(version: Any) -> None:
-    with pytest.raises(UsageError, match=r"cudnn-version-malformed: cuDNN version is a .*, a text is needed"):
+    with pytest.raises(UsageError, match=r"cudnn-version-malformed: cuDNN version must be a str, got a .*"):
         find_installed(version)
