@@ -16,7 +16,7 @@ from ..graph.attention.recognize import read_attention
 from ..graph.data_types import ELEMENT_BITS, HALF_TYPES
 from ..graph.guard import collecting, iterate_guarded
 from ..graph.ir import Matmul, Op, Pointwise, Reduction, Tensor, check_writes
-from ..known_issues import Use
+from ..known_issues import AttentionUse
 
 __all__ = ["Finding", "lint"]
 
@@ -67,7 +67,7 @@ def lint(graph: Graph) -> list[Finding]:
     return sorted(found, key=lambda finding: order.index(finding.severity))
 
 
-Look = Callable[[Graph, Use | None], Iterator[Finding]]
+Look = Callable[[Graph, AttentionUse | None], Iterator[Finding]]
 
 
 def _operands(graph: Graph) -> list[Tensor]:
@@ -90,7 +90,7 @@ def _has_dense_dim(tensor: Tensor) -> bool:
     return any(stride == 1 and dim > 1 for dim, stride in zip(tensor.dims, tensor.strides, strict=True))
 
 
-def _overlapping(graph: Graph, use: Use | None) -> Iterator[Finding]:
+def _overlapping(graph: Graph, use: AttentionUse | None) -> Iterator[Finding]:
     """An operation writes two elements to one address."""
     for tensor in graph.outputs:
         if _overlaps(tensor):
@@ -119,7 +119,7 @@ def _overlaps(tensor: Tensor) -> bool:
     return len(set(places)) < len(places)
 
 
-def _misaligned_strides(graph: Graph, use: Use | None) -> Iterator[Finding]:
+def _misaligned_strides(graph: Graph, use: AttentionUse | None) -> Iterator[Finding]:
     """Rows do not start at a multiple of 16 bytes."""
     for tensor in _operands(graph):
         size = _bytes(tensor)
@@ -140,7 +140,7 @@ def _misaligned_strides(graph: Graph, use: Use | None) -> Iterator[Finding]:
         )
 
 
-def _no_dense_dim(graph: Graph, use: Use | None) -> Iterator[Finding]:
+def _no_dense_dim(graph: Graph, use: AttentionUse | None) -> Iterator[Finding]:
     """No dim has its elements contiguous in memory."""
     for tensor in _operands(graph):
         if _has_dense_dim(tensor):
@@ -157,7 +157,7 @@ def _no_dense_dim(graph: Graph, use: Use | None) -> Iterator[Finding]:
         )
 
 
-def _keys_not_transposed(graph: Graph, use: Use | None) -> Iterator[Finding]:
+def _keys_not_transposed(graph: Graph, use: AttentionUse | None) -> Iterator[Finding]:
     """K has dims [b, h, s, d] where a matmul expects [b, h, d, s], and s equals d."""
     if use is None or use.form == "unified" or use.problem.seq_kv != use.problem.head_dim:
         return
@@ -174,7 +174,7 @@ def _keys_not_transposed(graph: Graph, use: Use | None) -> Iterator[Finding]:
         )
 
 
-def _low_alignment(graph: Graph, use: Use | None) -> Iterator[Finding]:
+def _low_alignment(graph: Graph, use: AttentionUse | None) -> Iterator[Finding]:
     """A tensor's alignment is declared as less than 16 bytes."""
     for tensor in _operands(graph):
         if tensor.alignment < _VECTOR_BYTES:
@@ -188,7 +188,7 @@ def _low_alignment(graph: Graph, use: Use | None) -> Iterator[Finding]:
             )
 
 
-def _unused(graph: Graph, use: Use | None) -> Iterator[Finding]:
+def _unused(graph: Graph, use: AttentionUse | None) -> Iterator[Finding]:
     """An operation affects no tensor in memory, or a graph has only such operations."""
     try:
         check_writes(graph)
@@ -217,7 +217,7 @@ def _unused(graph: Graph, use: Use | None) -> Iterator[Finding]:
         )
 
 
-def _narrow_softmax(graph: Graph, use: Use | None) -> Iterator[Finding]:
+def _narrow_softmax(graph: Graph, use: AttentionUse | None) -> Iterator[Finding]:
     """Scores are rounded to 16 bits before the exponential."""
     if use is None:
         return
@@ -240,7 +240,7 @@ def _narrow_softmax(graph: Graph, use: Use | None) -> Iterator[Finding]:
         )
 
 
-def _narrow_between(graph: Graph, use: Use | None) -> Iterator[Finding]:
+def _narrow_between(graph: Graph, use: AttentionUse | None) -> Iterator[Finding]:
     """A virtual tensor of 16 bits between two operations that compute in float32, other than a conversion."""
     computes = {tensor.uid: op for op in graph.ops for tensor in op.outputs().values() if _in_float32(op)}
     for op in graph.ops if use is None else ():

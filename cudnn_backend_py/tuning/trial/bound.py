@@ -60,7 +60,7 @@ from ...graph.formats import is_integer, largest, round_to
 from ...interpreter.arithmetic import below
 from ...interpreter.attention import hidden
 from ...interpreter.data import is_unordered
-from ...known_issues import Use
+from ...known_issues import AttentionUse
 from .common_factor import common_factor, relative_excess
 from .perturbed import PerturbedRun, run_perturbed
 from .rules import (
@@ -338,7 +338,7 @@ def _bias(graph: Graph, arithmetic: Arithmetic) -> float:
     return found
 
 
-def _bias_of_scores(graph: Graph, arithmetic: Arithmetic, use: Use | None) -> float:
+def _bias_of_scores(graph: Graph, arithmetic: Arithmetic, use: AttentionUse | None) -> float:
     """Return the possible common bias of all scores, relative to the largest subtracted statistic.
 
     Sums of tensor cores are cut; forward, the maximum is off as the scores are, and nothing of it is left.
