@@ -14,7 +14,7 @@ from ..generated.operations import CONVOLUTIONS
 from ..graph import Graph
 from ..graph.attention.recognize import read_attention
 from ..graph.data_types import ELEMENT_BITS, HALF_TYPES
-from ..graph.guard import collecting, iterate_guarded
+from ..graph.guard import collect_reports, iterate_guarded
 from ..graph.ir import Matmul, Op, Pointwise, Reduction, Tensor, check_writes
 from ..known_issues import AttentionUse
 
@@ -59,7 +59,7 @@ def lint(graph: Graph) -> list[Finding]:
     ``result-unused``, and ``lint-failed`` where a look itself fails.
     Strides are looked at where tensor cores read or write; no cuDNN is queried.
     """
-    with collecting() as lines:
+    with collect_reports() as lines:
         use = read_attention(graph)
         found = [item for look in _LOOKS for item in iterate_guarded(f"the look {look.__name__}", look, graph, use)]
     found += [Finding("lint-failed", "", "suspicious", line, "the other checks were made", "") for line in lines]
@@ -211,7 +211,7 @@ def _unused(graph: Graph, use: AttentionUse | None) -> Iterator[Finding]:
             "result-unused",
             first.name,
             "suspicious",
-            f"what {op.name!r} ({op.verb()}) computes reaches no tensor in memory: {first.name!r} is virtual",
+            f"what {op.name!r} ({op.display_name()}) computes reaches no tensor in memory: {first.name!r} is virtual",
             "nothing that the graph writes depends on the operation",
             "give its result virtual=False, or remove the operation",
         )
@@ -234,7 +234,7 @@ def _narrow_softmax(graph: Graph, use: AttentionUse | None) -> Iterator[Finding]
             "softmax-in-16-bits",
             name,
             "suspicious",
-            f"{name!r} is a virtual 16-bit tensor and an input of {op.verb()} in a softmax",
+            f"{name!r} is a virtual 16-bit tensor and an input of {op.display_name()} in a softmax",
             "engines that keep it in registers require float32, others round the scores",
             "make virtual tensors between the two matmuls float32",
         )
@@ -256,7 +256,8 @@ def _narrow_between(graph: Graph, use: AttentionUse | None) -> Iterator[Finding]
                 "rounded-between-operations",
                 tensor.name,
                 "suspicious",
-                f"{tensor.name!r} is a virtual tensor of 16 bits: {before.verb()} and {op.verb()} compute in float32",
+                f"{tensor.name!r} is a virtual tensor of 16 bits: {before.display_name()} and {op.display_name()} "
+                "compute in float32",
                 "the value between them may be rounded to 16 bits, although it is never in memory",
                 "make the virtual tensor float32",
             )

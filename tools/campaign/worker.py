@@ -190,7 +190,7 @@ def _kinds(family: str, choice: random.Random) -> list[str]:
 
 
 def _describe(graph: Graph) -> str:
-    return " ".join(op.verb() for op in all_ops(graph))
+    return " ".join(op.display_name() for op in all_ops(graph))
 
 
 def _largest(found: Differences) -> float | None:

@@ -14,7 +14,7 @@ from ...printable import shown
 from ..builder import GraphBuilder
 from ..data_types import FP8_TYPES, find_type
 from ..ir import Tensor
-from ..rules import Rule, broken_rule
+from ..rules import Rule, find_broken_rule
 from ..tensor import LEAST, MOST
 
 __all__ = [
@@ -421,7 +421,7 @@ def _check_problem(p: Attention) -> None:
             raise _make_error(f"{name} is {shown(value)}, {needed} is needed", "attention-option")
     check_heads(p.heads, p.kv_heads, p.v_heads)
     _check_layout(p)
-    if rule := broken_rule(_OPTIONS, p):
+    if rule := find_broken_rule(_OPTIONS, p):
         raise _make_error(rule.message(p), rule.code)
 
 

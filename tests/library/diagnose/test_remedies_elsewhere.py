@@ -20,7 +20,7 @@ def masked() -> Graph:
 
 
 def test_only_form_with_a_block_mask_is_taken() -> None:
-    assert [op.verb() for op in masked().ops] == ["sdpa_fwd"]
+    assert [op.display_name() for op in masked().ops] == ["sdpa_fwd"]
 
 
 def test_known_issues_of_the_architecture_that_a_remedy_names_are_named() -> None:

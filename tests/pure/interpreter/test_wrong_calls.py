@@ -80,12 +80,12 @@ CALLS: dict[str, tuple[Call, str, str]] = {
     "another K": (
         lambda g: g.matmul(one(g, "a", 2, 8, 16), one(g, "b", 2, 17, 4)),
         "matmul-inner-dim-mismatch",
-        "K is 16 in 'a' and 17 in 'b'",
+        "K is 16 in 'a' but 17 in 'b'",
     ),
     "a matrix without batch": (
         lambda g: g.matmul(one(g, "a", 2, 8, 16), one(g, "b", 16, 4)),
         "matmul-rank-mismatch",
-        "'a' has 3 dims, 'b' 2 | as many are needed | [2, 8, 16] | [16, 4]",
+        "'a' has 3 dims, 'b' 2 | equal ranks of at least 2 are needed | [2, 8, 16] | [16, 4]",
     ),
     "another batch": (
         lambda g: g.matmul(one(g, "a", 2, 8, 16), one(g, "b", 3, 16, 4)),
@@ -137,7 +137,7 @@ CALLS: dict[str, tuple[Call, str, str]] = {
     "inference without statistics": (
         lambda g: g.norm_forward(N.BATCH_NORM, image(g), per_channel(g, "scale"), per_channel(g, "bias")),
         "missing-field",
-        "BATCH_NORM infers with mean= and inv_variance=",
+        "BATCH_NORM inference needs mean= and inv_variance=",
     ),
     "a running mean alone": (
         lambda g: batch_norm(g, running_mean=per_channel(g, "rm")),
@@ -201,7 +201,7 @@ CALLS: dict[str, tuple[Call, str, str]] = {
         "wrong-argument",
         "seed 's' is FLOAT, INT64 or INT32 is needed",
     ),
-    "weights of another K": (lambda g: experts(g, k=65), "operation-shape", "K is 64 in 'token' and 65 in 'weight'"),
+    "weights of another K": (lambda g: experts(g, k=65), "operation-shape", "K is 64 in 'token' but 65 in 'weight'"),
     "offsets of seven experts": (
         lambda g: experts(g, offsets=((7, 1, 1), T.INT32)),
         "operation-shape",
@@ -341,7 +341,7 @@ CALLS: dict[str, tuple[Call, str, str]] = {
     "a number that no activation has": (
         lambda g: g.pointwise(P.RELU_FWD, one(g, "x", 2, 8), parameters={"slope": 0.1}),
         "unknown-field",
-        "RELU_FWD has no number slope; numbers are relu_lower_clip",
+        "RELU_FWD has no parameter slope; parameters are relu_lower_clip",
     ),
     "a field of another operation": (
         lambda g: g.sdpa_forward(*heads(g, *[(2, 4, 8, 64)] * 3), fields={"name": "o"}),
@@ -401,7 +401,7 @@ def test_one_wrong_argument_of_any_method_is_refused_and_changes_nothing(
 
 def test_an_unknown_option_of_a_result_is_named_with_the_valid_ones() -> None:
     g = GraphBuilder("wrong")
-    with pytest.raises(TypeError, match=r"a result has no dtype; it has .*data_type.*strides"):
+    with pytest.raises(TypeError, match=r"a result has no option dtype; its options are .*data_type.*strides"):
         g.matmul(one(g, "a", 2, 8, 16), one(g, "b", 2, 16, 4), dtype=T.HALF)
 
 
