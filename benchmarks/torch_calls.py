@@ -22,7 +22,7 @@ from cudnn_backend_py.cli.compare.timing import host_times, microseconds, within
 from cudnn_backend_py.execution.executable import Executable
 from cudnn_backend_py.execution.timing import Batch
 from cudnn_backend_py.graph.attention import Attention
-from cudnn_backend_py.graph.attention.shape_class import bounds_of, class_graph, class_problem
+from cudnn_backend_py.graph.attention.shape_class import best_class_bounds, class_graph, class_problem
 from cudnn_backend_py.graph.data_types import DATA_TYPES
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.native.fast_call import compiled_library
@@ -112,7 +112,7 @@ def make_packed_loop() -> Batch:
         right_bound=0,
         padding=True,
     )
-    whole = class_problem(problem, bounds_of(problem), backward=False)
+    whole = class_problem(problem, best_class_bounds(problem), backward=False)
     graph = class_graph(whole, False, target.library.version, target.sm)
     executable = Executable(build(graph, target))
     buffers = {}

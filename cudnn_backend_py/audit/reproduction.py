@@ -197,7 +197,7 @@ def draft_known_issue(graph: Graph, case: Case, known: _Known, words: str, near:
         near=", ".join(near) or "none of the table",
         word=_format_lines(encode_word(graph)),
         row=f"audited-{case.name[5:11]}",
-        what=", ".join(dict.fromkeys(op.verb() for op in graph.ops)),
+        what=", ".join(dict.fromkeys(op.display_name() for op in graph.ops)),
         effect=words,
         fix=f"use {known.until} or later" if known.until else "take another engine",
         evidence=evidence,

@@ -9,7 +9,7 @@ from typing import Any
 from ..generated.enums import DataType
 from ..graph import Graph
 from ..graph.attention import sdpa_backward, sdpa_forward
-from ..graph.attention.known_issue import Use
+from ..graph.attention.known_issue import AttentionUse
 from ..graph.attention.recognize import read_attention
 from ..system.version import VersionTuple, version_text
 from .verdict import Candidate
@@ -228,7 +228,7 @@ def describe_nearest(
     return f"{nearest.gpu} with cuDNN {version_text(nearest.version)}: {result} ({nearest.source})"
 
 
-def _kind_of(use: Use) -> tuple[Any, ...]:
+def _kind_of(use: AttentionUse) -> tuple[Any, ...]:
     p = use.problem
     types = (p.data_type, p.mx)
     return (use.backward, *types, p.head_dim, p.head_dim_v, p.seq_q == 1, p.ragged, p.deterministic and not p.is_fp8)

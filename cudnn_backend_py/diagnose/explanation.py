@@ -15,7 +15,7 @@ from ..graph import Graph, GraphBuilder, Operation
 from ..graph.attention.recognize import read_attention
 from ..graph.attention.shape_class import find_class
 from ..graph.booleans import describe_booleans
-from ..graph.guard import MISTAKES, collecting, describe_failure, run_guarded
+from ..graph.guard import MISTAKES, collect_reports, describe_failure, run_guarded
 from ..graph.ir import check_graph
 from ..known_issues import find_ending_problems, find_known_issues
 from ..native import loaded_library
@@ -119,7 +119,7 @@ def explain(
         if lib is None:
             return _unopened_verdict(graph, name, modes, faults[0], cudnn="none", path="", driver="not asked")
     found: dict[str, Any] = {"cudnn": lib.build_text, "path": lib.path, "driver": lib.driver.kind}
-    with collecting() as lines:
+    with collect_reports() as lines:
         try:
             with using(target, on=lib) as chosen:
                 verdict = _Judgement(

@@ -12,7 +12,7 @@ from typing import Any, Self, TypedDict
 
 from ..errors import CudnnBackendError
 from ..graph import Graph, graph_from_json
-from ..graph.guard import collecting
+from ..graph.guard import collect_reports
 from ..known_issues import find_known_issues
 from ..native import loaded_library
 from ..plans.refusals import furthest_reason
@@ -341,7 +341,7 @@ def _judge_ending(question: Query, ending: _Ending, limit_s: float) -> Verdict:
     if fault is not None:  # what is damaged may die anywhere, whatever it is queried
         stage, cause = "environment", cause_of(fault)
     elif ending.step:
-        with collecting() as lines:
+        with collect_reports() as lines:
             cause, hazards = _explain_crash(question.graph, profile, ending)
     else:
         cause = _explain_failed_start(ending, limit_s)

@@ -14,9 +14,9 @@ from ..generated.operations import CONVOLUTIONS
 from ..graph import Graph
 from ..graph.attention.recognize import read_attention
 from ..graph.data_types import ELEMENT_BITS, HALF_TYPES
-from ..graph.guard import collecting, iterate_guarded
+from ..graph.guard import collect_reports, iterate_guarded
 from ..graph.ir import Matmul, Op, Pointwise, Reduction, Tensor, check_writes
-from ..known_issues import Use
+from ..known_issues import AttentionUse
 
 __all__ = ["Finding", "lint"]
 
@@ -59,7 +59,7 @@ def lint(graph: Graph) -> list[Finding]:
     ``result-unused``, and ``lint-failed`` where a look itself fails.
     Strides are looked at where tensor cores read or write; no cuDNN is queried.
     """
-    with collecting() as lines:
+    with collect_reports() as lines:
         use = read_attention(graph)
         found = [item for look in _LOOKS for item in iterate_guarded(f"the look {look.__name__}", look, graph, use)]
     found += [Finding("lint-failed", "", "suspicious", line, "the other checks were made", "") for line in lines]
@@ -67,7 +67,7 @@ def lint(graph: Graph) -> list[Finding]:
     return sorted(found, key=lambda finding: order.index(finding.severity))
 
 
-Look = Callable[[Graph, Use | None], Iterator[Finding]]
+Look = Callable[[Graph, AttentionUse | None], Iterator[Finding]]
 
 
 def _operands(graph: Graph) -> list[Tensor]:
@@ -90,7 +90,7 @@ def _has_dense_dim(tensor: Tensor) -> bool:
     return any(stride == 1 and dim > 1 for dim, stride in zip(tensor.dims, tensor.strides, strict=True))
 
 
-def _overlapping(graph: Graph, use: Use | None) -> Iterator[Finding]:
+def _overlapping(graph: Graph, use: AttentionUse | None) -> Iterator[Finding]:
     """An operation writes two elements to one address."""
     for tensor in graph.outputs:
         if _overlaps(tensor):
@@ -119,7 +119,7 @@ def _overlaps(tensor: Tensor) -> bool:
     return len(set(places)) < len(places)
 
 
-def _misaligned_strides(graph: Graph, use: Use | None) -> Iterator[Finding]:
+def _misaligned_strides(graph: Graph, use: AttentionUse | None) -> Iterator[Finding]:
     """Rows do not start at a multiple of 16 bytes."""
     for tensor in _operands(graph):
         size = _bytes(tensor)
@@ -140,7 +140,7 @@ def _misaligned_strides(graph: Graph, use: Use | None) -> Iterator[Finding]:
         )
 
 
-def _no_dense_dim(graph: Graph, use: Use | None) -> Iterator[Finding]:
+def _no_dense_dim(graph: Graph, use: AttentionUse | None) -> Iterator[Finding]:
     """No dim has its elements contiguous in memory."""
     for tensor in _operands(graph):
         if _has_dense_dim(tensor):
@@ -157,7 +157,7 @@ def _no_dense_dim(graph: Graph, use: Use | None) -> Iterator[Finding]:
         )
 
 
-def _keys_not_transposed(graph: Graph, use: Use | None) -> Iterator[Finding]:
+def _keys_not_transposed(graph: Graph, use: AttentionUse | None) -> Iterator[Finding]:
     """K has dims [b, h, s, d] where a matmul expects [b, h, d, s], and s equals d."""
     if use is None or use.form == "unified" or use.problem.seq_kv != use.problem.head_dim:
         return
@@ -174,7 +174,7 @@ def _keys_not_transposed(graph: Graph, use: Use | None) -> Iterator[Finding]:
         )
 
 
-def _low_alignment(graph: Graph, use: Use | None) -> Iterator[Finding]:
+def _low_alignment(graph: Graph, use: AttentionUse | None) -> Iterator[Finding]:
     """A tensor's alignment is declared as less than 16 bytes."""
     for tensor in _operands(graph):
         if tensor.alignment < _VECTOR_BYTES:
@@ -188,7 +188,7 @@ def _low_alignment(graph: Graph, use: Use | None) -> Iterator[Finding]:
             )
 
 
-def _unused(graph: Graph, use: Use | None) -> Iterator[Finding]:
+def _unused(graph: Graph, use: AttentionUse | None) -> Iterator[Finding]:
     """An operation affects no tensor in memory, or a graph has only such operations."""
     try:
         check_writes(graph)
@@ -211,13 +211,13 @@ def _unused(graph: Graph, use: Use | None) -> Iterator[Finding]:
             "result-unused",
             first.name,
             "suspicious",
-            f"what {op.name!r} ({op.verb()}) computes reaches no tensor in memory: {first.name!r} is virtual",
+            f"what {op.name!r} ({op.display_name()}) computes reaches no tensor in memory: {first.name!r} is virtual",
             "nothing that the graph writes depends on the operation",
             "give its result virtual=False, or remove the operation",
         )
 
 
-def _narrow_softmax(graph: Graph, use: Use | None) -> Iterator[Finding]:
+def _narrow_softmax(graph: Graph, use: AttentionUse | None) -> Iterator[Finding]:
     """Scores are rounded to 16 bits before the exponential."""
     if use is None:
         return
@@ -234,13 +234,13 @@ def _narrow_softmax(graph: Graph, use: Use | None) -> Iterator[Finding]:
             "softmax-in-16-bits",
             name,
             "suspicious",
-            f"{name!r} is a virtual 16-bit tensor and an input of {op.verb()} in a softmax",
+            f"{name!r} is a virtual 16-bit tensor and an input of {op.display_name()} in a softmax",
             "engines that keep it in registers require float32, others round the scores",
             "make virtual tensors between the two matmuls float32",
         )
 
 
-def _narrow_between(graph: Graph, use: Use | None) -> Iterator[Finding]:
+def _narrow_between(graph: Graph, use: AttentionUse | None) -> Iterator[Finding]:
     """A virtual tensor of 16 bits between two operations that compute in float32, other than a conversion."""
     computes = {tensor.uid: op for op in graph.ops for tensor in op.outputs().values() if _in_float32(op)}
     for op in graph.ops if use is None else ():
@@ -256,7 +256,8 @@ def _narrow_between(graph: Graph, use: Use | None) -> Iterator[Finding]:
                 "rounded-between-operations",
                 tensor.name,
                 "suspicious",
-                f"{tensor.name!r} is a virtual tensor of 16 bits: {before.verb()} and {op.verb()} compute in float32",
+                f"{tensor.name!r} is a virtual tensor of 16 bits: {before.display_name()} and {op.display_name()} "
+                "compute in float32",
                 "the value between them may be rounded to 16 bits, although it is never in memory",
                 "make the virtual tensor float32",
             )

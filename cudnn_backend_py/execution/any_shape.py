@@ -25,7 +25,14 @@ from ..errors import (
 from ..generated.enums import Status
 from ..graph.attention import Attention, sdpa_backward, sdpa_forward
 from ..graph.attention.selections import find_selection
-from ..graph.attention.shape_class import Bounds, bounds_of, class_problem, read_tokens, whole_tiles, why_no_class
+from ..graph.attention.shape_class import (
+    ClassBounds,
+    best_class_bounds,
+    class_problem,
+    read_token_strides,
+    round_up_to_tiles,
+    why_no_class,
+)
 from ..graph.ir import Graph
 from ..native.cuda import is_capturing
 from ..plans.build import build
@@ -83,7 +90,7 @@ class RelatedPlans:
         self._pool = pool
         self._families: dict[bool, str] = {}
 
-    def find(self, needed: Bounds, stream: int, *, allow_larger: bool = False) -> tuple[Slot, Any]:
+    def find(self, needed: ClassBounds, stream: int, *, allow_larger: bool = False) -> tuple[Slot, Any]:
         """Return the plan of the class that serves a call, and the key of the best class's plan in the pool.
 
         Parameters
@@ -104,7 +111,7 @@ class RelatedPlans:
             Why there is no class.
         """
         pool = shared_pool() if self._pool is None else self._pool
-        bounds = bounds_of(self.problem, needed)
+        bounds = best_class_bounds(self.problem, needed)
         family = self._family_key(decoding=bounds.q == 1)
         key = (family, bounds)
         held = pool.find(key)
@@ -113,20 +120,20 @@ class RelatedPlans:
         make = partial(self.build, bounds)
         others = [other for other in pool.list_keys() if other[0] == family] if allow_larger else []
         for other in sorted(others, key=lambda other: other[1]):
-            held = pool.find(other) if other[1].hold(*needed) else None
+            held = pool.find(other) if other[1].contains_call(*needed) else None
             if held is not None:
                 pool.build_soon(key, make, _device_ordinal(self.target))
                 return held, key
         return pool.get_or_build(key, make, stream), key
 
-    def find_exact(self, needed: Bounds, stream: int) -> tuple[Slot, Any]:
+    def find_exact(self, needed: ClassBounds, stream: int) -> tuple[Slot, Any]:
         """Return the plan with exactly the call's bounds, and its key in the pool; raise as :meth:`find`."""
         pool = shared_pool() if self._pool is None else self._pool
-        needed = whole_tiles(self.problem, needed)
+        needed = round_up_to_tiles(self.problem, needed)
         key = (f"exact {self._family_key(decoding=needed.q == 1)}", needed)
         return pool.get_or_build(key, partial(self.build, needed), stream), key
 
-    def build(self, bounds: Bounds) -> ClassPlan:
+    def build(self, bounds: ClassBounds) -> ClassPlan:
         """Return the plan of the class with these bounds."""
         whole = class_problem(self.problem, bounds, backward=self.backward)
         return ClassPlan(whole, self.target, backward=self.backward, workspace=self.workspace)
@@ -134,7 +141,7 @@ class RelatedPlans:
     def _family_key(self, *, decoding: bool) -> str:
         found = self._families.get(decoding)
         if found is None:
-            smallest = class_problem(self.problem, Bounds(2, 1 if decoding else 2, 2), backward=self.backward)
+            smallest = class_problem(self.problem, ClassBounds(2, 1 if decoding else 2, 2), backward=self.backward)
             found = f"class {self.backward} {id(self.target)} {self.workspace!r} {smallest!r}"
             self._families[decoding] = found
         return found
@@ -152,7 +159,9 @@ def find_class(
 ) -> tuple[Slot, Any]:
     """Return the class plan that serves a problem, and the key of the best one; see :meth:`RelatedPlans.find`."""
     related_plans = RelatedPlans(problem, target, backward=backward, workspace=workspace, pool=pool)
-    return related_plans.find(Bounds(problem.batch, problem.seq_q, problem.seq_kv), stream, allow_larger=allow_larger)
+    return related_plans.find(
+        ClassBounds(problem.batch, problem.seq_q, problem.seq_kv), stream, allow_larger=allow_larger
+    )
 
 
 def is_lasting_refusal(error: CudnnBackendError) -> bool:
@@ -307,7 +316,7 @@ class _ClassStrategy:
 
     def __init__(self, owner: AnyShape, problem: Attention, facts: Mapping[str, _Facts], stream: int) -> None:
         self._owner, self._problem = owner, problem
-        self._needed = Bounds(problem.batch, problem.seq_q, problem.seq_kv)
+        self._needed = ClassBounds(problem.batch, problem.seq_q, problem.seq_kv)
         self._multipliers = {name: _sequence_stride(name, *fact) for name, fact in facts.items()}
         self._is_adaptive = owner.shapes == "adaptive" and _may_switch_plans(problem)
         self._held, self._best = self._find_plan(stream)
@@ -422,7 +431,7 @@ def _dims_and_strides_of_rank_4(name: str, numbers: tuple[int, ...]) -> tuple[in
 def _is_token_major(facts: Mapping[str, _Facts]) -> bool:
     """Return whether all tensors of a call, including statistics as b, s, h, can be read as ragged."""
     for name, (dims, strides) in facts.items():
-        found = read_tokens(dims, strides)
+        found = read_token_strides(dims, strides)
         if found is None or (name == "stats" and (found.token, found.head) != (dims[1], 1)):
             return False
         if name in ("q", "dq") and "dq" in facts and found.batch != dims[2] * found.token:
@@ -431,6 +440,6 @@ def _is_token_major(facts: Mapping[str, _Facts]) -> bool:
 
 
 def _sequence_stride(name: str, dims: tuple[int, ...], strides: tuple[int, ...]) -> int:
-    found = read_tokens(dims, strides)
+    found = read_token_strides(dims, strides)
     assert found is not None, name  # looked at before
     return found.batch

@@ -17,7 +17,7 @@ _LIE = (
 
 
 def describe_booleans(graph: Graph) -> str:
-    """Return a remark for graphs that read or write booleans in device memory; empty for others."""
+    """Return a note for graphs that read or write booleans in device memory; empty for other graphs."""
     found = [
         repr(tensor.name)
         for tensor in graph.variant_pack_tensors

@@ -5,21 +5,30 @@ from __future__ import annotations
 from typing import Any
 
 from ..generated.enums import DescriptorType
-from .build.attention import AttentionParts
-from .build.base import checked
+from .build.attention import AttentionOperations
+from .build.base import checked_method
 from .build.blocks import BlockScales
 from .build.convolutions import Convolutions
-from .build.experts import Experts
-from .build.moves import Moves
-from .build.norms import Norms
-from .build.products import Products
+from .build.experts import MixtureOfExperts
+from .build.moves import DataMovement
+from .build.norms import Normalizations
+from .build.products import MatmulAndPointwise
 from .build.resampling import Resampling
 from .ir import Graph, Operation
 
 __all__ = ["GraphBuilder"]
 
 
-class GraphBuilder(Products, Convolutions, Norms, Resampling, Moves, BlockScales, Experts, AttentionParts):
+class GraphBuilder(
+    MatmulAndPointwise,
+    Convolutions,
+    Normalizations,
+    Resampling,
+    DataMovement,
+    BlockScales,
+    MixtureOfExperts,
+    AttentionOperations,
+):
     """Collects tensors and operations and returns a :class:`~cudnn_backend_py.graph.ir.Graph` of them.
 
     There is a method for each kind of operation in cuDNN's header. The tensor it returns, or the first one it returns,
@@ -38,7 +47,7 @@ class GraphBuilder(Products, Convolutions, Norms, Resampling, Moves, BlockScales
     s = matmul(q, k) : f16[1,8,16]
     """
 
-    @checked
+    @checked_method
     def operation(self, kind: DescriptorType, name: str | None = None, **fields: Any) -> Operation:
         """Add any operation by the fields of its descriptor and return it; only field types are checked."""
         stem = kind.name.removeprefix("OPERATION_").lower()

@@ -1,4 +1,4 @@
-"""The facts of each data type, in one table."""
+"""One table with the properties of each data type: size, names, numeric format and limits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _T = DataType
 
 
 class FloatFormat(NamedTuple):
-    """A small float: sign, `exponent` bits with `bias`, `mantissa` bits; `top` is the code of the largest number."""
+    """A small float type: sign, `exponent` bits with `bias`, `mantissa` bits; `top` is the largest number's code."""
 
     exponent: int
     mantissa: int
@@ -36,7 +36,7 @@ class FloatFormat(NamedTuple):
 
 
 class TypeFacts(NamedTuple):
-    """The facts of one data type; omitted ones do not apply or are unknown.
+    """The properties of one data type; None or empty where one does not apply or is unknown.
 
     Attributes
     ----------
@@ -81,8 +81,8 @@ class TypeFacts(NamedTuple):
     others: tuple[DataType, ...] = ()
 
 
-def _integer(name: str, short: str, *others: DataType, torch: tuple[str, ...] = ()) -> TypeFacts:
-    """Return the facts of a whole-byte integer type with one name in NumPy, DLPack and torch."""
+def _integer_facts(name: str, short: str, *others: DataType, torch: tuple[str, ...] = ()) -> TypeFacts:
+    """Return the properties of a whole-byte integer type with the same name in NumPy, DLPack and torch."""
     bits = int(name.lstrip("uint"))
     low, high = (0, (1 << bits) - 1) if name.startswith("u") else (-(1 << bits - 1), (1 << bits - 1) - 1)
     return TypeFacts(
@@ -197,14 +197,14 @@ DATA_TYPES: dict[DataType, TypeFacts] = {
     ),
     _T.INT4: TypeFacts(bits=4, short="i4", kind="integer", storage="int8", limits=(-8, 7)),
     _T.UINT4: TypeFacts(bits=4, short="u4", kind="integer", storage="uint8", limits=(0, 15)),
-    _T.INT8: _integer("int8", "i8", _T.HALF, _T.INT32),
-    _T.UINT8: _integer("uint8", "u8", _T.INT8),
+    _T.INT8: _integer_facts("int8", "i8", _T.HALF, _T.INT32),
+    _T.UINT8: _integer_facts("uint8", "u8", _T.INT8),
     _T.INT8x4: TypeFacts(bits=32, short="i8x4"),
     _T.UINT8x4: TypeFacts(bits=32, short="u8x4"),
     _T.INT8x32: TypeFacts(bits=256, short="i8x32"),
-    _T.INT32: _integer("int32", "i32", _T.INT64, _T.FLOAT, torch=("int",)),
-    _T.UINT32: _integer("uint32", "u32"),
-    _T.INT64: _integer("int64", "i64", _T.INT32, _T.FLOAT, torch=("long",)),
+    _T.INT32: _integer_facts("int32", "i32", _T.INT64, _T.FLOAT, torch=("int",)),
+    _T.UINT32: _integer_facts("uint32", "u32"),
+    _T.INT64: _integer_facts("int64", "i64", _T.INT32, _T.FLOAT, torch=("long",)),
     _T.BOOLEAN: TypeFacts(
         bits=1, short="bool", kind="boolean", storage="uint8", dlpack="bool8", torch=("bool",), others=(_T.INT8,)
     ),
@@ -224,7 +224,7 @@ _OTHER_NAMES = {"fp16": _T.HALF, "fp32": _T.FLOAT, "fp64": _T.DOUBLE, "e4m3": _T
 
 
 @cache
-def _by_name() -> dict[str, DataType]:
+def _data_types_by_name() -> dict[str, DataType]:
     found = dict(_OTHER_NAMES)
     for kind, facts in DATA_TYPES.items():
         storage = facts.storage if facts.array == facts.storage else ""
@@ -233,5 +233,5 @@ def _by_name() -> dict[str, DataType]:
 
 
 def find_type(name: str) -> DataType | None:
-    """Return the data type by cuDNN's name, a short one such as ``bf16``, or NumPy's or torch's; None if unknown."""
-    return _by_name().get(name.lower().removeprefix("torch."))
+    """Return the data type by its name in cuDNN, NumPy or torch, or a short name such as ``bf16``; None if unknown."""
+    return _data_types_by_name().get(name.lower().removeprefix("torch."))

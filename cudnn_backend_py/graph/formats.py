@@ -25,7 +25,7 @@ __all__ = [
     "encode",
     "from_128x4",
     "is_integer",
-    "largest",
+    "largest_finite",
     "round_to",
     "storage_type",
     "strided_view",
@@ -37,7 +37,7 @@ _E8M0_BIAS, _E8M0_TOP, _E8M0_NAN = 127, 0xFE, 0xFF
 
 
 def strided_view(memory: NDArray[Any], dims: Sequence[int], strides: Sequence[int]) -> NDArray[Any]:
-    """Return the elements of a tensor in its memory as an array of its dims; strides are in elements."""
+    """Return a tensor's memory as an array with its dims; strides are in elements."""
     return np.lib.stride_tricks.as_strided(memory, dims, [stride * memory.itemsize for stride in strides])
 
 
@@ -53,20 +53,20 @@ def storage_type(data_type: DataType) -> np.dtype[Any]:
         return np.dtype(name)
     known = (kind for kind, facts in DATA_TYPES.items() if facts.storage)
     raise GraphError(
-        f"the element format of {data_type!r} is not known here",
+        f"the element format of {data_type!r} is unknown",
         code="format-unknown",
         where="cudnn_backend_py.graph.formats",
-        fix=f"known are {', '.join(kind.name for kind in known)}",
+        fix=f"use one of {', '.join(kind.name for kind in known)}",
     )
 
 
 def is_integer(data_type: DataType) -> bool:
-    """Return whether the type holds integers; booleans do not count."""
+    """Return whether the data type holds integers; BOOLEAN does not count."""
     return DATA_TYPES[data_type].kind == "integer"
 
 
-def largest(data_type: DataType) -> float:
-    """Return the largest finite number of the type.
+def largest_finite(data_type: DataType) -> float:
+    """Return the largest finite number of the data type.
 
     Raises
     ------
@@ -75,7 +75,7 @@ def largest(data_type: DataType) -> float:
     """
     facts = DATA_TYPES[data_type]
     if facts.form is not None:
-        return float(_values(data_type)[facts.form.top])
+        return float(_number_of_each_code(data_type)[facts.form.top])
     if facts.kind == "scale":
         return 2.0 ** (_E8M0_TOP - _E8M0_BIAS)
     if facts.limits is not None:
@@ -85,7 +85,7 @@ def largest(data_type: DataType) -> float:
 
 
 def decode(bits: ArrayLike, data_type: DataType) -> NDArray[np.float64]:
-    """Decode elements in memory to numbers.
+    """Decode the bit patterns of elements in memory to numbers.
 
     Parameters
     ----------
@@ -112,13 +112,13 @@ def decode(bits: ArrayLike, data_type: DataType) -> NDArray[np.float64]:
             where="cudnn_backend_py.graph.formats.decode",
             fix=f"numbers become codes by encode(values, DataType.{data_type.name})",
         )
-    table = _values(data_type)
+    table = _number_of_each_code(data_type)
     numbers: NDArray[np.float64] = table[given & (len(table) - 1)]
     return numbers
 
 
 def encode(values: ArrayLike, data_type: DataType) -> NDArray[Any]:
-    """Encode numbers as elements in memory, of :func:`storage_type`.
+    """Encode numbers as the bit patterns of elements in memory, with :func:`storage_type`.
 
     Floats round to the nearest, ties to even. Finite numbers beyond the largest one become it in FP8_E4M3, FP8_E5M2
     and FP4_E2M1, and infinity in the other floats. Infinity stays where there is one, else it is the largest number;
@@ -146,7 +146,7 @@ def encode(values: ArrayLike, data_type: DataType) -> NDArray[Any]:
 
 
 def round_to(values: ArrayLike, data_type: DataType) -> NDArray[np.float64]:
-    """Round `values` to the type: :func:`encode`, then :func:`decode`.
+    """Round numbers to the data type: :func:`encode`, then :func:`decode`.
 
     Raises
     ------
@@ -157,7 +157,7 @@ def round_to(values: ArrayLike, data_type: DataType) -> NDArray[np.float64]:
 
 
 def to_128x4(scales: ArrayLike) -> NDArray[Any]:
-    """Return block scales in F8_128x4 order as in memory, one-dimensional.
+    """Return block scales in the memory order F8_128x4, as one dimension.
 
     Parameters
     ----------
@@ -208,20 +208,20 @@ def _check_tiles(dims: tuple[int, ...]) -> None:
         )
 
 
-def _form(data_type: DataType) -> FloatFormat:
+def _float_format(data_type: DataType) -> FloatFormat:
     form = DATA_TYPES[data_type].form
     assert form is not None
     return form
 
 
 @cache
-def _values(data_type: DataType) -> NDArray[np.float64]:
-    """Return the number for every code."""
+def _number_of_each_code(data_type: DataType) -> NDArray[np.float64]:
+    """Return the number that each code of the data type encodes."""
     if data_type is DataType.FP8_E8M0:
         table = np.ldexp(np.ones(256), np.arange(256) - _E8M0_BIAS)
         table[_E8M0_NAN] = np.nan
         return table
-    form = _form(data_type)
+    form = _float_format(data_type)
     codes = np.arange(1 << (form.exponent + form.mantissa))
     exponent, mantissa = codes >> form.mantissa, codes & ((1 << form.mantissa) - 1)
     is_normal = exponent > 0
@@ -234,7 +234,7 @@ def _values(data_type: DataType) -> NDArray[np.float64]:
 
 
 def _encode_float(values: NDArray[np.float64], data_type: DataType) -> NDArray[Any]:
-    form = _form(data_type)
+    form = _float_format(data_type)
     size = np.abs(values)
     held = np.where(np.isfinite(size), size, 0.0)
     # The number is this many steps of its exponent; codes count them on from one exponent to the next.
@@ -249,7 +249,7 @@ def _encode_float(values: NDArray[np.float64], data_type: DataType) -> NDArray[A
 
 
 def _encode_e8m0(values: NDArray[np.float64]) -> NDArray[Any]:
-    code = np.searchsorted(_values(DataType.FP8_E8M0)[:_E8M0_NAN], values, side="left")
+    code = np.searchsorted(_number_of_each_code(DataType.FP8_E8M0)[:_E8M0_NAN], values, side="left")
     code = np.minimum(code, _E8M0_TOP)
     return np.where((values < 0) | np.isnan(values), _E8M0_NAN, code).astype(np.uint8)
 

@@ -1,4 +1,4 @@
-"""``run_guarded``: isolate rules, so that a rule that raises costs only its own result and a line in the verdict.
+"""``run_guarded``: isolate rules, so that an exception in one rule costs only its result and a line in the verdict.
 
 Rules, causes, changes, known issues and lint look at graphs no one has seen before. What one of them raises is our
 mistake: it is reported, so that it can be reported, and the others go on.
@@ -15,7 +15,7 @@ from ..errors import CudnnBackendError
 from ..printable import without_addresses
 from ..system.interruption import pass_interruption
 
-__all__ = ["MISTAKES", "collecting", "describe_failure", "iterate_guarded", "notify", "run_guarded"]
+__all__ = ["MISTAKES", "collect_reports", "describe_failure", "iterate_guarded", "notify", "run_guarded"]
 
 # What a mistake in Python code raises. It is none where `is_interruption` says so.
 MISTAKES = (
@@ -37,8 +37,8 @@ _collected: ContextVar[list[str] | None] = ContextVar("collected", default=None)
 
 
 @contextmanager
-def collecting() -> Iterator[list[str]]:
-    """Yield a list that collects the distinct lines reported in the block; outside any block they are logged."""
+def collect_reports() -> Iterator[list[str]]:
+    """Yield a list that collects the distinct lines reported within the block; outside any block they are logged."""
     lines: list[str] = []
     token = _collected.set(lines)
     try:
@@ -48,10 +48,10 @@ def collecting() -> Iterator[list[str]]:
 
 
 def notify(line: str) -> None:
-    """Report a line to the active collector, else to this package's log."""
+    """Report a line to the active :func:`collect_reports`, else to this package's log."""
     lines = _collected.get()
     if lines is None:
-        import logging  # read_per_dim lines come here
+        import logging  # few lines come here
 
         logging.getLogger(__name__).warning("%s", line)
     elif line not in lines:
@@ -59,13 +59,13 @@ def notify(line: str) -> None:
 
 
 def describe_failure(what: str, error: BaseException) -> str:
-    """Return the line that reports a failure in this package."""
-    words = " ".join(str(error).split()) or "no words"
+    """Return the line that reports an exception raised by this package's own code."""
+    words = " ".join(str(error).split()) or "no message"
     return f"{what} of this package failed with {type(error).__name__} ({without_addresses(words)}): please report it"
 
 
 def run_guarded(what: str, otherwise: Result, function: Callable[..., Result], *given: object) -> Result:
-    """Return the result of a function, or `otherwise` if it raises; the failure is reported with the name `what`."""
+    """Return the function's result, or `otherwise` if it raises; a failure is reported under the name `what`."""
     try:
         return function(*given)
     except MISTAKES as error:
@@ -75,7 +75,7 @@ def run_guarded(what: str, otherwise: Result, function: Callable[..., Result], *
 
 
 def iterate_guarded(what: str, function: Callable[..., Iterable[Result]], *given: object) -> Iterator[Result]:
-    """Yield the items of a generator until it fails; the failure is reported with the name `what`."""
+    """Yield the items of a generator until it raises; a failure is reported under the name `what`."""
     try:
         yield from function(*given)
     except MISTAKES as error:

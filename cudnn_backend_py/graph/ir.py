@@ -1,4 +1,4 @@
-"""Graphs as values: operations, and the graph that connects them and their tensors. Loads no library.
+"""Graphs as values: operations, and the graph that connects operations and tensors. Loads no library.
 
 All of them are frozen, so they can be compared, printed, varied one field at a time (``dataclasses.replace``) and
 saved. What can be known wrong without cuDNN is refused here, naming the tensor, the value found and the value needed.
@@ -28,7 +28,7 @@ from ..generated.operations import BACKWARD_MODES, BINARY_MODES, OUTPUT_PORTS, T
 from ..printable import brief, printable, printable_lines, shown
 from ..system.notebook import ShownAsSvg
 from .strides import packed_strides
-from .tensor import LEAST, MOST, Tensor, check_name, wrong_type
+from .tensor import LEAST, MOST, Tensor, check_name, describe_wrong_type
 
 __all__ = [
     "ACTIVATION_NUMBERS",
@@ -47,7 +47,7 @@ __all__ = [
 
 
 class Op:
-    """An operation of a graph: named input and output tensors, and parameters."""
+    """An operation of a graph: input and output tensors by port name, and parameters."""
 
     __slots__ = ()
     name: str
@@ -66,7 +66,7 @@ class Op:
         return port.split("[")[0] in OUTPUT_PORTS[self.kind]
 
     def subgraphs(self) -> Iterator[Graph]:
-        """Yield the graphs among its parameters, including those of inner operations."""
+        """Yield the sub-graphs among the operation's parameters, including those of operations inside parameters."""
         for value in self.parameters().values():
             if isinstance(value, Graph):
                 yield value
@@ -74,19 +74,19 @@ class Op:
                 yield from value.subgraphs()
 
     def inputs(self) -> dict[str, Tensor]:
-        """Return the tensors it reads, by port."""
+        """Return the tensors that the operation reads, by port."""
         return {port: tensor for port, tensor in self.ports() if not self.is_output(port)}
 
     def outputs(self) -> dict[str, Tensor]:
-        """Return the tensors it writes, by port."""
+        """Return the tensors that the operation writes, by port."""
         return {port: tensor for port, tensor in self.ports() if self.is_output(port)}
 
     def parameters(self) -> dict[str, Any]:
-        """Return the attributes other than tensors and the name."""
+        """Return the operation's attributes other than its tensors and its name."""
         raise NotImplementedError
 
-    def verb(self) -> str:
-        """Return the operation's name in the text form."""
+    def display_name(self) -> str:
+        """Return the name under which the operation is printed, such as ``matmul``."""
         return self.kind.name.removeprefix("OPERATION_").lower()
 
     def __repr__(self) -> str:
@@ -100,18 +100,18 @@ class Op:
             if "." not in port
         ]
         extra = [
-            f"{key}={_text(value)}"
+            f"{key}={_value_text(value)}"
             for key, value in self.parameters().items()
             if value is not None and key not in ("mode", "operator") and plain.get(key) != value
         ]
         outputs = [tensor for port, tensor in self.outputs().items() if "." not in port]
         left = ", ".join(printable(tensor.name) for tensor in outputs)
         types = ", ".join(tensor.type_text for tensor in outputs)
-        return printable_lines(f"{left} = {self.verb()}({', '.join(inputs + extra)}) : {types}")
+        return printable_lines(f"{left} = {self.display_name()}({', '.join(inputs + extra)}) : {types}")
 
 
 def check_graph(graph: object) -> None:
-    """Refuse a value that is not a graph.
+    """Refuse a value that is not a :class:`Graph`.
 
     Raises
     ------
@@ -134,22 +134,22 @@ def check_writes(graph: Graph) -> None:
     GraphError
         ``graph-writes-nothing``.
     """
-    if any(written and not tensor.virtual for op in graph.ops for _, tensor, written in _walk(op)):
+    if any(written and not tensor.virtual for op in graph.ops for _, tensor, written in _iterate_tensors(op)):
         return
     if any(op.kind is DescriptorType.OPERATION_SIGNAL for op in graph.ops):  # it sets a flag that it also reads
         return
-    read = {tensor.uid for op in graph.ops for _, tensor, written in _walk(op) if not written}
-    made = {tensor.uid: tensor.name for op in graph.ops for _, tensor, written in _walk(op) if written}
+    read = {tensor.uid for op in graph.ops for _, tensor, written in _iterate_tensors(op) if not written}
+    made = {tensor.uid: tensor.name for op in graph.ops for _, tensor, written in _iterate_tensors(op) if written}
     last = [name for uid, name in made.items() if uid not in read]
     raise GraphError(
         f"graph {graph.name!r} writes nothing: the results of all its operations are virtual",
         code="graph-writes-nothing",
-        where=f"nobody reads {', '.join(map(printable, last[:6]))}" if last else "",
+        where=f"no operation reads {', '.join(map(printable, last[:6]))}" if last else "",
         fix="set virtual=False for the results that are wanted",
     )
 
 
-def _text(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if isinstance(value, CudnnEnum):
         return value.name
     if isinstance(value, Graph):
@@ -157,20 +157,20 @@ def _text(value: Any) -> str:
     if isinstance(value, Op):
         return "{" + str(value) + "}"
     if isinstance(value, Parameters):
-        parts = (f"{key}={_text(item)}" for key, item in value.fields.items())
+        parts = (f"{key}={_value_text(item)}" for key, item in value.fields.items())
         return f"{value.kind.name.lower()}({', '.join(parts)})"
     if isinstance(value, tuple):
-        return f"[{', '.join(map(_text, value))}]"
+        return f"[{', '.join(map(_value_text, value))}]"
     return str(value)
 
 
 class _FixedOp(Op):
-    """An operation with its ports and parameters as dataclass fields."""
+    """Base of the operations whose ports and parameters are dataclass fields."""
 
     __slots__ = ()
 
     def _check_types(self) -> None:
-        if wrong := wrong_type(self):
+        if wrong := describe_wrong_type(self):
             raise GraphError(
                 f"operation {self.name!r} has {wrong}", code="wrong-field-type", where=f"a {type(self).__name__}"
             )
@@ -178,11 +178,11 @@ class _FixedOp(Op):
 
     @classmethod
     @cache
-    def _fields(cls) -> tuple[str, ...]:
+    def _field_names(cls) -> tuple[str, ...]:
         return tuple(item.name for item in fields(cls))  # type: ignore[arg-type]
 
     def ports(self) -> Iterator[tuple[str, Tensor]]:
-        for name in self._fields():
+        for name in self._field_names():
             value = getattr(self, name)
             if isinstance(value, Tensor):
                 yield name, value
@@ -190,7 +190,7 @@ class _FixedOp(Op):
     def parameters(self) -> dict[str, Any]:
         return {
             name: value
-            for name in self._fields()
+            for name in self._field_names()
             if name != "name" and not isinstance(value := getattr(self, name), Tensor)
         }
 
@@ -225,12 +225,12 @@ class Matmul(_FixedOp):
         a, b, c = self.a.dims, self.b.dims, self.c.dims
         if not len(a) == len(b) == len(c) >= 2:
             ranks = f"{self.a.name!r} has {len(a)} dims, {self.b.name!r} {len(b)}, {self.c.name!r} {len(c)}"
-            raise _shape_error(self, "matmul-rank-mismatch", f"{ranks}: as many are needed, and at least 2")
+            raise _shape_error(self, "matmul-rank-mismatch", f"{ranks}: equal ranks of at least 2 are needed")
         if a[-1] != b[-2]:
             raise _shape_error(
                 self,
                 "matmul-inner-dim-mismatch",
-                f"K is {a[-1]} in {self.a.name!r} and {b[-2]} in {self.b.name!r}",
+                f"K is {a[-1]} in {self.a.name!r} but {b[-2]} in {self.b.name!r}",
             )
         if (c[-2], c[-1]) != (a[-2], b[-1]):
             raise _shape_error(
@@ -285,7 +285,7 @@ class Pointwise(_FixedOp):
     softplus_beta: float | None = None
     swish_beta: float | None = None
 
-    def verb(self) -> str:
+    def display_name(self) -> str:
         return self.mode.name.lower()
 
     @property
@@ -298,10 +298,12 @@ class Pointwise(_FixedOp):
         given = {port for port, _ in self.ports()}
         if given != needed:
             raise GraphError(
-                f"{self.mode.name} takes {_names(needed)}, got {_names(given)}",
+                f"{self.mode.name} takes {_join_ports(needed)}, got {_join_ports(given)}",
                 code="pointwise-ports",
                 where=f"operation {self.name!r}",
-                fix=f"give {_names(needed - given)}" if needed - given else f"leave out {_names(given - needed)}",
+                fix=f"give {_join_ports(needed - given)}"
+                if needed - given
+                else f"leave out {_join_ports(given - needed)}",
             )
         output = self.dx if self.dx is not None else self.y
         assert output is not None
@@ -353,7 +355,7 @@ class Reduction(_FixedOp):
     compute_type: DataType = DataType.FLOAT
     deterministic: bool | None = None
 
-    def verb(self) -> str:
+    def display_name(self) -> str:
         return f"reduce_{self.operator.name.lower()}"
 
     @property
@@ -373,7 +375,7 @@ class Reduction(_FixedOp):
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """A parameter descriptor of a generic operation, such as a convolution's: type and fields.
+    """A parameter descriptor of an operation, such as a convolution's: descriptor type and fields.
 
     ``fields`` becomes read-only, in the order of the generated descriptor value, without what is None. What has one
     number for each spatial dim is a tuple, also of one.
@@ -384,7 +386,7 @@ class Parameters:
 
     def __post_init__(self) -> None:
         if not isinstance(self.kind, DescriptorType):
-            raise _kind_error("parameters have", self.kind)
+            raise _descriptor_type_error("parameters have", self.kind)
         given = _check_fields(self.kind, self.fields, f"parameters {self.kind.name}")
         several = {item.field for item in ATTRIBUTES[self.kind] if item.max_count != 1}
         whole = {key: (item,) if key in several and isinstance(item, int) else item for key, item in given.items()}
@@ -399,7 +401,7 @@ class Parameters:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Operation(Op):
-    """Any other operation: ``fields`` are those of its generated descriptor value.
+    """An operation without a class of its own; ``fields`` are the attributes of its cuDNN descriptor.
 
     A field holds a :class:`Tensor` or a tuple of them, a number, an enumerator, :class:`Parameters` for a parameter
     descriptor, a :class:`Graph` for a sub-graph, or an :class:`Operation` inside this one, whose ports are then
@@ -416,9 +418,9 @@ class Operation(Op):
 
     def __post_init__(self) -> None:
         if not isinstance(self.type, DescriptorType):
-            raise _kind_error(f"operation {self.name!r} has", self.type)
+            raise _descriptor_type_error(f"operation {self.name!r} has", self.type)
         if not self.kind.name.startswith("OPERATION_"):
-            raise GraphError(f"{self.kind.c_name} is no operation", code="not-an-operation", where=str(self.name))
+            raise GraphError(f"{self.kind.c_name} is not an operation", code="not-an-operation", where=str(self.name))
         check_name(self.name, "an operation")
         given = _check_fields(self.kind, self.fields, f"operation {self.name!r}")
         object.__setattr__(self, "fields", given)
@@ -468,12 +470,12 @@ _ELEMENTS: dict[AttributeType, tuple[str, type | tuple[type, ...]]] = {
 }
 
 
-def _kind_error(who: str, kind: object) -> GraphError:
-    return GraphError(f"{who} type {kind!r}, a DescriptorType is needed", code="wrong-field-type")
+def _descriptor_type_error(who: str, kind: object) -> GraphError:
+    return GraphError(f"{who} type {kind!r}, but a DescriptorType is needed", code="wrong-field-type")
 
 
 def _check_fields(kind: DescriptorType, given: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-    """Return the checked fields of a descriptor in its order, read-only, lists as tuples, without None."""
+    """Return the checked fields of a descriptor: in its order, read-only, lists as tuples, without None."""
     if not isinstance(given, Mapping):
         raise GraphError(
             f"{where} has fields {given!r}, a mapping of names to values is needed", code="wrong-field-type"
@@ -490,23 +492,23 @@ def _check_fields(kind: DescriptorType, given: Mapping[str, Any], where: str) ->
     missing = [name for name, item in facts.items() if item.required and given.get(name) is None]
     if missing:
         raise GraphError(f"{kind.c_name} needs {', '.join(missing)}", code="missing-field", where=where)
-    checked = {name: _tuples(given[name]) for name in facts if given.get(name) is not None}
+    checked = {name: _lists_to_tuples(given[name]) for name in facts if given.get(name) is not None}
     for name, value in checked.items():
         several = isinstance(value, tuple) and facts[name].max_count != 1
-        if not all(_fits(item, facts[name]) for item in (value if several else (value,))):
+        if not all(_matches_attribute(item, facts[name]) for item in (value if several else (value,))):
             raise GraphError(
-                f"field {name} of {kind.c_name} is {_brief(value)}, {_describe_needed(facts[name])} is needed",
+                f"field {name} of {kind.c_name} is {_short_text(value)}, {_describe_needed(facts[name])} is needed",
                 code="wrong-field-type",
                 where=where,
             )
     return MappingProxyType(checked)
 
 
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, (list, tuple)) else value
+def _lists_to_tuples(value: Any) -> Any:
+    return tuple(map(_lists_to_tuples, value)) if isinstance(value, (list, tuple)) else value
 
 
-def _fits(item: Any, facts: AttributeFacts) -> bool:
+def _matches_attribute(item: Any, facts: AttributeFacts) -> bool:
     for kind in facts.types:
         if kind is AttributeType.BACKEND_DESCRIPTOR:
             if _descriptor_type(item) in facts.element:
@@ -538,8 +540,8 @@ def _describe_needed(facts: AttributeFacts) -> str:
     return one if facts.max_count == 1 else f"{one}, or a tuple of them,"
 
 
-def _brief(value: Any) -> str:
-    """Return the value for a message: a graph value by its type and name."""
+def _short_text(value: Any) -> str:
+    """Return a value as text for a message: a graph value by its type and name."""
     if isinstance(value, Parameters):
         return f"Parameters {value.kind.name}"
     if isinstance(value, (Tensor, Op, Graph)):
@@ -547,17 +549,19 @@ def _brief(value: Any) -> str:
     return repr(value)
 
 
-def _names(ports: set[str]) -> str:
+def _join_ports(ports: set[str]) -> str:
     return ", ".join(sorted(ports)) or "nothing"
 
 
 def _shape_error(op: Op, code: str, headline: str) -> GraphError:
     shapes = "\n".join(f"{port:<4} {printable(tensor.name)} {list(tensor.dims)}" for port, tensor in op.ports())
-    return GraphError(headline, code=code, where=f"{op.verb()} {op.name!r}, checked before any cuDNN call\n{shapes}")
+    return GraphError(
+        headline, code=code, where=f"{op.display_name()} {op.name!r}, checked before any cuDNN call\n{shapes}"
+    )
 
 
-class _Indexed:
-    """Caches of a graph, filled on demand. They are not fields and so not part of its value."""
+class _GraphCaches:
+    """Caches of a graph, filled on demand; they are not fields and so not part of its value."""
 
     __slots__ = ("_by_key", "_places", "_tensors", "_uses")
     _by_key: dict[str | int, Tensor]
@@ -567,7 +571,7 @@ class _Indexed:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Graph(_Indexed, ShownAsSvg):
+class Graph(_GraphCaches, ShownAsSvg):
     """An operation graph: operations in an order in which every virtual tensor is written before it is read.
 
     C: ``CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR``. Operations may be given in any order; they are sorted, stably.
@@ -587,8 +591,10 @@ class Graph(_Indexed, ShownAsSvg):
         check_name(self.name, "a graph")
         for op in self.ops:
             if not isinstance(op, Op):
-                raise GraphError(f"graph {self.name!r} holds {op!r}, an operation is needed", code="not-an-operation")
-        object.__setattr__(self, "ops", _sorted_ops(tuple(self.ops), self.name, self.is_subgraph))
+                raise GraphError(
+                    f"graph {self.name!r} contains {op!r}, an operation is needed", code="not-an-operation"
+                )
+        object.__setattr__(self, "ops", _sort_ops(tuple(self.ops), self.name, self.is_subgraph))
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -602,7 +608,7 @@ class Graph(_Indexed, ShownAsSvg):
     def _find_tensors(self) -> tuple[Tensor, ...]:
         seen: dict[int, Tensor] = {}
         for op in self.ops:
-            for _, tensor, _ in _walk(op):
+            for _, tensor, _ in _iterate_tensors(op):
                 touched: Tensor | None = tensor
                 while touched is not None:
                     seen.setdefault(touched.uid, touched)
@@ -610,15 +616,15 @@ class Graph(_Indexed, ShownAsSvg):
         return tuple(seen.values())
 
     def tensor(self, key: str | int) -> Tensor:
-        """Return the tensor of that name or uid."""
+        """Return the tensor with this name or uid."""
         try:
-            return self._index()[key]
+            return self._tensors_by_key()[key]
         except (KeyError, TypeError):  # the second of what cannot be hashed
             pass
         names = ", ".join(printable(tensor.name) for tensor in self.tensors)
         raise GraphError(f"graph {self.name!r} has no tensor {key!r}", code="unknown-tensor", where=f"it has {names}")
 
-    def _index(self) -> dict[str | int, Tensor]:
+    def _tensors_by_key(self) -> dict[str | int, Tensor]:
         """Return the tensors by name and by uid."""
         try:
             return self._by_key
@@ -633,7 +639,7 @@ class Graph(_Indexed, ShownAsSvg):
         return tuple(
             tensor
             for op in self.ops
-            for _, tensor, written in _walk(op)
+            for _, tensor, written in _iterate_tensors(op)
             if written and not tensor.virtual and not tensor.scratch
         )
 
@@ -642,8 +648,8 @@ class Graph(_Indexed, ShownAsSvg):
         """The tensors a variant pack must provide: all that are not virtual."""
         return tuple(tensor for tensor in self.tensors if not tensor.virtual)
 
-    def place(self, tensor: Tensor) -> int:
-        """The index of a tensor in ``tensors``."""
+    def tensor_index(self, tensor: Tensor) -> int:
+        """Return the index of a tensor in ``tensors``."""
         try:
             return self._places[tensor.uid]
         except AttributeError:
@@ -665,7 +671,7 @@ class Graph(_Indexed, ShownAsSvg):
     def _find_uses(self) -> dict[int, tuple[int, ...]]:
         found: dict[int, list[int]] = {}
         for place, op in enumerate(self.ops):
-            for _, tensor, _ in _walk(op):
+            for _, tensor, _ in _iterate_tensors(op):
                 touched: Tensor | None = tensor
                 while touched is not None:
                     places = found.setdefault(touched.uid, [])
@@ -689,25 +695,25 @@ class Graph(_Indexed, ShownAsSvg):
         return printable_lines("\n".join(lines))  # a line may begin with a name
 
 
-def _walk(op: Op) -> Iterator[tuple[str, Tensor, bool]]:
-    """Yield (port, tensor, whether written), including sub-graphs; ports of inner values contain a dot."""
+def _iterate_tensors(op: Op) -> Iterator[tuple[str, Tensor, bool]]:
+    """Yield (port, tensor, whether written) of an operation and its sub-graphs, whose ports contain a dot."""
     for port, tensor in op.ports():
         yield port, tensor, op.is_output(port)
     for graph in op.subgraphs():
         for inner in graph.ops:
-            for port, tensor, written in _walk(inner):
+            for port, tensor, written in _iterate_tensors(inner):
                 yield f"{graph.name}.{port}", tensor, written
 
 
-def _sorted_ops(ops: tuple[Op, ...], name: str, is_subgraph: bool) -> tuple[Op, ...]:
+def _sort_ops(ops: tuple[Op, ...], name: str, is_subgraph: bool) -> tuple[Op, ...]:
     """Return the operations sorted so that nothing is read before it is written, otherwise in the given order."""
     if not ops:
         raise GraphError(f"graph {name!r} has no operations", code="empty-graph")
-    producer = _producers(ops, name)
+    producer = _find_producers(ops, name)
     waits_for: list[set[int]] = []
     for index, op in enumerate(ops):
         sources = set()
-        for port, tensor, written in _walk(op):
+        for port, tensor, written in _iterate_tensors(op):
             source = producer.get(tensor.uid)
             # What a sub-graph writes and reads itself does not make its operation wait.
             if source is not None and not written and not (source == index and "." in port):
@@ -735,21 +741,19 @@ def _sorted_ops(ops: tuple[Op, ...], name: str, is_subgraph: bool) -> tuple[Op, 
             if not waits_for[index]:
                 heapq.heappush(ready, index)
     if len(ordered) < len(ops):
-        names = ", ".join(repr(ops[index].name) for index in _cycle(waits_for))
-        raise GraphError(
-            f"the operations {names} depend on each other in a cycle", code="cycle", where=f"graph {name!r}"
-        )
+        names = ", ".join(repr(ops[index].name) for index in _find_cycle(waits_for))
+        raise GraphError(f"the operations {names} form a cycle", code="cycle", where=f"graph {name!r}")
     return tuple(ordered)
 
 
-def _producers(ops: tuple[Op, ...], name: str) -> dict[int, int]:
-    """Return the operation that writes each tensor by uid; check that uids and names are unique."""
+def _find_producers(ops: tuple[Op, ...], name: str) -> dict[int, int]:
+    """Return the index of the operation that writes each tensor, by uid; check that uids and names are unique."""
     tensors: dict[int, Tensor] = {}
     names: dict[str, int] = {}
     producer: dict[int, int] = {}
     for index, op in enumerate(ops):
-        for _, tensor, written in _walk(op):
-            _register(tensor, tensors, names)
+        for _, tensor, written in _iterate_tensors(op):
+            _register_tensor(tensor, tensors, names)
             if written and tensor.uid in producer:
                 raise GraphError(
                     f"tensor {tensor.name!r} is written by {ops[producer[tensor.uid]].name!r} and by {op.name!r}",
@@ -761,8 +765,8 @@ def _producers(ops: tuple[Op, ...], name: str) -> dict[int, int]:
     return producer
 
 
-def _cycle(waits_for: list[set[int]]) -> list[int]:
-    """Return the operations of one cycle, in the given order."""
+def _find_cycle(waits_for: list[set[int]]) -> list[int]:
+    """Return the indices of the operations of one cycle, ascending."""
     index = next(index for index, sources in enumerate(waits_for) if sources)
     path: list[int] = []
     while index not in path:
@@ -771,13 +775,13 @@ def _cycle(waits_for: list[set[int]]) -> list[int]:
     return sorted(path[path.index(index) :])
 
 
-def _register(tensor: Tensor, tensors: dict[int, Tensor], names: dict[str, int]) -> None:
+def _register_tensor(tensor: Tensor, tensors: dict[int, Tensor], names: dict[str, int]) -> None:
     known = tensors.setdefault(tensor.uid, tensor)
     if known is not tensor and known != tensor:
         if known.name == tensor.name:
             other = [name for name in Tensor.__slots__ if getattr(known, name) != getattr(tensor, name)]
             raise GraphError(
-                f"tensor {tensor.name!r} (uid {tensor.uid}) is used in two ways, with other {', '.join(other)}",
+                f"tensor {tensor.name!r} (uid {tensor.uid}) is used in two ways, with different {', '.join(other)}",
                 code="uid-twice",
                 where=f"{known}\n{tensor}",
                 fix="give one of its uses a tensor of its own: another input, or what another operation writes",
@@ -794,4 +798,4 @@ def _register(tensor: Tensor, tensors: dict[int, Tensor], names: dict[str, int])
             f"the name {tensor.name!r} belongs to two tensors, uids {uid} and {tensor.uid}", code="name-twice"
         )
     if tensor.ragged_offset is not None:
-        _register(tensor.ragged_offset, tensors, names)
+        _register_tensor(tensor.ragged_offset, tensors, names)

@@ -1,4 +1,4 @@
-"""Rewrite graphs: replace tensors, leave out operations. Pure functions without cuDNN."""
+"""Pure functions that rewrite graphs without cuDNN: replace tensors, remove operations."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _T = TypeVar("_T")
 
 
 def attempt(make: Callable[[], _T | None]) -> _T | None:
-    """Return the new graph with its additional results, or None if it would be invalid."""
+    """Return the result of a function that makes a graph; None if the graph would be invalid."""
     try:
         return make()
     except GraphError:
@@ -38,7 +38,7 @@ def attempt(make: Callable[[], _T | None]) -> _T | None:
 
 
 def all_ops(graph: Graph) -> Iterator[Op]:
-    """Yield every operation, including those of sub-graphs and inner ones."""
+    """Yield every operation of a graph, including those in sub-graphs and in parameters."""
     for op in graph.ops:
         yield op
         for value in op.parameters().values():
@@ -50,17 +50,17 @@ def all_ops(graph: Graph) -> Iterator[Op]:
 
 def find_tensors(graph: Graph, uids: Iterable[int]) -> list[Tensor]:
     """Return the tensors of a graph with these uids, in graph order."""
-    return sorted((graph.tensor(uid) for uid in set(uids) if uid in graph.uses), key=graph.place)
+    return sorted((graph.tensor(uid) for uid in set(uids) if uid in graph.uses), key=graph.tensor_index)
 
 
 def free_uids(graph: Graph) -> Iterator[int]:
-    """Yield unused uids of the graph in ascending order."""
+    """Yield the uids that the graph does not use, in ascending order."""
     used = {tensor.uid for tensor in graph.tensors}
     return (uid for uid in itertools.count(1) if uid not in used)
 
 
 def replace_tensors(graph: Graph, new: Mapping[int, Tensor]) -> Graph:
-    """Return the graph with the tensors of these uids replaced, everywhere.
+    """Return the graph with the tensors of these uids replaced wherever they are used.
 
     Raises
     ------
@@ -68,45 +68,45 @@ def replace_tensors(graph: Graph, new: Mapping[int, Tensor]) -> Graph:
         What the new tensors have wrong in their places.
     """
 
-    return _map_graph(graph, _swap(new))
+    return _map_graph_tensors(graph, _make_tensor_swap(new))
 
 
 def replace_tensors_in(ops: tuple[Op, ...], new: Mapping[int, Tensor]) -> tuple[Op, ...]:
     """Return operations with the tensors of these uids replaced."""
-    changed: tuple[Op, ...] = _map(ops, _swap(new))
+    changed: tuple[Op, ...] = _map_tensors(ops, _make_tensor_swap(new))
     return changed
 
 
-def _swap(new: Mapping[int, Tensor]) -> Callable[[Tensor], Tensor]:
-    def swap(tensor: Tensor) -> Tensor:
+def _make_tensor_swap(new: Mapping[int, Tensor]) -> Callable[[Tensor], Tensor]:
+    def swap_tensor(tensor: Tensor) -> Tensor:
         tensor = new.get(tensor.uid, tensor)
         offset = tensor.ragged_offset
         if offset is not None and offset.uid in new:
             tensor = dataclasses.replace(tensor, ragged_offset=new[offset.uid])
         return tensor
 
-    return swap
+    return swap_tensor
 
 
-def _map_graph(graph: Graph, swap: Callable[[Tensor], Tensor]) -> Graph:
-    ops = _map(graph.ops, swap)
+def _map_graph_tensors(graph: Graph, swap_tensor: Callable[[Tensor], Tensor]) -> Graph:
+    ops = _map_tensors(graph.ops, swap_tensor)
     return graph if ops is graph.ops else Graph(ops, graph.name, graph.is_subgraph)
 
 
-def _map(value: Any, swap: Callable[[Tensor], Tensor]) -> Any:
+def _map_tensors(value: Any, swap_tensor: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(value, Tensor):
-        return swap(value)
+        return swap_tensor(value)
     if isinstance(value, tuple):
-        items = tuple(_map(item, swap) for item in value)
+        items = tuple(_map_tensors(item, swap_tensor) for item in value)
         return value if all(new is old for new, old in zip(items, value, strict=True)) else items
     if isinstance(value, Graph):
-        return _map_graph(value, swap)
+        return _map_graph_tensors(value, swap_tensor)
     if isinstance(value, Operation):
-        fields = {key: _map(item, swap) for key, item in value.fields.items()}
+        fields = {key: _map_tensors(item, swap_tensor) for key, item in value.fields.items()}
         same = all(fields[key] is item for key, item in value.fields.items())
         return value if same else Operation(value.type, value.name, fields)
     if isinstance(value, Op):
-        changed = {port: swap(tensor) for port, tensor in value.ports()}
+        changed = {port: swap_tensor(tensor) for port, tensor in value.ports()}
         if all(changed[port] is tensor for port, tensor in value.ports()):
             return value
         return dataclasses.replace(value, **changed)  # type: ignore[type-var]
@@ -120,10 +120,10 @@ def repack(tensor: Tensor, dims: tuple[int, ...]) -> Tensor:
 
 
 def keep_ops(graph: Graph, ops: Iterable[Op], needed: Collection[int] = ()) -> Graph:
-    """Return a graph of these operations without those with unused results, keeping the uids `needed`."""
+    """Return a graph of these operations without those whose results are unused; uids in `needed` count as used."""
     left = list(ops)
-    wanted = {y.uid for op in graph.ops for y in op.outputs().values()} - _uids_read(graph.ops) | set(needed)
-    reads = [[tensor.uid for tensor in _read(op)] for op in left]
+    wanted = {y.uid for op in graph.ops for y in op.outputs().values()} - _find_read_uids(graph.ops) | set(needed)
+    reads = [[tensor.uid for tensor in _iterate_read_tensors(op)] for op in left]
     readers = Counter(itertools.chain.from_iterable(reads))
     writers = {y.uid: place for place, op in enumerate(left) for y in op.outputs().values()}
     gone: set[int] = set()
@@ -139,19 +139,19 @@ def keep_ops(graph: Graph, ops: Iterable[Op], needed: Collection[int] = ()) -> G
     return Graph(tuple(op for place, op in enumerate(left) if place not in gone), graph.name, graph.is_subgraph)
 
 
-def _uids_read(ops: Iterable[Op]) -> set[int]:
-    return {tensor.uid for op in ops for tensor in _read(op)}
+def _find_read_uids(ops: Iterable[Op]) -> set[int]:
+    return {tensor.uid for op in ops for tensor in _iterate_read_tensors(op)}
 
 
-def _read(op: Op) -> Iterator[Tensor]:
+def _iterate_read_tensors(op: Op) -> Iterator[Tensor]:
     yield from op.inputs().values()
     for graph in op.subgraphs():
         for inner in graph.ops:
-            yield from _read(inner)
+            yield from _iterate_read_tensors(inner)
 
 
 def bypass(graph: Graph, leave: Mapping[int, Tensor]) -> Graph | None:
-    """Return the graph without these operations, or None if that is impossible.
+    """Return the graph without these operations, each replaced by one of its inputs; None if that is impossible.
 
     Parameters
     ----------
@@ -163,15 +163,15 @@ def bypass(graph: Graph, leave: Mapping[int, Tensor]) -> Graph | None:
 
 
 def _try_bypass(graph: Graph, leave: Mapping[int, Tensor]) -> Graph | None:
-    kept = _pass_on(graph.ops, leave)
+    kept = _remove_and_pass_on(graph.ops, leave)
     return keep_ops(graph, kept) if kept else None
 
 
-def _pass_on(given: Sequence[Op], leave: Mapping[int, Tensor]) -> list[Op] | None:
-    """Return the remaining operations, reading the inputs of those in `leave`; None if impossible."""
+def _remove_and_pass_on(given: Sequence[Op], leave: Mapping[int, Tensor]) -> list[Op] | None:
+    """Return the other operations, which now read the passed-on inputs of those in `leave`; None if impossible."""
     instead: dict[int, Tensor] = {}  # by uid
 
-    def current(tensor: Tensor) -> Tensor:
+    def resolve_tensor(tensor: Tensor) -> Tensor:
         path = []
         while tensor.uid in instead:
             path.append(tensor.uid)
@@ -183,29 +183,29 @@ def _pass_on(given: Sequence[Op], leave: Mapping[int, Tensor]) -> list[Op] | Non
         if id(op) not in leave:
             continue
         passed = next(tensor for tensor in op.inputs().values() if tensor.uid == leave[id(op)].uid)
-        now, result = current(passed), current(next(iter(op.outputs().values())))
-        if not _may_stand_for(now, result):
+        now, result = resolve_tensor(passed), resolve_tensor(next(iter(op.outputs().values())))
+        if not _can_replace(now, result):
             return None
         if result.uid != now.uid:
             old, new = (result, now) if result.virtual else (now, result)
             instead[old.uid] = new
     ops = (_bypass_in_subgraph(op, leave) for op in given if id(op) not in leave)
-    return [_map(op, current) for op in ops]
+    return [_map_tensors(op, resolve_tensor) for op in ops]
 
 
 def can_bypass(graph: Graph, op: Op, passed: Tensor) -> bool:
-    """Return whether :func:`bypass` can leave out an operation, without building the graph."""
+    """Return whether :func:`bypass` can remove an operation, without building the graph."""
     result = next(iter(op.outputs().values()))
-    return len(graph.ops) > 1 and _may_stand_for(passed, result)
+    return len(graph.ops) > 1 and _can_replace(passed, result)
 
 
-def _may_stand_for(now: Tensor, result: Tensor) -> bool:
-    """Return whether one tensor can replace another: equal dims, and not both in memory."""
+def _can_replace(now: Tensor, result: Tensor) -> bool:
+    """Return whether one tensor can replace the other: equal dims, and not both in memory."""
     return result.dims == now.dims and (result.virtual or now.virtual)
 
 
-def _rename(ops: Iterable[Op], old: Tensor, new: Tensor) -> list[Op]:
-    return [_map(op, lambda tensor: new if tensor.uid == old.uid else tensor) for op in ops]
+def _replace_tensor(ops: Iterable[Op], old: Tensor, new: Tensor) -> list[Op]:
+    return [_map_tensors(op, lambda tensor: new if tensor.uid == old.uid else tensor) for op in ops]
 
 
 def _bypass_in_subgraph(op: Op, leave: Mapping[int, Tensor]) -> Op:
@@ -223,7 +223,7 @@ def _bypass_in_subgraph(op: Op, leave: Mapping[int, Tensor]) -> Op:
         passed, result = leave[id(gone)], next(iter(gone.outputs().values()))
         port = next(port for port, tensor in gone.inputs().items() if tensor.uid == passed.uid)
         passed = ops[index].inputs()[port]
-        ops = _rename(ops, result, passed)
+        ops = _replace_tensor(ops, result, passed)
         output = passed.uid if output == result.uid else output
     ops = [one for one, before in zip(ops, inner.ops, strict=True) if id(before) not in leave]
     if not ops or output == fields["subgraph_input_uid"]:
@@ -233,5 +233,5 @@ def _bypass_in_subgraph(op: Op, leave: Mapping[int, Tensor]) -> Op:
 
 
 def drop_fields(op: Operation, names: Collection[str]) -> Operation:
-    """Return the operation without these fields."""
+    """Return the operation without the fields of these names."""
     return Operation(op.type, op.name, {key: value for key, value in op.fields.items() if key not in names})

@@ -1,17 +1,17 @@
-"""Rules for graph values: error code, condition and message of each, as rows of a table."""
+"""Rules for graph values: each is a table row with error code, condition and message."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import Generic, NamedTuple, TypeVar
 
-__all__ = ["Rule", "broken_rule"]
+__all__ = ["Rule", "find_broken_rule"]
 
 Value = TypeVar("Value")
 
 
 class Rule(NamedTuple, Generic[Value]):
-    """One rule: its error code, its violation condition, and its message."""
+    """One rule: its error code, the condition that violates it, and its message."""
 
     code: str
     is_broken: Callable[[Value], bool]
@@ -19,8 +19,8 @@ class Rule(NamedTuple, Generic[Value]):
     fix: Callable[[Value], str] | None = None
 
 
-def broken_rule(rules: Iterable[Rule[Value]], value: Value) -> Rule[Value] | None:
-    """Return the first violated rule, or None; conditions may rely on earlier rules."""
+def find_broken_rule(rules: Iterable[Rule[Value]], value: Value) -> Rule[Value] | None:
+    """Return the first violated rule, or None; a rule's condition may rely on the rules before it."""
     for rule in rules:
         if rule.is_broken(value):
             return rule

@@ -38,7 +38,7 @@ _GRAPH_KEYS = {"schema", "version", "name", "subgraph", "tensors", "operations"}
 _NOT_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
 
-def _encode(value: Any) -> Any:
+def _encode_value(value: Any) -> Any:
     if isinstance(value, Tensor):
         return {"tensor": value.name}
     if isinstance(value, CudnnEnum):
@@ -46,19 +46,19 @@ def _encode(value: Any) -> Any:
     if isinstance(value, Parameters):
         return {
             "parameters": value.kind.name,
-            "fields": {key: _encode(item) for key, item in value.fields.items()},
+            "fields": {key: _encode_value(item) for key, item in value.fields.items()},
         }
     if isinstance(value, Graph):
         return {"graph": graph_to_json(value)}
     if isinstance(value, Op):
         return {"operation": _encode_op(value)}
     if isinstance(value, tuple):
-        return [_encode(item) for item in value]
+        return [_encode_value(item) for item in value]
     return _encode_number(value)
 
 
 def _encode_number(value: Any) -> Any:
-    """Return the value, or a text for a number that strict JSON does not have."""
+    """Return a number; infinite numbers and NaN, which strict JSON lacks, as text."""
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -78,19 +78,19 @@ def _encode_tensor(tensor: Tensor) -> dict[str, Any]:
 def _encode_op(op: Op) -> dict[str, Any]:
     if isinstance(op, Operation):
         record = {"operation": op.kind.name, "name": op.name}
-        record.update((key, _encode(value)) for key, value in op.fields.items())
+        record.update((key, _encode_value(value)) for key, value in op.fields.items())
         return record
     assert isinstance(op, (Matmul, Pointwise, Reduction))
     record = {"operation": _FIXED_NAMES[type(op)], "name": op.name}
     for item in fields(op):
         value = getattr(op, item.name)
         if item.name != "name" and value is not None:
-            record[item.name] = _encode(value)
+            record[item.name] = _encode_value(value)
     return record
 
 
 def graph_to_json(graph: Graph) -> dict[str, Any]:
-    """Return the graph as plain data for ``json.dumps``: strict JSON, infinite numbers as texts."""
+    """Return the graph as plain data for ``json.dumps``: strict JSON, infinite numbers and NaN as text."""
     check_graph(graph)
     return {
         "schema": SCHEMA,
@@ -103,7 +103,7 @@ def graph_to_json(graph: Graph) -> dict[str, Any]:
 
 
 def graph_from_json(data: Any) -> Graph:
-    """Return the graph of such data, after checking each key and value.
+    """Return the graph that graph JSON data describe, after checking each key and value.
 
     Raises
     ------
@@ -113,7 +113,7 @@ def graph_from_json(data: Any) -> Graph:
     try:
         return _decode_graph(data)
     except RecursionError:
-        raise _error("values are nested more deeply than in any graph") from None
+        raise _make_error("values are nested more deeply than in any graph") from None
 
 
 def _decode_graph(data: Any) -> Graph:
@@ -123,11 +123,11 @@ def _decode_graph(data: Any) -> Graph:
     version = data.get("version")
     if type(version) is not int or version != SCHEMA_VERSION:
         raise GraphError(
-            f"the graph JSON has version {version!r}; this package reads version {SCHEMA_VERSION}",
+            f"graph JSON has version {version!r}, but this package reads version {SCHEMA_VERSION}",
             code="graph-json",
         )
     if unknown := sorted(map(str, set(data) - _GRAPH_KEYS)):
-        raise _error(f"the graph has {', '.join(map(repr, unknown))}, which is unknown")
+        raise _make_error(f"the graph has {', '.join(map(repr, unknown))}, which is unknown")
     tensors = _decode_tensors(_read_part(data, "tensors", list, "the graph"))
     records = _read_part(data, "operations", list, "the graph")
     ops = tuple(_decode_op(record, tensors, f"operation {index}") for index, record in enumerate(records))
@@ -135,43 +135,43 @@ def _decode_graph(data: Any) -> Graph:
     return Graph(ops, name, _read_part({"subgraph": False, **data}, "subgraph", bool, "the graph"))
 
 
-def _error(headline: str) -> GraphError:
+def _make_error(headline: str) -> GraphError:
     return GraphError(f"graph JSON: {headline}", code="graph-json")
 
 
 def _read_part(record: Any, key: str, kind: type[T], where: str) -> T:
     """Return ``record[key]`` after checking its type."""
     if not isinstance(record, dict):
-        raise _error(f"{where} is {record!r}, an object is needed")
+        raise _make_error(f"{where} is {record!r}, an object is needed")
     if key not in record:
-        raise _error(f"{where} lacks {key!r}")
+        raise _make_error(f"{where} lacks {key!r}")
     value = record[key]
     if not isinstance(value, kind):
-        raise _error(f"{key!r} of {where} is {value!r}, {_JSON_NAMES[kind]} is needed")
+        raise _make_error(f"{key!r} of {where} is {value!r}, {_JSON_NAMES[kind]} is needed")
     return value
 
 
-def _member(enum: type[E], name: Any, where: str) -> E:
+def _decode_enum(enum: type[E], name: Any, where: str) -> E:
     if not isinstance(name, str) or name not in enum.__members__:
-        raise _error(f"{where} is {name!r}, which is no {enum.__name__}")
+        raise _make_error(f"{where} is {name!r}, which is not a {enum.__name__}")
     return enum[name]
 
 
-def _find_named(name: Any, tensors: dict[str, Tensor], where: str) -> Tensor:
+def _find_tensor(name: Any, tensors: dict[str, Tensor], where: str) -> Tensor:
     if not isinstance(name, str) or name not in tensors:
-        raise _error(f"{where} is the tensor {name!r}, which the graph does not have")
+        raise _make_error(f"{where} is the tensor {name!r}, which the graph does not have")
     return tensors[name]
 
 
 def _check_keys(record: dict[str, Any], kind: type[Any], where: str) -> None:
-    """Check that the record has exactly the fields of a dataclass, optional ones aside."""
+    """Check that the record has only fields of a dataclass, and all that have no default."""
     known = {item.name: item.default is MISSING for item in fields(kind)}
     for key in record:
         if key not in known:
-            raise _error(f"{where} has no field {key!r}")
+            raise _make_error(f"{where} has no field {key!r}")
     for key, needed in known.items():
         if needed and key not in record:
-            raise _error(f"{where} lacks {key!r}")
+            raise _make_error(f"{where} lacks {key!r}")
 
 
 def _decode_tensors(records: list[Any]) -> dict[str, Tensor]:
@@ -188,7 +188,7 @@ def _decode_tensors(records: list[Any]) -> dict[str, Tensor]:
         last = name
         while last not in tensors and (offset := waiting[last].get("ragged_offset")) is not None:
             if not isinstance(offset, str) or offset not in waiting or offset in chain:
-                raise _error(f"the ragged offset of {last!r} is {offset!r}, which is no tensor of the graph")
+                raise _make_error(f"the ragged offset of {last!r} is {offset!r}, which is not a tensor of the graph")
             last = offset
             chain[last] = None
         for link in reversed(chain):
@@ -200,9 +200,9 @@ def _decode_tensors(records: list[Any]) -> dict[str, Tensor]:
 def _decode_tensor(record: dict[str, Any], tensors: dict[str, Tensor], where: str) -> Tensor:
     _check_keys(record, Tensor, where)
     values = dict(record)
-    values["data_type"] = _member(enums.DataType, values["data_type"], f"data_type of {where}")
+    values["data_type"] = _decode_enum(enums.DataType, values["data_type"], f"data_type of {where}")
     if "reordering" in values:
-        values["reordering"] = _member(enums.TensorReordering, values["reordering"], f"reordering of {where}")
+        values["reordering"] = _decode_enum(enums.TensorReordering, values["reordering"], f"reordering of {where}")
     if values.get("ragged_offset") is not None:
         values["ragged_offset"] = tensors[values["ragged_offset"]]
     if "value" in values:
@@ -214,33 +214,33 @@ def _decode_number(value: Any) -> Any:
     return _NOT_FINITE.get(value, value) if isinstance(value, str) else value
 
 
-def _decode(value: Any, tensors: dict[str, Tensor], where: str) -> Any:
+def _decode_value(value: Any, tensors: dict[str, Tensor], where: str) -> Any:
     if isinstance(value, list):
-        return tuple(_decode(item, tensors, f"{where}[{index}]") for index, item in enumerate(value))
+        return tuple(_decode_value(item, tensors, f"{where}[{index}]") for index, item in enumerate(value))
     if not isinstance(value, dict):
         return _decode_number(value)
     if "tensor" in value:
-        return _find_named(_read_only_key(value, "tensor", where=where)["tensor"], tensors, where)
+        return _find_tensor(_check_only_keys(value, "tensor", where=where)["tensor"], tensors, where)
     if "enum" in value:
         enum = _ENUMS.get(_read_part(value, "enum", str, where))
         if enum is None:
-            raise _error(f"{where} is of the enum {value['enum']!r}, which is not known")
-        return _member(enum, _read_only_key(value, "enum", "value", where=where).get("value"), where)
+            raise _make_error(f"{where} is of the enum {value['enum']!r}, which is not known")
+        return _decode_enum(enum, _check_only_keys(value, "enum", "value", where=where).get("value"), where)
     if "graph" in value:
-        return _decode_graph(_read_only_key(value, "graph", where=where)["graph"])
+        return _decode_graph(_check_only_keys(value, "graph", where=where)["graph"])
     if "operation" in value:
-        return _decode_op(_read_only_key(value, "operation", where=where)["operation"], tensors, where)
+        return _decode_op(_check_only_keys(value, "operation", where=where)["operation"], tensors, where)
     if "parameters" in value:
-        kind = _member(DescriptorType, value["parameters"], where)
-        parts = _read_part(_read_only_key(value, "parameters", "fields", where=where), "fields", dict, where)
-        return Parameters(kind, {key: _decode(item, tensors, f"{where}.{key}") for key, item in parts.items()})
-    raise _error(f"{where} is {value!r}; one of tensor, enum, graph, operation and parameters is needed")
+        kind = _decode_enum(DescriptorType, value["parameters"], where)
+        parts = _read_part(_check_only_keys(value, "parameters", "fields", where=where), "fields", dict, where)
+        return Parameters(kind, {key: _decode_value(item, tensors, f"{where}.{key}") for key, item in parts.items()})
+    raise _make_error(f"{where} is {value!r}; one of tensor, enum, graph, operation and parameters is needed")
 
 
-def _read_only_key(record: dict[str, Any], *keys: str, where: str) -> dict[str, Any]:
-    """Return the value of a record with exactly one key."""
+def _check_only_keys(record: dict[str, Any], *keys: str, where: str) -> dict[str, Any]:
+    """Return the record, after checking that it has no other keys."""
     if unknown := set(record) - set(keys):
-        raise _error(f"{where} has {', '.join(sorted(map(repr, unknown)))} next to {keys[0]!r}")
+        raise _make_error(f"{where} has {', '.join(sorted(map(repr, unknown)))} next to {keys[0]!r}")
     return record
 
 
@@ -249,13 +249,13 @@ def _decode_op(record: Any, tensors: dict[str, Tensor], where: str) -> Op:
     name = _read_part(record, "name", str, where)
     where = f"operation {name!r}"
     values = {
-        key: _decode(value, tensors, f"{key} of {where}")
+        key: _decode_value(value, tensors, f"{key} of {where}")
         for key, value in record.items()
         if key not in ("operation", "name")
     }
     kind = _FIXED.get(word)
     if kind is None:
-        return Operation(_member(DescriptorType, word, f"the kind of {where}"), name, values)
+        return Operation(_decode_enum(DescriptorType, word, f"the kind of {where}"), name, values)
     values["name"] = name
     _check_keys(values, kind, where)
     return kind(**values)

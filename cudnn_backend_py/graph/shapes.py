@@ -1,4 +1,4 @@
-"""Shape inference: dims of an operation's outputs from those of its inputs, unchecked."""
+"""Shape inference: the dims of an operation's outputs from those of its inputs, which are not checked."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from .ir import convolved_size
 __all__ = [
     "SCALE_TILE",
     "block_axes",
-    "concatenated",
+    "concatenated_dims",
     "convolution_input",
-    "convolved",
-    "ends_experts",
-    "expert_rows",
-    "per_channel",
-    "permuted",
+    "convolution_output",
+    "expert_output_dims",
+    "has_end_offset",
+    "per_channel_dims",
+    "permuted_dims",
     "pooled_size",
     "scale_dims",
-    "sliced",
-    "statistics",
+    "sliced_dims",
+    "statistics_dims",
 ]
 
 Dims = tuple[int, ...]
@@ -36,14 +36,14 @@ SCALE_TILE = (128, 4)
 _WITHOUT_BATCH = (NormMode.LAYER_NORM, NormMode.RMS_NORM, NormMode.ADA_LAYER_NORM)
 
 
-def convolved(image: Sequence[int], weights: Sequence[int], window: Sides) -> Dims:
+def convolution_output(image: Sequence[int], weights: Sequence[int], window: Sides) -> Dims:
     """Return the output dims [n, k, sizes ..] of a convolution of [n, c, sizes ..] with [k, c / groups, taps ..]."""
     sizes = (convolved_size(*item) for item in zip(image[2:], weights[2:], *window, strict=True))
     return (image[0], weights[0], *sizes)
 
 
 def convolution_input(response: Sequence[int], weights: Sequence[int], window: Sides, groups: int) -> Dims:
-    """Return the dims of the smallest image for which a convolution gives the dims `response`."""
+    """Return the dims of the smallest image whose convolution gives the dims `response`."""
     sizes = (
         (size - 1) * stride + (taps - 1) * dilation + 1 - before - after
         for size, taps, before, after, stride, dilation in zip(response[2:], weights[2:], *window, strict=True)
@@ -54,24 +54,24 @@ def convolution_input(response: Sequence[int], weights: Sequence[int], window: S
 def pooled_size(
     size: int, window: Fraction | int, stride: Fraction | int, before: Fraction | int, after: Fraction | int
 ) -> int:
-    """Return the number of windows along one dim: 1 + (x + pre + post - window) / stride."""
+    """Return the number of pooling windows along one dim: 1 + (x + pre + post - window) / stride."""
     return 1 + floor(Fraction(size + before + after - window) / stride)
 
 
-def per_channel(x: Sequence[int]) -> Dims:
+def per_channel_dims(x: Sequence[int]) -> Dims:
     """Return [1, c, 1 ..], the dims of tensors with one number per channel of [n, c, ..]."""
     return (1, *x[1:2], *[1] * (len(x) - 2))
 
 
-def statistics(mode: NormMode, x: Sequence[int], scale: Sequence[int], groups: int | None = None) -> Dims | None:
-    """Return the dims of mean and inverse variance: one number per jointly normalized set of elements.
+def statistics_dims(mode: NormMode, x: Sequence[int], scale: Sequence[int], groups: int | None = None) -> Dims | None:
+    """Return the dims of mean and inverse variance: one number per set of elements normalized together.
 
     Layer norms and their kind normalize over the dims in which `scale` is not 1, batch norm over all but c, instance
     norm over all but n and c, group norm over all but n and `groups` parts of c. None where ranks do not fit.
     """
     rest = (1,) * (len(x) - 2)
     if mode is NormMode.BATCH_NORM:
-        return per_channel(x)
+        return per_channel_dims(x)
     if mode is NormMode.INSTANCE_NORM:
         return (*x[:2], *rest)
     if mode is NormMode.GROUP_NORM:
@@ -84,17 +84,17 @@ def statistics(mode: NormMode, x: Sequence[int], scale: Sequence[int], groups: i
     return (x[0], *dims[1:]) if mode is NormMode.ADA_LAYER_NORM else dims
 
 
-def permuted(dims: Sequence[int], permutation: Sequence[int]) -> Dims:
+def permuted_dims(dims: Sequence[int], permutation: Sequence[int]) -> Dims:
     """Return transposed dims or strides: dim i of the result is dim ``permutation[i]``."""
     return tuple(dims[axis] for axis in permutation)
 
 
-def sliced(ranges: Sequence[tuple[int, int, int]]) -> Dims:
+def sliced_dims(ranges: Sequence[tuple[int, int, int]]) -> Dims:
     """Return the dims of a slice with the given starts, stops and steps."""
     return tuple((stop - start + step - 1) // step for start, stop, step in ranges)
 
 
-def concatenated(inputs: Sequence[Sequence[int]], axis: int) -> Dims:
+def concatenated_dims(inputs: Sequence[Sequence[int]], axis: int) -> Dims:
     """Return the dims of tensors concatenated along an axis."""
     dims = list(inputs[0])
     dims[axis] = sum(item[axis] for item in inputs)
@@ -102,7 +102,7 @@ def concatenated(inputs: Sequence[Sequence[int]], axis: int) -> Dims:
 
 
 def scale_dims(dims: Sequence[int], sizes: Sequence[int], *, tiled: bool = False) -> Dims:
-    """Return the dims of block scales for one block size per dim; the last block may be partial.
+    """Return the dims of block scales for these block sizes per dim; the last block may be partial.
 
     Tiled ones are rounded up to whole tiles: to multiples of 4 along the blocks, of 128 along the other of the last
     two dims.
@@ -117,7 +117,7 @@ def scale_dims(dims: Sequence[int], sizes: Sequence[int], *, tiled: bool = False
 
 
 def block_axes(dims: Sequence[int], sizes: Sequence[int], scale: Sequence[int]) -> Dims | None:
-    """Return the number of elements along each axis that share a scale; None if the sizes do not match.
+    """Return the number of elements along each axis that share a scale; None if the dims do not match.
 
     The block sizes belong to the last axes, in the order given. Where the dims of the scales say otherwise (K^T has its
     blocks along the last axis but one), they belong to the axes that fit: one scale for each block, the last one maybe
@@ -133,11 +133,11 @@ def block_axes(dims: Sequence[int], sizes: Sequence[int], scale: Sequence[int]) 
     return None
 
 
-def ends_experts(offsets: int, experts: int) -> bool:
-    """Return whether the offsets include a final one for the end of the last expert's rows: cuDNN 9.28."""
+def has_end_offset(offsets: int, experts: int) -> bool:
+    """Return whether the offsets also include the end of the last expert's rows, as cuDNN 9.28 allows."""
     return experts > 1 and offsets % experts == 1
 
 
-def expert_rows(token: Sequence[int], weight: Sequence[int], token_index: Sequence[int] | None = None) -> Dims:
-    """Return [1, rows, N] for tokens [1, rows, K] times weights [experts, K, N]; as many rows as gather indices."""
+def expert_output_dims(token: Sequence[int], weight: Sequence[int], token_index: Sequence[int] | None = None) -> Dims:
+    """Return [1, rows, N] for tokens [1, rows, K] and weights [experts, K, N]; gather indices, if any, set rows."""
     return (1, (token if token_index is None else token_index)[1], weight[2])

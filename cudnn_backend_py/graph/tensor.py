@@ -11,10 +11,10 @@ from ..errors import GraphError
 from ..generated.enums import DIM_MAX, DataType, PointwiseMode, ReduceTensorOp, TensorReordering
 from ..printable import brief, printable, printable_lines, shown
 from .data_types import ELEMENT_BITS, SHORT_TYPES, find_type
-from .rules import Rule, broken_rule
+from .rules import Rule, find_broken_rule
 from .strides import packed_strides
 
-__all__ = ["LEAST", "MOST", "Tensor", "check_name", "wrong_type"]
+__all__ = ["LEAST", "MOST", "Tensor", "check_name", "describe_wrong_type"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
@@ -83,17 +83,17 @@ class Tensor:
 
     @property
     def rank(self) -> int:
-        """Number of dimensions."""
+        """The number of dims."""
         return len(self.dims)
 
     @property
     def span_elements(self) -> int:
-        """Number of elements from the first to the last one in memory."""
+        """The number of elements from the first to the last one in memory."""
         return 1 + sum((dim - 1) * stride for dim, stride in zip(self.dims, self.strides, strict=True))
 
     @property
     def span_bytes(self) -> int:
-        """Bytes of device memory that the tensor spans."""
+        """The bytes of device memory from the first to the last element."""
         return -(-self.span_elements * ELEMENT_BITS[self.data_type] * self.vector_count // 8)
 
     @property
@@ -131,7 +131,7 @@ _RULES: tuple[Rule[Tensor], ...] = (
     Rule(
         "dims-type",
         lambda t: not (_are_integers(t.dims) and _are_integers(t.strides)),
-        lambda t: f"has {_first_no_integer(t)}, int is needed",
+        lambda t: f"has {_describe_first_non_integer(t)}, int is needed",
     ),
     Rule(
         "rank-out-of-range",
@@ -181,8 +181,8 @@ _RULES: tuple[Rule[Tensor], ...] = (
     ),
     Rule(
         "ragged-offset-chain",
-        lambda t: t.ragged_offset is not None and _chain_length(t) > _MAX_OFFSETS,
-        lambda t: f"has a ragged offset with a ragged offset of its own and so on, {_chain_length(t)} of them",
+        lambda t: t.ragged_offset is not None and _count_chained_offsets(t) > _MAX_OFFSETS,
+        lambda t: f"has a ragged offset with a ragged offset of its own and so on, {_count_chained_offsets(t)} of them",
     ),
     Rule(
         "ragged-offset-multiplier",
@@ -205,16 +205,16 @@ _RULES: tuple[Rule[Tensor], ...] = (
 
 
 def _check_tensor(tensor: Tensor) -> None:
-    def fault(message: str, code: str, fix: str | None = None) -> GraphError:
+    def make_error(message: str, code: str, fix: str | None = None) -> GraphError:
         sizes = f"dims    {shown(tensor.dims)}\nstrides {shown(tensor.strides)}"
         where = f"tensor {tensor.name!r}, checked before any cuDNN call\n{sizes}"
         return GraphError(f"tensor {tensor.name!r} {message}", code=code, where=where, fix=fix)
 
-    if wrong := wrong_type(tensor, but=("dims", "strides", "uid", "data_type")):
-        raise fault(f"has {wrong}", "wrong-field-type")
+    if wrong := describe_wrong_type(tensor, but=("dims", "strides", "uid", "data_type")):
+        raise make_error(f"has {wrong}", "wrong-field-type")
     check_name(tensor.name, "a tensor")
-    if rule := broken_rule(_RULES, tensor):
-        raise fault(rule.message(tensor), rule.code, rule.fix and rule.fix(tensor))
+    if rule := find_broken_rule(_RULES, tensor):
+        raise make_error(rule.message(tensor), rule.code, rule.fix and rule.fix(tensor))
 
 
 def _are_integers(values: tuple[Any, ...]) -> bool:
@@ -222,14 +222,14 @@ def _are_integers(values: tuple[Any, ...]) -> bool:
     return kinds == {int} or all(issubclass(kind, int) and kind is not bool for kind in kinds)
 
 
-def _first_no_integer(tensor: Tensor) -> str:
+def _describe_first_non_integer(tensor: Tensor) -> str:
     """Return "dims" or "strides", and the type of their first non-integer value."""
     name, values = ("strides", tensor.strides) if _are_integers(tensor.dims) else ("dims", tensor.dims)
     return f"{name} of {next(type(value).__name__ for value in values if not _are_integers((value,)))}"
 
 
-def _chain_length(tensor: Tensor) -> int:
-    """Return the number of chained ragged offsets."""
+def _count_chained_offsets(tensor: Tensor) -> int:
+    """Return the number of ragged offsets in the chain that starts at a tensor."""
     length, offset = 0, tensor.ragged_offset
     while offset is not None:
         offset, length = offset.ragged_offset, length + 1
@@ -237,7 +237,7 @@ def _chain_length(tensor: Tensor) -> int:
 
 
 def check_name(name: Any, whose: str) -> None:
-    """Check that the name of a graph value is a text that can be stored in a file.
+    """Check that the name of a graph value is text that a file can store.
 
     Raises
     ------
@@ -255,8 +255,8 @@ def check_name(name: Any, whose: str) -> None:
         ) from None
 
 
-def wrong_type(holder: Any, but: tuple[str, ...] = ()) -> str | None:
-    """Describe the first dataclass field with a value of a wrong type; None if there is none."""
+def describe_wrong_type(holder: Any, but: tuple[str, ...] = ()) -> str | None:
+    """Describe the first dataclass field with a value of a wrong type; None if all are right."""
     kind: Any = type(holder)
     for name, kinds, needed, takes_bool in _annotated_fields(kind, but):
         value = getattr(holder, name)
@@ -269,7 +269,7 @@ def wrong_type(holder: Any, but: tuple[str, ...] = ()) -> str | None:
 
 @cache
 def _annotated_fields(kind: Any, but: tuple[str, ...]) -> tuple[tuple[str, tuple[Any, ...], str, bool], ...]:
-    """Return name, types, type text, and whether bool is allowed, for each field of a dataclass."""
+    """Return for each field of a dataclass: name, types, type text, and whether bool is allowed."""
     found = []
     for item in fields(kind):
         names = str(item.type).split(" | ")

@@ -33,7 +33,7 @@ from ..generated.enums import (
 )
 from ..graph.attention.recognize import read_attention
 from ..graph.data_types import BOOLEAN_TYPES, ELEMENT_BITS
-from ..graph.formats import decode, encode, from_128x4, is_integer, largest, storage_type, strided_view, to_128x4
+from ..graph.formats import decode, encode, from_128x4, is_integer, largest_finite, storage_type, strided_view, to_128x4
 from ..graph.ir import Graph, Op, Operation, Tensor
 from ..system.memory import memory_error
 from ..system.nearest import did_you_mean
@@ -433,7 +433,7 @@ def _draw(tensor: Tensor, dims: tuple[int, ...], kind: str, random: Random, sign
         low, high = (0, 4) if data_type in (DataType.UINT8, DataType.UINT32, DataType.UINT4) else (-3, 4)
         values: Numbers = random.integers(low, high, dims)
         if kind == "hostile" and ELEMENT_BITS[data_type] <= 8:
-            values = np.where(random.random(dims) < 0.1, int(largest(data_type)) * np.sign(values), values)
+            values = np.where(random.random(dims) < 0.1, int(largest_finite(data_type)) * np.sign(values), values)
         return values
     if kind == "integers":
         return random.integers(-3, 4, dims).astype(np.float64)
@@ -459,7 +459,7 @@ def _add_difficult_rows(values: Numbers, tensor: Tensor, random: Random, sign: f
     rows = whole.shape[0]
     pick = random.integers(0, 9, rows) if rows > 1 else np.array([random.integers(0, 9)])
     data_type = tensor.data_type
-    top = min(largest(data_type), 1e30)
+    top = min(largest_finite(data_type), 1e30)
     tiny = 1e-7 if data_type is DataType.HALF else 1e-39 if top > 1e20 else 0.0
     factors = {4: 100.0, 5: 0.0, 6: tiny, 7: top * 0.9}
     for number, factor in factors.items():

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ..errors import GraphError
 from ..generated.enums import DescriptorType, MoeGroupedMatmulMode
 from ..graph.ir import Operation
-from ..graph.shapes import ends_experts
+from ..graph.shapes import has_end_offset
 from .run import Handler, Run
 
 __all__ = ["OPERATIONS"]
@@ -30,7 +30,7 @@ def _rows(run: Run, op: Operation, rows: int, experts: int) -> Iterator[tuple[in
     """Yield (index of the offset, rows of its expert)."""
     tensor = op.fields["first_token_offset"]
     offsets = run.read(tensor).reshape(-1).tolist()
-    if not ends_experts(len(offsets), experts):
+    if not has_end_offset(len(offsets), experts):
         offsets.append(rows)
     forward = op.kind is DescriptorType.OPERATION_MOE_GROUPED_MATMUL
     for number, (start, stop) in enumerate(pairwise(offsets)):

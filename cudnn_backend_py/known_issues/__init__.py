@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..graph import Graph
-from ..graph.attention.known_issue import Form, KnownIssue, Sharing, Use
+from ..graph.attention.known_issue import AttentionUse, Form, KnownIssue, Sharing
 from ..graph.attention.known_issues import HAZARDS, check_measured_issues, find_measured_issues
 from ..graph.attention.recognize import read_attention
 from ..system.version import VersionTuple
@@ -15,11 +15,11 @@ __all__ = [
     "FAULTS_BY_OPERATION",
     "HAZARDS",
     "MEASURED",
+    "AttentionUse",
     "Form",
     "KnownIssue",
     "KnownIssueWarning",
     "Sharing",
-    "Use",
     "check_measured_issues",
     "find_ending_problems",
     "find_known_issues",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ..generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp
-from ..graph.attention.known_issue import KnownIssue, Use
+from ..graph.attention.known_issue import AttentionUse, KnownIssue
 from ..graph.attention.known_issues import BOUNDED_TOTAL, FRONTEND_NODE, SM80_KERNELS
 from ..graph.data_types import ELEMENT_BITS
 from ..graph.ir import Graph, Reduction, Tensor
@@ -17,30 +17,30 @@ from .sources import BLACKWELL, MEASURED_ON_GPU, ON_SM90
 __all__ = ["ATTENTION_BACKWARD"]
 
 
-def _backward_with_key_tail(use: Use) -> bool:
+def _backward_with_key_tail(use: AttentionUse) -> bool:
     """A backward pass with partial key tiles and without padding mask."""
     return use.backward and not use.problem.padding and use.problem.seq_kv % 128 != 0
 
 
-def _hopper_training_head_dims(use: Use) -> bool:
+def _hopper_training_head_dims(use: AttentionUse) -> bool:
     """The head dims that cudnn-frontend refuses with 9.11 and 9.12."""
     p = use.problem
     return use.backward and 128 < p.head_dim <= 192 and 64 < p.head_dim_v < 128 and p.head_dim != 192
 
 
-def _unequal_training_head_dims(use: Use) -> bool:
+def _unequal_training_head_dims(use: AttentionUse) -> bool:
     """The head dims that TransformerEngine refuses since 9.11."""
     dims = (use.problem.head_dim, use.problem.head_dim_v)
     return use.backward and min(dims) >= 128 and dims[0] != dims[1] and dims != (192, 128)
 
 
-def _backward_head_dim_256(use: Use) -> bool:
+def _backward_head_dim_256(use: AttentionUse) -> bool:
     """A backward pass with the head dims that one kernel of sm_10x has, which is deterministic."""
     p = use.problem
     return use.backward and half_attention(use) and p.head_dim == p.head_dim_v == 256 and not p.deterministic
 
 
-def _bias_gradient_above_2_31(use: Use) -> bool:
+def _bias_gradient_above_2_31(use: AttentionUse) -> bool:
     """A gradient of a bias that takes 2^31 bytes or more."""
     p = use.problem
     return use.backward and p.dbias and p.bias is not None and math.prod(p.bias) * ELEMENT_BITS[p.data_type] >= 1 << 34
@@ -102,7 +102,7 @@ def _row_sums_without_one(graph: Graph) -> bool:
     return not sums.virtual or (not dropped and any(value not in (None, 1.0) for value in factors))
 
 
-def _dbias_shared(use: Use) -> bool:
+def _dbias_shared(use: AttentionUse) -> bool:
     """A backward pass that writes the gradient of a bias of one row or one key."""
     p = use.problem
     if not use.backward or not p.dbias or p.bias is None:

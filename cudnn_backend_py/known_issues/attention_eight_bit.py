@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..generated.enums import DataType
-from ..graph.attention.known_issue import KnownIssue, Use
+from ..graph.attention.known_issue import AttentionUse, KnownIssue
 from ..system.version import Window
 from .look import decoding
 from .sources import BLACKWELL, FRONTEND_SURFACE, MEASURED_ON_GPU, MEASURED_WITHOUT_GPU
@@ -11,7 +11,7 @@ from .sources import BLACKWELL, FRONTEND_SURFACE, MEASURED_ON_GPU, MEASURED_WITH
 __all__ = ["ATTENTION_EIGHT_BIT"]
 
 
-def _fp8_long_keys_to_bfloat16(use: Use) -> bool:
+def _fp8_long_keys_to_bfloat16(use: AttentionUse) -> bool:
     """An 8-bit forward pass that may be split over the keys, with bfloat16 results."""
     p = use.problem
     plain = p.left_bound is None and p.right_bound is None and p.page_size is None
@@ -20,23 +20,23 @@ def _fp8_long_keys_to_bfloat16(use: Use) -> bool:
     return not use.backward and into_bfloat16 and plain and p.seq_q > 1 and p.seq_kv >= 4096
 
 
-def _mx_one_query(use: Use) -> bool:
+def _mx_one_query(use: AttentionUse) -> bool:
     """Block-scaled decoding without a sink and without pages."""
     p = use.problem
     return decoding(use) and p.mx and not p.sink and p.page_size is None
 
 
-def _mx_wide_heads(use: Use) -> bool:
+def _mx_wide_heads(use: AttentionUse) -> bool:
     """Block-scaled attention with larger head dims than 192 and 128."""
     p = use.problem
     return not use.backward and p.mx and p.seq_q > 1 and (p.head_dim > 192 or p.head_dim_v > 128)
 
 
-def _fp8_ragged(use: Use) -> bool:
+def _fp8_ragged(use: AttentionUse) -> bool:
     return not use.backward and use.problem.is_fp8 and use.problem.ragged
 
 
-def _fp8_backward_with_key_tail(use: Use) -> bool:
+def _fp8_backward_with_key_tail(use: AttentionUse) -> bool:
     """An 8-bit backward pass with a partial last key tile, without lengths or a mask."""
     p = use.problem
     return use.backward and p.is_fp8 and not p.padding and p.right_bound is None and p.seq_kv % 128 != 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ..generated.enums import DataType, DescriptorType, PointwiseMode, RngDistribution
-from ..graph.attention.known_issue import KnownIssue, Use
+from ..graph.attention.known_issue import AttentionUse, KnownIssue
 from ..graph.attention.known_issues import FRONTEND_NODE
 from ..graph.data_types import FP8_TYPES
 from ..graph.ir import Graph, Tensor
@@ -20,20 +20,20 @@ __all__ = ["ATTENTION_FORWARD"]
 _DYNAMIC_SHAPES = "tests/gpu/known_issues/test_dynamic_shapes.py"
 
 
-def _long_window_not_causal(use: Use) -> bool:
+def _long_window_not_causal(use: AttentionUse) -> bool:
     """A left bound without a right one at the diagonal."""
     p = use.problem
     return p.left_bound is not None and p.right_bound != 0 and p.seq_kv > 1024
 
 
-def _long_keys_not_causal(use: Use) -> bool:
+def _long_keys_not_causal(use: AttentionUse) -> bool:
     """More than 1024 keys, with anything but a causal mask hiding some."""
     p = use.problem
     causal = p.right_bound == 0 and p.left_bound is None and p.alignment == "top_left" and not p.padding
     return p.seq_kv > 1024 and not causal and half_attention(use)
 
 
-def _very_long_causal_keys(use: Use) -> bool:
+def _very_long_causal_keys(use: AttentionUse) -> bool:
     """A short causal query at the end of very many keys."""
     p = use.problem
     causal = p.right_bound == 0 and p.alignment == "bottom_right"
@@ -43,7 +43,7 @@ def _very_long_causal_keys(use: Use) -> bool:
 _SIXTEEN_BITS = 1 << 16  # what a dim of a kernel grid, y or z, is below
 
 
-def _decoding_groups_with_ragged_stats(use: Use) -> bool:
+def _decoding_groups_with_ragged_stats(use: AttentionUse) -> bool:
     """One query per sequence, heads that share keys, packed statistics."""
     p = use.problem
     return decoding(use) and p.stats and p.ragged_stats and p.heads > p.kv_heads
@@ -82,7 +82,7 @@ def _bias_with_inner_stride(graph: Graph) -> bool:
     return any(tensor.dims[3] > 1 and tensor.strides[3] != 1 for tensor in _biases(graph))
 
 
-def _overlapping_sequences(use: Use) -> bool:
+def _overlapping_sequences(use: AttentionUse) -> bool:
     """Elements of Q, K, V or dO that share memory, without a stride of 0 and without ragged offsets."""
     p = use.problem
     names = () if p.ragged else ("q", *(() if p.page_size else ("k", "v")), *(("do",) if use.backward else ()))
@@ -103,7 +103,7 @@ def _boolean_bias(graph: Graph) -> bool:
     return any(tensor.data_type is DataType.BOOLEAN for tensor in _biases(graph))
 
 
-def _offsets_too_short(use: Use) -> bool:
+def _offsets_too_short(use: AttentionUse) -> bool:
     """32-bit ragged offsets into a tensor that may have 2^31 elements or more."""
     p = use.problem
     sizes = [math.prod(p.dims(name)) for name in "qkvo"]

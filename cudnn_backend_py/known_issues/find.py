@@ -5,8 +5,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator
 
-from ..graph.attention.known_issue import KnownIssue, Sharing, Use
-from ..graph.attention.known_issues import FURTHER_CHECKS, find_among, issue_applies, refuse
+from ..graph.attention.known_issue import AttentionUse, KnownIssue, Sharing
+from ..graph.attention.known_issues import FURTHER_CHECKS, find_matching_issues, issue_applies, refuse_use
 from ..graph.attention.recognize import read_attention
 from ..graph.ir import Graph, Op
 from ..graph.replace import attempt
@@ -31,7 +31,7 @@ _warned: set[tuple[type[KnownIssueWarning], str]] = set()  # with codes of fault
 
 
 def find_reported_issues(
-    use: Use | None,
+    use: AttentionUse | None,
     graph: Graph | None = None,
     *,
     version: VersionTuple | None = None,
@@ -41,9 +41,9 @@ def find_reported_issues(
 ) -> Iterator[KnownIssue]:
     """Return the known issues of a use of attention or a graph with a version on an architecture.
 
-    See :func:`~cudnn_backend_py.graph.attention.known_issues.find_among`.
+    See :func:`~cudnn_backend_py.graph.attention.known_issues.find_matching_issues`.
     """
-    return find_among(FAULTS, use, graph, version=version, sm=sm, sharing=sharing, engine=engine)
+    return find_matching_issues(FAULTS, use, graph, version=version, sm=sm, sharing=sharing, engine=engine)
 
 
 def name_failure(
@@ -101,7 +101,7 @@ def warn_once(code: str, text: str, category: type[KnownIssueWarning]) -> None:
         warnings.warn(text, category, stacklevel=4)
 
 
-def check_reported_issues(use: Use) -> None:
+def check_reported_issues(use: AttentionUse) -> None:
     """Refuse or warn about a use of attention by all known issues; builders call this through ``FURTHER_CHECKS``.
 
     The warning, :class:`KnownIssueWarning`, needs the version and, where the fault is bound to some, the architecture.
@@ -115,7 +115,7 @@ def check_reported_issues(use: Use) -> None:
     found = list(find_reported_issues(use, version=use.version, sm=use.sm))
     for fault in found:
         if fault.refused:
-            refuse(fault, use)
+            refuse_use(fault, use)
     if use.version is not None:
         certain = (fault for fault in found if fault.evidence or not fault.depends_on)
         warn_of(fault for fault in certain if use.sm is not None or not fault.sm)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ..generated.enums import DescriptorType, PointwiseMode
 from ..generated.operations import CONVOLUTIONS
-from ..graph.attention.known_issue import Use
+from ..graph.attention.known_issue import AttentionUse
 from ..graph.data_types import HALF_TYPES
 from ..graph.ir import Graph, Matmul, Operation, Pointwise, Tensor
 from ..graph.strides import channels_last, packed_strides
@@ -109,17 +109,17 @@ def pointwise_after(graph: Graph, tensors: Iterable[Tensor]) -> Iterator[Pointwi
             yield op
 
 
-def half_attention(use: Use) -> bool:
+def half_attention(use: AttentionUse) -> bool:
     """Attention in float16 or bfloat16."""
     return use.problem.data_type in HALF_TYPES
 
 
-def decoding(use: Use) -> bool:
+def decoding(use: AttentionUse) -> bool:
     """One query per sequence, forward."""
     return not use.backward and use.problem.seq_q == 1
 
 
-def stats_not_packed(use: Use) -> bool:
+def stats_not_packed(use: AttentionUse) -> bool:
     """Dense statistics in another order than b, h, s."""
     p = use.problem
     dims, strides = p.dims("stats"), p.strides("stats")

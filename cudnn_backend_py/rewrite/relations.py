@@ -16,7 +16,15 @@ from ..errors import GraphError
 from ..generated.enums import DescriptorType, NormMode
 from ..generated.operations import CONVOLUTIONS
 from ..graph.ir import Matmul, Op, Operation, Tensor
-from ..graph.shapes import block_axes, concatenated, convolution_input, convolved, permuted, pooled_size, scale_dims
+from ..graph.shapes import (
+    block_axes,
+    concatenated_dims,
+    convolution_input,
+    convolution_output,
+    permuted_dims,
+    pooled_size,
+    scale_dims,
+)
 
 __all__ = [
     "BLOCK_SCALES",
@@ -160,7 +168,7 @@ class _Convolution(Window):
         return [facts[name] for name in ("pre_paddings", "post_paddings", "filter_strides", "dilations")]
 
     def windows(self, dims: DimsByUid) -> tuple[list[Tensor], Dims]:
-        return [self.response], convolved(dims[self.image.uid], dims[self.weights.uid], self._sides())[2:]
+        return [self.response], convolution_output(dims[self.image.uid], dims[self.weights.uid], self._sides())[2:]
 
     def results(self, dims: DimsByUid) -> dict[int, Dims]:
         x, w, y = (dims[tensor.uid] for tensor in (self.image, self.weights, self.response))
@@ -249,7 +257,7 @@ class _Concatenation(Relation):
 
     def results(self, dims: DimsByUid) -> dict[int, Dims]:
         inputs = [dims[item.uid] for item in self.fields["input"]]
-        return {self.fields["output"].uid: concatenated(inputs, self.fields["axis"])}
+        return {self.fields["output"].uid: concatenated_dims(inputs, self.fields["axis"])}
 
 
 class _Slice(Relation):
@@ -266,7 +274,7 @@ class _Transpose(Relation):
         return [((y.uid, axis), (x.uid, source)) for axis, source in enumerate(self.fields["permutation"])]
 
     def results(self, dims: DimsByUid) -> dict[int, Dims]:
-        return {self.fields["y"].uid: permuted(dims[self.fields["x"].uid], self.fields["permutation"])}
+        return {self.fields["y"].uid: permuted_dims(dims[self.fields["x"].uid], self.fields["permutation"])}
 
 
 class _Experts(Relation):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ..graph.attention import Attention
 from ..graph.attention.problem import TensorLayout
-from ..graph.attention.shape_class import Bounds, find_shared
+from ..graph.attention.shape_class import ClassBounds, find_broadcast_dims
 from .arguments import ALIGNMENT, OperatorOptions, data_type_of, has_supported_strides, is_fp8
 from .graphs import make_problem
 
@@ -56,9 +56,9 @@ class SequenceView(NamedTuple):
     options: OperatorOptions
 
     @property
-    def needed(self) -> Bounds:
+    def needed(self) -> ClassBounds:
         """The bounds that a class must have at least."""
-        return Bounds(self.batch, self.least_q, self.max_kv)
+        return ClassBounds(self.batch, self.least_q, self.max_kv)
 
 
 def read_call(backward: bool, named: Mapping[str, Any], options: OperatorOptions) -> SequenceView:
@@ -87,7 +87,7 @@ def read_call(backward: bool, named: Mapping[str, Any], options: OperatorOptions
     related_plans = (
         *(backward, options, q.dtype, q.device, folded > 1, q.shape[1], k.shape[1], v.shape[1], q.shape[-1]),
         *(v.shape[-1], *strides.values(), *[named.get(name) is None for name in (*_OF_HEADS, "dbias", "stats")]),
-        None if named["bias"] is None else find_shared(named["bias"].shape, max_q, max_kv),
+        None if named["bias"] is None else find_broadcast_dims(named["bias"].shape, max_q, max_kv),
         None if table is None else (k.shape, k.stride(), v.shape, v.stride()),
     )
     return SequenceView(
@@ -106,7 +106,7 @@ def read_call(backward: bool, named: Mapping[str, Any], options: OperatorOptions
     )
 
 
-def _bounds_of_call(named: Mapping[str, Any], options: OperatorOptions) -> Bounds:
+def _bounds_of_call(named: Mapping[str, Any], options: OperatorOptions) -> ClassBounds:
     """Return the number of sequences of a call, and its longest lengths of queries and keys."""
     q, k, table = named["q"], named["k"], named["block_table"]
     packed = q.dim() == 3
@@ -114,8 +114,8 @@ def _bounds_of_call(named: Mapping[str, Any], options: OperatorOptions) -> Bound
     max_q = max(options.max_q or 1, 1) if packed else q.shape[2]
     if table is not None:
         whole = table.shape[1] * k.shape[2]
-        return Bounds(batch, max_q, max(whole if options.max_kv is None else min(whole, options.max_kv), 1))
-    return Bounds(batch, max_q, max(options.max_kv or max_q, 1) if packed else k.shape[2])
+        return ClassBounds(batch, max_q, max(whole if options.max_kv is None else min(whole, options.max_kv), 1))
+    return ClassBounds(batch, max_q, max(options.max_kv or max_q, 1) if packed else k.shape[2])
 
 
 def _can_use_decoding(named: Mapping[str, Any], options: OperatorOptions) -> bool:

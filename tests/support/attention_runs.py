@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cudnn_backend_py import CudnnStatusError, DataType, Graph, OperationGraph, build_plan, execute, open_target
-from cudnn_backend_py.graph.attention import Use, Version, find_measured_issues
+from cudnn_backend_py.graph.attention import AttentionUse, Version, find_measured_issues
 from cudnn_backend_py.graph.formats import decode, encode, storage_type
 from cudnn_backend_py.known_issues import Form
 from cudnn_backend_py.system.child import ONE_THREAD
@@ -66,7 +66,7 @@ def draw_case(
     while True:
         problem = draw_problem(rng, backward=backward, tiny=False, fp8=fp8)
         if known_issues or not any(
-            find_measured_issues(Use(problem, backward, composite_form_of_case(number, version), version, sm))
+            find_measured_issues(AttentionUse(problem, backward, composite_form_of_case(number, version), version, sm))
         ):
             break
     if problem.dropout:
@@ -130,7 +130,7 @@ def run_case(number: int, backward: bool, fp8: bool | None = None, known_issues:
         label = f"{form}{'' if chosen is None or form == 'unified' else ', single operations'}"
         run = AttentionRun(number, backward, label, case.problem.data_type.name, str(case.problem), "refused")
         shape: Form = "unified" if form == "unified" else composite_form_of_case(number, version)
-        found = list(find_measured_issues(Use(case.problem, backward, shape, version, _open_target().sm)))
+        found = list(find_measured_issues(AttentionUse(case.problem, backward, shape, version, _open_target().sm)))
         if found and not known_issues:
             run.outcome, run.words = "hazard", found[0].code
             runs.append(run)

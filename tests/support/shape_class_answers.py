@@ -12,7 +12,7 @@ from typing import Any
 
 from cudnn_backend_py.errors import CudnnStatusError, NotSupported
 from cudnn_backend_py.graph.attention import Attention, SoftCap
-from cudnn_backend_py.graph.attention.shape_class import bounds_of, class_graph, class_problem, why_no_class
+from cudnn_backend_py.graph.attention.shape_class import best_class_bounds, class_graph, class_problem, why_no_class
 from cudnn_backend_py.plans.build import build
 from cudnn_backend_py.plans.select import Selection, select
 from cudnn_backend_py.target import Target, using
@@ -54,7 +54,7 @@ def _reason_without_class_plan(name: str, p: Attention, target: Target, *, backw
     why = why_no_class(p, backward=backward, version=version, sm=target.sm)
     if why:
         return why
-    whole = class_problem(p, bounds_of(p), backward=backward)
+    whole = class_problem(p, best_class_bounds(p), backward=backward)
     graph = class_graph(replace(whole, name="class"), backward, version, target.sm)
     try:
         if name in BUILT:

@@ -15,7 +15,7 @@ from cudnn_backend_py import DescriptorType, Graph, GraphError
 from cudnn_backend_py.diagnose import Judge, Outcome, Query, Verdict, lint, render_text, whatif
 from cudnn_backend_py.diagnose.report.html import verdict_html
 from cudnn_backend_py.graph import graph_to_json
-from cudnn_backend_py.graph.guard import collecting
+from cudnn_backend_py.graph.guard import collect_reports
 from cudnn_backend_py.graph.replace import all_ops
 from cudnn_backend_py.known_issues import find_known_issues
 from cudnn_backend_py.rewrite.changes import changes
@@ -89,7 +89,7 @@ def _judged(judge: Judge, question: Query, *, shown: bool) -> Counter[str]:
 def _check_without_cudnn(graph: Graph, question: Query, rng: random.Random) -> Counter[str]:
     """Run the checks that need no cuDNN."""
     names = {tensor.name for tensor in graph.tensors}
-    with collecting() as lines:
+    with collect_reports() as lines:
         known_issues = find_known_issues(graph, find_profile(question.target).sm, (9, 19, 0))
         found = lint(graph)
         tried = list(changes(graph)) if rng.random() < 0.05 and len(graph.ops) < 30 else []

@@ -18,7 +18,7 @@ from cudnn_backend_py import Graph, GraphError
 from cudnn_backend_py.diagnose import Judge, Outcome, Query, whatif
 from cudnn_backend_py.diagnose.remedies import Remedy
 from cudnn_backend_py.graph import graph_to_json
-from cudnn_backend_py.graph.guard import collecting
+from cudnn_backend_py.graph.guard import collect_reports
 from cudnn_backend_py.graph.replace import attempt, replace_tensors
 from cudnn_backend_py.graph.strides import ordered_strides
 from cudnn_backend_py.interpreter.compare import compare
@@ -49,7 +49,7 @@ def attack(seed: int, folder: Path) -> Counter[str]:
             if judge.run_query(question).outcome is not Outcome.NOT_SUPPORTED:
                 continue
             counts["refused"] += 1
-            with collecting() as lines:
+            with collect_reports() as lines:
                 found = whatif(graph, target, version=version, judge=judge, limit=8)
             if lines:
                 raise _broken(question, "\n".join(lines))

@@ -192,7 +192,7 @@ def _choose_data_kinds(family: str, choice: random.Random) -> list[str]:
 
 
 def _operation_names(graph: Graph) -> str:
-    return " ".join(op.verb() for op in all_ops(graph))
+    return " ".join(op.display_name() for op in all_ops(graph))
 
 
 def _largest_error(found: Differences) -> float | None:

@@ -28,7 +28,7 @@ from cudnn_backend_py import CudnnBackendError, DataType, Graph, OperationGraph,
 from cudnn_backend_py.execution.run import execute
 from cudnn_backend_py.graph import Pointwise
 from cudnn_backend_py.graph.data_types import DATA_TYPES
-from cudnn_backend_py.graph.formats import decode, encode, is_integer, largest, storage_type
+from cudnn_backend_py.graph.formats import decode, encode, is_integer, largest_finite, storage_type
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.known_issues import name_failure
@@ -115,7 +115,9 @@ def find_differences(
         sign[...] = False  # zeros with different signs
     with np.errstate(all="ignore"):
         far = np.abs(found - want) > allowed + (number_spacing(want, kind) if allowed.any() else 0.0)
-        at_limit = np.abs(want) >= largest(kind) * (1 - 2.0**-7) if kind not in _WHOLE else np.zeros(want.shape, bool)
+        at_limit = (
+            np.abs(want) >= largest_finite(kind) * (1 - 2.0**-7) if kind not in _WHOLE else np.zeros(want.shape, bool)
+        )
     limit &= ~(at_limit & bool(allowed.any()))
     masks = {"NaN": nan, "infinity": limit & ~nan, "sign": sign, "number": far & ~nan & ~limit}
     counts = {word: int((mask & compared).sum()) for word, mask in masks.items()}
@@ -143,7 +145,7 @@ def compared_and_allowed(
             return everywhere, np.asarray(inexact)
         x = np.abs(values["x"])
         dy = np.abs(values["dy"]) if "dy" in values else np.ones(x.shape)
-        inside = (x <= 64) & (dy < 2.0**60) & (np.abs(exact) < 0.9 * largest(graph.tensor(name).data_type))
+        inside = (x <= 64) & (dy < 2.0**60) & (np.abs(exact) < 0.9 * largest_finite(graph.tensor(name).data_type))
         size = np.abs(exact) + np.maximum(1, x) * dy
         if isinstance(graph.ops[0], Pointwise) and graph.ops[0].mode is P.TAN:
             size = size * (1 + exact**2)

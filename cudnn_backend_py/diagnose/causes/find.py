@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import partial
 
-from ...graph.guard import collecting, notify, run_guarded
+from ...graph.guard import collect_reports, notify, run_guarded
 from ...graph.ir import Graph, Op, Parameters
 from ...known_issues import find_known_issues
 from ...plans.refusals import Reason, furthest_reason
@@ -190,7 +190,7 @@ def _find_in_fork(case: Case, find: Callable[[Case], Cause | None]) -> Cause | N
     """
 
     def hear(one: Case) -> tuple[Cause | None, list[str], dict[str, Change]]:
-        with collecting() as lines:
+        with collect_reports() as lines:
             return find(one), lines, one.claims
 
     late: list[str] = []
@@ -383,7 +383,7 @@ def name_refused(graph: Graph, headline: str) -> str:
     for op in ops[:2]:
         modes = [f"{name} {value.name}" for name, value in _enum_parameters(op)]
         tensors = [f"{port} {tensor.name} {tensor.type_text}" for port, tensor in op.ports() if not tensor.by_value]
-        shown.append(f"{op.name} ({' '.join([op.verb(), *modes])}: {', '.join(tensors[:6])})")
+        shown.append(f"{op.name} ({' '.join([op.display_name(), *modes])}: {', '.join(tensors[:6])})")
     return f"{'; '.join(shown)}: " if shown else ""
 
 
@@ -472,7 +472,7 @@ def _blame_missing_engine(case: Case) -> Cause | None:
     shown = []
     for op in case.graph.ops[:4]:
         mode = op.parameters().get("mode")
-        shown.append(f"{op.name} ({op.verb()}{f' with {mode.name}' if isinstance(mode, Enum) else ''})")
+        shown.append(f"{op.name} ({op.display_name()}{f' with {mode.name}' if isinstance(mode, Enum) else ''})")
     headline = f"cuDNN proposes no engine for {', '.join(shown)} on sm_{case.target.sm}, and gives no reason"
     return Cause("refused", headline, Basis.RULE, f"modes {', '.join(case.modes)} were queried")
 

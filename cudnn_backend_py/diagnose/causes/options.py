@@ -14,7 +14,7 @@ from typing import Any
 from ...errors import CudnnBackendError
 from ...generated.enums import DataType
 from ...graph import Graph
-from ...graph.attention import Use, sdpa_backward, sdpa_forward
+from ...graph.attention import AttentionUse, sdpa_backward, sdpa_forward
 from ...graph.attention.problem import Attention
 from ...graph.attention.recognize import read_attention
 from ...graph.data_types import DATA_TYPES, HALF_TYPES
@@ -67,7 +67,7 @@ class Options:
         The cuDNN version the graphs are for.
     """
 
-    def __init__(self, use: Use, version: VersionTuple) -> None:
+    def __init__(self, use: AttentionUse, version: VersionTuple) -> None:
         self._use = use
         self._version = None if use.form == "expanded" else version
         self._problem = _name_layouts(use.problem)

@@ -243,8 +243,8 @@ def convolution_dims(case: Case, reason: Reason) -> Cause | None:
             return Cause("shape", headline, basis, reason.text, "" if change is None else change.title)
         if needed is None and image.rank == weights.rank:
             headline = (
-                f"{op.name} ({op.verb()}) gives no pixel: {weights.name} {list(weights.dims)} with its dilation is "
-                f"larger than {image.name} {list(image.dims)} with its padding"
+                f"{op.name} ({op.display_name()}) gives no pixel: {weights.name} {list(weights.dims)} with its "
+                f"dilation is larger than {image.name} {list(image.dims)} with its padding"
             )
             return Cause("shape", headline, Basis.RULE, reason.text)
     return None
@@ -288,7 +288,7 @@ def missing_tensor(case: Case, reason: Reason) -> Cause | None:
         if not isinstance(op, Operation) or any(name in ports for name in lacking) or not set(given) <= ports.keys():
             continue
         mode = op.fields.get("mode")
-        what = " with ".join([op.verb(), *([mode.name] if isinstance(mode, Enum) else [])])
+        what = " with ".join([op.display_name(), *([mode.name] if isinstance(mode, Enum) else [])])
         next_to = f" next to {' and '.join(given)}" if given else ""
         headline = f"{op.name} ({what}) has no {' and no '.join(lacking)}, which it needs{next_to}"
         remedy = f"give it {' and '.join(lacking)}"
@@ -326,7 +326,8 @@ def same_tensors(case: Case, reason: Reason) -> Cause | None:
             if one is None or other is None or not (difference := _describe_difference(one, other)):
                 continue
             headline = (
-                f"{one.name} and {other.name} differ in {difference}, {op.name} ({op.verb()}) needs them to be alike"
+                f"{one.name} and {other.name} differ in {difference}, "
+                f"{op.name} ({op.display_name()}) needs them to be alike"
             )
             return Cause("shape", headline, Basis.RULE, reason.text)
     return None
@@ -411,7 +412,7 @@ def no_product(case: Case, reason: Reason) -> Cause | None:
     others = [op for op in case.graph.ops if not isinstance(op, Matmul | Pointwise | Reduction)]
     if not others or any(isinstance(op, Matmul) or op.kind in _PRODUCTS for op in case.graph.ops):
         return None
-    names = ", ".join(f"{op.name} ({op.verb()})" for op in others[:4])
+    names = ", ".join(f"{op.name} ({op.display_name()})" for op in others[:4])
     headline = f"there is no matmul or convolution in the graph, and {names} is only taken fused to one"
     return Cause(
         "operation", headline, Basis.RULE, reason.text, "put it into the graph of the matmul before or after it"
@@ -592,7 +593,7 @@ def block_scale(case: Case) -> Cause | None:
     scaled = [op for op in case.graph.ops if op.kind in BLOCK_SCALES and isinstance(op, Operation)]
     tensors = [op.fields[port] for op in scaled for port in ("x", "y")]
     kinds = dict.fromkeys(type_word(tensor.data_type) for tensor in tensors if not tensor.virtual)
-    names = ", ".join(f"{op.name} ({op.verb()})" for op in scaled[:4])
+    names = ", ".join(f"{op.name} ({op.display_name()})" for op in scaled[:4])
     headline = f"block scales of {', '.join(kinds)} ({names}) are not supported on sm_{case.target.sm}"
     headline += f"; {', '.join(others)} support{'s' if len(others) == 1 else ''} the graph"
     return Cause("architecture", headline, Basis.MEASURED, "the same graph was judged there", judge_for(others))
@@ -624,7 +625,7 @@ def shape(case: Case, reason: Reason) -> Cause | None:
 
 def _name_pattern(graph: Graph) -> str:
     """Return operations and types of a graph, such as "matmul, relu_fwd of float16"."""
-    verbs = [op.verb() for op in graph.ops]
+    verbs = [op.display_name() for op in graph.ops]
     types = dict.fromkeys(type_word(t.data_type) for op in graph.ops for t in op.inputs().values() if not t.virtual)
     more = f" and {len(verbs) - 6} more" if len(verbs) > 6 else ""
     return f"{', '.join(verbs[:6])}{more} of {', '.join(types)}"
@@ -648,12 +649,12 @@ def two_graphs(case: Case, reason: Reason | None = None) -> Cause | None:
     before, after = ({op.name for op in graph.ops} for graph in cut.graphs)
     main = next((op for op in case.graph.ops if not isinstance(op, Pointwise | Reduction)), case.graph.ops[0])
     others = [op for op in case.graph.ops if op.name in (after if main.name in before else before)]
-    names = ", ".join(f"{op.name} ({op.verb()})" for op in others[:4])
+    names = ", ".join(f"{op.name} ({op.display_name()})" for op in others[:4])
     names += f" and {len(others) - 4} more" if len(others) > 4 else ""
     where = "after" if main.name in before else "before"
     said = [one for one in (*([reason] if reason else []), *case.specific_reasons) if not is_vague(one.text)]
     quoted = next(filter(None, map(quote, said)), "")
-    headline = f"{names} {where} {main.name} ({main.verb()}): not supported in one graph with it"
+    headline = f"{names} {where} {main.name} ({main.display_name()}): not supported in one graph with it"
     detail = "each of the two graphs was judged by itself"
     return Cause("operation", headline + quoted, Basis.MEASURED, detail, cut.title)
 
@@ -696,13 +697,16 @@ def operation(case: Case, reason: Reason) -> Cause | None:
     if len(case.graph.ops) == 1 and quoted:
         only = case.graph.ops[0]
         return Cause(
-            "operation", f"operation {only.name} ({only.verb()}) is not supported here{quoted}", Basis.RULE, reason.text
+            "operation",
+            f"operation {only.name} ({only.display_name()}) is not supported here{quoted}",
+            Basis.RULE,
+            reason.text,
         )
     usual = (DescriptorType.OPERATION_RESHAPE, DescriptorType.OPERATION_RNG)
     unusual = [op for op in case.graph.ops if isinstance(op, Operation) and op.kind not in usual]
     if not unusual or not quoted:
         return None
-    listed = ", ".join(f"{op.name} ({op.verb()})" for op in unusual[:4])
+    listed = ", ".join(f"{op.name} ({op.display_name()})" for op in unusual[:4])
     return Cause(
         "operation", f"an operation does not match the pattern, perhaps {listed}{quoted}", Basis.RULE, reason.text
     )

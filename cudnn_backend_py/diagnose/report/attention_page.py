@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ...graph.attention import SoftCap, Use, find_measured_issues
+from ...graph.attention import AttentionUse, SoftCap, find_measured_issues
 from ...known_issues import Form
 from ...printable import printable
 from ...system.version import Version
@@ -143,7 +143,7 @@ class _Page:
             return None
         if cell.answer != "yes":
             return _STATES[cell.answer], (_format_code(cell.reason),)
-        use = Use(
+        use = AttentionUse(
             row.problem,
             row.direction == "backward",
             _ISSUE_FORMS[form],

@@ -37,7 +37,11 @@ def _nodes(graph: Graph) -> Iterator[tuple[str, str, bool]]:
         if not tensor.virtual:
             yield _key(tensor), f"{tensor.name}\n{tensor.type_text}", False
     for number, op in enumerate(graph.ops):
-        yield f"op{number}", op.verb() if op.verb() == op.name else f"{op.verb()}\n{op.name}", True
+        yield (
+            f"op{number}",
+            op.display_name() if op.display_name() == op.name else f"{op.display_name()}\n{op.name}",
+            True,
+        )
 
 
 def _edges(graph: Graph) -> Iterator[tuple[str, str, str]]:

@@ -165,7 +165,7 @@ def _join(upper: _Node, lower: _Node) -> None:
 
 def _make_operation_node(op: Op, layer: int) -> _Node:
     outputs = tuple({tensor.uid: tensor for tensor in op.outputs().values()}.values())
-    head = max(_measure_width(op.verb(), _LETTER), _measure_width(_name_line(op), _SMALL)) + 2 * _PAD
+    head = max(_measure_width(op.display_name(), _LETTER), _measure_width(_name_line(op), _SMALL)) + 2 * _PAD
     chips = sum(_measure_tensor(tensor)[0] for tensor in outputs)
     tall = max((_measure_tensor(tensor)[1] for tensor in outputs), default=0.0)
     return _Node(layer, op, outputs, max(head, chips), _head(op) + tall)
@@ -328,7 +328,7 @@ def _draw_node(node: _Node, named: Collection[str]) -> str:
         parts += [
             f'<g class="op"><title>{escape(str(node.op))}</title>',
             f'<rect x="{left:.1f}" y="{node.y:.1f}" width="{node.width:.1f}" height="{_head(node.op):.1f}" rx="3"/>',
-            _draw_text(node.x, node.y + 17, _shorten(node.op.verb()), "verb"),
+            _draw_text(node.x, node.y + 17, _shorten(node.op.display_name()), "verb"),
         ]
         if line := _name_line(node.op):
             parts.append(_draw_text(node.x, node.y + 31, line, "small"))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...graph import GraphBuilder
 from ...graph.attention import deterministic_config
 from ...graph.attention.backward import add_composite_backward
-from ...graph.attention.builder import SINGLE_OPS_SINCE, Frame, Place
+from ...graph.attention.builder import SINGLE_OPS_SINCE, AttentionBuilder, ExistingGraph
 from ...graph.attention.forward import add_composite_forward
 from ...graph.attention.problem import UncheckedAttention
 from ...graph.attention.unified import add_unified_forward
@@ -159,7 +159,7 @@ class AttentionNode(Node):
         if not unified and not r.backward:
             check_softmax_outputs(r, context)
         problem = self.problem(to)
-        frame = Frame(problem, "sdpa", context.version, Place(to.g, self._values(to)))
+        frame = AttentionBuilder(problem, "sdpa", context.version, ExistingGraph(to.g, self._values(to)))
         if r.backward:
             add_composite_backward(frame)
         elif unified:
@@ -167,7 +167,7 @@ class AttentionNode(Node):
         else:
             add_composite_forward(frame)
         if r.alibi:
-            to.constants[frame.per_head("alibi_slopes").uid] = alibi_slopes(problem.heads)
+            to.constants[frame.per_head_tensor("alibi_slopes").uid] = alibi_slopes(problem.heads)
 
     def _values(self, to: Emitter) -> dict[str, Tensor]:
         """Return the user's tensors by their names in the problem."""

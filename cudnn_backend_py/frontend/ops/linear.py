@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 from ...generated.enums import ConvolutionMode, DescriptorType, MoeGroupedMatmulMode, ReduceTensorOp
 from ...generated.operations import OUTPUT_PORTS
 from ...graph.ir import Matmul, Parameters
-from ...graph.shapes import convolution_input, convolved, expert_rows
+from ...graph.shapes import convolution_input, convolution_output, expert_output_dims
 from ...graph.strides import column_major
 from ..arguments import integers, whole
 from ..enums import convolution_mode, data_type, moe_grouped_matmul_mode, reduction_mode
@@ -214,7 +214,7 @@ class _Convolution(OpNode):
                     f"stride of conv_fprop {self.name!r} is {self.window['stride']}: dims cannot be inferred from it",
                     fix="give at least 1 for each spatial dim",
                 )
-            dims = convolved(*self._inputs_of_one_rank(), window)
+            dims = convolution_output(*self._inputs_of_one_rank(), window)
         elif self.tag == "CONV_DGRAD" and not result.dim:
             dims = convolution_input(*self._inputs_of_one_rank(), window, groups=1)
         fill(result, dims)
@@ -438,7 +438,7 @@ class _Moe(OpNode):
         out, weight = self.outputs["Output"], self.inputs["Weight"].dim
         index = self.inputs["TokenIndex"].dim if gathered else None
         if not out.dim:
-            out.dim = list(expert_rows(self.inputs["Token"].dim, weight, index))
+            out.dim = list(expert_output_dims(self.inputs["Token"].dim, weight, index))
         fill(out, None, pack_strides(out.dim))
 
     def emit(self, to: Emitter) -> None:

@@ -15,7 +15,7 @@ from ...generated.enums import (
 )
 from ...graph.data_types import ELEMENT_BITS
 from ...graph.ir import Parameters
-from ...graph.shapes import concatenated, permuted, pooled_size, sliced
+from ...graph.shapes import concatenated_dims, permuted_dims, pooled_size, sliced_dims
 from ...graph.strides import ordered_strides, preserve_order
 from ..arguments import instance, integers, items_of, number, whole
 from ..enums import data_type, padding_mode, resample_mode, reshape_mode, rng_distribution
@@ -99,7 +99,7 @@ class _Transpose(OpNode):
                 where=f"its input has {len(x.dim)} dims",
                 fix=f"give each of 0 to {len(x.dim) - 1} once",
             )
-        fill(y, permuted(x.dim, self.permutation), permuted(x.stride, self.permutation))
+        fill(y, permuted_dims(x.dim, self.permutation), permuted_dims(x.stride, self.permutation))
         _same_type(self)
 
     def emit(self, to: Emitter) -> None:
@@ -149,7 +149,7 @@ class _Slice(OpNode):
         for axis, (_, _, step) in enumerate(self.ranges):
             if step <= 0:
                 raise invalid_value(f"slice {self.name!r} has an invalid step of {step} in dim {axis}, 1 is the least")
-        dims = list(sliced(self.ranges))
+        dims = list(sliced_dims(self.ranges))
         fill(y, dims, [stride * step for stride, (_, _, step) in zip(x.stride, self.ranges, strict=True)])
         if list(y.dim) != dims:
             raise invalid_value(
@@ -214,7 +214,7 @@ class _Concatenate(OpNode):
         first = self.inputs["0"]
         if not 0 <= self.axis < len(first.dim):
             raise invalid_value(f"concatenate {self.name!r} has an invalid axis {self.axis} for dims {first.dim}")
-        dims = concatenated([item.dim for item in self.inputs.values()], self.axis)
+        dims = concatenated_dims([item.dim for item in self.inputs.values()], self.axis)
         fill(self.outputs["Y"], dims, preserve_order(dims, first.stride))
 
     def emit(self, to: Emitter) -> None:

@@ -12,7 +12,7 @@ from ..ir import Graph
 from .backward import composite_backward
 from .builder import SINGLE_OPS_SINCE
 from .forward import composite_forward
-from .known_issue import Form, KnownIssue, Use
+from .known_issue import AttentionUse, Form, KnownIssue
 from .known_issues import HAZARDS, check_measured_issues, find_measured_issues
 from .modifiers import SoftCap
 from .problem import Attention, Implementation, ScoreModifier, make_problem
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 __all__ = [
     "HAZARDS",
     "Attention",
+    "AttentionUse",
     "Implementation",
     "KnownIssue",
     "ScoreModifier",
     "SmallAttention",
     "SoftCap",
-    "Use",
     "Version",
     "deterministic_config",
     "find_measured_issues",
@@ -85,7 +85,7 @@ def sdpa_forward(
     if not unified:
         _check_implementation(p, implementation)
     if not allow_hazards:
-        check_measured_issues(Use(p, False, _form(unified, version), version, sm))
+        check_measured_issues(AttentionUse(p, False, _choose_form(unified, version), version, sm))
     return unified_forward(p, version) if unified else composite_forward(p, version)
 
 
@@ -121,11 +121,11 @@ def sdpa_backward(
     if not unified:
         _check_implementation(p, implementation)
     if not allow_hazards:
-        check_measured_issues(Use(p, True, _form(unified, version), version, sm))
+        check_measured_issues(AttentionUse(p, True, _choose_form(unified, version), version, sm))
     return unified_backward(p, version) if unified else composite_backward(p, version)
 
 
-def _form(unified: bool, version: VersionTuple | None) -> Form:
+def _choose_form(unified: bool, version: VersionTuple | None) -> Form:
     if unified:
         return "unified"
     return "expanded" if version is None or version < SINGLE_OPS_SINCE else "single operations"

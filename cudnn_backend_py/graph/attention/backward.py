@@ -7,7 +7,7 @@ from typing import Any
 from ...generated.enums import DataType, PointwiseMode
 from ...system.version import VersionTuple
 from ..ir import Graph, Tensor
-from .builder import Frame
+from .builder import AttentionBuilder
 from .problem import Attention
 
 __all__ = ["add_composite_backward", "composite_backward"]
@@ -21,31 +21,31 @@ def composite_backward(p: Attention, version: VersionTuple | None) -> Graph:
     Scratch tensors (``softmax_sum``, ``dq_accum``, and with grouped heads and bounds ``dk_full``, ``dv_full``) are
     memory the kernels hand each other.
     """
-    f = Frame(p, "sdpa_backward", version)
+    f = AttentionBuilder(p, "sdpa_backward", version)
     add_composite_backward(f)
     return f.g.graph()
 
 
-def add_composite_backward(f: Frame) -> None:
+def add_composite_backward(f: AttentionBuilder) -> None:
     """Add the operations of the backward pass."""
-    (_Mx if f.p.mx else _Fp8 if f.p.is_fp8 else _Half)(f).add()
+    (_BlockScaledBackward if f.p.mx else _Fp8Backward if f.p.is_fp8 else _HalfBackward)(f).add_operations()
 
 
-class _Half:
-    """float16 and bfloat16."""
+class _HalfBackward:
+    """Builds the backward pass for float16 and bfloat16."""
 
-    def __init__(self, f: Frame) -> None:
+    def __init__(self, f: AttentionBuilder) -> None:
         self.f = f
         self.p = f.p
-        self.q, self.do, self.o = f.io("q"), f.io("do"), f.io("o")
+        self.q, self.do, self.o = f.io_tensor("q"), f.io_tensor("do"), f.io_tensor("o")
         self.do_of_rows = self.do
-        self.k_t, self.v_t = f.io("k", transposed=True), f.io("v", transposed=True)
+        self.k_t, self.v_t = f.io_tensor("k", transposed=True), f.io_tensor("v", transposed=True)
         self.dropout = f.dropout_factors()
         if f.p.dropout_mask:
             self.dropout = self.dropout[::-1]  # the mask first, as in the other form
         self.scale = f.scale()
 
-    def add(self) -> None:
+    def add_operations(self) -> None:
         f = self.f
         probabilities = self.probabilities()
         dropped = f.mul(probabilities, *self.dropout)
@@ -69,11 +69,11 @@ class _Half:
             score = p.score_modifier.forward(f.g, score)
         score = f.add_biases(score)
         # The statistics of an empty row are -inf: they are subtracted before its scores become -inf.
-        score = self.minus_stats(score)
-        return f.pointwise(_MODE.EXP, f.mask_bounds(f.mask_padding(score)), name="p")
+        score = self.subtract_stats(score)
+        return f.pointwise(_MODE.EXP, f.mask_outside_band(f.mask_padding(score)), name="p")
 
-    def minus_stats(self, score: Tensor) -> Tensor:
-        return self.f.pointwise(_MODE.SUB, score, self.f.per_row("stats"), name="minus_stats")
+    def subtract_stats(self, score: Tensor) -> Tensor:
+        return self.f.pointwise(_MODE.SUB, score, self.f.per_row_tensor("stats"), name="minus_stats")
 
     def row_sums(self) -> Tensor:
         """Return rowsum(dO * O), FlashAttention-2's D."""
@@ -86,10 +86,11 @@ class _Half:
         if not self.p.dsink:
             return
         share = f.pointwise(
-            _MODE.EXP, f.pointwise(_MODE.SUB, f.per_head("sink"), f.per_row("stats"), name="sink_minus_stats")
+            _MODE.EXP,
+            f.pointwise(_MODE.SUB, f.per_head_tensor("sink"), f.per_row_tensor("stats"), name="sink_minus_stats"),
         )
         product = f.mul(share, row_sums)
-        dsink = f.per_head("dsink")
+        dsink = f.per_head_tensor("dsink")
         f.sum_to(product, dsink.dims, out=dsink)
 
     def d_scores(self, probabilities: Tensor) -> Tensor:
@@ -100,24 +101,24 @@ class _Half:
         factor = self.row_factor() or f.scalar(1.0, "row_factor")
         softmax_sum = f.pointwise(_MODE.MUL, row_sums, factor, out=self.softmax_sum())
         dp = f.matmul(self.do, self.v_t, "m=q n=kv", name="dp")
-        mask, keep_scale = self.dropout_parts()
+        mask, keep_scale = self.split_dropout_factors()
         dp = f.mul(dp, mask)
         dp = f.mul(f.pointwise(_MODE.SUB, dp, softmax_sum), probabilities, keep_scale)
         if p.dbias:
-            dbias = f.once("dbias", p.bias or f.score_dims, p.data_type)
+            dbias = f.get_or_make_tensor("dbias", p.bias or f.score_dims, p.data_type)
             f.sum_to(dp, dbias.dims, out=dbias)
         if p.score_modifier is not None:
             dp = p.score_modifier.backward(f.g, dp, self.score)
         return f.mul(dp, self.scale)
 
     def row_factor(self) -> Tensor | None:
-        """Return the factor of the row sums: the inverse dropout factor, None without dropout."""
+        """Return the factor of the row sums: the inverse dropout factor; None without dropout."""
         if self.p.dropout_mask:
-            return self.f.factor("dropout_scale_inv")
+            return self.f.device_scalar("dropout_scale_inv")
         return self.f.scalar(self.f.keep_probability, "row_factor") if self.p.dropout else None
 
-    def dropout_parts(self) -> tuple[Tensor | None, Tensor | None]:
-        """Return the factors of dP before and after the subtraction of the row sums."""
+    def split_dropout_factors(self) -> tuple[Tensor | None, Tensor | None]:
+        """Return the factors of dP before and after the subtraction of the row sums: dropout mask and scale."""
         if not self.dropout:
             return None, None
         mask, scale = self.dropout
@@ -128,14 +129,14 @@ class _Half:
     def softmax_sum(self) -> Tensor:
         f, p = self.f, self.p
         options: dict[str, Any] = {"scratch": True}
-        stats = f.per_row("stats")
+        stats = f.per_row_tensor("stats")
         if stats.ragged_offset is not None and p.max_total_seq_q is not None:
             options |= {"strides": stats.strides, "ragged_offset": stats.ragged_offset}
         return f.tensor("softmax_sum", f.row_dims, DataType.FLOAT, **options)
 
     def _per_head_options(self, name: str, dims: tuple[int, ...], heads: int) -> dict[str, Any]:
-        """Return the options of a gradient of K or V per query head, before groups of heads are summed."""
-        p, like = self.p, self.f.io(name)
+        """Return the output options for dK or dV per query head, before the sum over each group of heads."""
+        p, like = self.p, self.f.io_tensor(name)
         if p.max_total_seq_kv is None or like.ragged_offset is None:
             return {"name": f"{name}_full", "data_type": p.data_type}
         b, h, s, d = like.strides
@@ -159,10 +160,10 @@ class _Half:
         left_t = f.transpose(left, name=f"{name}_left", data_type=p.data_type)
         grouped = heads != p.heads
         dims = (*left_t.dims[:3], right.dims[3])
-        result = self._per_head_options(name, dims, heads) if grouped else {"out": f.io(name)}
+        result = self._per_head_options(name, dims, heads) if grouped else {"out": f.io_tensor(name)}
         full = f.matmul(left_t, right, "m=kv k=q", **result)
         if grouped:
-            f.sum_to(full, f.io(name).dims, out=f.io(name))
+            f.sum_to(full, f.io_tensor(name).dims, out=f.io_tensor(name))
 
     def write_dv(self, dropped: Tensor) -> None:
         self._write_sum_over_queries(dropped, self.do, "dv", self.p.v_heads)
@@ -170,114 +171,121 @@ class _Half:
     def write_dk(self, d_score: Tensor) -> None:
         self._write_sum_over_queries(d_score, self.q, "dk", self.p.kv_heads)
 
-    def keys(self) -> Tensor:
-        """Return K [b, h, s_kv, d] from K^T, with K's strides."""
+    def restore_k(self) -> Tensor:
+        """Return K [b, h, s_kv, d], transposed back from K^T, with K's strides."""
         b, h, d, s = self.k_t.strides
         return self.f.transpose(self.k_t, name="k_again", strides=(b, h, s, d))
 
     def write_dq(self, d_score: Tensor) -> None:
         f, p = self.f, self.p
         if p.deterministic or p.dbias:
-            f.matmul(d_score, self.keys(), "m=q k=kv", out=f.io("dq"))
+            f.matmul(d_score, self.restore_k(), "m=q k=kv", out=f.io_tensor("dq"))
             return
-        dq = f.io("dq")
+        dq = f.io_tensor("dq")
         options: dict[str, Any] = {"scratch": True}
         if p.max_total_seq_q is not None and dq.ragged_offset is not None:
             options |= {"strides": dq.strides, "ragged_offset": dq.ragged_offset}
         accumulator = f.tensor("dq_accum", p.dims("dq"), DataType.FLOAT, **options)
-        f.matmul(d_score, self.keys(), "m=q k=kv", out=accumulator)
+        f.matmul(d_score, self.restore_k(), "m=q k=kv", out=accumulator)
         f.pointwise(_MODE.IDENTITY, accumulator, out=dq)
 
 
-class _Fp8(_Half):
-    """8-bit floats: every product is descaled, every result is scaled and its amax written."""
+class _Fp8Backward(_HalfBackward):
+    """Builds the backward pass for 8-bit floats: each product is descaled, each result scaled and its amax written."""
 
     def raw_scores(self) -> Tensor:
         f = self.f
-        return f.mul(super().raw_scores(), f.factor("descale_q"), f.factor("descale_k"))
+        return f.mul(super().raw_scores(), f.device_scalar("descale_q"), f.device_scalar("descale_k"))
 
-    def add(self) -> None:
+    def add_operations(self) -> None:
         f, p = self.f, self.p
         probabilities = self.probabilities()
-        small = f.mul(probabilities, *self.dropout, f.factor("scale_s"), data_type=p.data_type)
-        self._scale_over_queries(small, self.do, "dv", p.v_heads, ("descale_s", "descale_do"))
+        small = f.mul(probabilities, *self.dropout, f.device_scalar("scale_s"), data_type=p.data_type)
+        self._write_scaled_sum_over_queries(small, self.do, "dv", p.v_heads, ("descale_s", "descale_do"))
         d_score = self.d_scores(probabilities)
         f.amax("amax_dp", d_score)
-        small = f.mul(d_score, f.factor("scale_dp"), data_type=p.data_type)
-        self._scale_over_queries(small, self.q, "dk", p.kv_heads, ("descale_dp", "descale_q"))
-        self._scale("dq", f.matmul(small, self.keys(), "m=q k=kv", name="dq_raw"), ("descale_dp", "descale_k"))
+        small = f.mul(d_score, f.device_scalar("scale_dp"), data_type=p.data_type)
+        self._write_scaled_sum_over_queries(small, self.q, "dk", p.kv_heads, ("descale_dp", "descale_q"))
+        self._write_scaled_gradient(
+            "dq", f.matmul(small, self.restore_k(), "m=q k=kv", name="dq_raw"), ("descale_dp", "descale_k")
+        )
 
     def d_scores(self, probabilities: Tensor) -> Tensor:
         f = self.f
-        row_sums = f.mul(self.row_sums(), f.factor("descale_do"), f.factor("descale_o"))
+        row_sums = f.mul(self.row_sums(), f.device_scalar("descale_do"), f.device_scalar("descale_o"))
         self.write_dsink(row_sums)
         row_sums = f.mul(row_sums, self.row_factor())
         dp = f.matmul(self.do, self.v_t, "m=q n=kv", name="dp")
-        mask, keep_scale = self.dropout_parts()
-        dp = f.mul(dp, f.factor("descale_do"), f.factor("descale_v"), mask)
+        mask, keep_scale = self.split_dropout_factors()
+        dp = f.mul(dp, f.device_scalar("descale_do"), f.device_scalar("descale_v"), mask)
         dp = f.pointwise(_MODE.SUB, dp, row_sums)
         return f.mul(dp, probabilities, keep_scale, self.scale)
 
-    def _scale_over_queries(self, left: Tensor, right: Tensor, name: str, heads: int, factors: tuple[str, ...]) -> None:
+    def _write_scaled_sum_over_queries(
+        self, left: Tensor, right: Tensor, name: str, heads: int, factors: tuple[str, ...]
+    ) -> None:
         f, p = self.f, self.p
         left_t = f.transpose(left, name=f"{name}_left", data_type=p.data_type)
         full = f.matmul(left_t, right, "m=kv k=q", name=f"{name}_full")
         if heads != p.heads:
             full = f.sum_to(full, p.dims(name), name=f"{name}_sum")
-        self._scale(name, full, factors)
+        self._write_scaled_gradient(name, full, factors)
 
-    def _scale(self, name: str, raw: Tensor, factors: tuple[str, ...]) -> None:
-        """Descale a result, write its amax, scale it and write the gradient."""
+    def _write_scaled_gradient(self, name: str, raw: Tensor, factors: tuple[str, ...]) -> None:
+        """Descale a raw gradient, write its amax, and write it scaled."""
         f = self.f
-        value = f.mul(raw, *(f.factor(factor) for factor in factors))
-        f.pointwise(_MODE.MUL, value, f.factor(f"scale_{name}"), out=f.io(name))
+        value = f.mul(raw, *(f.device_scalar(factor) for factor in factors))
+        f.pointwise(_MODE.MUL, value, f.device_scalar(f"scale_{name}"), out=f.io_tensor(name))
         f.amax(f"amax_{name}", value)
 
 
-class _Mx(_Half):
-    """Block-scaled 8-bit floats.
+class _BlockScaledBackward(_HalfBackward):
+    """Builds the backward pass for block-scaled 8-bit floats.
 
     A tensor is given once per way its blocks are: ``q``, ``k``, ``do`` in blocks along d, ``q_t``, ``k_t``, ``do_t``
     in blocks along s; and O and dO in 16 bits for the row sums. Its kernel is the deterministic one of Blackwell, see
     :func:`~cudnn_backend_py.graph.attention.deterministic_config`.
     """
 
-    def __init__(self, f: Frame) -> None:
+    def __init__(self, f: AttentionBuilder) -> None:
         super().__init__(f)
         p = f.p
         wide = DataType.BFLOAT16 if p.output_type in (None, p.data_type) else p.output_type
         assert wide is not None
-        self.o, self.do_of_rows = f.copy_of("o", "f16", wide), f.copy_of("do", "f16", wide)
+        self.o, self.do_of_rows = f.tensor_like("o", "f16", wide), f.tensor_like("do", "f16", wide)
         self.q, self.do = f.dequantize(self.q, "descale_q", 3), f.dequantize(self.do, "descale_do", 3)
-        self.k_t, self.v_t = self._transpose(self.k_t, "descale_k"), self._transpose(self.v_t, "descale_v")
+        self.k_t, self.v_t = (
+            self._dequantize_transposed(self.k_t, "descale_k"),
+            self._dequantize_transposed(self.v_t, "descale_v"),
+        )
 
-    def _transpose(self, x: Tensor, scales: str) -> Tensor:
+    def _dequantize_transposed(self, x: Tensor, scales: str) -> Tensor:
         return self.f.dequantize(x, scales, 2, transposed=True)
 
-    def along_s(self, name: str) -> Tensor:
-        """Return the values of a tensor with blocks along s."""
+    def dequantize_along_s(self, name: str) -> Tensor:
+        """Return the dequantized values of ``q``, ``k`` or ``do`` from its copy with blocks along s."""
         f = self.f
-        return f.dequantize(f.copy_of(name, "t", self.p.data_type), f"descale_{name}_t", 2)
+        return f.dequantize(f.tensor_like(name, "t", self.p.data_type), f"descale_{name}_t", 2)
 
-    def add(self) -> None:
+    def add_operations(self) -> None:
         f, p = self.f, self.p
         probabilities = self.probabilities()
         dropped = f.mul(probabilities, *self.dropout)
-        self._write(dropped, self.along_s("do"), "dv", p.v_heads)
+        self._write_gradient(dropped, self.dequantize_along_s("do"), "dv", p.v_heads)
         d_score = self.d_scores(probabilities)
-        self._write(d_score, self.along_s("q"), "dk", p.kv_heads)
-        dq = f.matmul(d_score, self.along_s("k"), "m=q k=kv", out=f.io("dq"))
+        self._write_gradient(d_score, self.dequantize_along_s("q"), "dk", p.kv_heads)
+        dq = f.matmul(d_score, self.dequantize_along_s("k"), "m=q k=kv", out=f.io_tensor("dq"))
         f.amax("amax_dq", dq)
 
     def softmax_sum(self) -> Tensor:
         return self.f.tensor("softmax_sum", self.f.row_dims, DataType.FLOAT, virtual=True)
 
-    def _write(self, left: Tensor, right: Tensor, name: str, heads: int) -> None:
+    def _write_gradient(self, left: Tensor, right: Tensor, name: str, heads: int) -> None:
         f, p = self.f, self.p
         left_t = f.transpose(left, name=f"{name}_left", data_type=p.data_type)
         if heads == p.heads:
-            full = f.matmul(left_t, right, "m=kv k=q", out=f.io(name))
+            full = f.matmul(left_t, right, "m=kv k=q", out=f.io_tensor(name))
         else:
             raw = f.matmul(left_t, right, "m=kv k=q", name=f"{name}_full")
-            full = f.sum_to(raw, p.dims(name), out=f.io(name))
+            full = f.sum_to(raw, p.dims(name), out=f.io_tensor(name))
         f.amax(f"amax_{name}", full)

@@ -1,4 +1,4 @@
-"""Parts shared by forward and backward graphs: tensors, and the steps from raw to masked scores."""
+"""Shared code of forward and backward graphs: tensors, and the operations from raw to masked scores."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..builder import GraphBuilder
 from ..ir import Graph, Operation, Parameters, Tensor, packed_strides
 from .problem import MX_BLOCK, Attention
 
-__all__ = ["LOWEST", "SINGLE_OPS_SINCE", "Frame", "Place"]
+__all__ = ["LOWEST", "SINGLE_OPS_SINCE", "AttentionBuilder", "ExistingGraph"]
 
 LOWEST = -3.4028234663852886e38  # of all float32 numbers
 SINGLE_OPS_SINCE = Version(9, 21, 0)  # DIAGONAL_BAND_MASK, SOFTMAX and sub-graphs serve attention from here on
@@ -33,8 +33,8 @@ _MODE = PointwiseMode
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a problem is built: a builder that may already have operations, and existing tensors.
+class ExistingGraph:
+    """An existing builder, which may already have operations, and the tensors that an attention problem uses from it.
 
     ``tensors`` are by their name in the problem (``q``, ``stats``, ``seq_len_q`` ...), K and V with dims b, h, s, d.
     They are used as they are, whatever the problem says of their dims, strides and types.
@@ -44,10 +44,12 @@ class Place:
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
 
 
-class Frame:
-    """The graph of one attention problem under construction."""
+class AttentionBuilder:
+    """Builds the graph of one attention problem."""
 
-    def __init__(self, problem: Attention, name: str, version: VersionTuple | None, place: Place | None = None) -> None:
+    def __init__(
+        self, problem: Attention, name: str, version: VersionTuple | None, place: ExistingGraph | None = None
+    ) -> None:
         self.p = problem
         self.g = GraphBuilder(problem.name or name, io_type=problem.data_type) if place is None else place.g
         self.version = version
@@ -58,8 +60,8 @@ class Frame:
 
     # tensors in memory
 
-    def once(self, name: str, dims: tuple[int, ...], data_type: DataType, **options: Any) -> Tensor:
-        """Return the tensor of that name: the given one, or one made on the first call."""
+    def get_or_make_tensor(self, name: str, dims: tuple[int, ...], data_type: DataType, **options: Any) -> Tensor:
+        """Return the tensor with this name: the caller's tensor, or a new one, made on the first call."""
         if name not in self._once:
             self._once[name] = self.tensor(name, dims, data_type, **options)
         return self._once[name]
@@ -73,21 +75,21 @@ class Frame:
         return self.g.scalar(value, name=self.g.free_name(stem), **options)
 
     def _rename_if_used(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Return the options of a result, renamed if another tensor has its name."""
+        """Return the options of a result, with a new name if another tensor already has this name."""
         return options | {"name": self.g.free_name(options["name"])} if options.get("name") else options
 
-    def swap_given(self, name: str) -> None:
-        """Swap s and d of a given tensor, once."""
+    def swap_given_tensor(self, name: str) -> None:
+        """Swap dims s and d of a tensor that the caller gave, once only."""
         if name in self._upright:
             self._upright.discard(name)
             given = self._once[name]
             self._once[name] = replace(given, dims=_swap_last(given.dims), strides=_swap_last(given.strides))
 
-    def io(self, name: str, *, transposed: bool = False) -> Tensor:
+    def io_tensor(self, name: str, *, transposed: bool = False) -> Tensor:
         """Return ``q``, ``k``, ``v``, ``o`` or a gradient; `transposed` swaps its s and d dims (and strides)."""
         p = self.p
         if transposed:
-            self.swap_given(name)
+            self.swap_given_tensor(name)
         if name in self._once:
             return self._once[name]
         dims: tuple[int, ...] = p.dims(name)
@@ -95,8 +97,8 @@ class Frame:
         if transposed:
             dims, strides = _swap_last(dims), _swap_last(strides)
         kind = p.data_type if name in ("q", "k", "v", "do") or p.output_type is None else p.output_type
-        offset = self.ragged(name.removeprefix("d")) if p.ragged and not self.is_paged(name) else None
-        return self.once(name, dims, kind, strides=strides, ragged_offset=offset)
+        offset = self.ragged_offset_of(name.removeprefix("d")) if p.ragged and not self.is_paged(name) else None
+        return self.get_or_make_tensor(name, dims, kind, strides=strides, ragged_offset=offset)
 
     def is_paged(self, name: str) -> bool:
         """Return whether a tensor is a container of pages: K and V with a page table."""
@@ -104,29 +106,31 @@ class Frame:
             return False
         return name not in self._given or f"page_table_{name}" in self._given
 
-    def copy_of(self, name: str, suffix: str, data_type: DataType) -> Tensor:
-        """Return another tensor with the dims and strides of `name`: other blocks (``q_t``), or another type."""
-        return self.once(f"{name}_{suffix}", self.p.dims(name), data_type, strides=self.p.strides(name))
+    def tensor_like(self, name: str, suffix: str, data_type: DataType) -> Tensor:
+        """Return a tensor with the dims and strides of `name`, but another type or other blocks, such as ``q_t``."""
+        return self.get_or_make_tensor(f"{name}_{suffix}", self.p.dims(name), data_type, strides=self.p.strides(name))
 
-    def ragged(self, name: str) -> Tensor:
-        """Return the ragged offset of a tensor: the first element of each sequence."""
-        return self.once(f"ragged_{name}", (self.p.batch + 1, 1, 1, 1), self.p.offset_type, strides=_ONES)
+    def ragged_offset_of(self, name: str) -> Tensor:
+        """Return the ragged offset tensor of `name`: the position of each sequence's first element."""
+        return self.get_or_make_tensor(f"ragged_{name}", (self.p.batch + 1, 1, 1, 1), self.p.offset_type, strides=_ONES)
 
-    def per_row(self, name: str) -> Tensor:
+    def per_row_tensor(self, name: str) -> Tensor:
         """Return an output or input [b, h, s_q, 1] float32 such as ``stats``."""
         if name in self._once:
             return self._once[name]
-        offset = self.ragged("stats") if self.p.ragged_stats else None
+        offset = self.ragged_offset_of("stats") if self.p.ragged_stats else None
         strides = self.p.strides("stats")
-        return self.once(name, self.p.dims("stats"), DataType.FLOAT, strides=strides, ragged_offset=offset)
+        return self.get_or_make_tensor(
+            name, self.p.dims("stats"), DataType.FLOAT, strides=strides, ragged_offset=offset
+        )
 
-    def per_head(self, name: str) -> Tensor:
+    def per_head_tensor(self, name: str) -> Tensor:
         """Return a tensor [1, h, 1, 1] float32 such as ``sink``."""
-        return self.once(name, (1, self.p.heads, 1, 1), DataType.FLOAT)
+        return self.get_or_make_tensor(name, (1, self.p.heads, 1, 1), DataType.FLOAT)
 
-    def factor(self, name: str) -> Tensor:
+    def device_scalar(self, name: str) -> Tensor:
         """Return a device scalar [1, 1, 1, 1] float32 such as ``descale_q``."""
-        return self.once(name, _ONES, DataType.FLOAT)
+        return self.get_or_make_tensor(name, _ONES, DataType.FLOAT)
 
     def dequantize(self, x: Tensor, name: str, axis: int, *, transposed: bool = False) -> Tensor:
         """Dequantize a block-scaled tensor with blocks of 32 along `axis` to float32; `name` is that of its scales.
@@ -137,7 +141,7 @@ class Frame:
         multiples of 4 along the blocks, of 128 along the other of the last two dims.
         """
         if transposed:
-            self.swap_given(name)
+            self.swap_given_tensor(name)
         dims, strides = list(x.dims), [0] * x.rank
         other = 5 - axis
         dims[axis] = _round_up(-(-dims[axis] // MX_BLOCK), 4)
@@ -145,7 +149,7 @@ class Frame:
         strides[axis], strides[other] = 1, dims[axis]
         strides[1] = dims[2] * dims[3]
         strides[0] = strides[1] * dims[1]
-        scale = self.once(
+        scale = self.get_or_make_tensor(
             name,
             tuple(dims),
             DataType.FP8_E8M0,
@@ -166,14 +170,14 @@ class Frame:
 
     @property
     def seq_lens(self) -> tuple[Tensor | None, Tensor | None]:
-        """The tensors of the sequence lengths of Q and of K and V, if any."""
+        """The sequence length tensors of Q, and of K and V; None where the problem has no padding."""
         return self._seq_len("q"), self._seq_len("kv")
 
     def _seq_len(self, side: str) -> Tensor | None:
         name = f"seq_len_{side}"
         if not self.p.padding or f"cu_{name}" in self._once:
             return self._once.get(name)
-        return self.once(name, (self.p.batch, 1, 1, 1), DataType.INT32, strides=_ONES)
+        return self.get_or_make_tensor(name, (self.p.batch, 1, 1, 1), DataType.INT32, strides=_ONES)
 
     @property
     def running_lengths(self) -> dict[str, Tensor]:
@@ -200,7 +204,9 @@ class Frame:
         """Return ``page_table_k`` or ``page_table_v`` [b, 1, pages per sequence, 1] int32."""
         if f"page_table_{name}" in self._once:
             return self._once[f"page_table_{name}"]
-        return self.once(f"page_table_{name}", (self.p.batch, 1, self.p.pages_per_sequence, 1), DataType.INT32)
+        return self.get_or_make_tensor(
+            f"page_table_{name}", (self.p.batch, 1, self.p.pages_per_sequence, 1), DataType.INT32
+        )
 
     # operations
 
@@ -223,11 +229,11 @@ class Frame:
             x = self.pointwise(_MODE.MUL, x, by, **(last if index == len(given) - 1 else {}))
         return x
 
-    def integers(self, mode: PointwiseMode, x: Tensor, b: Tensor) -> Tensor:
-        """Add ADD or SUB of int32 numbers."""
+    def integer_pointwise(self, mode: PointwiseMode, x: Tensor, b: Tensor) -> Tensor:
+        """Add an int32 pointwise operation, ADD or SUB, and return its result."""
         return self.pointwise(mode, x, b, compute_type=DataType.INT32, data_type=DataType.INT32)
 
-    def index(self, like: Tensor, axis: int, compute_type: DataType = DataType.INT32) -> Tensor:
+    def generate_index(self, like: Tensor, axis: int, compute_type: DataType = DataType.INT32) -> Tensor:
         """Return the int32 index along an axis, with the dims of `like`."""
         return self.pointwise(
             _MODE.GEN_INDEX,
@@ -256,7 +262,7 @@ class Frame:
 
     def amax(self, name: str, x: Tensor) -> None:
         """Write the largest absolute value of x to the device scalar `name`."""
-        self.g.reduction(ReduceTensorOp.AMAX, x, _ONES, out=self.factor(name))
+        self.g.reduction(ReduceTensorOp.AMAX, x, _ONES, out=self.device_scalar(name))
 
     # scores
 
@@ -265,7 +271,7 @@ class Frame:
         if self.p.scale == "none":
             return None
         if self.p.scale == "tensor":
-            return self.factor("scale")
+            return self.device_scalar("scale")
         if "scale" not in self._once:
             self._once["scale"] = self.scalar(self.p.scale_value, "scale")
         return self._once["scale"]
@@ -274,10 +280,12 @@ class Frame:
         """Add bias and ALiBi."""
         p = self.p
         if p.bias is not None:
-            score = self.pointwise(_MODE.ADD, score, self.once("bias", p.bias, p.data_type), name="biased")
+            score = self.pointwise(
+                _MODE.ADD, score, self.get_or_make_tensor("bias", p.bias, p.data_type), name="biased"
+            )
         if p.alibi:
-            distance = self.integers(_MODE.SUB, self.index(score, 3), self.index(score, 2))
-            slopes = self.per_head("alibi_slopes")
+            distance = self.integer_pointwise(_MODE.SUB, self.generate_index(score, 3), self.generate_index(score, 2))
+            slopes = self.per_head_tensor("alibi_slopes")
             score = self.pointwise(_MODE.ADD, score, self.pointwise(_MODE.MUL, distance, slopes), name="with_alibi")
         return score
 
@@ -286,62 +294,62 @@ class Frame:
         seq_q, seq_kv = self.seq_lens
         if not self.p.padding or seq_q is None or seq_kv is None:
             return score
-        inside_kv = self.pointwise(_MODE.CMP_LT, self.index(score, 3), seq_kv)
-        inside_q = self.pointwise(_MODE.CMP_LT, self.index(score, 2), seq_q)
+        inside_kv = self.pointwise(_MODE.CMP_LT, self.generate_index(score, 3), seq_kv)
+        inside_q = self.pointwise(_MODE.CMP_LT, self.generate_index(score, 2), seq_q)
         keep = self.pointwise(_MODE.LOGICAL_AND, inside_q, inside_kv, name="inside")
         return self.pointwise(_MODE.BINARY_SELECT, score, self.minus_infinity, keep, name="padded")
 
-    def mask_bounds(self, score: Tensor) -> Tensor:
-        """Mask by the right and the left bound of the diagonal band."""
+    def mask_outside_band(self, score: Tensor) -> Tensor:
+        """Mask the scores outside the right and left bounds of the diagonal band."""
         if self.p.right_bound is not None:
-            score = self._band_right(score) if self.single_ops else self._select_right(score)
+            score = self._add_right_band_mask(score) if self.single_ops else self._mask_right_by_select(score)
         if self.p.left_bound is not None:
-            score = self._band_left(score) if self.single_ops else self._select_left(score)
+            score = self._add_left_band_mask(score) if self.single_ops else self._mask_left_by_select(score)
         return score
 
     @property
-    def _bottom_right(self) -> bool:
+    def _is_bottom_right(self) -> bool:
         return self.p.alignment == "bottom_right"
 
-    def _int_or_zero(self, tensor: Tensor | None, value: int, name: str) -> Tensor:
+    def _tensor_or_constant(self, tensor: Tensor | None, value: int, name: str) -> Tensor:
         return tensor if tensor is not None else self.scalar(value, name)
 
-    def _select_right(self, score: Tensor) -> Tensor:
+    def _mask_right_by_select(self, score: Tensor) -> Tensor:
         p = self.p
-        column = self.index(score, 3, DataType.FLOAT)
-        row = self.index(score, 2, DataType.FLOAT)
-        if self._bottom_right:
+        column = self.generate_index(score, 3, DataType.FLOAT)
+        row = self.generate_index(score, 2, DataType.FLOAT)
+        if self._is_bottom_right:
             seq_q, seq_kv = self.seq_lens
-            row = self.integers(_MODE.ADD, row, self._int_or_zero(seq_kv, p.seq_kv, "s_kv"))
-            row = self.integers(_MODE.SUB, row, self._int_or_zero(seq_q, p.seq_q, "s_q"))
+            row = self.integer_pointwise(_MODE.ADD, row, self._tensor_or_constant(seq_kv, p.seq_kv, "s_kv"))
+            row = self.integer_pointwise(_MODE.SUB, row, self._tensor_or_constant(seq_q, p.seq_q, "s_q"))
         if p.right_bound:  # last: kernels read another order wrongly where lengths differ within a batch
-            row = self.integers(_MODE.ADD, row, self.scalar(p.right_bound, "right_bound"))
+            row = self.integer_pointwise(_MODE.ADD, row, self.scalar(p.right_bound, "right_bound"))
         keep = self.pointwise(_MODE.CMP_GE, row, column, name="keep_right")
         return self.pointwise(_MODE.BINARY_SELECT, score, self.minus_infinity, keep, name="masked_right")
 
-    def _select_left(self, score: Tensor) -> Tensor:
+    def _mask_left_by_select(self, score: Tensor) -> Tensor:
         p = self.p
         assert p.left_bound is not None
-        column = self.index(score, 3, DataType.FLOAT)
+        column = self.generate_index(score, 3, DataType.FLOAT)
         seq_q, seq_kv = self.seq_lens
-        if self._bottom_right and seq_q is not None and seq_kv is not None:
-            column = self.integers(_MODE.ADD, column, self.scalar(p.left_bound, "left_bound"))
-            column = self.integers(_MODE.SUB, column, seq_kv)
-            column = self.integers(_MODE.ADD, column, seq_q)
+        if self._is_bottom_right and seq_q is not None and seq_kv is not None:
+            column = self.integer_pointwise(_MODE.ADD, column, self.scalar(p.left_bound, "left_bound"))
+            column = self.integer_pointwise(_MODE.SUB, column, seq_kv)
+            column = self.integer_pointwise(_MODE.ADD, column, seq_q)
         else:
-            column = self.pointwise(_MODE.ADD, column, self._left_number())
-        row = self.index(score, 2, DataType.FLOAT)
+            column = self.pointwise(_MODE.ADD, column, self._left_bound_constant())
+        row = self.generate_index(score, 2, DataType.FLOAT)
         keep = self.pointwise(_MODE.CMP_GT, column, row, name="keep_left")
         return self.pointwise(_MODE.BINARY_SELECT, score, self.minus_infinity, keep, name="masked_left")
 
-    def _left_number(self) -> Tensor:
+    def _left_bound_constant(self) -> Tensor:
         """Return the left bound from the top-left corner as a float constant, the form the kernels accept."""
         p = self.p
         assert p.left_bound is not None
-        bound = p.left_bound - (p.seq_kv - p.seq_q if self._bottom_right else 0)
+        bound = p.left_bound - (p.seq_kv - p.seq_q if self._is_bottom_right else 0)
         return self.scalar(float(bound), "left_bound")
 
-    def _band(self, score: Tensor, mode: PointwiseMode, name: str, **fields: Any) -> Tensor:
+    def _add_band_mask(self, score: Tensor, mode: PointwiseMode, name: str, **fields: Any) -> Tensor:
         y = self.tensor(name, score.dims, DataType.FLOAT, virtual=True)
         self.g.operation(
             DescriptorType.OPERATION_DIAGONAL_BAND_MASK,
@@ -353,44 +361,44 @@ class Frame:
         )
         return y
 
-    def _band_right(self, score: Tensor) -> Tensor:
+    def _add_right_band_mask(self, score: Tensor) -> Tensor:
         p = self.p
         fields: dict[str, Tensor | None] = {}
         if p.right_bound:
             fields["shift_right_bound"] = self.scalar(p.right_bound, "right_bound")
-        if self._bottom_right:
+        if self._is_bottom_right:
             running = self.running_lengths
             seq_q, seq_kv = self.seq_lens
             if "cu_seq_len_kv" not in running:
-                fields["seq_len_kv"] = self._int_or_zero(seq_kv, p.seq_kv, "s_kv")
+                fields["seq_len_kv"] = self._tensor_or_constant(seq_kv, p.seq_kv, "s_kv")
             if "cu_seq_len_q" not in running:
-                fields["seq_len_q"] = self._int_or_zero(seq_q, p.seq_q, "s_q")
+                fields["seq_len_q"] = self._tensor_or_constant(seq_q, p.seq_q, "s_q")
             fields |= running
-        return self._band(score, _MODE.CMP_GE, "masked_right", **fields)
+        return self._add_band_mask(score, _MODE.CMP_GE, "masked_right", **fields)
 
-    def _band_left(self, score: Tensor) -> Tensor:
+    def _add_left_band_mask(self, score: Tensor) -> Tensor:
         seq_q, seq_kv = self.seq_lens
         lengths = {"seq_len_kv": seq_kv, "seq_len_q": seq_q, **self.running_lengths}
-        if not (self._bottom_right and any(lengths.values())):
-            return self._band(score, _MODE.CMP_GT, "masked_left", left_bound=self._left_number())
+        if not (self._is_bottom_right and any(lengths.values())):
+            return self._add_band_mask(score, _MODE.CMP_GT, "masked_left", left_bound=self._left_bound_constant())
         bound = self.scalar(self.p.left_bound, "left_bound")
-        return self._band(score, _MODE.CMP_GT, "masked_left", **lengths, left_bound=bound)
+        return self._add_band_mask(score, _MODE.CMP_GT, "masked_left", **lengths, left_bound=bound)
 
     # dropout
 
     @property
     def keep_probability(self) -> float:
-        """1 - p with p rounded to float32, as cudnn-frontend does; forward and backward must agree."""
+        """1 - p, with the dropout probability p rounded to float32 as in cudnn-frontend, in both passes."""
         rounded: float = struct.unpack("f", struct.pack("f", self.p.dropout))[0]
         return 1.0 - rounded
 
-    def random_state(self, name: str) -> Tensor:
+    def random_state_tensor(self, name: str) -> Tensor:
         """Return ``dropout_seed`` or ``dropout_offset`` [1, 1, 1, 1]."""
-        return self.once(f"dropout_{name}", _ONES, self.p.seed_type)
+        return self.get_or_make_tensor(f"dropout_{name}", _ONES, self.p.seed_type)
 
     def rng_dump(self) -> Tensor:
         """Return the output ``rng_dump`` [b, h, s_q, s_kv] float32."""
-        return self.once("rng_dump", self.score_dims, DataType.FLOAT)
+        return self.get_or_make_tensor("rng_dump", self.score_dims, DataType.FLOAT)
 
     def philox_mask(self) -> Tensor:
         """Add the random mask of dropout, 1 with the keep probability, and return it."""
@@ -403,8 +411,8 @@ class Frame:
             DescriptorType.OPERATION_RNG,
             "rng",
             y=mask,
-            seed=self.random_state("seed"),
-            offset=self.random_state("offset"),
+            seed=self.random_state_tensor("seed"),
+            offset=self.random_state_tensor("offset"),
             rng=Parameters(
                 DescriptorType.RNG,
                 {"distribution": RngDistribution.BERNOULLI, "bernoulli_dist_probability": self.keep_probability},
@@ -416,7 +424,9 @@ class Frame:
         """Return the factors of the probabilities in cuDNN's order: mask and scale; empty without dropout."""
         p = self.p
         if p.dropout_mask:
-            return self.factor("dropout_scale"), self.once("dropout_mask", self.score_dims, p.data_type)
+            return self.device_scalar("dropout_scale"), self.get_or_make_tensor(
+                "dropout_mask", self.score_dims, p.data_type
+            )
         if not p.dropout:
             return ()
         scale = self.scalar(1.0 / self.keep_probability, "dropout_scale")
@@ -425,8 +435,8 @@ class Frame:
     # sub-graphs
 
     @contextmanager
-    def collect(self, name: str) -> Iterator[list[Graph]]:
-        """Collect the operations of a block in a graph of their own, the only element of the list afterwards."""
+    def collect_subgraph(self, name: str) -> Iterator[list[Graph]]:
+        """Collect the operations added in the block as one sub-graph; yield a list for it, empty without operations."""
         outside, self.g.ops = self.g.ops, []
         made: list[Graph] = []
         try:
@@ -440,9 +450,9 @@ class Frame:
         """Return the statistics a SOFTMAX operation writes, and its sink."""
         p = self.p
         wanted = {"stats": p.stats, "max": p.max, "sum_exp": p.sum_exp}
-        fields: dict[str, Any] = {name: self.per_row(name) for name, want in wanted.items() if want}
+        fields: dict[str, Any] = {name: self.per_row_tensor(name) for name, want in wanted.items() if want}
         if p.sink:
-            fields["sink"] = self.per_head("sink")
+            fields["sink"] = self.per_head_tensor("sink")
         if p.stats and p.stats_log2:
             fields["stats_log2"] = True
         return fields

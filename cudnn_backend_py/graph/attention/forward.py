@@ -7,7 +7,7 @@ from typing import Any
 from ...generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp
 from ...system.version import VersionTuple
 from ..ir import Graph, Tensor, packed_strides
-from .builder import Frame
+from .builder import AttentionBuilder
 from .problem import Attention
 
 __all__ = ["add_composite_forward", "composite_forward"]
@@ -21,62 +21,62 @@ def composite_forward(p: Attention, version: VersionTuple | None) -> Graph:
     Since cuDNN 9.21 masks and softmax are one operation each; before, and where no version is given, they are
     chains of pointwise operations and reductions, which newer versions support as well.
     """
-    f = Frame(p, "sdpa_forward", version)
+    f = AttentionBuilder(p, "sdpa_forward", version)
     add_composite_forward(f)
     return f.g.graph()
 
 
-def add_composite_forward(f: Frame) -> None:
+def add_composite_forward(f: AttentionBuilder) -> None:
     """Add the operations of the forward pass."""
     p = f.p
-    q, k, v = f.io("q"), _keys(f), _values(f)
+    q, k, v = f.io_tensor("q"), _load_k(f), _load_v(f)
     if p.mx:
         q, k = f.dequantize(q, "descale_q", 3), f.dequantize(k, "descale_k", 2, transposed=True)
     score = f.matmul(q, k, "m=q n=kv", name="qk")
     score = f.mul(score, f.scale())
     if p.is_fp8 and not p.mx:
-        score = f.mul(score, f.factor("descale_q"), f.factor("descale_k"))
+        score = f.mul(score, f.device_scalar("descale_q"), f.device_scalar("descale_k"))
     if p.score_modifier is not None:
         score = p.score_modifier.forward(f.g, score)
-    score = f.mask_bounds(f.mask_padding(f.add_biases(score)))
+    score = f.mask_outside_band(f.mask_padding(f.add_biases(score)))
 
     dropout = f.dropout_factors()
     last = p.data_type if p.mx or not p.is_fp8 else DataType.FLOAT
-    probabilities = _softmax(f, score, DataType.FLOAT if dropout else last)
+    probabilities = _add_softmax(f, score, DataType.FLOAT if dropout else last)
     probabilities = f.mul(probabilities, *dropout, data_type=last) if dropout else probabilities
     if p.mx:
         v = f.dequantize(v, "descale_v", 2)
     if p.is_fp8 and not p.mx:
-        _fp8_output(f, probabilities, v)
+        _write_fp8_output(f, probabilities, v)
     else:
-        o = f.matmul(probabilities, v, "m=q k=kv", out=f.io("o"))
+        o = f.matmul(probabilities, v, "m=q k=kv", out=f.io_tensor("o"))
         if p.mx:
             f.amax("amax_o", o)
 
 
-def _keys(f: Frame) -> Tensor:
-    """Return K^T [b, h, d, s_kv]."""
+def _load_k(f: AttentionBuilder) -> Tensor:
+    """Return K^T [b, h, d, s_kv], loaded from its pages if K is paged."""
     if not f.is_paged("k"):
-        return f.io("k", transposed=True)
+        return f.io_tensor("k", transposed=True)
     p = f.p
     h, s, d = p.kv_heads, p.seq_kv, p.head_dim
     return _load_pages(f, "k", (p.batch, h, d, s), (d * s * h, d * s, 1, d))
 
 
-def _values(f: Frame) -> Tensor:
-    """Return V [b, h, s_kv, d_v]."""
+def _load_v(f: AttentionBuilder) -> Tensor:
+    """Return V [b, h, s_kv, d_v], loaded from its pages if V is paged."""
     if not f.is_paged("v"):
-        return f.io("v")
+        return f.io_tensor("v")
     dims = (f.p.batch, f.p.v_heads, f.p.seq_kv, f.p.head_dim_v)
     return _load_pages(f, "v", dims, packed_strides(dims))
 
 
-def _load_pages(f: Frame, name: str, dims: tuple[int, ...], strides: tuple[int, ...]) -> Tensor:
+def _load_pages(f: AttentionBuilder, name: str, dims: tuple[int, ...], strides: tuple[int, ...]) -> Tensor:
     y = f.tensor(f"{name}_pages", dims, f.p.data_type, strides=strides, virtual=True)
     _, seq_kv = f.seq_lens
     f.g.operation(
         DescriptorType.OPERATION_PAGED_CACHE_LOAD,
-        container=f.io(name),
+        container=f.io_tensor(name),
         y=y,
         sequence=seq_kv,
         page_table=f.page_table(name),
@@ -84,39 +84,39 @@ def _load_pages(f: Frame, name: str, dims: tuple[int, ...], strides: tuple[int, 
     return y
 
 
-def _softmax(f: Frame, score: Tensor, data_type: DataType) -> Tensor:
-    """Return the probabilities; write the requested statistics."""
+def _add_softmax(f: AttentionBuilder, score: Tensor, data_type: DataType) -> Tensor:
+    """Add the softmax and return the probabilities; write the requested statistics."""
     if f.single_ops:
         y = f.tensor("p", score.dims, data_type, virtual=True)
         f.g.ops.append(f.softmax_operation(score, y))
         return y
     p = f.p
-    top = f.reduction(ReduceTensorOp.MAX, score, f.row_dims, **_row(f, "max", p.max and not p.sink))
+    top = f.reduction(ReduceTensorOp.MAX, score, f.row_dims, **_row_options(f, "max", p.max and not p.sink))
     if p.sink:
-        top = f.pointwise(_MODE.MAX, top, f.per_head("sink"), **_row(f, "max", p.max))
+        top = f.pointwise(_MODE.MAX, top, f.per_head_tensor("sink"), **_row_options(f, "max", p.max))
     exp = f.pointwise(_MODE.EXP, f.pointwise(_MODE.SUB, score, top, name="shifted"), name="exp")
-    total = f.sum_to(exp, f.row_dims, **_row(f, "sum_exp", p.sum_exp and not p.sink))
+    total = f.sum_to(exp, f.row_dims, **_row_options(f, "sum_exp", p.sum_exp and not p.sink))
     if p.sink:
         share = f.pointwise(
-            _MODE.EXP, f.pointwise(_MODE.SUB, f.per_head("sink"), top, name="sink_shifted"), name="sink_exp"
+            _MODE.EXP, f.pointwise(_MODE.SUB, f.per_head_tensor("sink"), top, name="sink_shifted"), name="sink_exp"
         )
-        total = f.pointwise(_MODE.ADD, total, share, **_row(f, "sum_exp", p.sum_exp))
+        total = f.pointwise(_MODE.ADD, total, share, **_row_options(f, "sum_exp", p.sum_exp))
     if p.stats or not (p.max or p.sum_exp):
-        f.pointwise(_MODE.ADD, top, f.pointwise(_MODE.LOG, total, name="log_sum"), **_row(f, "stats", p.stats))
+        f.pointwise(_MODE.ADD, top, f.pointwise(_MODE.LOG, total, name="log_sum"), **_row_options(f, "stats", p.stats))
     return f.pointwise(_MODE.DIV, exp, total, name="p", data_type=data_type)
 
 
-def _row(f: Frame, name: str, wanted: bool) -> dict[str, Any]:
-    """Return the options of a result per row: those of the output of that name if it is requested."""
-    return {"out": f.per_row(name)} if wanted else {"name": f"row_{name}"}
+def _row_options(f: AttentionBuilder, name: str, wanted: bool) -> dict[str, Any]:
+    """Return the output options of a per-row result: the tensor in memory if it is requested, else a name only."""
+    return {"out": f.per_row_tensor(name)} if wanted else {"name": f"row_{name}"}
 
 
-def _fp8_output(f: Frame, probabilities: Tensor, v: Tensor) -> None:
+def _write_fp8_output(f: AttentionBuilder, probabilities: Tensor, v: Tensor) -> None:
     """Quantize the probabilities, multiply by V, and scale the result."""
     p = f.p
     f.amax("amax_s", probabilities)
-    small = f.mul(probabilities, f.factor("scale_s"), data_type=p.data_type)
+    small = f.mul(probabilities, f.device_scalar("scale_s"), data_type=p.data_type)
     raw = f.matmul(small, v, "m=q k=kv", name="o_raw")
-    o = f.mul(raw, f.factor("descale_s"), f.factor("descale_v"))
-    f.pointwise(_MODE.MUL, o, f.factor("scale_o"), out=f.io("o"))
+    o = f.mul(raw, f.device_scalar("descale_s"), f.device_scalar("descale_v"))
+    f.pointwise(_MODE.MUL, o, f.device_scalar("scale_o"), out=f.io_tensor("o"))
     f.amax("amax_o", o)

@@ -11,7 +11,7 @@ from ...system.version import VersionTuple, Window
 from ..ir import Graph
 from .problem import Attention
 
-__all__ = ["Form", "KnownIssue", "Sharing", "Step", "Use"]
+__all__ = ["AttentionUse", "Form", "KnownIssue", "Sharing", "Step"]
 
 Step = Literal["check", "build", "run"]
 Sharing = Literal["kernel cache", "override shapes"]
@@ -19,8 +19,8 @@ Form = Literal["expanded", "single operations", "unified"]
 
 
 @dataclass(frozen=True)
-class Use:
-    """How a problem is run: direction, form, and cuDNN version and architecture if known."""
+class AttentionUse:
+    """How an attention problem is run: direction, form, and the cuDNN version and architecture if known."""
 
     problem: Attention
     backward: bool
@@ -31,7 +31,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownIssue:
-    """Something cuDNN accepts but gets wrong, with a condition on a use of attention or on a graph.
+    """A graph or use of attention that cuDNN accepts but computes wrong, fails on or crashes on.
 
     Graphs that show it are in ``tests/known_issues``, under its code.
 
@@ -68,7 +68,7 @@ class KnownIssue:
     versions: Window = field(default_factory=Window)
     sm: tuple[int, ...] = ()
     engines: tuple[int, ...] = ()
-    attention: Callable[[Use], bool] | None = None
+    attention: Callable[[AttentionUse], bool] | None = None
     graph: Callable[[Graph], bool] | None = None
     depends_on: str = ""
     refused: bool = False
@@ -76,14 +76,14 @@ class KnownIssue:
     sharing: Sharing | None = None
 
     def affects_version(self, version: VersionTuple | None, sm: int | None) -> bool:
-        """Return whether a version on an architecture is affected; unknown ones count as affected."""
+        """Return whether this cuDNN version and architecture is affected; None counts as affected."""
         return (version is None or version in self.versions) and (sm is None or not self.sm or sm in self.sm)
 
     def affects_engine(self, engine: int | None) -> bool:
         """Return whether an engine is affected; for an unknown engine, whether no engine is known to be free of it."""
         return not (self.engines and self.depends_on) if engine is None else not self.engines or engine in self.engines
 
-    def applies_to(self, use: Use | None, graph: Graph | None) -> bool:
+    def applies_to(self, use: AttentionUse | None, graph: Graph | None) -> bool:
         """Return whether the condition applies to a use of attention or a graph."""
         if self.attention is not None:
             return use is not None and self.attention(use)
@@ -91,7 +91,7 @@ class KnownIssue:
 
     @property
     def measured(self) -> bool:
-        """Whether it was measured for this package; the others are public reports."""
+        """Whether this known issue was measured for this package; the others come from public reports."""
         return bool(self.evidence)
 
     @property
@@ -102,17 +102,17 @@ class KnownIssue:
 
     @property
     def since(self) -> VersionTuple:
-        """The first version known to be affected."""
+        """The first cuDNN version known to be affected."""
         return self.versions.since
 
     @property
     def until(self) -> VersionTuple | None:
-        """The first version known to be right, None if there is none."""
+        """The first cuDNN version known to be fixed, or None."""
         return self.versions.until
 
     @property
     def window(self) -> str:
-        """The affected versions as text."""
+        """The affected cuDNN versions as text."""
         return str(self.versions)
 
     def __str__(self) -> str:

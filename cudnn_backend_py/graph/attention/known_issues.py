@@ -1,4 +1,4 @@
-"""Measured known issues of attention, which the builder refuses because cuDNN accepts them and fails.
+"""Measured known issues of attention: cuDNN accepts these graphs and fails, so the builder refuses them.
 
 The rows are in this room, so that nothing else has to be there for a refusal. Layers above know more faults; what they
 also check of a problem they add to :data:`FURTHER_CHECKS`.
@@ -12,7 +12,7 @@ from ...errors import GraphError
 from ...system.version import VersionTuple, Window
 from ..guard import run_guarded
 from ..ir import Graph
-from .known_issue import KnownIssue, Sharing, Use
+from .known_issue import AttentionUse, KnownIssue, Sharing
 from .measured import MEASURED_ATTENTION
 
 __all__ = [
@@ -22,11 +22,11 @@ __all__ = [
     "HAZARDS",
     "SM80_KERNELS",
     "check_measured_issues",
-    "find_among",
+    "find_matching_issues",
     "find_measured_issues",
     "has_wrong_bounds",
     "issue_applies",
-    "refuse",
+    "refuse_use",
 ]
 
 SM80_KERNELS = (80, 86, 87, 89, 120, 121)  # architectures whose attention kernels are those of sm_80
@@ -50,12 +50,12 @@ BOUNDED_TOTAL = KnownIssue(
 HAZARDS = tuple(fault for fault in MEASURED_ATTENTION if fault.refused)
 
 #: What else is checked of each problem that is built.
-FURTHER_CHECKS: list[Callable[[Use], None]] = []
+FURTHER_CHECKS: list[Callable[[AttentionUse], None]] = []
 
 
-def find_among(
+def find_matching_issues(
     faults: Iterable[KnownIssue],
-    use: Use | None,
+    use: AttentionUse | None,
     graph: Graph | None = None,
     *,
     version: VersionTuple | None = None,
@@ -63,7 +63,7 @@ def find_among(
     sharing: Sharing | None = None,
     engine: int | None = None,
 ) -> Iterator[KnownIssue]:
-    """Yield those of some known issues that a use of attention meets with a version on an architecture.
+    """Yield the given known issues that affect a use of attention with this cuDNN version and architecture.
 
     What is not known, a version or an architecture of None, may be the worst. With `sharing` those of one plan for
     many shapes, without it the others. Where the engine is not known, faults are left out of which other engines are
@@ -79,24 +79,24 @@ def find_among(
             yield fault
 
 
-def issue_applies(fault: KnownIssue, use: Use | None, graph: Graph | None) -> bool:
+def issue_applies(fault: KnownIssue, use: AttentionUse | None, graph: Graph | None) -> bool:
     """Return whether the condition of a known issue applies; False if its evaluation fails."""
     return run_guarded(f"the condition {fault.code}", False, fault.applies_to, use, graph)
 
 
-def find_measured_issues(use: Use) -> Iterator[KnownIssue]:
+def find_measured_issues(use: AttentionUse) -> Iterator[KnownIssue]:
     """Yield the known issues that make a builder refuse a use of attention."""
-    return find_among(HAZARDS, use, version=use.version, sm=use.sm)
+    return find_matching_issues(HAZARDS, use, version=use.version, sm=use.sm)
 
 
-def has_wrong_bounds(use: Use) -> bool:
-    """Return whether cuDNN gets declared bounds on the total lengths wrong."""
-    found = find_among((*MEASURED_ATTENTION, BOUNDED_TOTAL), use, version=use.version, sm=use.sm)
+def has_wrong_bounds(use: AttentionUse) -> bool:
+    """Return whether cuDNN computes wrong results with the declared bounds on the total lengths."""
+    found = find_matching_issues((*MEASURED_ATTENTION, BOUNDED_TOTAL), use, version=use.version, sm=use.sm)
     return any(fault.code.startswith("bounded-total") for fault in found)
 
 
-def check_measured_issues(use: Use) -> None:
-    """Refuse a use of attention that was measured to be wrong; then run :data:`FURTHER_CHECKS`.
+def check_measured_issues(use: AttentionUse) -> None:
+    """Refuse a use of attention with a measured known issue; then run :data:`FURTHER_CHECKS`.
 
     Raises
     ------
@@ -104,13 +104,13 @@ def check_measured_issues(use: Use) -> None:
         ``attention-hazard``.
     """
     for fault in find_measured_issues(use):
-        refuse(fault, use)
+        refuse_use(fault, use)
     for check in FURTHER_CHECKS:
         check(use)
 
 
-def refuse(fault: KnownIssue, use: Use) -> None:
-    """Raise the error for a use of attention with a known issue."""
+def refuse_use(fault: KnownIssue, use: AttentionUse) -> None:
+    """Raise the error that names the known issue of a use of attention."""
     what = "backward" if use.backward else "forward"
     raise GraphError(
         f"cuDNN gets this wrong: {fault.what}",

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from ...system.version import Window
 from ..data_types import ELEMENT_BITS
-from .known_issue import KnownIssue, Use
+from .known_issue import AttentionUse, KnownIssue
 
 __all__ = ["MEASURED", "MEASURED_ATTENTION"]
 
@@ -20,22 +20,22 @@ MEASURED = "examples/attention_known_issues.py"  # the source of what was measur
 # Conditions that several rows share, or that need more than a line
 
 
-def _forward_fp8(use: Use) -> bool:
+def _is_fp8_forward(use: AttentionUse) -> bool:
     return use.problem.is_fp8 and not use.backward
 
 
-def _backward_fp8(use: Use) -> bool:
+def _is_fp8_backward(use: AttentionUse) -> bool:
     return use.problem.is_fp8 and use.backward
 
 
-def _alibi_unmasked(use: Use) -> bool:
+def _has_unmasked_alibi(use: AttentionUse) -> bool:
     """Whether a backward pass with ALiBi has no mask beyond the sequence lengths."""
     p = use.problem
     band = p.alignment == "top_left" and (p.left_bound is not None or p.right_bound is not None)
     return use.backward and p.alibi and not p.padding and p.right_bound != 0 and not band
 
 
-def _tensors(use: Use) -> Iterator[tuple[tuple[int, ...], tuple[int, ...], int]]:
+def _iterate_layouts(use: AttentionUse) -> Iterator[tuple[tuple[int, ...], tuple[int, ...], int]]:
     """Yield dims, strides and bytes per element of Q, K, V, O and the gradients."""
     p = use.problem
     assert p.output_type is not None  # set with the problem
@@ -44,16 +44,16 @@ def _tensors(use: Use) -> Iterator[tuple[tuple[int, ...], tuple[int, ...], int]]
         yield p.dims(name), p.strides(name), ELEMENT_BITS[p.output_type if written else p.data_type] // 8
 
 
-def _inner_stride(use: Use) -> bool:
-    return any(dims[-1] > 1 and strides[-1] != 1 for dims, strides, _ in _tensors(use))
+def _has_inner_stride(use: AttentionUse) -> bool:
+    return any(dims[-1] > 1 and strides[-1] != 1 for dims, strides, _ in _iterate_layouts(use))
 
 
-def _unaligned_strides(use: Use) -> bool:
-    """Whether a stride is not a multiple of 16 bytes while the head dim is; cuDNN refuses other cases."""
+def _has_unaligned_strides(use: AttentionUse) -> bool:
+    """Whether some stride is no multiple of 16 bytes although the head dim is; cuDNN refuses the other cases."""
     return any(
         dims[-1] * size % 16 == 0
         and any(dim > 1 and stride * size % 16 for dim, stride in zip(dims[:-1], strides[:-1], strict=True))
-        for dims, strides, size in _tensors(use)
+        for dims, strides, size in _iterate_layouts(use)
     )
 
 
@@ -71,7 +71,7 @@ MEASURED_ATTENTION: tuple[KnownIssue, ...] = (
         source=MEASURED,
         evidence="measured with 9.19.0 and 9.28.0 on sm_90, the fault on sm_100 and sm_120 as well, deviceless",
         sm=(90, 100, 103, 120, 121),
-        attention=_inner_stride,
+        attention=_has_inner_stride,
         step="build",
         refused=True,
     ),
@@ -102,7 +102,7 @@ MEASURED_ATTENTION: tuple[KnownIssue, ...] = (
             "and sm_100 NVIDIA says so (https://github.com/NVIDIA/cudnn-frontend/issues/1571)"
         ),
         sm=(90, 80, 89, 100),
-        attention=_unaligned_strides,
+        attention=_has_unaligned_strides,
         refused=True,
     ),
     KnownIssue(
@@ -153,7 +153,9 @@ MEASURED_ATTENTION: tuple[KnownIssue, ...] = (
         evidence="measured with 9.19.0 and 9.28.0 on sm_90, composite and unified",
         sm=(90,),
         attention=(
-            lambda use: _alibi_unmasked(use) and use.problem.seq_q % 64 != 0 and use.problem.seq_q < use.problem.seq_kv
+            lambda use: _has_unmasked_alibi(use)
+            and use.problem.seq_q % 64 != 0
+            and use.problem.seq_q < use.problem.seq_kv
         ),
         refused=True,
     ),
@@ -169,7 +171,7 @@ MEASURED_ATTENTION: tuple[KnownIssue, ...] = (
         evidence="measured with 9.19.0 on sm_90; 9.28.0 is right; the versions between were not measured",
         sm=(90,),
         versions=Window(until=(9, 28, 0)),
-        attention=lambda use: _alibi_unmasked(use) and use.problem.seq_kv % 128 == 64,
+        attention=lambda use: _has_unmasked_alibi(use) and use.problem.seq_kv % 128 == 64,
         refused=True,
     ),
     KnownIssue(
@@ -206,7 +208,7 @@ MEASURED_ATTENTION: tuple[KnownIssue, ...] = (
         source=MEASURED,
         evidence=(_ALL),
         sm=(90,),
-        attention=lambda use: _forward_fp8(use) and use.problem.max,
+        attention=lambda use: _is_fp8_forward(use) and use.problem.max,
         refused=True,
     ),
     KnownIssue(
@@ -273,7 +275,7 @@ MEASURED_ATTENTION: tuple[KnownIssue, ...] = (
         source=MEASURED,
         evidence=(_ALL),
         sm=(90,),
-        attention=lambda use: _backward_fp8(use) and use.problem.ragged,
+        attention=lambda use: _is_fp8_backward(use) and use.problem.ragged,
         refused=True,
     ),
     KnownIssue(
@@ -284,7 +286,7 @@ MEASURED_ATTENTION: tuple[KnownIssue, ...] = (
         source=MEASURED,
         evidence="measured with 9.19.0 and 9.28.0 on sm_90",
         sm=(90,),
-        attention=lambda use: _backward_fp8(use) and use.problem.kv_heads != use.problem.v_heads,
+        attention=lambda use: _is_fp8_backward(use) and use.problem.kv_heads != use.problem.v_heads,
         refused=True,
     ),
     KnownIssue(
@@ -299,7 +301,7 @@ MEASURED_ATTENTION: tuple[KnownIssue, ...] = (
         ),
         sm=(90,),
         versions=Window(until=(9, 27, 0)),
-        attention=lambda use: _backward_fp8(use) and use.problem.seq_q % 64 != 0,
+        attention=lambda use: _is_fp8_backward(use) and use.problem.seq_q % 64 != 0,
         refused=True,
     ),
     KnownIssue(
@@ -310,7 +312,7 @@ MEASURED_ATTENTION: tuple[KnownIssue, ...] = (
         source=MEASURED,
         evidence="measured with 9.19.0 and 9.28.0 on sm_90",
         sm=(90,),
-        attention=lambda use: _backward_fp8(use) and use.problem.dsink,
+        attention=lambda use: _is_fp8_backward(use) and use.problem.dsink,
         refused=True,
     ),
     KnownIssue(

@@ -14,7 +14,7 @@ from ...printable import shown
 from ..builder import GraphBuilder
 from ..data_types import FP8_TYPES, find_type
 from ..ir import Tensor
-from ..rules import Rule, broken_rule
+from ..rules import Rule, find_broken_rule
 from ..tensor import LEAST, MOST
 
 __all__ = [
@@ -171,21 +171,21 @@ class Attention:
             object.__setattr__(self, "padding", True)
         if self.causal and self.right_bound is None:
             object.__setattr__(self, "right_bound", 0)
-        _check(self)
+        _check_problem(self)
 
     def _fill_sizes(self) -> None:
-        def default(name: str, value: Any) -> None:
+        def set_default(name: str, value: Any) -> None:
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
 
         for name in ("data_type", "output_type"):
             if isinstance(kind := getattr(self, name), str):  # a name such as bf16
                 object.__setattr__(self, name, kind if (found := find_type(kind)) is None else found)
-        default("seq_kv", self.seq_q)
-        default("head_dim_v", self.head_dim)
-        default("kv_heads", self.heads)
-        default("v_heads", self.kv_heads)
-        default("output_type", self.data_type)
+        set_default("seq_kv", self.seq_q)
+        set_default("head_dim_v", self.head_dim)
+        set_default("kv_heads", self.heads)
+        set_default("v_heads", self.kv_heads)
+        set_default("output_type", self.data_type)
 
     @property
     def is_fp8(self) -> bool:
@@ -223,8 +223,8 @@ class Attention:
         return (self.batch, heads, seq, dim)
 
     def strides(self, name: str) -> tuple[int, int, int, int]:
-        """Return the strides of such a tensor over b, h, s, d, in elements."""
-        chosen = self._layout_of(name)
+        """Return the strides of one of these tensors over b, h, s, d, in elements."""
+        chosen = self._tensor_layout(name)
         b, h, s, d = self.dims(name)
         if not isinstance(chosen, str):
             b_stride, h_stride, s_stride, d_stride = chosen
@@ -237,7 +237,7 @@ class Attention:
             return (h * d, d, b * h * d, 1)
         return (s * h * d, d, h * d, 1)
 
-    def _layout_of(self, name: str) -> Layout | tuple[int, ...]:
+    def _tensor_layout(self, name: str) -> Layout | tuple[int, ...]:
         if name == "stats":
             plain: Layout = "bshd" if self.ragged_stats else "bhsd"
             return plain if isinstance(self.layout, str) else self.layout.get(name, plain)
@@ -312,7 +312,7 @@ Problem = TypeVar("Problem")
 
 
 def make_problem(problem: Problem | None, kind: type[Problem], options: dict[str, Any]) -> Problem:
-    """Return the given problem, or make it from its fields.
+    """Return the given problem, or make one from its fields.
 
     Raises
     ------
@@ -333,64 +333,64 @@ def make_problem(problem: Problem | None, kind: type[Problem], options: dict[str
 _SIZES = ("batch", "heads", "seq_q", "head_dim", "seq_kv", "head_dim_v", "kv_heads", "v_heads")
 
 
-def _option(is_broken: Callable[[Attention], bool], message: Callable[[Attention], str]) -> Rule[Attention]:
+def _make_option_rule(is_broken: Callable[[Attention], bool], message: Callable[[Attention], str]) -> Rule[Attention]:
     return Rule("attention-option", is_broken, message)
 
 
 _OPTIONS = (
-    _option(
+    _make_option_rule(
         lambda p: p.alignment not in ("top_left", "bottom_right"),
         lambda p: f"alignment {shown(p.alignment)} is neither top_left nor bottom_right",
     ),
-    _option(
+    _make_option_rule(
         lambda p: isinstance(p.scale, str) and p.scale not in ("tensor", "none"),
         lambda p: f"scale {shown(p.scale)} is neither a number, tensor nor none",
     ),
-    _option(
+    _make_option_rule(
         lambda p: p.causal and p.right_bound != 0,
         lambda p: f"causal means right_bound 0, got {p.right_bound}",
     ),
-    _option(
+    _make_option_rule(
         lambda p: p.left_bound is not None and p.left_bound < 1,
         lambda p: f"left_bound is {p.left_bound}, 1 or more is needed",
     ),
-    _option(
+    _make_option_rule(
         lambda p: p.right_bound is not None and p.right_bound < 0,
         lambda p: f"right_bound is {p.right_bound}, 0 or more is needed",
     ),
-    _option(
+    _make_option_rule(
         lambda p: not 0 <= p.dropout < 1,
         lambda p: f"dropout is {p.dropout}, a probability of at least 0 and below 1 is needed",
     ),
-    _option(
+    _make_option_rule(
         lambda p: p.dropout > 0 and p.dropout_mask,
         lambda p: "dropout by probability and by a given mask exclude each other",
     ),
-    _option(lambda p: p.rng_dump and not p.dropout, lambda p: "rng_dump needs dropout by probability"),
-    _option(lambda p: p.ragged_stats and not p.ragged, lambda p: "ragged_stats needs ragged"),
-    _option(lambda p: p.dbias and p.bias is None, lambda p: "dbias needs bias"),
-    _option(lambda p: p.dsink and not p.sink, lambda p: "dsink needs sink"),
-    _option(lambda p: p.mx and not p.is_fp8, lambda p: f"mx needs an fp8 data type, got {p.data_type.name}"),
-    _option(
+    _make_option_rule(lambda p: p.rng_dump and not p.dropout, lambda p: "rng_dump needs dropout by probability"),
+    _make_option_rule(lambda p: p.ragged_stats and not p.ragged, lambda p: "ragged_stats needs ragged"),
+    _make_option_rule(lambda p: p.dbias and p.bias is None, lambda p: "dbias needs bias"),
+    _make_option_rule(lambda p: p.dsink and not p.sink, lambda p: "dsink needs sink"),
+    _make_option_rule(lambda p: p.mx and not p.is_fp8, lambda p: f"mx needs an fp8 data type, got {p.data_type.name}"),
+    _make_option_rule(
         lambda p: (p.max_total_seq_q is not None or p.max_total_seq_kv is not None) and not p.ragged,
         lambda p: "max_total_seq_q and max_total_seq_kv need ragged",
     ),
-    _option(
+    _make_option_rule(
         lambda p: p.page_size is not None and not p.padding,
         lambda p: "paged K and V need padding (seq_len_q, seq_len_kv)",
     ),
-    _option(
+    _make_option_rule(
         lambda p: p.page_size is not None and (p.page_size < 1 or p.page_size & (p.page_size - 1) != 0),
         lambda p: f"page_size is {p.page_size}, a power of two is needed",
     ),
-    _option(
+    _make_option_rule(
         lambda p: p.bias is not None and not _broadcasts(p.bias, _score_dims(p)),
         lambda p: f"bias has dims {shown(p.bias)}, each must be 1 or that of the scores {_score_dims(p)}",
     ),
 )
 
 
-def _fault(headline: str, code: str) -> GraphError:
+def _make_error(headline: str, code: str) -> GraphError:
     return GraphError(headline, code=code, where="attention problem, checked before any cuDNN call")
 
 
@@ -404,25 +404,25 @@ def check_heads(heads: int, kv_heads: int, v_heads: int) -> None:
     """
     for name, shared in (("kv_heads", kv_heads), ("v_heads", v_heads)):
         if shared < 1 or heads % shared:
-            raise _fault(
+            raise _make_error(
                 f"{heads} query heads cannot share {shared} key/value heads ({name}): a multiple is needed",
                 "attention-heads",
             )
 
 
-def _check(p: Attention) -> None:
+def _check_problem(p: Attention) -> None:
     for name in _SIZES:
         value = getattr(p, name)
         if not _is_int(value) or value < 1:
-            raise _fault(f"{name} is {shown(value)}, an int of 1 or more is needed", "attention-size")
+            raise _make_error(f"{name} is {shown(value)}, an int of 1 or more is needed", "attention-size")
     for name, is_optional, is_fit, needed in _typed_options():
         value = getattr(p, name)
         if not (is_optional if value is None else is_fit(value)):
-            raise _fault(f"{name} is {shown(value)}, {needed} is needed", "attention-option")
+            raise _make_error(f"{name} is {shown(value)}, {needed} is needed", "attention-option")
     check_heads(p.heads, p.kv_heads, p.v_heads)
     _check_layout(p)
-    if rule := broken_rule(_OPTIONS, p):
-        raise _fault(rule.message(p), rule.code)
+    if rule := find_broken_rule(_OPTIONS, p):
+        raise _make_error(rule.message(p), rule.code)
 
 
 def _score_dims(p: Attention) -> tuple[int, int, int, int]:
@@ -443,7 +443,7 @@ def _is_bool(value: object) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    """Return whether it is a Python or NumPy number within the range of float."""
+    """Return whether a value is a Python or NumPy number within the range of float."""
     try:
         return not isinstance(value, (str, bytes)) and getattr(value, "shape", ()) == () and abs(float(value)) >= 0
     except (TypeError, ValueError, OverflowError):
@@ -464,7 +464,7 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 @cache
 def _typed_options() -> list[tuple[str, bool, Callable[[Any], bool], str]]:
-    """Return the fields of these types: whether None is allowed, the check, and the text of what is needed."""
+    """Return for each checked field: its name, whether None is allowed, its check, and the text of the needed type."""
     found = []
     for item in fields(Attention):
         begin = next((begin for begin in _KINDS if str(item.type).startswith(begin)), None)
@@ -478,18 +478,18 @@ def _check_layout(p: Attention) -> None:
     given.update({"": p.layout} if isinstance(p.layout, str) else p.layout)
     for name, layout in given.items():
         if name != "" and str(name).removeprefix("d") not in _LAID_OUT:
-            raise _fault(
+            raise _make_error(
                 f"layout names a tensor {shown(name)}, known are q, k, v, o, their gradients, and stats",
                 "attention-layout",
             )
         strides: tuple[int, ...] = layout if isinstance(layout, tuple) else ()
         if layout not in known and [type(stride) for stride in strides] != [int] * 4:
-            raise _fault(
+            raise _make_error(
                 f"layout {shown(layout)} is neither of {', '.join(known)} nor four strides", "attention-layout"
             )
         packed = layout == "packed"
         if packed and not (p.heads == p.kv_heads == p.v_heads and p.head_dim == p.head_dim_v and p.seq_q == p.seq_kv):
-            raise _fault(
+            raise _make_error(
                 "packed Q, K and V need equal heads, sequences and head dims, got "
                 f"heads {p.heads}, {p.kv_heads}, {p.v_heads}, s {p.seq_q}, {p.seq_kv}, d {p.head_dim}, {p.head_dim_v}",
                 "attention-layout",

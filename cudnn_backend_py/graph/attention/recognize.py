@@ -1,4 +1,4 @@
-"""Recognize attention in any graph, also one from a log, by its data flow.
+"""Recognize attention in any graph by its data flow, also in a graph from a log.
 
 Names mean nothing here. Forward: one matmul of tensors in memory (Q and K^T), a softmax, and a matmul of what it
 gives with V. Backward: two matmuls of tensors in memory, of which the one that leads to an exponential is Q @ K^T and
@@ -15,7 +15,7 @@ from ...generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTe
 from .. import Graph
 from ..guard import run_guarded
 from ..ir import Matmul, Op, Operation, Pointwise, Reduction, Tensor
-from .known_issue import Use
+from .known_issue import AttentionUse
 from .modifiers import SoftCap
 from .problem import UncheckedAttention
 
@@ -31,16 +31,16 @@ _SAME_VALUES = (_D.OPERATION_RESHAPE, _D.OPERATION_TRANSPOSE, _D.OPERATION_SLICE
 _PLAIN = frozenset({_P.ADD, _P.SUB, _P.MUL, _P.GEN_INDEX, _P.BINARY_SELECT, _P.IDENTITY, _P.LOGICAL_AND, _P.LOGICAL_OR})
 
 
-def read_attention(graph: Graph) -> Use | None:
+def read_attention(graph: Graph) -> AttentionUse | None:
     """Return attention problem, direction and form of a graph; None if it is not attention.
 
     Bounds and dropout of unknown size count as 1 and 0.5. Small-sequence graphs, which keep S in F16x16 order, are
     not read.
     """
-    return run_guarded("the reading of attention", None, _read, graph)
+    return run_guarded("the reading of attention", None, _read_graph, graph)
 
 
-def _read(graph: Graph) -> Use | None:
+def _read_graph(graph: Graph) -> AttentionUse | None:
     for op in graph.ops:
         if isinstance(op, Operation) and op.kind in (_D.OPERATION_SDPA_FWD, _D.OPERATION_SDPA_BWD):
             return _read_unified(op)
@@ -49,11 +49,11 @@ def _read(graph: Graph) -> Use | None:
         return None
     if any(tensor.reordering is TensorReordering.F16x16 for tensor in graph.tensors):
         return None
-    return _Composite(graph, matmuls).read()
+    return _CompositeReader(graph, matmuls).read()
 
 
-class _Flow:
-    """The writers and readers of the tensors of a graph."""
+class _DataFlow:
+    """The operations that write and read each tensor of a graph."""
 
     def __init__(self, ops: Iterable[Op]) -> None:
         self.ops = tuple(ops)
@@ -63,8 +63,8 @@ class _Flow:
             for tensor in op.inputs().values():
                 self.readers.setdefault(tensor.uid, []).append(op)
 
-    def memory(self, tensor: Tensor) -> Tensor | None:
-        """Return the tensor in memory with the values of `tensor`, None if they are computed."""
+    def source_in_memory(self, tensor: Tensor) -> Tensor | None:
+        """Return the tensor in memory that holds the values of `tensor`; None if they are computed."""
         while tensor.virtual:
             op = self.writer.get(tensor.uid)
             if not isinstance(op, Operation):
@@ -77,7 +77,7 @@ class _Flow:
                 return None
         return None if tensor.uid in self.writer else tensor
 
-    def after(self, uid: int) -> Iterator[Op]:
+    def operations_after(self, uid: int) -> Iterator[Op]:
         """Yield the operations that depend on a tensor, up to other matmuls."""
         waiting, seen = [uid], set()
         while waiting:
@@ -88,8 +88,8 @@ class _Flow:
                 yield op
                 waiting += [tensor.uid for tensor in op.outputs().values()]
 
-    def chain(self, tensor: Tensor) -> tuple[list[Pointwise], bool]:
-        """Return the integer additions and subtractions before a tensor, and whether they start from an index."""
+    def integer_chain_before(self, tensor: Tensor) -> tuple[list[Pointwise], bool]:
+        """Return the integer additions and subtractions that lead to a tensor, and whether they start at an index."""
         found: list[Pointwise] = []
         while True:
             op = self.writer.get(tensor.uid)
@@ -103,24 +103,24 @@ class _Flow:
             tensor = op.x
 
 
-def _bound(tensor: Tensor | None) -> int:
-    """Return a tensor's constant, 1 if it is unknown or not a number of columns."""
+def _read_bound(tensor: Tensor | None) -> int:
+    """Return a tensor's constant value; 1 if it has none or if it is not finite."""
     known = tensor is not None and tensor.value is not None and math.isfinite(tensor.value)
     return int(tensor.value) if known and tensor is not None and tensor.value is not None else 1
 
 
-def _scores(flow: _Flow, first: int) -> dict[str, Any]:
-    """Return the operations on the scores from tensor `first` on: bias, ALiBi, bounds, padding, modifier."""
+def _read_score_options(flow: _DataFlow, first: int) -> dict[str, Any]:
+    """Return the options found in the operations on the scores after tensor `first`: bias, ALiBi, bounds, padding."""
     found: dict[str, Any] = {}
-    for op in flow.after(first):
+    for op in flow.operations_after(first):
         if isinstance(op, Pointwise):
             _read_pointwise(flow, op, found)
         elif op.kind is _D.OPERATION_DIAGONAL_BAND_MASK and isinstance(op, Operation):
-            _read_band(op, found)
+            _read_band_mask(op, found)
     return found
 
 
-def _read_pointwise(flow: _Flow, op: Pointwise, found: dict[str, Any]) -> None:
+def _read_pointwise(flow: _DataFlow, op: Pointwise, found: dict[str, Any]) -> None:
     if op.mode is _P.ADD and op.x is not None and op.b is not None:
         for other in (op.x, op.b):
             if other.virtual or other.by_value or other.uid in flow.writer or other.data_type in _INTEGERS:
@@ -133,70 +133,70 @@ def _read_pointwise(flow: _Flow, op: Pointwise, found: dict[str, Any]) -> None:
             if mask.mode is _P.LOGICAL_AND:
                 found["padding"] = True
             elif mask.mode is _P.CMP_GE:
-                _read_right(flow, mask.x, found)
+                _read_right_bound(flow, mask.x, found)
             elif mask.mode is _P.CMP_GT:
-                _read_left(flow, mask.x, found)
+                _read_left_bound(flow, mask.x, found)
 
 
-def _is_alibi(flow: _Flow, tensor: Tensor) -> bool:
+def _is_alibi(flow: _DataFlow, tensor: Tensor) -> bool:
     """Return whether a tensor is a distance of indices times a slope per head."""
     op = flow.writer.get(tensor.uid)
     if not isinstance(op, Pointwise) or op.mode is not _P.MUL or op.x is None:
         return False
-    steps, index = flow.chain(op.x)
+    steps, index = flow.integer_chain_before(op.x)
     return index and len(steps) > 0
 
 
-def _read_right(flow: _Flow, row: Tensor, found: dict[str, Any]) -> None:
-    steps, index = flow.chain(row)
+def _read_right_bound(flow: _DataFlow, row: Tensor, found: dict[str, Any]) -> None:
+    steps, index = flow.integer_chain_before(row)
     if not index:
         return
     bottom = any(step.mode is _P.SUB for step in steps)
     shifts = [step for step in steps if step.mode is _P.ADD][1 if bottom else 0 :]
-    found["right_bound"] = _bound(shifts[-1].b) if shifts else 0
+    found["right_bound"] = _read_bound(shifts[-1].b) if shifts else 0
     if bottom:
         found["alignment"] = "bottom_right"
 
 
-def _read_left(flow: _Flow, column: Tensor, found: dict[str, Any]) -> None:
-    steps, index = flow.chain(column)
+def _read_left_bound(flow: _DataFlow, column: Tensor, found: dict[str, Any]) -> None:
+    steps, index = flow.integer_chain_before(column)
     if not index or not steps:
         return
-    found["left_bound"] = _bound(steps[-1].b)
+    found["left_bound"] = _read_bound(steps[-1].b)
     if any(step.mode is _P.SUB for step in steps):
         found["alignment"] = "bottom_right"
 
 
-def _read_band(op: Operation, found: dict[str, Any]) -> None:
+def _read_band_mask(op: Operation, found: dict[str, Any]) -> None:
     if op.fields["comparison_mode"] is _P.CMP_GE:
         shift = op.fields.get("shift_right_bound")
-        found["right_bound"] = 0 if shift is None else _bound(shift)
+        found["right_bound"] = 0 if shift is None else _read_bound(shift)
     else:
-        found["left_bound"] = _bound(op.fields.get("left_bound"))
+        found["left_bound"] = _read_bound(op.fields.get("left_bound"))
     if "seq_len_kv" in op.fields or "cu_seq_len_kv" in op.fields:
         found["alignment"] = "bottom_right"
 
 
-def _is_modified(flow: _Flow, first: int) -> bool:
+def _has_score_modifier(flow: _DataFlow, first: int) -> bool:
     return any(
         isinstance(op, Pointwise) and op.mode not in _PLAIN and not op.mode.name.startswith("CMP_")
-        for op in flow.after(first)
+        for op in flow.operations_after(first)
     )
 
 
-def _has_activation(flow: _Flow, first: int) -> bool:
-    """Return whether an activation follows the scores, which only score modifiers have."""
-    pointwise = (op for op in flow.after(first) if isinstance(op, Pointwise))
+def _has_activation(flow: _DataFlow, first: int) -> bool:
+    """Return whether an activation follows the scores; only score modifiers have one."""
+    pointwise = (op for op in flow.operations_after(first) if isinstance(op, Pointwise))
     return any(op.mode.name.endswith(("_FWD", "_BWD")) for op in pointwise)
 
 
-def _is_odd(layout: Mapping[str, tuple[int, ...]]) -> bool:
-    """Return whether some tensor is not [b, h, s, d], as in forms of attention that are not recognized."""
+def _has_unusual_rank(layout: Mapping[str, tuple[int, ...]]) -> bool:
+    """Return whether some tensor has a rank other than 4, as in forms of attention that are not recognized."""
     return any(len(strides) != 4 for strides in layout.values())
 
 
-def _offset_type(*tensors: Tensor) -> dict[str, Any]:
-    """Return whether sequences are ragged, and the shorter data type of their offsets."""
+def _read_ragged_options(*tensors: Tensor) -> dict[str, Any]:
+    """Return whether the sequences are ragged, and the narrower integer type of their offsets."""
     kinds = {tensor.ragged_offset.data_type for tensor in tensors if tensor.ragged_offset is not None}
     return {"ragged": len(kinds) > 0, "offset_type": DataType.INT64 if kinds == {DataType.INT64} else DataType.INT32}
 
@@ -208,7 +208,7 @@ def _swap_last(values: tuple[int, ...]) -> tuple[int, ...]:
 # One operation
 
 
-def _read_unified(op: Operation) -> Use | None:
+def _read_unified(op: Operation) -> AttentionUse | None:
     fields = op.fields
     q, k, v, o = (fields[name] for name in "qkvo")
     if any(len(tensor.dims) != 4 for tensor in (q, k, v, o)):
@@ -216,9 +216,9 @@ def _read_unified(op: Operation) -> Use | None:
     backward = op.kind is _D.OPERATION_SDPA_BWD
     found: dict[str, Any] = {}
     for graph in op.subgraphs():
-        flow, first = _Flow(graph.ops), fields.get("subgraph_input_uid", -1)
-        found |= _scores(flow, first)
-        if _is_modified(flow, first):
+        flow, first = _DataFlow(graph.ops), fields.get("subgraph_input_uid", -1)
+        found |= _read_score_options(flow, first)
+        if _has_score_modifier(flow, first):
             found["score_modifier"] = SoftCap(1.0)
     softmax = fields["softmax"].fields if "softmax" in fields else {}
     found |= {name: name in fields or name in softmax for name in ("stats", "max", "sum_exp", "sink", "dsink")}
@@ -237,7 +237,7 @@ def _read_unified(op: Operation) -> Use | None:
     if backward:
         layout |= {"do": fields["d_o"].strides} | {name: fields[name].strides for name in ("dq", "dk", "dv")}
     layout |= {} if stats is None else {"stats": stats.strides}
-    if _is_odd(layout):
+    if _has_unusual_rank(layout):
         return None
     seq_kv = k.dims[2]
     if "page_table_k" in fields:
@@ -260,69 +260,73 @@ def _read_unified(op: Operation) -> Use | None:
         data_type=q.data_type,
         output_type=(fields["dq"] if backward else o).data_type,
         mx="descale_q" in fields and fields["descale_q"].data_type is DataType.FP8_E8M0,
-        **_offset_type(q, k, v, o),
+        **_read_ragged_options(q, k, v, o),
         ragged_stats=stats is not None and stats.ragged_offset is not None,
         layout=layout,
         **found,
     )
-    return Use(problem, backward, "unified")
+    return AttentionUse(problem, backward, "unified")
 
 
 # Many operations
 
 
-class _Composite:
-    """A graph of many operations."""
+class _CompositeReader:
+    """Reads attention from a graph of many operations."""
 
     def __init__(self, graph: Graph, matmuls: list[Matmul]) -> None:
         self.graph = graph
-        self.flow = _Flow(graph.ops)
+        self.flow = _DataFlow(graph.ops)
         self.matmuls = matmuls
         self.single_ops = any(op.kind in (_D.OPERATION_SOFTMAX, _D.OPERATION_DIAGONAL_BAND_MASK) for op in graph.ops)
 
-    def read(self) -> Use | None:
-        roots = [op for op in self.matmuls if self.flow.memory(op.a) and self.flow.memory(op.b)]
+    def read(self) -> AttentionUse | None:
+        roots = [op for op in self.matmuls if self.flow.source_in_memory(op.a) and self.flow.source_in_memory(op.b)]
         scores = [op for op in roots if self._leads_to_softmax(op)]
         if len(scores) != 1:
             return None
         if len(self.matmuls) == 2 and len(roots) == 1:
-            return self._forward(scores[0], next(op for op in self.matmuls if op is not scores[0]))
+            return self._read_forward(scores[0], next(op for op in self.matmuls if op is not scores[0]))
         others = [op for op in roots if op is not scores[0]]
         if len(self.matmuls) == 5 and len(others) == 1:
-            return self._backward(scores[0], others[0])
+            return self._read_backward(scores[0], others[0])
         return None
 
     def _leads_to_softmax(self, matmul: Matmul) -> bool:
         return any(
             op.kind is _D.OPERATION_SOFTMAX or (isinstance(op, Pointwise) and op.mode is _P.EXP)
-            for op in self.flow.after(matmul.c.uid)
+            for op in self.flow.operations_after(matmul.c.uid)
         )
 
-    def _forward(self, score: Matmul, second: Matmul) -> Use | None:
-        v = self.flow.memory(second.b)
-        o = self._result(second)
+    def _read_forward(self, score: Matmul, second: Matmul) -> AttentionUse | None:
+        v = self.flow.source_in_memory(second.b)
+        o = self._find_result_in_memory(second)
         if v is None or o is None:
             return None
-        found = self._row_outputs(score) | {"layout": {"v": v.strides, "o": o.strides}, "output_type": o.data_type}
-        return self._use(score, second.b, v, found, backward=False)
+        found = self._read_row_outputs(score) | {"layout": {"v": v.strides, "o": o.strides}, "output_type": o.data_type}
+        return self._make_use(score, second.b, v, found, backward=False)
 
-    def _backward(self, score: Matmul, dp: Matmul) -> Use | None:
+    def _read_backward(self, score: Matmul, dp: Matmul) -> AttentionUse | None:
         flow = self.flow
-        do, v = flow.memory(dp.a), flow.memory(dp.b)
+        do, v = flow.source_in_memory(dp.a), flow.source_in_memory(dp.b)
         if do is None or v is None:
             return None
         layout: dict[str, tuple[int, ...]] = {"do": do.strides, "v": _swap_last(v.strides)}
         for op in self.graph.ops:  # dO * O, of which O comes last where both are copies of another type
             if isinstance(op, Pointwise) and op.mode is _P.MUL and op.x is not None and op.b is not None:
-                pair = [tensor for tensor in (op.x, op.b) if flow.memory(tensor) is tensor and tensor.dims == do.dims]
+                pair = [
+                    tensor
+                    for tensor in (op.x, op.b)
+                    if flow.source_in_memory(tensor) is tensor and tensor.dims == do.dims
+                ]
                 if len(pair) == 2:
                     layout["o"] = next(tensor for tensor in reversed(pair) if tensor.uid != do.uid).strides
         layout.setdefault("o", do.strides)
         found: dict[str, Any] = {"layout": layout, "stats": True}
-        read = {flow.memory(score.a): "dk", do: "dv", flow.memory(score.b): "dq"}
+        read = {flow.source_in_memory(score.a): "dk", do: "dv", flow.source_in_memory(score.b): "dq"}
         for op in self.matmuls:
-            name = None if op in (score, dp) else read.get(flow.memory(op.b))
-            result = self._result(op)
+            name = None if op in (score, dp) else read.get(flow.source_in_memory(op.b))
+            result = self._find_result_in_memory(op)
             if name is None or result is None:
                 continue
             layout[name] = result.strides
@@ -330,12 +334,12 @@ class _Composite:
                 found |= {"output_type": result.data_type, "deterministic": op.c is result}
             if not op.c.virtual and op.c.ragged_offset is not None and op.c is not result:
                 found["max_total_seq_q" if name == "dq" else "max_total_seq_kv"] = op.c.dims[0] * op.c.dims[2]
-        found |= self._gradients_beside(score)
+        found |= self._read_bias_and_sink_gradients(score)
         found["deterministic"] = found.get("deterministic", False) and not found.get("dbias", False)
-        return self._use(score, dp.b, v, found, backward=True)
+        return self._make_use(score, dp.b, v, found, backward=True)
 
-    def _gradients_beside(self, score: Matmul) -> dict[str, Any]:
-        """Return whether there is a gradient of the sink and one of the bias, and whether stats are ragged."""
+    def _read_bias_and_sink_gradients(self, score: Matmul) -> dict[str, Any]:
+        """Return whether the pass writes gradients of the sink and of the bias, and whether its stats are ragged."""
         heads = score.c.dims[1]
         found: dict[str, Any] = {}
         for op in self.graph.ops:
@@ -344,17 +348,22 @@ class _Composite:
                     found |= {"sink": True, "dsink": True}
                 elif op.x.dims == score.c.dims:
                     found["dbias"] = True
-            elif isinstance(op, Pointwise) and op.mode is _P.SUB and op.b is not None and self.flow.memory(op.b):
+            elif (
+                isinstance(op, Pointwise)
+                and op.mode is _P.SUB
+                and op.b is not None
+                and self.flow.source_in_memory(op.b)
+            ):
                 row = op.b
                 if row.dims == (*score.c.dims[:3], 1):
                     found["ragged_stats"] = row.ragged_offset is not None
                     found["stats_strides"] = row.strides
         return found
 
-    def _result(self, matmul: Matmul) -> Tensor | None:
-        """Return the tensor in memory that the product becomes in the end, scaled, summed or converted."""
+    def _find_result_in_memory(self, matmul: Matmul) -> Tensor | None:
+        """Return the tensor in memory that the matmul's product ends in, after scaling, summing or converting."""
         tensors = [matmul.c]
-        for op in self.flow.after(matmul.c.uid):
+        for op in self.flow.operations_after(matmul.c.uid):
             tensors += op.outputs().values()
         fitting = [
             tensor
@@ -366,12 +375,12 @@ class _Composite:
         ]
         return fitting[-1] if fitting else None
 
-    def _row_outputs(self, score: Matmul) -> dict[str, Any]:
-        """Return the statistics a forward pass writes and whether it has a sink."""
+    def _read_row_outputs(self, score: Matmul) -> dict[str, Any]:
+        """Return the statistics that a forward pass writes and whether it has a sink."""
         row = (*score.c.dims[:3], 1)
         heads = (1, score.c.dims[1], 1, 1)
         found: dict[str, Any] = {}
-        for op in self.flow.after(score.c.uid):
+        for op in self.flow.operations_after(score.c.uid):
             if isinstance(op, Operation) and op.kind is _D.OPERATION_SOFTMAX:
                 found |= {name: name in op.fields for name in ("stats", "max", "sum_exp", "sink")}
                 tensors = [tensor for port, tensor in op.ports() if port == "stats"]
@@ -380,7 +389,7 @@ class _Composite:
                 tensors = []
                 found["max"] = not op.y.virtual if op.y is not None else False
             else:
-                name, tensors = self._row_output(op, row)
+                name, tensors = self._read_row_output(op, row)
                 found |= {name: True} if tensors else {}
                 tensors = tensors if name == "stats" else []
             for tensor in tensors:
@@ -388,7 +397,7 @@ class _Composite:
                 found["stats_strides"] = tensor.strides
         return found
 
-    def _row_output(self, op: Op, row: tuple[int, ...]) -> tuple[str, list[Tensor]]:
+    def _read_row_output(self, op: Op, row: tuple[int, ...]) -> tuple[str, list[Tensor]]:
         written = [tensor for tensor in op.outputs().values() if tensor.dims == row and not tensor.virtual]
         if isinstance(op, Reduction):
             names = {ReduceTensorOp.MAX: "max", ReduceTensorOp.ADD: "sum_exp"}
@@ -399,7 +408,7 @@ class _Composite:
             return "stats" if is_stats else "sum_exp", written
         return "", []
 
-    def _dropout(self, score: Matmul) -> dict[str, Any]:
+    def _read_dropout(self, score: Matmul) -> dict[str, Any]:
         for op in self.graph.ops:
             if isinstance(op, Operation) and op.kind is _D.OPERATION_RNG:
                 keep = op.fields["rng"].fields.get("bernoulli_dist_probability")
@@ -408,13 +417,13 @@ class _Composite:
                 return {"dropout": 0.5 if keep is None else 1 - keep, **random}
             if not isinstance(op, Pointwise) or op.mode is not _P.MUL or op.x is None or op.b is None:
                 continue
-            given = [factor for factor in (op.x, op.b) if self.flow.memory(factor) is factor]
+            given = [factor for factor in (op.x, op.b) if self.flow.source_in_memory(factor) is factor]
             # dO * O and the slopes of ALiBi may have these dims too
             if len(given) == 1 and given[0].dims == score.c.dims and given[0].data_type is not DataType.FLOAT:
                 return {"dropout_mask": True}
         return {}
 
-    def _pages(self, matmul: Matmul) -> dict[str, Any]:
+    def _read_pages(self, matmul: Matmul) -> dict[str, Any]:
         op = self.flow.writer.get(matmul.b.uid)
         if not (isinstance(op, Operation) and op.kind is _D.OPERATION_PAGED_CACHE_LOAD):
             return {}
@@ -423,17 +432,19 @@ class _Composite:
             return {}
         return {"page_size": container.dims[2], "pages_k": container.dims[0]}
 
-    def _use(self, score: Matmul, v_side: Tensor, v: Tensor, found: dict[str, Any], *, backward: bool) -> Use | None:
-        """Return the problem; `v_side` is V as the matmul reads it, transposed in a backward pass."""
-        q, k = self.flow.memory(score.a), self.flow.memory(score.b)
+    def _make_use(
+        self, score: Matmul, v_side: Tensor, v: Tensor, found: dict[str, Any], *, backward: bool
+    ) -> AttentionUse | None:
+        """Return the problem; `v_side` is V as the matmul reads it: transposed in a backward pass."""
+        q, k = self.flow.source_in_memory(score.a), self.flow.source_in_memory(score.b)
         if q is None or k is None:
             return None
-        pages = self._pages(score)
-        read = _scores(self.flow, score.c.uid) | self._dropout(score) | pages | found
+        pages = self._read_pages(score)
+        read = _read_score_options(self.flow, score.c.uid) | self._read_dropout(score) | pages | found
         layout = {"q": q.strides, "k": k.strides if pages else _swap_last(k.strides), **read.pop("layout")}
         if "stats_strides" in read:
             layout["stats"] = read.pop("stats_strides")
-        if _is_odd(layout):
+        if _has_unusual_rank(layout):
             return None
         if pages:
             read["pages_v"] = v.dims[0]
@@ -453,8 +464,8 @@ class _Composite:
             v_heads=v_side.dims[1],
             data_type=q.data_type,
             mx=any(op.kind is _D.OPERATION_BLOCK_SCALE_DEQUANTIZE for op in self.graph.ops),
-            **_offset_type(q, k, v),
+            **_read_ragged_options(q, k, v),
             layout=layout,
             **read,
         )
-        return Use(problem, backward, "single operations" if self.single_ops else "expanded")
+        return AttentionUse(problem, backward, "single operations" if self.single_ops else "expanded")

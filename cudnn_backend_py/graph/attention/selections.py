@@ -1,4 +1,4 @@
-"""Engine configs that a library takes without querying cuDNN's heuristics, which do not propose them: as data.
+"""Engine configs that libraries select without querying cuDNN's heuristics, which do not propose them.
 
 cudnn-frontend's nodes of attention name an engine in ``override_heuristics_query``; no other node of it does.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ...generated.enums import KnobType
 from ...system.version import VersionTuple, Window
 from ..ir import Graph
-from .known_issue import Use
+from .known_issue import AttentionUse
 from .problem import Attention
 from .recognize import read_attention
 
@@ -20,7 +20,7 @@ __all__ = ["SELECTIONS", "EngineSelection", "deterministic_config", "find_select
 
 @dataclass(frozen=True, kw_only=True)
 class EngineSelection:
-    """An engine config that a library takes without querying the heuristics.
+    """An engine config that a library selects without querying cuDNN's heuristics.
 
     Parameters
     ----------
@@ -52,32 +52,38 @@ _WIDE = 256  # head dim of the kernels with 3 stages
 _ORDINARY_STAGES, _WIDE_STAGES = 2, 3
 
 
-def _has_no_kernel(p: Attention) -> bool:
+def _has_option_without_kernel(p: Attention) -> bool:
     return p.dbias or p.dropout > 0 or p.dropout_mask or p.alibi
 
 
-def _is_wide(p: Attention) -> bool:
+def _has_wide_heads(p: Attention) -> bool:
     return p.head_dim == p.head_dim_v == _WIDE
 
 
-def _half(p: Attention) -> bool:
-    return p.deterministic and not p.is_fp8 and not _has_no_kernel(p) and not _is_wide(p)
+def _is_deterministic_half(p: Attention) -> bool:
+    return p.deterministic and not p.is_fp8 and not _has_option_without_kernel(p) and not _has_wide_heads(p)
 
 
-def _wide_half(p: Attention) -> bool:
-    return p.deterministic and not p.is_fp8 and not _has_no_kernel(p) and _is_wide(p)
+def _is_deterministic_wide_half(p: Attention) -> bool:
+    return p.deterministic and not p.is_fp8 and not _has_option_without_kernel(p) and _has_wide_heads(p)
 
 
-def _eight_bit(p: Attention) -> bool:
-    return p.is_fp8 and p.head_dim <= 192 and p.head_dim_v <= 128 and not _has_no_kernel(p)
+def _is_fp8_within_limits(p: Attention) -> bool:
+    return p.is_fp8 and p.head_dim <= 192 and p.head_dim_v <= 128 and not _has_option_without_kernel(p)
 
 
 _HALF = "deterministic backward attention in float16 or bfloat16"
 _NODES = "https://pypi.org/project/nvidia-cudnn-frontend/1.32.0: include/cudnn_frontend/node/"
 _KINDS: tuple[tuple[str, VersionTuple, Callable[[Attention], bool], int, str], ...] = (
-    (_HALF, (9, 18, 0), _half, _ORDINARY_STAGES, "scaled_dot_product_flash_attention.h"),
-    (f"{_HALF} with head dims of 256", (9, 23, 0), _wide_half, _WIDE_STAGES, "scaled_dot_product_flash_attention.h"),
-    ("backward attention in 8-bit floats", (9, 19, 0), _eight_bit, _ORDINARY_STAGES, "sdpa_fp8_bwd.h"),
+    (_HALF, (9, 18, 0), _is_deterministic_half, _ORDINARY_STAGES, "scaled_dot_product_flash_attention.h"),
+    (
+        f"{_HALF} with head dims of 256",
+        (9, 23, 0),
+        _is_deterministic_wide_half,
+        _WIDE_STAGES,
+        "scaled_dot_product_flash_attention.h",
+    ),
+    ("backward attention in 8-bit floats", (9, 19, 0), _is_fp8_within_limits, _ORDINARY_STAGES, "sdpa_fp8_bwd.h"),
 )
 _RENUMBERED = (9, 23, 0)  # the kernel is chosen by other knobs since
 _TILES = {KnobType.TILE_M: 3, KnobType.TILE_N: 2, KnobType.TILE_CGA_M: 0, KnobType.KERNEL_CFG: 2, KnobType.STREAM_K: 0}
@@ -105,9 +111,9 @@ SELECTIONS = tuple(
 
 
 def find_selection(graph: Graph, version: VersionTuple, sm: int) -> EngineSelection | None:
-    """Return the engine config that a library selects for a graph, None where it would query the heuristics."""
+    """Return the engine config that a library selects for a graph; None if the library would query the heuristics."""
     here = [row for row in SELECTIONS if sm in row.sm and version in row.versions]
-    use: Use | None = read_attention(graph) if here else None
+    use: AttentionUse | None = read_attention(graph) if here else None
     if use is None or not use.backward or use.form == "unified":
         return None
     problem = use.problem
@@ -115,7 +121,7 @@ def find_selection(graph: Graph, version: VersionTuple, sm: int) -> EngineSelect
 
 
 def deterministic_config(version: VersionTuple, sm: int, head_dim: int = 128) -> tuple[int, dict[KnobType, int]] | None:
-    """Return engine and knobs of the deterministic backward kernels, None where the heuristics' configs are.
+    """Return engine and knobs of the deterministic backward kernel; None if no selection is known for the target.
 
     On sm_8x and sm_90 the graph alone (``deterministic=True``) makes the pass deterministic. On sm_10x the kernel is
     chosen by the knob STAGES; mxfp8 has no other kernel. For :meth:`~cudnn_backend_py.OperationGraph.config`.
@@ -136,7 +142,7 @@ def deterministic_config(version: VersionTuple, sm: int, head_dim: int = 128) ->
     >>> engine, {knob.name: value for knob, value in knobs.items()}["STAGES"]
     (5, 2)
     """
-    condition = _wide_half if head_dim == _WIDE else _half
+    condition = _is_deterministic_wide_half if head_dim == _WIDE else _is_deterministic_half
     rows = (row for row in SELECTIONS if row.condition is condition and sm in row.sm and version in row.versions)
     found = next(rows, None)
     return None if found is None else (found.engine, dict(found.knobs))

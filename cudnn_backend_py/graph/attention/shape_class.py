@@ -1,4 +1,4 @@
-"""Shape classes: a ragged attention problem with bounds, which serves every batch and length within them.
+"""Shape classes: a ragged attention problem at upper bounds, which serves every batch and length within them.
 
 Offsets and lengths are data, so the same plan runs packed tokens, and dense tensors whose heads are inside a token.
 Pure; :mod:`cudnn_backend_py.execution.class_plan` runs it.
@@ -18,24 +18,24 @@ from ..ir import Graph, Tensor
 from ..replace import free_uids, replace_tensors
 from . import sdpa_backward, sdpa_forward
 from .builder import SINGLE_OPS_SINCE
-from .known_issue import Form, Use
+from .known_issue import AttentionUse, Form
 from .known_issues import has_wrong_bounds
 from .problem import Attention, Implementation
 
 __all__ = [
     "MOST_HEADS",
     "PREPARED",
-    "Bounds",
+    "ClassBounds",
     "TokenStrides",
-    "bounds_of",
+    "best_class_bounds",
+    "bounds_for_call",
     "class_graph",
     "class_problem",
+    "find_broadcast_dims",
     "find_class",
-    "find_shared",
-    "grow",
-    "least_of",
-    "read_tokens",
-    "whole_tiles",
+    "read_token_strides",
+    "round_up_to_tiles",
+    "smallest_class_bounds",
     "why_no_class",
 ]
 
@@ -50,51 +50,53 @@ _LEAST = 64  # tokens; shorter bounds are no faster
 MOST_HEADS = 65535
 
 
-class Bounds(NamedTuple):
-    """The largest batch and lengths of a class; among several classes that fit a call, the smallest is the fastest."""
+class ClassBounds(NamedTuple):
+    """The largest batch and lengths of a shape class; the smallest class that fits a call is the fastest."""
 
     batch: int
     q: int
     kv: int
 
-    def hold(self, batch: int, q: int, kv: int) -> bool:
+    def contains_call(self, batch: int, q: int, kv: int) -> bool:
         """Return whether a call with that batch and these lengths is within the bounds."""
         return batch <= self.batch and q <= self.q and kv <= self.kv
 
 
-def grow(batch: int, q: int, kv: int, *, decoding: bool = True) -> Bounds:
-    """Return the bounds of the class for such a call: powers of two for lengths, and for batches also 1.5 times them.
+def bounds_for_call(batch: int, q: int, kv: int, *, decoding: bool = True) -> ClassBounds:
+    """Return the bounds of a call's class: lengths are powers of two, batches also 1.5 times a power of two.
 
     Measured with 9.19.0 on an H200, d 64 and 128: finer steps of the lengths gain nothing, and each sequence beyond the
     call's costs 0.17 us forward and 0.5 us backward. A q of 1 stays where there is `decoding`: cuDNN has kernels of
     their own for it.
     """
     least = 1 if q == 1 and decoding else _LEAST
-    return Bounds(_grow(batch, halves=True), max(least, _grow(q)), max(_LEAST, _grow(kv)))
+    return ClassBounds(
+        _round_up_to_class(batch, halves=True), max(least, _round_up_to_class(q)), max(_LEAST, _round_up_to_class(kv))
+    )
 
 
-def _grow(size: int, *, halves: bool = False) -> int:
+def _round_up_to_class(size: int, *, halves: bool = False) -> int:
     power = 1 << max(size - 1, 0).bit_length()
     between = power // 4 * 3
     return between if halves and size <= between else power
 
 
-def bounds_of(p: Attention, needed: Bounds | None = None) -> Bounds:
-    """Return the bounds of the best class for a problem, or for another batch and other lengths of it.
+def best_class_bounds(p: Attention, needed: ClassBounds | None = None) -> ClassBounds:
+    """Return the bounds of the best class for a problem, or for the given batch and lengths of this problem.
 
     Kernels for decoding have no 8-bit types, sinks and dropout, and write statistics of grouped heads for the first
     head of each group only.
     """
     grouped_rows = p.heads != p.kv_heads and (p.stats or p.max or p.sum_exp)
     decoding = not (p.is_fp8 or p.sink or p.dropout or grouped_rows)
-    needed = needed or Bounds(p.batch, p.seq_q, p.seq_kv)
-    bounds, most = grow(*needed, decoding=decoding), MOST_HEADS // p.heads
+    needed = needed or ClassBounds(p.batch, p.seq_q, p.seq_kv)
+    bounds, most = bounds_for_call(*needed, decoding=decoding), MOST_HEADS // p.heads
     if needed.batch <= most < bounds.batch:
         bounds = bounds._replace(batch=most)
-    return whole_tiles(p, bounds)
+    return round_up_to_tiles(p, bounds)
 
 
-def whole_tiles(p: Attention, bounds: Bounds) -> Bounds:
+def round_up_to_tiles(p: Attention, bounds: ClassBounds) -> ClassBounds:
     """Return bounds rounded up to whole tiles for paged keys.
 
     Kernels load whole tiles of keys, and look up the pages of all of a tile: also after the end of the page table.
@@ -102,20 +104,22 @@ def whole_tiles(p: Attention, bounds: Bounds) -> Bounds:
     return bounds if p.page_size is None else bounds._replace(kv=-(-bounds.kv // _TILE) * _TILE)
 
 
-def least_of(p: Attention, bounds: Bounds) -> Bounds:
-    """Return the smallest batch and lengths of calls for which this class is the best one.
+def smallest_class_bounds(p: Attention, bounds: ClassBounds) -> ClassBounds:
+    """Return the smallest batch and lengths for which the class with these bounds is the best one.
 
     Single rows are left out where they have a class of their own.
     """
-    first = Bounds(1, 1 if bounds.q == 1 else 2, 1)
-    return Bounds(*(_least_of(p, bounds, axis, least) for axis, least in enumerate(first)))
+    first = ClassBounds(1, 1 if bounds.q == 1 else 2, 1)
+    return ClassBounds(*(_smallest_size(p, bounds, axis, least) for axis, least in enumerate(first)))
 
 
-def _least_of(p: Attention, bounds: Bounds, axis: int, least: int) -> int:
-    def grown(size: int) -> int:
-        return bounds_of(p, Bounds(*(size if at == axis else bound for at, bound in enumerate(bounds))))[axis]
+def _smallest_size(p: Attention, bounds: ClassBounds, axis: int, least: int) -> int:
+    def class_size(size: int) -> int:
+        return best_class_bounds(p, ClassBounds(*(size if at == axis else bound for at, bound in enumerate(bounds))))[
+            axis
+        ]
 
-    return least + bisect_left(range(least, bounds[axis]), bounds[axis], key=grown)
+    return least + bisect_left(range(least, bounds[axis]), bounds[axis], key=class_size)
 
 
 class TokenStrides(NamedTuple):
@@ -126,8 +130,8 @@ class TokenStrides(NamedTuple):
     head: int
 
 
-def read_tokens(dims: tuple[int, ...], strides: tuple[int, ...]) -> TokenStrides | None:
-    """Return the token strides of a tensor b, h, s, d that can be read as ragged; None if it cannot.
+def read_token_strides(dims: tuple[int, ...], strides: tuple[int, ...]) -> TokenStrides | None:
+    """Return the token strides of a tensor b, h, s, d if it can be read as ragged, else None.
 
     It can where all heads of a token are between that token and the next one, as in b, s, h, d memory and in slices
     of packed Q, K and V: strides over tokens and heads are then the same for every batch and length. Strides over
@@ -145,25 +149,25 @@ def read_tokens(dims: tuple[int, ...], strides: tuple[int, ...]) -> TokenStrides
 
 
 def find_class(p: Attention, *, backward: bool, version: VersionTuple, sm: int) -> Graph | str:
-    """Return the graph of the class for a problem, or the reason why there is none as text.
+    """Return the graph of the class that serves a problem, or as text the reason why there is none.
 
     What cuDNN refuses shows only when the plan is built.
     """
-    for reason in _reasons(p, backward, version):
+    for reason in _find_reasons_against_class(p, backward, version):
         return reason
     try:
-        return class_graph(class_problem(p, bounds_of(p), backward=backward), backward, version, sm)
+        return class_graph(class_problem(p, best_class_bounds(p), backward=backward), backward, version, sm)
     except GraphError as error:
         return error.headline
 
 
 def why_no_class(p: Attention, *, backward: bool, version: VersionTuple, sm: int) -> str:
-    """Return why no class serves a problem as text; empty if one does. As :func:`find_class`."""
+    """Return as text why no shape class serves a problem; empty if one does."""
     found = find_class(p, backward=backward, version=version, sm=sm)
     return found if isinstance(found, str) else ""
 
 
-def _reasons(p: Attention, backward: bool, version: VersionTuple) -> Iterator[str]:
+def _find_reasons_against_class(p: Attention, backward: bool, version: VersionTuple) -> Iterator[str]:
     if version < _SINCE:
         yield f"plans for many shapes need cuDNN {_SINCE} or later"
     if p.ragged:
@@ -178,14 +182,14 @@ def _reasons(p: Attention, backward: bool, version: VersionTuple) -> Iterator[st
     if p.mx:
         yield "the scales of block-scaled types have dims that follow from the lengths"
     for name in ("q", "k", "v", "o", *(_GRADIENTS if backward else ())):
-        if not _is_paged(p, name) and read_tokens(p.dims(name), p.strides(name)) is None:
+        if not _is_paged(p, name) and read_token_strides(p.dims(name), p.strides(name)) is None:
             yield f"the heads of a token of {name} are not adjacent in memory: its strides are {p.strides(name)}"
 
 
-def class_problem(p: Attention, bounds: Bounds, *, backward: bool) -> Attention:
-    """Return the problem of the class that serves `p`, at its bounds.
+def class_problem(p: Attention, bounds: ClassBounds, *, backward: bool) -> Attention:
+    """Return the problem of the class that serves `p`, with its sizes at the bounds.
 
-    `p` says of its tensors how far tokens and heads are apart; see :func:`read_tokens`. Offsets have 64 bits.
+    `p` says of its tensors how far tokens and heads are apart; see :func:`read_token_strides`. Offsets have 64 bits.
 
     Raises
     ------
@@ -198,8 +202,8 @@ def class_problem(p: Attention, bounds: Bounds, *, backward: bool) -> Attention:
         batch=batch,
         seq_q=q,
         seq_kv=kv,
-        layout=dict(_layout(p, bounds, backward)),
-        bias=_bias(p, bounds),
+        layout=dict(_class_layout(p, bounds, backward)),
+        bias=_class_bias_dims(p, bounds),
         padding=True,
         ragged=True,
         ragged_stats=backward or p.stats or p.max or p.sum_exp,
@@ -211,12 +215,12 @@ def class_problem(p: Attention, bounds: Bounds, *, backward: bool) -> Attention:
     )
 
 
-def _layout(p: Attention, bounds: Bounds, backward: bool) -> Iterator[tuple[str, tuple[int, int, int, int]]]:
+def _class_layout(p: Attention, bounds: ClassBounds, backward: bool) -> Iterator[tuple[str, tuple[int, int, int, int]]]:
     for name in ("q", "k", "v", "o", *(_GRADIENTS if backward else ())):
         if _is_paged(p, name):
             yield name, p.strides(name)
             continue
-        found = read_tokens(p.dims(name), p.strides(name))
+        found = read_token_strides(p.dims(name), p.strides(name))
         if found is None:
             raise GraphError(
                 f"the heads of a token of {name} are not adjacent in memory: its strides are {p.strides(name)}",
@@ -230,17 +234,17 @@ def _is_paged(p: Attention, name: str) -> bool:
     return p.page_size is not None and name in ("k", "v")
 
 
-def _bias(p: Attention, bounds: Bounds) -> tuple[int, int, int, int] | None:
+def _class_bias_dims(p: Attention, bounds: ClassBounds) -> tuple[int, int, int, int] | None:
     if p.bias is None:
         return None
     most = (bounds.batch, p.heads, bounds.q, bounds.kv)
-    is_shared = find_shared(p.bias, p.seq_q, p.seq_kv)
+    is_shared = find_broadcast_dims(p.bias, p.seq_q, p.seq_kv)
     b, h, s_q, s_kv = (1 if shared else bound for shared, bound in zip(is_shared, most, strict=True))
     return b, h, s_q, s_kv
 
 
-def find_shared(bias: Sequence[int], seq_q: int, seq_kv: int) -> tuple[bool, bool, bool, bool]:
-    """Return the dims along which a bias broadcasts; a dim where the scores have size 1 does not count."""
+def find_broadcast_dims(bias: Sequence[int], seq_q: int, seq_kv: int) -> tuple[bool, bool, bool, bool]:
+    """Return for each dim whether a bias broadcasts along it; a dim where the scores have size 1 does not count."""
     b, h, s_q, s_kv = bias
     return b == 1, h == 1, s_q == 1 < seq_q, s_kv == 1 < seq_kv
 
@@ -263,7 +267,7 @@ def class_graph(p: Attention, backward: bool, version: VersionTuple, sm: int) ->
     form: Form = "expanded" if version < SINGLE_OPS_SINCE else "single operations"
     # With bounds, the kernel takes the offsets of Q and of its gradient for the same.
     lies_apart = p.strides("q")[1:] != p.strides("dq")[1:]
-    if lies_apart or has_wrong_bounds(Use(p, True, form, version, sm)):
+    if lies_apart or has_wrong_bounds(AttentionUse(p, True, form, version, sm)):
         p = replace(p, max_total_seq_q=None, max_total_seq_kv=None)
     graph = sdpa_backward(p, version=version, sm=sm)
     uids = free_uids(graph)

@@ -25,7 +25,7 @@ from ...errors import GraphError
 from ...generated.enums import DataType, PointwiseMode, ReduceTensorOp, TensorReordering
 from ..data_types import HALF_TYPES
 from ..ir import Graph, Tensor
-from .builder import LOWEST, Frame
+from .builder import LOWEST, AttentionBuilder
 from .problem import Attention, make_problem
 
 __all__ = ["SmallAttention", "mha_bprop", "mha_fprop"]
@@ -103,30 +103,30 @@ class SmallAttention:
         problem = Attention(**{item: getattr(self, item) for item in shared})
         object.__setattr__(self, "_problem", problem)
         object.__setattr__(self, "seq_kv", problem.seq_kv)
-        _refuse(
+        _refuse_if(
             self.data_type not in HALF_TYPES,
             f"data type {self.data_type.name} is neither HALF nor BFLOAT16",
         )
-        _refuse(
+        _refuse_if(
             problem.scale == "tensor", "the scale must be a number or 'none': the pattern has no device tensor for it"
         )
-        _refuse(
+        _refuse_if(
             self.mask and self.bias is not None,
             "mask and bias exclude each other: cuDNN uses the same kernel for (P + bias) * mask and P * mask + bias",
         )
         for item in ("q", "k", "v", "dq", "dk", "dv"):
             _check_layout(problem, item)
         whole = (1, self.heads, self.seq_q, self.seq_kv)
-        _refuse(self.dbias and self.bias != whole, f"dbias needs a bias of dims {whole}, got {self.bias}")
+        _refuse_if(self.dbias and self.bias != whole, f"dbias needs a bias of dims {whole}, got {self.bias}")
 
     @property
     def problem(self) -> Attention:
-        """The same problem as :class:`Attention`, without what that cannot express."""
+        """The same problem as an :class:`Attention`, without the options that it lacks."""
         problem: Attention = self.__dict__["_problem"]
         return problem
 
 
-def _refuse(condition: bool, headline: str, fix: str | None = None) -> None:
+def _refuse_if(condition: bool, headline: str, fix: str | None = None) -> None:
     if condition:
         where = "small-sequence attention problem, checked before any cuDNN call"
         raise GraphError(headline, code="attention-option", where=where, fix=fix)
@@ -170,18 +170,18 @@ def mha_fprop(problem: SmallAttention | None = None, /, *, store_s: bool = False
     """
     p = make_problem(problem, SmallAttention, options)
     drops = bool(p.dropout or p.dropout_mask)
-    _refuse(
+    _refuse_if(
         store_s and not (p.softmax or drops),
         "store_s needs softmax or dropout, which produce S: without them cuDNN accepts the graph but does not write S",
     )
-    f = Frame(p.problem, "mha_fprop", None)
-    q, k, v = f.io("q"), f.io("k", transposed=True), f.io("v")
+    f = AttentionBuilder(p.problem, "mha_fprop", None)
+    q, k, v = f.io_tensor("q"), f.io_tensor("k", transposed=True), f.io_tensor("v")
     if p.scale != "none":
         factor = f.g.scalar(p.problem.scale_value, name="scale", data_type=p.data_type)
         k = f.pointwise(_MODE.MUL, k, factor, name="k_scaled", data_type=p.data_type, strides=k.strides)
     s_options = {"name": "s", "virtual": not store_s, "data_type": p.data_type, "reordering": _REORDERED}
     if not (p.mask or p.bias or p.padding or p.causal or p.softmax or drops):
-        f.matmul(f.matmul(q, k, "m=q n=kv", **s_options), v, "m=q k=kv", out=f.io("o"))
+        f.matmul(f.matmul(q, k, "m=q n=kv", **s_options), v, "m=q k=kv", out=f.io_tensor("o"))
         return f.g.graph()
     score = f.matmul(q, k, "m=q n=kv", name="p")
     last = {} if p.softmax or drops else s_options
@@ -191,75 +191,77 @@ def mha_fprop(problem: SmallAttention | None = None, /, *, store_s: bool = False
     if p.softmax:
         score = _softmax(f, score, **({"name": "probabilities", "data_type": p.data_type} if drops else s_options))
     if drops:
-        score = _drop(f, p, score, s_options)
-    f.matmul(score, v, "m=q k=kv", out=f.io("o"))
+        score = _apply_dropout(f, p, score, s_options)
+    f.matmul(score, v, "m=q k=kv", out=f.io_tensor("o"))
     return f.g.graph()
 
 
 def _score_steps(p: SmallAttention) -> tuple[tuple[Any, bool], ...]:
-    """Return the possible operations on the scores in cuDNN's order, and whether this problem has them."""
+    """Return the possible operations on the scores in cuDNN's order, and for each whether this problem has it."""
     return ((_multiply_mask, p.mask), (_add_bias, p.bias is not None), (_mask_scores, p.padding or p.causal))
 
 
-def _multiply_mask(f: Frame, score: Tensor, **last: Any) -> Tensor:
-    mask = f.once("mask", f.score_dims, f.p.data_type)
+def _multiply_mask(f: AttentionBuilder, score: Tensor, **last: Any) -> Tensor:
+    mask = f.get_or_make_tensor("mask", f.score_dims, f.p.data_type)
     return f.pointwise(_MODE.MUL, score, mask, **{"name": "p_masked", **last})
 
 
-def _add_bias(f: Frame, score: Tensor, **last: Any) -> Tensor:
+def _add_bias(f: AttentionBuilder, score: Tensor, **last: Any) -> Tensor:
     assert f.p.bias is not None
-    return f.pointwise(_MODE.ADD, score, f.once("bias", f.p.bias, f.p.data_type), **{"name": "p_biased", **last})
+    return f.pointwise(
+        _MODE.ADD, score, f.get_or_make_tensor("bias", f.p.bias, f.p.data_type), **{"name": "p_biased", **last}
+    )
 
 
-def _mask_scores(f: Frame, score: Tensor, **last: Any) -> Tensor:
+def _mask_scores(f: AttentionBuilder, score: Tensor, **last: Any) -> Tensor:
     """Select the lowest float beyond the lengths and above the diagonal.
 
     cuDNN knows a padding mask, and a causal mask as a padding mask with more operations: a causal mask alone is
     written with the whole lengths.
     """
-    row, column = _indices(f, score)
-    keep = _mask_inside(f, row, column, *_lengths(f))
+    row, column = _row_and_column_indices(f, score)
+    keep = _compare_with_lengths(f, row, column, *_sequence_lengths(f))
     if f.p.causal:
-        keep = f.pointwise(_MODE.LOGICAL_AND, keep, _mask_below_diagonal(f, row, column), name="keep")
+        keep = f.pointwise(_MODE.LOGICAL_AND, keep, _compare_with_diagonal(f, row, column), name="keep")
     lowest = f.g.scalar(LOWEST, name="lowest")
     return f.pointwise(_MODE.BINARY_SELECT, score, lowest, keep, **{"name": "p_selected", **last})
 
 
-def _lengths(f: Frame) -> tuple[Tensor, Tensor]:
+def _sequence_lengths(f: AttentionBuilder) -> tuple[Tensor, Tensor]:
     seq_q, seq_kv = f.seq_lens
     if seq_q is None or seq_kv is None:
         return f.g.scalar(f.p.seq_q, name="whole_seq_q"), f.g.scalar(f.p.seq_kv, name="whole_seq_kv")
     return seq_q, seq_kv
 
 
-def _indices(f: Frame, like: Tensor) -> tuple[Tensor, Tensor]:
+def _row_and_column_indices(f: AttentionBuilder, like: Tensor) -> tuple[Tensor, Tensor]:
     """Return the row and column index of every score."""
-    return f.index(like, 2, DataType.FLOAT), f.index(like, 3, DataType.FLOAT)
+    return f.generate_index(like, 2, DataType.FLOAT), f.generate_index(like, 3, DataType.FLOAT)
 
 
-def _mask_inside(f: Frame, row: Tensor, column: Tensor, seq_q: Tensor, seq_kv: Tensor) -> Tensor:
+def _compare_with_lengths(f: AttentionBuilder, row: Tensor, column: Tensor, seq_q: Tensor, seq_kv: Tensor) -> Tensor:
     in_q, in_kv = f.pointwise(_MODE.CMP_LT, row, seq_q), f.pointwise(_MODE.CMP_LT, column, seq_kv)
     return f.pointwise(_MODE.LOGICAL_AND, in_q, in_kv, name="inside")
 
 
-def _mask_below_diagonal(f: Frame, row: Tensor, column: Tensor) -> Tensor:
+def _compare_with_diagonal(f: AttentionBuilder, row: Tensor, column: Tensor) -> Tensor:
     return f.pointwise(_MODE.CMP_GE, row, column, name="below_diagonal")
 
 
-def _softmax(f: Frame, score: Tensor, **last: Any) -> Tensor:
+def _softmax(f: AttentionBuilder, score: Tensor, **last: Any) -> Tensor:
     top = f.g.reduction(ReduceTensorOp.MAX, score, f.row_dims, name="row_max")
     exp = f.pointwise(_MODE.EXP, f.pointwise(_MODE.SUB, score, top, name="shifted"), name="exp")
     return f.pointwise(_MODE.DIV, exp, f.sum_to(exp, f.row_dims, name="row_sum"), **last)
 
 
-def _drop(f: Frame, p: SmallAttention, probabilities: Tensor, s_options: dict[str, Any]) -> Tensor:
-    """Multiply by the random or given mask, which gives S, and by the dropout scale."""
-    mask = f.once("dropout_mask", f.score_dims, p.data_type) if p.dropout_mask else f.philox_mask()
+def _apply_dropout(f: AttentionBuilder, p: SmallAttention, probabilities: Tensor, s_options: dict[str, Any]) -> Tensor:
+    """Multiply by the random or given dropout mask, which gives S, and by the dropout scale."""
+    mask = f.get_or_make_tensor("dropout_mask", f.score_dims, p.data_type) if p.dropout_mask else f.philox_mask()
     s = f.pointwise(_MODE.MUL, probabilities, mask, **s_options)
     return f.pointwise(_MODE.MUL, s, _dropout_scale(f, p, p.data_type), name="s_scaled", data_type=p.data_type)
 
 
-def _dropout_scale(f: Frame, p: SmallAttention, data_type: DataType) -> Tensor:
+def _dropout_scale(f: AttentionBuilder, p: SmallAttention, data_type: DataType) -> Tensor:
     value = None if p.dropout_mask else 1.0 / f.keep_probability
     return f.g.scalar(value, name="dropout_scale", data_type=data_type)
 
@@ -290,30 +292,32 @@ def mha_bprop(problem: SmallAttention | None = None, /, **options: Any) -> Graph
         What :class:`SmallAttention` refuses; ``attention-option`` without softmax or, with dbias, without a scale.
     """
     p = make_problem(problem, SmallAttention, options)
-    _refuse(not p.softmax, "the backward pattern needs a softmax, got softmax=False")
-    f = Frame(p.problem, "mha_bprop", None)
-    q, k, v, do = f.io("q"), f.io("k"), f.io("v", transposed=True), f.io("do")
-    s = f.once("s", f.score_dims, p.data_type, reordering=_REORDERED)
+    _refuse_if(not p.softmax, "the backward pattern needs a softmax, got softmax=False")
+    f = AttentionBuilder(p.problem, "mha_bprop", None)
+    q, k, v, do = f.io_tensor("q"), f.io_tensor("k"), f.io_tensor("v", transposed=True), f.io_tensor("do")
+    s = f.get_or_make_tensor("s", f.score_dims, p.data_type, reordering=_REORDERED)
     drop_scale = _dropout_scale(f, p, DataType.FLOAT) if p.dropout or p.dropout_mask else None
 
     s_t = _transpose(f, s, "s_transposed")  # g5
     if drop_scale is not None:
         s_t = f.pointwise(_MODE.MUL, s_t, drop_scale, name="s_scaled", data_type=p.data_type, strides=s_t.strides)
     s_t = f.pointwise(_MODE.ABS, s_t, name="s_absolute", data_type=p.data_type, strides=s_t.strides)
-    f.matmul(s_t, do, "m=kv k=q", out=f.io("dv"))
+    f.matmul(s_t, do, "m=kv k=q", out=f.io_tensor("dv"))
 
     dp = f.matmul(do, v, "m=q n=kv", name="dp")
-    ds = _score_gradient(f, p, s, dp, drop_scale)  # g6
-    f.matmul(ds, k, "m=q k=kv", out=f.io("dq"))
-    f.matmul(_transpose(f, ds, "ds_transposed"), q, "m=kv k=q", out=f.io("dk"))  # g7
+    ds = _backpropagate_scores(f, p, s, dp, drop_scale)  # g6
+    f.matmul(ds, k, "m=q k=kv", out=f.io_tensor("dq"))
+    f.matmul(_transpose(f, ds, "ds_transposed"), q, "m=kv k=q", out=f.io_tensor("dk"))  # g7
     return f.g.graph()
 
 
-def _transpose(f: Frame, x: Tensor, name: str) -> Tensor:
+def _transpose(f: AttentionBuilder, x: Tensor, name: str) -> Tensor:
     return f.transpose(x, name=name, data_type=f.p.data_type, strides=(*x.strides[:2], x.strides[3], x.strides[2]))
 
 
-def _score_gradient(f: Frame, p: SmallAttention, s: Tensor, dp: Tensor, drop_scale: Tensor | None) -> Tensor:
+def _backpropagate_scores(
+    f: AttentionBuilder, p: SmallAttention, s: Tensor, dp: Tensor, drop_scale: Tensor | None
+) -> Tensor:
     """Return dS in memory from dP, through dropout, softmax, scale and masks; write dbias if requested."""
     zero = f.g.scalar(0.0, name="zero")
     absolute = f.pointwise(_MODE.ABS, s, name="probabilities", data_type=p.data_type)
@@ -327,9 +331,9 @@ def _score_gradient(f: Frame, p: SmallAttention, s: Tensor, dp: Tensor, drop_sca
     scale = f.g.scalar(value, name="scale")
     ds = f.pointwise(_MODE.MUL, ds, scale, name="ds_scaled")
     if p.mask:
-        ds = f.pointwise(_MODE.MUL, ds, f.once("mask", f.score_dims, p.data_type), name="ds_masked")
-    keep = _kept_gradient(f, ds, absolute, zero)
-    out = f.once("ds", f.score_dims, p.data_type, reordering=_REORDERED, scratch=True)
+        ds = f.pointwise(_MODE.MUL, ds, f.get_or_make_tensor("mask", f.score_dims, p.data_type), name="ds_masked")
+    keep = _gradient_mask(f, ds, absolute, zero)
+    out = f.get_or_make_tensor("ds", f.score_dims, p.data_type, reordering=_REORDERED, scratch=True)
     ds = f.pointwise(_MODE.BINARY_SELECT, ds, zero, keep, out=out)
     if p.dbias:
         total = f.sum_to(ds, (1, *f.score_dims[1:]), name="dbias_scaled")
@@ -338,15 +342,15 @@ def _score_gradient(f: Frame, p: SmallAttention, s: Tensor, dp: Tensor, drop_sca
     return ds
 
 
-def _kept_gradient(f: Frame, ds: Tensor, absolute: Tensor, zero: Tensor) -> Tensor:
-    """Return the condition that keeps dS: lengths, diagonal, both, or, without masks, where S is not zero."""
+def _gradient_mask(f: AttentionBuilder, ds: Tensor, absolute: Tensor, zero: Tensor) -> Tensor:
+    """Return the mask of the kept elements of dS: within lengths and diagonal, or without masks where S is not zero."""
     seq_q, seq_kv = f.seq_lens
     if not (f.p.padding or f.p.causal):
         return f.pointwise(_MODE.CMP_GT, absolute, zero, compute_type=DataType.FLOAT, name="not_zero")
-    row, column = _indices(f, ds)
+    row, column = _row_and_column_indices(f, ds)
     if seq_q is None or seq_kv is None:
-        return _mask_below_diagonal(f, row, column)
-    keep = _mask_inside(f, row, column, seq_q, seq_kv)
+        return _compare_with_diagonal(f, row, column)
+    keep = _compare_with_lengths(f, row, column, seq_q, seq_kv)
     if not f.p.causal:
         return keep
-    return f.pointwise(_MODE.LOGICAL_AND, keep, _mask_below_diagonal(f, row, column), name="keep")
+    return f.pointwise(_MODE.LOGICAL_AND, keep, _compare_with_diagonal(f, row, column), name="keep")

@@ -1,4 +1,4 @@
-"""Attention as one operation: SDPA_FWD or SDPA_BWD, with a sub-graph for the score changes."""
+"""Attention as one operation: SDPA_FWD or SDPA_BWD, with a sub-graph for the changes of the scores."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...errors import GraphError
 from ...generated.enums import DataType, DescriptorType
 from ...system.version import VersionTuple
 from ..ir import Graph, Tensor
-from .builder import SINGLE_OPS_SINCE, Frame
+from .builder import SINGLE_OPS_SINCE, AttentionBuilder
 from .problem import Attention
 
 __all__ = ["add_unified_forward", "prefers_unified", "unified_backward", "unified_forward"]
@@ -20,7 +20,7 @@ _FP8_FACTORS = ("descale_q", "descale_k", "descale_v", "descale_s", "scale_s", "
 
 
 def prefers_unified(p: Attention, version: VersionTuple | None) -> bool:
-    """Return whether cudnn-frontend would try the unified operation first for this problem and version."""
+    """Return whether cudnn-frontend would try the unified operation first for this problem and cuDNN version."""
     if version is None or version < (9, 13, 1) or p.is_fp8 or p.dropout_mask or p.scale == "none":
         return False
     newer = p.bias or p.alibi or p.sink or p.score_modifier or p.max or p.sum_exp
@@ -40,30 +40,32 @@ def unified_forward(p: Attention, version: VersionTuple | None) -> Graph:
     Since cuDNN 9.21 modifiers, bias, ALiBi and bounds are its sub-graph and the statistics hang on a SOFTMAX
     operation inside it; before, it has statistics of its own and no masks but padding.
     """
-    f = _frame(p, "sdpa_forward", version)
+    f = _make_builder(p, "sdpa_forward", version)
     add_unified_forward(f)
     return f.g.graph()
 
 
-def add_unified_forward(f: Frame, *, unfuse_fma: bool = False) -> None:
+def add_unified_forward(f: AttentionBuilder, *, unfuse_fma: bool = False) -> None:
     """Add the forward operation; with `unfuse_fma`, Blackwell kernels multiply and add in two steps."""
     p = f.p
-    fields: dict[str, Any] = {name: f.io(name) for name in ("q", "k", "v", "o")}
-    fields |= _common(f)
+    fields: dict[str, Any] = {name: f.io_tensor(name) for name in ("q", "k", "v", "o")}
+    fields |= _common_fields(f)
     fields |= {f"page_table_{name}": f.page_table(name) for name in ("k", "v") if f.is_paged(name)}
     if p.block_mask:
         rows, columns = math.ceil(p.seq_q / BLOCK), math.ceil(p.seq_kv / BLOCK)
-        fields["block_mask"] = f.once("block_mask", (p.batch, p.heads, rows, math.ceil(columns / 8)), DataType.UINT8)
+        fields["block_mask"] = f.get_or_make_tensor(
+            "block_mask", (p.batch, p.heads, rows, math.ceil(columns / 8)), DataType.UINT8
+        )
     if p.is_fp8:
-        fields |= {name: f.factor(name) for name in (_MX_FACTORS if p.mx else _FP8_FACTORS)}
-    fields |= _dropout(f)
+        fields |= {name: f.device_scalar(name) for name in (_MX_FACTORS if p.mx else _FP8_FACTORS)}
+    fields |= _dropout_fields(f)
     if p.rng_dump:
         fields["dropout_rng_dump"] = f.rng_dump()
     _add_subgraph(f, fields)
     if p.stats and not (f.single_ops or p.max or p.sum_exp or p.sink):
-        fields["stats"] = f.per_row("stats")
+        fields["stats"] = f.per_row_tensor("stats")
     elif f.softmax_fields():
-        fields["softmax"] = f.softmax_operation(_score(f, "softmax_x"), _score(f, "softmax_y"))
+        fields["softmax"] = f.softmax_operation(_score_tensor(f, "softmax_x"), _score_tensor(f, "softmax_y"))
     if unfuse_fma:
         fields["unfuse_fma"] = True
     f.g.operation(DescriptorType.OPERATION_SDPA_FWD, "sdpa", **fields)
@@ -71,16 +73,16 @@ def add_unified_forward(f: Frame, *, unfuse_fma: bool = False) -> None:
 
 def unified_backward(p: Attention, version: VersionTuple | None) -> Graph:
     """Return the graph of one SDPA_BWD operation."""
-    f = _frame(p, "sdpa_backward", version)
-    fields: dict[str, Any] = {name: f.io(name) for name in ("q", "k", "v", "o", "dq", "dk", "dv")}
-    fields |= {"d_o": f.io("do"), "stats": f.per_row("stats")}
-    fields |= _common(f) | _dropout(f)
+    f = _make_builder(p, "sdpa_backward", version)
+    fields: dict[str, Any] = {name: f.io_tensor(name) for name in ("q", "k", "v", "o", "dq", "dk", "dv")}
+    fields |= {"d_o": f.io_tensor("do"), "stats": f.per_row_tensor("stats")}
+    fields |= _common_fields(f) | _dropout_fields(f)
     if p.sink:
-        fields["sink"] = f.per_head("sink")
+        fields["sink"] = f.per_head_tensor("sink")
     if p.dsink:
-        fields["dsink"] = f.per_head("dsink")
+        fields["dsink"] = f.per_head_tensor("dsink")
     if p.dbias and p.bias is not None:
-        fields["dbias"] = f.once("dbias", p.bias, p.data_type)
+        fields["dbias"] = f.get_or_make_tensor("dbias", p.bias, p.data_type)
     for name in ("max_total_seq_q", "max_total_seq_kv"):
         if getattr(p, name) is not None:
             fields[name.replace("seq", "seq_len")] = getattr(p, name)
@@ -89,7 +91,7 @@ def unified_backward(p: Attention, version: VersionTuple | None) -> Graph:
     return f.g.graph()
 
 
-def _frame(p: Attention, name: str, version: VersionTuple | None) -> Frame:
+def _make_builder(p: Attention, name: str, version: VersionTuple | None) -> AttentionBuilder:
     lacks = {
         "given dropout mask": p.dropout_mask,
         "way to leave the scores unscaled": p.scale == "none",
@@ -103,38 +105,38 @@ def _frame(p: Attention, name: str, version: VersionTuple | None) -> Frame:
                 code="attention-implementation",
                 fix="use implementation='composite'",
             )
-    return Frame(p, name, SINGLE_OPS_SINCE if version is None else version)
+    return AttentionBuilder(p, name, SINGLE_OPS_SINCE if version is None else version)
 
 
-def _common(f: Frame) -> dict[str, Any]:
+def _common_fields(f: AttentionBuilder) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     if f.p.scale == "tensor":
-        fields["scale"] = f.factor("scale")
+        fields["scale"] = f.device_scalar("scale")
     elif f.p.scale != "none":
         fields["scale"] = f.scalar(f.p.scale_value, "scale", rank=1)
     seq_q, seq_kv = f.seq_lens
     return fields | {"seq_len_q": seq_q, "seq_len_kv": seq_kv} | f.running_lengths
 
 
-def _dropout(f: Frame) -> dict[str, Any]:
+def _dropout_fields(f: AttentionBuilder) -> dict[str, Any]:
     if not f.p.dropout:
         return {}
     return {
-        "dropout_seed": f.random_state("seed"),
-        "dropout_offset": f.random_state("offset"),
+        "dropout_seed": f.random_state_tensor("seed"),
+        "dropout_offset": f.random_state_tensor("offset"),
         "dropout_probability": f.p.dropout,
     }
 
 
-def _score(f: Frame, name: str) -> Tensor:
+def _score_tensor(f: AttentionBuilder, name: str) -> Tensor:
     return f.tensor(name, f.score_dims, DataType.FLOAT, virtual=True)
 
 
-def _add_subgraph(f: Frame, fields: dict[str, Any]) -> None:
+def _add_subgraph(f: AttentionBuilder, fields: dict[str, Any]) -> None:
     """Add modifier, bias, ALiBi and bounds as a sub-graph, if there are any."""
-    source = _score(f, "score")
-    with f.collect("scores") as made:
+    source = _score_tensor(f, "score")
+    with f.collect_subgraph("scores") as made:
         score = source if f.p.score_modifier is None else f.p.score_modifier.forward(f.g, source)
-        score = f.mask_bounds(f.add_biases(score))
+        score = f.mask_outside_band(f.add_biases(score))
     if made:
         fields |= {"subgraph": made[0], "subgraph_input_uid": source.uid, "subgraph_output_uid": score.uid}

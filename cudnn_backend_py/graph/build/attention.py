@@ -1,4 +1,4 @@
-"""``GraphBuilder`` methods for operations of attention; ``cudnn_backend_py.attention`` combines them."""
+"""``GraphBuilder`` methods for the operations of attention; ``cudnn_backend_py.attention`` builds whole passes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,19 @@ from typing import Any, NamedTuple
 from ...errors import GraphError
 from ...generated.enums import DescriptorType, PointwiseMode
 from ..ir import Tensor
-from .base import BuilderBase, Output, all_of, check_rank, check_types, need, refuse, strides_like, with_checked_calls
+from .base import (
+    BuilderBase,
+    Output,
+    check_dims,
+    check_rank,
+    check_types,
+    require_all,
+    shape_error,
+    strides_like,
+    with_checked_calls,
+)
 
-__all__ = ["AttentionParts", "SdpaBackward", "SdpaForward", "Softmax"]
+__all__ = ["AttentionOperations", "SdpaBackward", "SdpaForward", "Softmax"]
 
 
 class Softmax(NamedTuple):
@@ -40,8 +50,8 @@ class SdpaBackward(NamedTuple):
 
 
 @with_checked_calls
-class AttentionParts(BuilderBase):
-    """Softmax, masks, rotary embeddings, and attention as one operation. cuDNN has most of them in attention only."""
+class AttentionOperations(BuilderBase):
+    """Softmax, masks, rotary embeddings and attention as one operation; cuDNN has most only in attention."""
 
     def softmax(
         self,
@@ -76,11 +86,11 @@ class AttentionParts(BuilderBase):
         """
         check_rank(2, x=x)
         rows = (*x.dims[:-1], 1)
-        _broadcasts(sink, rows, "sink", x=x)
-        y = self._result("softmax", x.dims, result, strides=x.strides)
-        need(y, x.dims, "y", x=x)
+        _check_broadcast(sink, rows, "sink", x=x)
+        y = self._result_tensor("softmax", x.dims, result, strides=x.strides)
+        check_dims(y, x.dims, "y", x=x)
         wanted = (("stats", stats), ("max", max), ("sum_exp", sum_exp))
-        made = {port: self._output(given, f"{y.name}.{port}", rows) for port, given in wanted}
+        made = {port: self._optional_output(given, f"{y.name}.{port}", rows) for port, given in wanted}
         self._append(DescriptorType.OPERATION_SOFTMAX, y.name, x=x, y=y, sink=sink, stats_log2=stats_log2, **made)
         return Softmax(y, **made)
 
@@ -127,16 +137,16 @@ class AttentionParts(BuilderBase):
         bounds = {"left_bound": left_bound, "shift_right_bound": shift_right_bound}
         lengths = {"seq_len_q": seq_len_q, "seq_len_kv": seq_len_kv}
         for port, item in {**bounds, **lengths}.items():
-            _broadcasts(item, (*x.dims[:-2], 1, 1), port, x=x)
-        y = self._result("band_mask", x.dims, result, strides=x.strides)
-        need(y, x.dims, "y", x=x)
+            _check_broadcast(item, (*x.dims[:-2], 1, 1), port, x=x)
+        y = self._result_tensor("band_mask", x.dims, result, strides=x.strides)
+        check_dims(y, x.dims, "y", x=x)
         self._append(
             DescriptorType.OPERATION_DIAGONAL_BAND_MASK,
             y.name,
             x=x,
             y=y,
             comparison_mode=comparison,
-            b=self._number(fill, "fill", x.rank),
+            b=self._scalar_tensor(fill, "fill", x.rank),
             cu_seq_len_q=cu_seq_len_q,
             cu_seq_len_kv=cu_seq_len_kv,
             **bounds,
@@ -172,9 +182,9 @@ class AttentionParts(BuilderBase):
         C: ``CUDNN_BACKEND_OPERATION_EXPAND_BAND_MATRIX_DESCRIPTOR``, cuDNN 9.10 and later.
         """
         dims = _band_dims(x, axis, columns)
-        need(x, _band_dims(x, axis, _band_width(lower_bandwidth, upper_bandwidth)), "x")
-        y = self._result("expanded", dims, result, data_type=x.data_type, strides=strides_like(dims, x))
-        need(y, dims, "y", x=x)
+        check_dims(x, _band_dims(x, axis, _band_width(lower_bandwidth, upper_bandwidth)), "x")
+        y = self._result_tensor("expanded", dims, result, data_type=x.data_type, strides=strides_like(dims, x))
+        check_dims(y, dims, "y", x=x)
         self._append(
             DescriptorType.OPERATION_EXPAND_BAND_MATRIX,
             y.name,
@@ -214,8 +224,8 @@ class AttentionParts(BuilderBase):
         C: ``CUDNN_BACKEND_OPERATION_CONTRACT_BAND_MATRIX_DESCRIPTOR``, cuDNN 9.10 and later.
         """
         dims = _band_dims(x, axis, _band_width(lower_bandwidth, upper_bandwidth))
-        y = self._result("contracted", dims, result, data_type=x.data_type, strides=strides_like(dims, x))
-        need(y, dims, "y", x=x)
+        y = self._result_tensor("contracted", dims, result, data_type=x.data_type, strides=strides_like(dims, x))
+        check_dims(y, dims, "y", x=x)
         self._append(
             DescriptorType.OPERATION_CONTRACT_BAND_MATRIX,
             y.name,
@@ -259,7 +269,7 @@ class AttentionParts(BuilderBase):
         -----
         C: ``CUDNN_BACKEND_OPERATION_ROPE_FWD_DESCRIPTOR``, cuDNN 9.24 and later.
         """
-        return self._rope(DescriptorType.OPERATION_ROPE_FWD, ("x", "y"), x, freqs, output_scale, rope_dim, result)
+        return self._add_rope(DescriptorType.OPERATION_ROPE_FWD, ("x", "y"), x, freqs, output_scale, rope_dim, result)
 
     def rope_backward(
         self,
@@ -281,9 +291,11 @@ class AttentionParts(BuilderBase):
         -----
         C: ``CUDNN_BACKEND_OPERATION_ROPE_BWD_DESCRIPTOR``, cuDNN 9.24 and later.
         """
-        return self._rope(DescriptorType.OPERATION_ROPE_BWD, ("dy", "dx"), dy, freqs, output_scale, rope_dim, result)
+        return self._add_rope(
+            DescriptorType.OPERATION_ROPE_BWD, ("dy", "dx"), dy, freqs, output_scale, rope_dim, result
+        )
 
-    def _rope(
+    def _add_rope(
         self,
         kind: DescriptorType,
         ports: tuple[str, str],
@@ -296,17 +308,17 @@ class AttentionParts(BuilderBase):
         check_types(Tensor, **{ports[0]: x, "freqs": freqs})
         if x.rank != 4 or freqs.rank != 4:
             headline = f"{x.name!r} has {x.rank} dims and {freqs.name!r} {freqs.rank}, 4 are needed of each"
-            raise refuse(f"{headline}: [b, h, s, d] and [s, 1, 1, rope_dim]", **{ports[0]: x, "freqs": freqs})
+            raise shape_error(f"{headline}: [b, h, s, d] and [s, 1, 1, rope_dim]", **{ports[0]: x, "freqs": freqs})
         width = rope_dim or x.dims[3]
         if not 0 < width <= x.dims[3] or width % 2:
-            raise refuse(
-                f"{width} of the {x.dims[3]} elements of a head cannot be rotated, as pairs are needed", **{ports[0]: x}
+            raise shape_error(
+                f"rope_dim is {width}, an even number from 2 to the head dim {x.dims[3]} is needed", **{ports[0]: x}
             )
         positions = max(freqs.dims[0], freqs.dims[2])
         if freqs.dims not in ((positions, 1, 1, width), (1, 1, positions, width)) or positions < x.dims[2]:
-            need(freqs, (x.dims[2], 1, 1, width), "freqs", **{ports[0]: x})
-        y = self._result("rope", x.dims, result, strides=x.strides)
-        need(y, x.dims, ports[1], **{ports[0]: x})
+            check_dims(freqs, (x.dims[2], 1, 1, width), "freqs", **{ports[0]: x})
+        y = self._result_tensor("rope", x.dims, result, strides=x.strides)
+        check_dims(y, x.dims, ports[1], **{ports[0]: x})
         fields = {ports[0]: x, ports[1]: y}
         self._append(kind, y.name, **fields, freqs=freqs, output_scale=output_scale, rope_dim=rope_dim)
         return y
@@ -347,10 +359,10 @@ class AttentionParts(BuilderBase):
         more = dict(fields or {})
         _check_heads(q, k, v, more)
         dims = (*q.dims[:3], v.dims[3])
-        o = self._result("sdpa", dims, result, strides=strides_like(dims, q))
-        need(o, dims, "o", q=q, k=k, v=v)
-        rows = self._output(stats, f"{o.name}.stats", (*q.dims[:3], 1))
-        factor = self._number(scale, "scale", 1)
+        o = self._result_tensor("sdpa", dims, result, strides=strides_like(dims, q))
+        check_dims(o, dims, "o", q=q, k=k, v=v)
+        rows = self._optional_output(stats, f"{o.name}.stats", (*q.dims[:3], 1))
+        factor = self._scalar_tensor(scale, "scale", 1)
         self._append(DescriptorType.OPERATION_SDPA_FWD, o.name, q=q, k=k, v=v, o=o, scale=factor, stats=rows, **more)
         return SdpaForward(o, rows)
 
@@ -398,15 +410,15 @@ class AttentionParts(BuilderBase):
         _check_heads(q, k, v, more)
         dims = (*q.dims[:3], v.dims[3])
         for port, item, wanted in (("o", o, dims), ("do", do, dims), ("stats", stats, (*q.dims[:3], 1))):
-            need(item, wanted, port, q=q, k=k, v=v)
+            check_dims(item, wanted, port, q=q, k=k, v=v)
         stem = name or self.free_name("sdpa_backward")
         wanted_gradients = (("dq", dq, q), ("dk", dk, k), ("dv", dv, v))
         made = [
-            self._output(given, f"{stem}.{port}", item.dims, self.io_type, item.strides)
+            self._optional_output(given, f"{stem}.{port}", item.dims, self.io_type, item.strides)
             for port, given, item in wanted_gradients
         ]
-        gradients = all_of(made, "sdpa_backward")
-        sink = self._output(dsink, f"{stem}.dsink", (1, q.dims[1], 1, 1))
+        gradients = require_all(made, "sdpa_backward")
+        sink = self._optional_output(dsink, f"{stem}.dsink", (1, q.dims[1], 1, 1))
         self._append(
             DescriptorType.OPERATION_SDPA_BWD,
             stem,
@@ -416,7 +428,7 @@ class AttentionParts(BuilderBase):
             o=o,
             d_o=do,
             stats=stats,
-            scale=self._number(scale, "scale", 1),
+            scale=self._scalar_tensor(scale, "scale", 1),
             dsink=sink,
             dbias=dbias,
             **dict(zip(("dq", "dk", "dv"), gradients, strict=True)),
@@ -425,12 +437,12 @@ class AttentionParts(BuilderBase):
         return SdpaBackward(*gradients, sink, dbias)  # type: ignore[call-arg]
 
 
-def _broadcasts(tensor: Tensor | None, dims: tuple[int, ...], port: str, **others: Tensor) -> None:
+def _check_broadcast(tensor: Tensor | None, dims: tuple[int, ...], port: str, **others: Tensor) -> None:
     if tensor is None:
         return
     fits = tensor.rank == len(dims) and all(part in (1, size) for part, size in zip(tensor.dims, dims, strict=True))
     if not fits:
-        raise refuse(
+        raise shape_error(
             f"{port} {tensor.name!r} has dims {list(tensor.dims)}, which do not broadcast to {list(dims)}", **others
         )
 
@@ -445,7 +457,7 @@ def _band_width(lower: int, upper: int) -> int:
 
 
 def _band_dims(x: Tensor, axis: int, size: int) -> tuple[int, ...]:
-    """Return the dims of x with another size along an axis that follows a rows axis."""
+    """Return the dims of x with another size along `axis`, which must not be the first."""
     check_rank(2, x=x)
     if not axis % x.rank >= 1 or not -x.rank <= axis < x.rank:
         raise GraphError(f"axis is {axis}, one of the {x.rank} after the first is needed", code="wrong-argument")
@@ -455,10 +467,10 @@ def _band_dims(x: Tensor, axis: int, size: int) -> tuple[int, ...]:
 
 
 def _check_heads(q: Tensor, k: Tensor, v: Tensor, fields: Mapping[str, Any]) -> None:
-    """Refuse mismatched heads, lengths and sizes; pages have lengths of their own."""
+    """Refuse mismatched heads, lengths and sizes of q, k and v; paged keys and values have lengths of their own."""
     check_types(Tensor, q=q, k=k, v=v)
     if any(item.rank != 4 for item in (q, k, v)):
-        raise refuse("q, k and v must have 4 dims: b, h, s, d", q=q, k=k, v=v)
+        raise shape_error("q, k and v must need 4 dims: b, h, s, d", q=q, k=k, v=v)
     wrong = None
     if q.dims[3] != k.dims[3]:
         wrong = f"head dim is {q.dims[3]} in {q.name!r} and {k.dims[3]} in {k.name!r}"
@@ -469,4 +481,4 @@ def _check_heads(q: Tensor, k: Tensor, v: Tensor, fields: Mapping[str, Any]) -> 
     elif fields.get("page_table_k") is None and fields.get("page_table_v") is None and k.dims[2] != v.dims[2]:
         wrong = f"{k.name!r} has {k.dims[2]} positions, {v.name!r} {v.dims[2]}"
     if wrong:
-        raise refuse(wrong, q=q, k=k, v=v)
+        raise shape_error(wrong, q=q, k=k, v=v)

@@ -1,4 +1,4 @@
-"""Parts shared by all ``GraphBuilder`` methods: new tensors, options of results, shape errors."""
+"""Code shared by all ``GraphBuilder`` methods: new tensors, options of results, shape errors."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from ..tensor import LEAST, MOST
 __all__ = [
     "BuilderBase",
     "Output",
-    "all_of",
+    "check_data_type",
+    "check_dims",
     "check_rank",
     "check_types",
-    "checked",
-    "need",
-    "need_type",
-    "one_for_each",
+    "checked_method",
+    "expand_per_spatial_dim",
     "read_per_dim",
-    "refuse",
+    "require_all",
+    "shape_error",
     "strides_like",
     "with_checked_calls",
 ]
@@ -74,14 +74,14 @@ def _wrong_type(name: str, value: object, needed: str, is_tensor: bool) -> Graph
     )
 
 
-def checked(method: Callable[P, R]) -> Callable[P, R]:
-    """Return a builder method that undoes its changes on failure and checks argument types.
+def checked_method(method: Callable[P, R]) -> Callable[P, R]:
+    """Wrap a builder method so that it undoes its changes on failure and reports arguments of wrong types.
 
     Types are looked at only where something else than an error of ours comes out of the method.
     """
 
     @functools.wraps(method)
-    def call(*args: P.args, **options: P.kwargs) -> R:
+    def call_and_undo_on_error(*args: P.args, **options: P.kwargs) -> R:
         builder = args[0]
         assert isinstance(builder, BuilderBase)
         before = builder._save_state()
@@ -95,14 +95,14 @@ def checked(method: Callable[P, R]) -> Callable[P, R]:
                     raise wrong from error
             raise
 
-    return call
+    return call_and_undo_on_error
 
 
 def with_checked_calls(kind: type[T]) -> type[T]:
-    """Return a part of the builder with all public methods wrapped by :func:`checked`."""
+    """Return a mixin of the builder with all public methods wrapped by :func:`checked_method`."""
     for name, method in list(vars(kind).items()):
         if inspect.isfunction(method) and not name.startswith("_"):
-            setattr(kind, name, checked(method))
+            setattr(kind, name, checked_method(method))
     return kind
 
 
@@ -117,7 +117,7 @@ def _find_wrong_type(method: Callable[..., Any], args: Sequence[Any], options: M
         several = given.signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
         for named, one in value.items() if several else ((name, value),):
             if not _matches_annotation(one, hints.get(name, Any)):
-                return _wrong_type(named, one, _describe(hints[name]), hints[name] is Tensor)
+                return _wrong_type(named, one, _describe_annotation(hints[name]), hints[name] is Tensor)
     return None
 
 
@@ -144,25 +144,25 @@ def _matches_annotation(value: object, hint: Any) -> bool:
     return isinstance(value, kind) and (hint is bool or not isinstance(value, bool))
 
 
-def _describe(hint: Any) -> str:
+def _describe_annotation(hint: Any) -> str:
     origin, parts = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        return " or ".join(_describe(part) for part in parts if part is not type(None))
+        return " or ".join(_describe_annotation(part) for part in parts if part is not type(None))
     if origin is Literal:
         return " or ".join(map(repr, parts))
     if origin in (tuple, Sequence):
-        return f"a sequence of {_describe(parts[0])}"
+        return f"a sequence of {_describe_annotation(parts[0])}"
     return str((origin or hint).__name__)
 
 
-def refuse(headline: str, code: str = "operation-shape", /, **tensors: Tensor | None) -> GraphError:
-    """Return the error for mismatched dims, listing all of them."""
+def shape_error(headline: str, code: str = "operation-shape", /, **tensors: Tensor | None) -> GraphError:
+    """Return the error for mismatched dims, which lists all of them."""
     shapes = (f"{port:<12} {item.name!r} {list(item.dims)}" for port, item in tensors.items() if item is not None)
     return GraphError(headline, code=code, where="\n".join(("checked before any cuDNN call", *shapes)))
 
 
-def need(tensor: Tensor | None, dims: tuple[int, ...], what: str, **tensors: Tensor | None) -> None:
-    """Refuse a tensor with dims other than those `what` needs; None is allowed.
+def check_dims(tensor: Tensor | None, dims: tuple[int, ...], what: str, **tensors: Tensor | None) -> None:
+    """Refuse a tensor whose dims differ from `dims`; None is allowed.
 
     Raises
     ------
@@ -171,11 +171,11 @@ def need(tensor: Tensor | None, dims: tuple[int, ...], what: str, **tensors: Ten
     """
     if tensor is not None and tensor.dims != dims:
         headline = f"{what} {tensor.name!r} has dims {list(tensor.dims)}, {list(dims)} is needed"
-        raise refuse(headline, **{what.replace(" ", "_"): tensor, **tensors})
+        raise shape_error(headline, **{what.replace(" ", "_"): tensor, **tensors})
 
 
-def need_type(tensor: Tensor, kinds: tuple[DataType, ...], what: str) -> None:
-    """Refuse a tensor with a data type that `what` does not allow.
+def check_data_type(tensor: Tensor, kinds: tuple[DataType, ...], what: str) -> None:
+    """Refuse a tensor whose data type is not among `kinds`.
 
     Raises
     ------
@@ -188,7 +188,7 @@ def need_type(tensor: Tensor, kinds: tuple[DataType, ...], what: str) -> None:
 
 
 def check_rank(least: int, **tensors: Tensor) -> None:
-    """Refuse tensors with a rank different from the first one's, or with too few dims.
+    """Refuse tensors whose rank differs from that of the first one, or is too low.
 
     Raises
     ------
@@ -198,21 +198,21 @@ def check_rank(least: int, **tensors: Tensor) -> None:
     check_types(Tensor, **tensors)
     (first, rank), *_ = ((item, item.rank) for item in tensors.values())
     if rank < least:
-        raise refuse(f"{first.name!r} has {rank} dims, at least {least} are needed", **tensors)
+        raise shape_error(f"{first.name!r} has {rank} dims, at least {least} are needed", **tensors)
     for port, item in tensors.items():
         if item.rank != rank:
-            raise refuse(f"{port} {item.name!r} has {item.rank} dims, {first.name!r} has {rank}", **tensors)
+            raise shape_error(f"{port} {item.name!r} has {item.rank} dims, {first.name!r} has {rank}", **tensors)
 
 
 def read_per_dim(given: Iterable[T], name: str) -> tuple[T, ...]:
-    """Return the values given for each dim, reading at most the largest number of dims.
+    """Return the values given for each dim as a tuple; refuse more values than a tensor may have dims.
 
     Raises
     ------
     GraphError
         ``rank-out-of-range``.
     TypeError
-        For what is no sequence of numbers, which :func:`checked` names.
+        For what is no sequence of numbers, which :func:`checked_method` names.
     """
     if isinstance(given, (str, bytes, bytearray, Mapping, Set)):
         raise TypeError
@@ -222,13 +222,13 @@ def read_per_dim(given: Iterable[T], name: str) -> tuple[T, ...]:
     return read
 
 
-def one_for_each(given: Any, count: int) -> tuple[Any, ...]:
-    """Return one value per spatial dim from a number or a sequence.
+def expand_per_spatial_dim(given: Any, count: int) -> tuple[Any, ...]:
+    """Return one value per spatial dim from a single number or a sequence.
 
     Raises
     ------
     TypeError
-        For what is neither, which :func:`checked` names.
+        For what is neither, which :func:`checked_method` names.
     """
     if isinstance(given, (int, Fraction)):
         return (given,) * count
@@ -247,8 +247,8 @@ def strides_like(dims: tuple[int, ...], like: Tensor) -> tuple[int, ...]:
     return preserve_order(dims, like.strides)
 
 
-def all_of(made: Sequence[Tensor | None], what: str) -> list[Tensor]:
-    """Return tensors, none of which may be None.
+def require_all(made: Sequence[Tensor | None], what: str) -> list[Tensor]:
+    """Return these results as tensors; refuse them if one is None.
 
     Raises
     ------
@@ -264,13 +264,13 @@ _DIGITS = 10  # of a number that :meth:`BuilderBase.free_name` never counts up t
 
 
 def _read_type(kind: DataType | str) -> DataType:
-    """Return a data type given as such or by name; other values are left to the check of the tensor."""
+    """Return a data type given as such or by name; other values are left to the checks of the tensor."""
     found = find_type(kind) if isinstance(kind, str) else None
     return kind if found is None else found  # type: ignore[return-value]
 
 
 class BuilderBase:
-    """Tensors and operations of a graph under construction."""
+    """The tensors and operations of a graph under construction."""
 
     def __init__(
         self,
@@ -300,13 +300,13 @@ class BuilderBase:
         self._numbers[stem] = number
         return name
 
-    def _fresh_uid(self) -> int:
+    def _next_uid(self) -> int:
         self._uid += 1
         while self._uid in self._uids:
             self._uid += 1
         return self._uid
 
-    @checked
+    @checked_method
     def tensor(
         self,
         name: str,
@@ -357,7 +357,7 @@ class BuilderBase:
             strides = read_per_dim(cast("tuple[int, ...]", strides), "strides")
         tensor = Tensor(
             name=name,
-            uid=self._fresh_uid() if uid is None else uid,
+            uid=self._next_uid() if uid is None else uid,
             dims=dims,
             strides=strides,
             data_type=self.io_type if data_type is None else _read_type(data_type),
@@ -377,7 +377,7 @@ class BuilderBase:
         self._made.append(tensor)
         return tensor
 
-    @checked
+    @checked_method
     def scalar(
         self,
         value: float | int | None,
@@ -401,22 +401,22 @@ class BuilderBase:
         return self._uid, len(self._made), len(self.ops)
 
     def _restore_state(self, uid: int, made: int, ops: int) -> None:
-        """Undo everything since a mark, including names and uids."""
+        """Undo everything since a saved state, including names and uids."""
         for tensor in self._made[made:]:
             self._names.discard(tensor.name)
             self._uids.discard(tensor.uid)
-            self._free_number(tensor.name)
+            self._release_name(tensor.name)
         del self._made[made:], self.ops[ops:]
         self._uid = uid
 
-    def _free_number(self, name: str) -> None:
-        """Release a name that :meth:`free_name` gave out."""
+    def _release_name(self, name: str) -> None:
+        """Release a name that :meth:`free_name` returned."""
         for cut in range(len(name.rstrip("0123456789")), len(name) + 1):
             stem, number = name[:cut], name[cut:]
             if stem in self._numbers and len(number) < _DIGITS:
                 self._numbers[stem] = min(self._numbers[stem], int(number or 0))
 
-    def _result(self, stem: str, dims: tuple[int, ...], options: dict[str, Any], **inferred: Any) -> Tensor:
+    def _result_tensor(self, stem: str, dims: tuple[int, ...], options: dict[str, Any], **inferred: Any) -> Tensor:
         """Return the tensor that an operation writes: the given ``out``, or a new one, virtual by default.
 
         `inferred` are options that hold where the caller gave no others.
@@ -435,7 +435,7 @@ class BuilderBase:
         return self._make_tensor(stem, dims, options)
 
     def _requested_dims(self, options: Mapping[str, Any], otherwise: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the dims given in the options of a result."""
+        """Return the dims given in the options of a result, or `otherwise`."""
         out = options.get("out")
         dims = out.dims if isinstance(out, Tensor) else options.get("dims", otherwise)
         if not _matches_annotation(dims, Sequence[int]):
@@ -443,14 +443,14 @@ class BuilderBase:
         return read_per_dim(dims, "dims")
 
     def _make_tensor(self, stem: str, dims: tuple[int, ...], options: dict[str, Any]) -> Tensor:
-        """Return a new tensor with the given options, named `stem`, with a number if necessary."""
+        """Return a new tensor with the given options, named `stem`, with a number added if necessary."""
         known = {item.name for item in fields(Tensor)}
         if unknown := [str(name) for name in options if name not in known]:
-            raise TypeError(f"a result has no {', '.join(unknown)}; it has {', '.join(sorted(known))}")
+            raise TypeError(f"a result has no option {', '.join(unknown)}; its options are {', '.join(sorted(known))}")
         name = options.pop("name", None)
         return self.tensor(self.free_name(stem) if name is None else name, options.pop("dims", dims), **options)
 
-    def _output(
+    def _optional_output(
         self,
         wanted: Output | None,
         stem: str,
@@ -458,7 +458,7 @@ class BuilderBase:
         data_type: DataType = DataType.FLOAT,
         strides: tuple[int, ...] | None = None,
     ) -> Tensor | None:
-        """Return a further result, in memory by default; None if not requested."""
+        """Return an optional result, in memory by default; None if it is not requested."""
         if wanted is None or wanted is False:
             return None
         if isinstance(wanted, Tensor):
@@ -469,24 +469,26 @@ class BuilderBase:
             if strides is not None:
                 options.setdefault("strides", strides)
             made = self._make_tensor(stem, dims, options)
-        need(made, dims, stem.rpartition(".")[2])
+        check_dims(made, dims, stem.rpartition(".")[2])
         return made
 
-    def _number(self, value: float | int | Tensor | None, stem: str, rank: int, **options: Any) -> Tensor | None:
+    def _scalar_tensor(self, value: float | int | Tensor | None, stem: str, rank: int, **options: Any) -> Tensor | None:
         """Return a by-value tensor for a number; a tensor or None is returned unchanged."""
         if value is None or isinstance(value, Tensor):
             return value
         return self.scalar(value, rank=rank, name=self.free_name(stem), **options)
 
-    def _compute(self, given: DataType | str | None) -> DataType:
+    def _compute_type_or_default(self, given: DataType | str | None) -> DataType:
         return self.compute_type if given is None else _read_type(given)  # DataType.FLOAT is 0: "or" will not do
 
-    def _add(self, make: Callable[[Tensor], Op], stem: str, dims: tuple[int, ...], options: dict[str, Any]) -> Tensor:
-        """Add the operation and return its result; after a refusal, name and uid are free again."""
-        result = self._result(stem, dims, options)
+    def _add_with_result(
+        self, make: Callable[[Tensor], Op], stem: str, dims: tuple[int, ...], options: dict[str, Any]
+    ) -> Tensor:
+        """Add the operation that `make` returns for its result, and return the result."""
+        result = self._result_tensor(stem, dims, options)
         self.ops.append(make(result))
         return result
 
     def _append(self, kind: DescriptorType, name: str, /, **fields: Any) -> None:
-        """Add an operation with the fields of its descriptor, without None values."""
+        """Add an operation with these descriptor fields, without those that are None."""
         self.ops.append(Operation(kind, name, fields))

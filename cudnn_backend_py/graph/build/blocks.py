@@ -10,7 +10,7 @@ from ...generated.enums import DataType, DescriptorType, TensorReordering
 from ..ir import Tensor
 from ..shapes import block_axes, scale_dims
 from ..strides import ordered_strides
-from .base import BuilderBase, Output, check_types, need, refuse, with_checked_calls
+from .base import BuilderBase, Output, check_dims, check_types, shape_error, with_checked_calls
 
 __all__ = ["BlockScales", "Quantized"]
 
@@ -66,7 +66,7 @@ class BlockScales(BuilderBase):
         check_types(Tensor, x=x)
         if not -x.rank <= axis < x.rank or block_size < 1:
             raise GraphError(
-                f"blocks of {block_size} along axis {axis} of {x.name!r} {list(x.dims)}: this axis does not exist",
+                f"blocks of {block_size} along axis {axis} of {x.name!r} {list(x.dims)}: there is no such axis",
                 code="wrong-argument",
             )
         small = block_size == _NVFP4
@@ -84,9 +84,9 @@ class BlockScales(BuilderBase):
             given = scale if isinstance(scale, Tensor) else {**options, **scale}
         kind = scale_type or (DataType.FP8_E4M3 if small else DataType.FP8_E8M0)
         few = DataType.FP4_E2M1 if small else DataType.FP8_E4M3
-        y = self._result("quantized", x.dims, result, data_type=few, strides=x.strides)
-        need(y, x.dims, "y", x=x)
-        scales = self._output(given, f"{y.name}.scale", dims, kind)
+        y = self._result_tensor("quantized", x.dims, result, data_type=few, strides=x.strides)
+        check_dims(y, x.dims, "y", x=x)
+        scales = self._optional_output(given, f"{y.name}.scale", dims, kind)
         if scales is None:
             raise GraphError("the scales are needed, so scale=False is not allowed", code="missing-field")
         self._append(
@@ -95,7 +95,7 @@ class BlockScales(BuilderBase):
             x=x,
             y=y,
             scale=scales,
-            math_prec=self._compute(compute_type),
+            math_prec=self._compute_type_or_default(compute_type),
             block_size=block_size,
         )
         return Quantized(y, scales)
@@ -141,16 +141,16 @@ class BlockScales(BuilderBase):
             headline = (
                 f"scale {scale.name!r} has dims {list(scale.dims)}, which fit no blocks of {list(sizes)} in {x.name!r}"
             )
-            raise refuse(headline, x=x, scale=scale)
-        y = self._result("dequantized", x.dims, result, strides=x.strides)
-        need(y, x.dims, "y", x=x)
+            raise shape_error(headline, x=x, scale=scale)
+        y = self._result_tensor("dequantized", x.dims, result, strides=x.strides)
+        check_dims(y, x.dims, "y", x=x)
         self._append(
             DescriptorType.OPERATION_BLOCK_SCALE_DEQUANTIZE,
             y.name,
             x=x,
             scale=scale,
             y=y,
-            math_prec=self._compute(compute_type),
+            math_prec=self._compute_type_or_default(compute_type),
             block_size=sizes if len(sizes) > 1 else sizes[0],
             neg_scale=negative_scales,
         )

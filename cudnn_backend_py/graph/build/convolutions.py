@@ -8,9 +8,9 @@ from typing import Any
 from ...errors import GraphError
 from ...generated.enums import ConvolutionMode, DataType, DescriptorType
 from ..ir import Parameters, Tensor
-from ..shapes import convolution_input, convolved
+from ..shapes import convolution_input, convolution_output
 from ..strides import channels_last
-from .base import BuilderBase, check_types, need, one_for_each, refuse, with_checked_calls
+from .base import BuilderBase, check_dims, check_types, expand_per_spatial_dim, shape_error, with_checked_calls
 
 __all__ = ["Convolutions"]
 
@@ -60,22 +60,24 @@ class Convolutions(BuilderBase):
         C: ``CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR``.
         """
         check_types(Tensor, image=image, weights=weights)
-        sides = _window(image, weights.rank - 2, repr(weights.name), padding, post_padding, stride, dilation)
+        sides = _read_convolution_window(
+            image, weights.rank - 2, repr(weights.name), padding, post_padding, stride, dilation
+        )
         _check_groups(image.dims[1], weights, image=image)
-        dims = convolved(image.dims, weights.dims, sides)
+        dims = convolution_output(image.dims, weights.dims, sides)
         if min(dims) < 1:
             taps = f"{list(weights.dims[2:])} taps of {weights.name!r} with dilation {list(sides[3])}"
             headline = f"{taps} are more than {image.name!r} has with its padding"
-            raise refuse(headline, "dim-not-positive", image=image, weights=weights)
-        y = self._result("conv", dims, result, **_layout(dims, image))
-        need(y, dims, "the result", image=image, weights=weights)
+            raise shape_error(headline, "dim-not-positive", image=image, weights=weights)
+        y = self._result_tensor("conv", dims, result, **_layout_options(dims, image))
+        check_dims(y, dims, "the result", image=image, weights=weights)
         self._append(
             DescriptorType.OPERATION_CONVOLUTION_FORWARD,
             y.name,
             x=image,
             w=weights,
             y=y,
-            **self._convolution(sides, mode, compute_type),
+            **self._convolution_fields(sides, mode, compute_type),
         )
         return y
 
@@ -117,20 +119,22 @@ class Convolutions(BuilderBase):
         """
         check_types(Tensor, dy=dy, weights=weights)
         _check_number_of_groups(groups)
-        sides = _window(dy, weights.rank - 2, repr(weights.name), padding, post_padding, stride, dilation)
+        sides = _read_convolution_window(
+            dy, weights.rank - 2, repr(weights.name), padding, post_padding, stride, dilation
+        )
         dims = self._requested_dims(result, convolution_input(dy.dims, weights.dims, sides, groups))
-        dx = self._result("dgrad", dims, result, **_layout(dims, dy))
+        dx = self._result_tensor("dgrad", dims, result, **_layout_options(dims, dy))
         if dx.rank != dy.rank:
-            raise refuse(f"dx {dx.name!r} has {dx.rank} dims, dy has {dy.rank}", dy=dy, weights=weights, dx=dx)
+            raise shape_error(f"dx {dx.name!r} has {dx.rank} dims, dy has {dy.rank}", dy=dy, weights=weights, dx=dx)
         _check_groups(dx.dims[1], weights, dx=dx)
-        need(dy, convolved(dx.dims, weights.dims, sides), "dy", weights=weights, dx=dx)
+        check_dims(dy, convolution_output(dx.dims, weights.dims, sides), "dy", weights=weights, dx=dx)
         self._append(
             DescriptorType.OPERATION_CONVOLUTION_BACKWARD_DATA,
             dx.name,
             dy=dy,
             w=weights,
             dx=dx,
-            **self._convolution(sides, mode, compute_type),
+            **self._convolution_fields(sides, mode, compute_type),
         )
         return dx
 
@@ -172,33 +176,35 @@ class Convolutions(BuilderBase):
         """
         check_types(Tensor, image=image, dy=dy)
         _check_number_of_groups(groups)
-        sides = _window(image, len(taps), "the filter", padding, post_padding, stride, dilation)
-        if dy.rank != image.rank or image.dims[1] % groups or dy.dims[1] % groups:
-            raise refuse(
-                f"groups is {groups}: it must divide the channels of image and dy, and their ranks must be equal",
+        sides = _read_convolution_window(image, len(taps), "the filter", padding, post_padding, stride, dilation)
+        if dy.rank != image.rank:
+            raise shape_error(f"{image.name!r} has {image.rank} dims but {dy.name!r} has {dy.rank}", image=image, dy=dy)
+        if image.dims[1] % groups or dy.dims[1] % groups:
+            raise shape_error(
+                f"{groups} groups do not divide the {image.dims[1]} and {dy.dims[1]} channels of image and result",
                 image=image,
                 dy=dy,
             )
         dims = (dy.dims[1], image.dims[1] // groups, *taps)
-        need(dy, convolved(image.dims, dims, sides), "dy", image=image)
-        dw = self._result("wgrad", dims, result, **_layout(dims, image))
-        need(dw, dims, "dw", image=image, dy=dy)
+        check_dims(dy, convolution_output(image.dims, dims, sides), "dy", image=image)
+        dw = self._result_tensor("wgrad", dims, result, **_layout_options(dims, image))
+        check_dims(dw, dims, "dw", image=image, dy=dy)
         self._append(
             DescriptorType.OPERATION_CONVOLUTION_BACKWARD_FILTER,
             dw.name,
             x=image,
             dy=dy,
             dw=dw,
-            **self._convolution(sides, mode, compute_type),
+            **self._convolution_fields(sides, mode, compute_type),
         )
         return dw
 
-    def _convolution(
+    def _convolution_fields(
         self, sides: list[tuple[int, ...]], mode: ConvolutionMode, compute_type: DataType | None
     ) -> dict[str, Any]:
-        """Return the fields that are not tensors."""
+        """Return the convolution's descriptor fields other than tensors."""
         parameters = {
-            "comp_type": self._compute(compute_type),
+            "comp_type": self._compute_type_or_default(compute_type),
             "conv_mode": mode,
             "spatial_dims": len(sides[0]),
             **dict(zip(_SIDES, sides, strict=True)),
@@ -206,13 +212,13 @@ class Convolutions(BuilderBase):
         return {"convolution": Parameters(DescriptorType.CONVOLUTION, parameters), "alpha": 1.0, "beta": 0.0}
 
 
-def _window(
+def _read_convolution_window(
     image: Tensor, taps: int, weights: str, padding: Each, post_padding: Each | None, stride: Each, dilation: Each
 ) -> list[tuple[int, ...]]:
     """Return padding before and after, stride and dilation, each with one number per spatial dim."""
     spatial = image.rank - 2
     after = padding if post_padding is None else post_padding
-    sides = [one_for_each(given, spatial) for given in (padding, after, stride, dilation)]
+    sides = [expand_per_spatial_dim(given, spatial) for given in (padding, after, stride, dilation)]
     if spatial < 1 or taps != spatial or any(len(side) != spatial for side in sides) or min(sides[2] + sides[3]) < 1:
         raise GraphError(
             f"{image.name!r} {list(image.dims)} has {spatial} spatial dims, {weights} {taps}, "
@@ -231,13 +237,21 @@ def _check_number_of_groups(groups: int) -> None:
 
 def _check_groups(channels: int, weights: Tensor, **image: Tensor) -> None:
     per_group = weights.dims[1]
-    if channels % per_group or weights.dims[0] % (channels // per_group):
-        raise refuse(
-            f"{channels} channels in groups of the {per_group} of {weights.name!r} do not divide its {weights.dims[0]}",
+    if channels % per_group:
+        raise shape_error(
+            f"{channels} channels are no multiple of the {per_group} per group of {weights.name!r}",
+            **image,
+            weights=weights,
+        )
+    groups = channels // per_group
+    if weights.dims[0] % groups:
+        raise shape_error(
+            f"{weights.name!r} has {weights.dims[0]} filters, no multiple of the {groups} groups: "
+            f"{channels} channels in groups of {per_group}",
             **image,
             weights=weights,
         )
 
 
-def _layout(dims: tuple[int, ...], like: Tensor) -> dict[str, Any]:
+def _layout_options(dims: tuple[int, ...], like: Tensor) -> dict[str, Any]:
     return {"strides": channels_last(dims)} if like.strides == channels_last(like.dims) else {}

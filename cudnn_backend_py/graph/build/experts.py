@@ -7,18 +7,18 @@ from typing import Any
 from ...errors import GraphError
 from ...generated.enums import DataType, DescriptorType, MoeGroupedMatmulMode
 from ..ir import Tensor
-from ..shapes import ends_experts, expert_rows
+from ..shapes import expert_output_dims, has_end_offset
 from ..strides import column_major
-from .base import BuilderBase, check_types, need, need_type, refuse, with_checked_calls
+from .base import BuilderBase, check_data_type, check_dims, check_types, shape_error, with_checked_calls
 
-__all__ = ["Experts"]
+__all__ = ["MixtureOfExperts"]
 
 _WHOLE = (DataType.INT32, DataType.INT64)
 
 
 @with_checked_calls
-class Experts(BuilderBase):
-    """A matmul per expert over the tokens assigned to it.
+class MixtureOfExperts(BuilderBase):
+    """A matmul per expert over its tokens, and the gradient with respect to the weights.
 
     `first_token_offset` [experts, 1, 1] INT32 says where the rows of each expert begin; the last one's go
     to the end, or to one more offset: [experts + 1, 1, 1] from cuDNN 9.28 on.
@@ -67,7 +67,9 @@ class Experts(BuilderBase):
         tensors = {"token": token, "weight": weight, "first_token_offset": first_token_offset}
         _check_experts(tensors, weight.dims[0])
         if token.dims[2] != weight.dims[1]:
-            raise refuse(f"K is {token.dims[2]} in {token.name!r} and {weight.dims[1]} in {weight.name!r}", **tensors)
+            raise shape_error(
+                f"K is {token.dims[2]} in {token.name!r} but {weight.dims[1]} in {weight.name!r}", **tensors
+            )
         gathers, scatters = (mode is item for item in (MoeGroupedMatmulMode.GATHER, MoeGroupedMatmulMode.SCATTER))
         lacks = [
             name
@@ -82,19 +84,21 @@ class Experts(BuilderBase):
             raise GraphError(f"mode {mode.name} needs {', '.join(lacks)}", code="missing-field")
         if token_index is not None:
             rows = token_index.dims[1] if token_index.rank == 3 and gathers else token.dims[1]
-            need(token_index, (1, rows, 1), "token index", **tensors)
-        need(token_ks, (1, token.dims[1], 1), "token ks", **tensors)
+            check_dims(token_index, (1, rows, 1), "token index", **tensors)
+        check_dims(token_ks, (1, token.dims[1], 1), "token ks", **tensors)
         for what, item in (("token index", token_index), ("token ks", token_ks)):
             if item is not None:
-                need_type(item, _WHOLE, what)
-        dims = expert_rows(token.dims, weight.dims, token_index.dims if gathers and token_index is not None else None)
-        y = self._result("moe", dims, result)
-        need(y, dims, "output", **tensors)
+                check_data_type(item, _WHOLE, what)
+        dims = expert_output_dims(
+            token.dims, weight.dims, token_index.dims if gathers and token_index is not None else None
+        )
+        y = self._result_tensor("moe", dims, result)
+        check_dims(y, dims, "output", **tensors)
         self._append(
             DescriptorType.OPERATION_MOE_GROUPED_MATMUL,
             y.name,
             mode=mode,
-            math_prec=self._compute(compute_type),
+            math_prec=self._compute_type_or_default(compute_type),
             **tensors,
             output=y,
             token_index=token_index,
@@ -137,17 +141,17 @@ class Experts(BuilderBase):
         """
         tensors = {"token": token, "doutput": doutput, "first_token_offset": first_token_offset}
         _check_experts(tensors, 1)
-        need(doutput, (1, token.dims[1], doutput.dims[2]), "doutput", **tensors)
+        check_dims(doutput, (1, token.dims[1], doutput.dims[2]), "doutput", **tensors)
         experts, out = first_token_offset.dims[0], result.get("out")
-        if isinstance(out, Tensor) and ends_experts(experts, out.dims[0]):
+        if isinstance(out, Tensor) and has_end_offset(experts, out.dims[0]):
             experts = out.dims[0]
         dims = (experts, token.dims[2], doutput.dims[2])
-        dweight = self._result("dweight", dims, result, strides=column_major(dims))
-        need(dweight, dims, "dweight", **tensors)
+        dweight = self._result_tensor("dweight", dims, result, strides=column_major(dims))
+        check_dims(dweight, dims, "dweight", **tensors)
         self._append(
             DescriptorType.OPERATION_MOE_GROUPED_MATMUL_BWD,
             dweight.name,
-            math_prec=self._compute(compute_type),
+            math_prec=self._compute_type_or_default(compute_type),
             **tensors,
             dweight=dweight,
         )
@@ -158,12 +162,12 @@ def _check_experts(tensors: dict[str, Tensor], experts: int) -> None:
     check_types(Tensor, **tensors)
     offset = tensors["first_token_offset"]
     if any(item.rank != 3 for item in tensors.values()):
-        raise refuse("tokens, weights and offsets must have 3 dims each", **tensors)
-    need(tensors["token"], (1, *tensors["token"].dims[1:]), "token", **tensors)
-    need_type(offset, _WHOLE, "first token offset")
+        raise shape_error("tokens, weights and offsets must need 3 dims each", **tensors)
+    check_dims(tensors["token"], (1, *tensors["token"].dims[1:]), "token", **tensors)
+    check_data_type(offset, _WHOLE, "first token offset")
     count = offset.dims[0]
-    if offset.dims[1:] != (1, 1) or (count % experts and not ends_experts(count, experts)):
-        raise refuse(
+    if offset.dims[1:] != (1, 1) or (count % experts and not has_end_offset(count, experts)):
+        raise shape_error(
             f"first token offset {offset.name!r} has dims {list(offset.dims)}, {[experts, 1, 1]} is needed: "
             "one number for each expert, and optionally one for the end",
             **tensors,

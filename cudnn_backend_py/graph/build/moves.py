@@ -1,4 +1,4 @@
-"""``GraphBuilder`` methods that move elements, signal, or generate random numbers."""
+"""``GraphBuilder`` methods that move elements, signal between GPUs, or generate random numbers."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from typing import Any
 from ...errors import GraphError
 from ...generated.enums import DataType, DescriptorType, ReshapeMode, RngDistribution, SignalMode
 from ..ir import Parameters, Tensor
-from ..shapes import concatenated, permuted, sliced
+from ..shapes import concatenated_dims, permuted_dims, sliced_dims
 from .base import (
     BuilderBase,
+    check_data_type,
+    check_dims,
     check_rank,
     check_types,
-    need,
-    need_type,
     read_per_dim,
-    refuse,
+    shape_error,
     strides_like,
     with_checked_calls,
 )
 
-__all__ = ["Moves"]
+__all__ = ["DataMovement"]
 
 Slices = Sequence[slice]
 
 
 @with_checked_calls
-class Moves(BuilderBase):
+class DataMovement(BuilderBase):
     """Operations that move elements without changing them, in the same data type by default."""
 
     def reshape(self, x: Tensor, dims: Sequence[int], *, mode: ReshapeMode | None = None, **result: Any) -> Tensor:
@@ -48,10 +48,10 @@ class Moves(BuilderBase):
         C: ``CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR``.
         """
         check_types(Tensor, x=x)
-        y = self._result("reshape", read_per_dim(dims, "dims"), result, data_type=x.data_type)
+        y = self._result_tensor("reshape", read_per_dim(dims, "dims"), result, data_type=x.data_type)
         if math.prod(y.dims) != math.prod(x.dims):
             headline = f"{x.name!r} has {math.prod(x.dims)} elements, {y.name!r} {math.prod(y.dims)}"
-            raise refuse(headline, x=x, y=y)
+            raise shape_error(headline, x=x, y=y)
         self._append(DescriptorType.OPERATION_RESHAPE, y.name, x=x, y=y, mode=mode)
         return y
 
@@ -76,14 +76,16 @@ class Moves(BuilderBase):
                 f"permutation {order} of {x.name!r} {list(x.dims)}: each of 0 to {x.rank - 1} is needed once",
                 code="wrong-argument",
             )
-        dims = permuted(x.dims, order)
-        y = self._result("transpose", dims, result, data_type=x.data_type, strides=permuted(x.strides, order))
-        need(y, dims, "y", x=x)
+        dims = permuted_dims(x.dims, order)
+        y = self._result_tensor(
+            "transpose", dims, result, data_type=x.data_type, strides=permuted_dims(x.strides, order)
+        )
+        check_dims(y, dims, "y", x=x)
         self._append(DescriptorType.OPERATION_TRANSPOSE, y.name, x=x, y=y, permutation=order)
         return y
 
     def slice(self, x: Tensor, slices: Slices, **result: Any) -> Tensor:
-        """Take a part of x by one ``slice`` per dim with steps of at least 1, and return it.
+        """Take a part of x, given by one ``slice`` per dim with steps of at least 1, and return it.
 
         Raises
         ------
@@ -108,12 +110,12 @@ class Moves(BuilderBase):
                 code="wrong-argument",
             )
         ranges = [part.indices(size) for part, size in zip(parts, x.dims, strict=True)]
-        dims = sliced(ranges)
+        dims = sliced_dims(ranges)
         if min(dims) < 1:
-            raise refuse(f"nothing of {x.name!r} is left: its slice has dims {list(dims)}", x=x)
+            raise shape_error(f"the slice of {x.name!r} is empty: it has dims {list(dims)}", x=x)
         starts, stops, steps = zip(*ranges, strict=True)
-        y = self._result("slice", dims, result, data_type=x.data_type, strides=strides_like(dims, x))
-        need(y, dims, "y", x=x)
+        y = self._result_tensor("slice", dims, result, data_type=x.data_type, strides=strides_like(dims, x))
+        check_dims(y, dims, "y", x=x)
         self._append(
             DescriptorType.OPERATION_SLICE,
             y.name,
@@ -152,10 +154,10 @@ class Moves(BuilderBase):
         check_rank(1, **named)
         first = inputs[0]
         for port, item in named.items():
-            need(item, (*first.dims[:axis], item.dims[axis], *first.dims[axis + 1 :]), port, first=first)
-        dims = concatenated([item.dims for item in inputs], axis)
-        y = self._result("concat", dims, result, data_type=first.data_type, strides=strides_like(dims, first))
-        need(y, dims, "output", **named)
+            check_dims(item, (*first.dims[:axis], item.dims[axis], *first.dims[axis + 1 :]), port, first=first)
+        dims = concatenated_dims([item.dims for item in inputs], axis)
+        y = self._result_tensor("concat", dims, result, data_type=first.data_type, strides=strides_like(dims, first))
+        check_dims(y, dims, "output", **named)
         self._append(
             DescriptorType.OPERATION_CONCAT,
             y.name,
@@ -176,7 +178,7 @@ class Moves(BuilderBase):
         transposed: bool = False,
         **result: Any,
     ) -> Tensor:
-        """Gather keys or values from pages, and return them: [b, h, s, d], or [b, h, d, s] if `transposed`.
+        """Gather keys or values from their pages, and return them: [b, h, s, d], or [b, h, d, s] if `transposed`.
 
         Parameters
         ----------
@@ -201,23 +203,27 @@ class Moves(BuilderBase):
         check_types(Tensor, container=container, page_table=page_table, sequence=sequence)
         tensors = {"container": container, "page_table": page_table, "sequence": sequence}
         if any(item.rank != 4 for item in tensors.values()):
-            raise refuse("pages must have 4 dims: [pages, h, page size, d], [b, 1, pages of a sequence, 1]", **tensors)
+            raise shape_error(
+                "container, page table and sequence lengths need 4 dims: "
+                "[pages, h, page size, d], [b, 1, pages of a sequence, 1], [b, 1, 1, 1]",
+                **tensors,
+            )
         batch, pages = page_table.dims[0], page_table.dims[2]
         _, heads, size, d = container.dims
         s = pages * size if length is None else length
         if s < 1:
             raise GraphError(f"length= is {length}, 1 or more is needed", code="wrong-argument")
-        need(page_table, (batch, 1, -(-s // size), 1), "page table", **tensors)
-        need(sequence, (batch, 1, 1, 1), "sequence", **tensors)
+        check_dims(page_table, (batch, 1, -(-s // size), 1), "page table", **tensors)
+        check_dims(sequence, (batch, 1, 1, 1), "sequence", **tensors)
         dims = (batch, heads, d, s) if transposed else (batch, heads, s, d)
         strides = (heads * s * d, s * d, 1, d) if transposed else (heads * s * d, s * d, d, 1)
-        y = self._result("pages", dims, result, data_type=container.data_type, strides=strides)
-        need(y, dims, "y", **tensors)
+        y = self._result_tensor("pages", dims, result, data_type=container.data_type, strides=strides)
+        check_dims(y, dims, "y", **tensors)
         self._append(DescriptorType.OPERATION_PAGED_CACHE_LOAD, y.name, y=y, **tensors)
         return y
 
     def signal(self, mode: SignalMode, x: Tensor, flag: Tensor, value: int, **result: Any) -> Tensor:
-        """Copy x to the result and set a flag afterwards, or wait for it before; return the result.
+        """Copy x and set a flag afterwards, or wait for the flag and then copy x; return the copy.
 
         Parameters
         ----------
@@ -235,9 +241,9 @@ class Moves(BuilderBase):
         """
         check_types(SignalMode, mode=mode)
         check_types(Tensor, x=x, flag=flag)
-        need(flag, (1,) * flag.rank, "flag", x=x)
-        y = self._result("signal", x.dims, result, data_type=x.data_type, strides=x.strides)
-        need(y, x.dims, "y", x=x)
+        check_dims(flag, (1,) * flag.rank, "flag", x=x)
+        y = self._result_tensor("signal", x.dims, result, data_type=x.data_type, strides=x.strides)
+        check_dims(y, x.dims, "y", x=x)
         self._append(DescriptorType.OPERATION_SIGNAL, y.name, mode=mode, value=value, flag=flag, x=x, y=y)
         return y
 
@@ -255,7 +261,7 @@ class Moves(BuilderBase):
         standard_deviation: float | None = None,
         **result: Any,
     ) -> Tensor:
-        """Generate random numbers and return them.
+        """Generate random numbers of one distribution and return them.
 
         Parameters
         ----------
@@ -282,8 +288,8 @@ class Moves(BuilderBase):
         check_types(Tensor, offset=offset)
         for name, item in (("seed", seed), ("offset", offset)):
             if isinstance(item, Tensor):
-                need(item, (1,) * item.rank, name)
-                need_type(item, (DataType.INT64, DataType.INT32), name)
+                check_dims(item, (1,) * item.rank, name)
+                check_data_type(item, (DataType.INT64, DataType.INT32), name)
         if probability is not None and not 0 <= probability <= 1:
             raise GraphError(f"probability= is {probability}, 0 to 1 is needed", code="wrong-argument")
         numbers = {
@@ -297,8 +303,8 @@ class Moves(BuilderBase):
                 state = "needs" if kind is distribution else "has no"
                 raise GraphError(f"{distribution.name} {state} {', '.join(wrong)}", code="wrong-argument")
         sizes = read_per_dim(dims, "dims")
-        y = self._result("rng", sizes, result, data_type=DataType.FLOAT)
-        need(y, sizes, "y")
+        y = self._result_tensor("rng", sizes, result, data_type=DataType.FLOAT)
+        check_dims(y, sizes, "y")
         self._append(
             DescriptorType.OPERATION_RNG,
             y.name,

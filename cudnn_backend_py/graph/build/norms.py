@@ -8,17 +8,27 @@ from typing import Any, NamedTuple
 from ...errors import GraphError
 from ...generated.enums import BnFinalizeStatsMode, DataType, DescriptorType, GenStatsMode, NormFwdPhase, NormMode
 from ..ir import Tensor
-from ..shapes import per_channel, statistics
-from .base import BuilderBase, Output, all_of, check_rank, check_types, need, refuse, strides_like, with_checked_calls
+from ..shapes import per_channel_dims, statistics_dims
+from .base import (
+    BuilderBase,
+    Output,
+    check_dims,
+    check_rank,
+    check_types,
+    require_all,
+    shape_error,
+    strides_like,
+    with_checked_calls,
+)
 
-__all__ = ["BatchNormFinalized", "BatchNormWeights", "GenStats", "NormBackward", "NormForward", "Norms"]
+__all__ = ["BatchNormFinalized", "BatchNormWeights", "GenStats", "NormBackward", "NormForward", "Normalizations"]
 
 Number = float | int | Tensor
 """A number, or a by-value tensor of one element that gets it at execution."""
 
 
 class NormForward(NamedTuple):
-    """Outputs of a norm; None for those not requested."""
+    """The outputs of a normalization; None for those not requested."""
 
     y: Tensor
     mean: Tensor | None
@@ -28,7 +38,7 @@ class NormForward(NamedTuple):
 
 
 class NormBackward(NamedTuple):
-    """The gradients of a norm."""
+    """The gradients of a normalization."""
 
     dx: Tensor
     dscale: Tensor
@@ -36,14 +46,14 @@ class NormBackward(NamedTuple):
 
 
 class GenStats(NamedTuple):
-    """Sums over each channel."""
+    """The sum and the sum of squares of each channel."""
 
     sum: Tensor
     sqsum: Tensor
 
 
 class BatchNormFinalized(NamedTuple):
-    """Results of batch norm finalization, [1, c, 1 ..] each; y = eq_scale * x + eq_bias."""
+    """The results of batch norm finalization, each [1, c, 1 ..]; y = eq_scale * x + eq_bias."""
 
     eq_scale: Tensor
     eq_bias: Tensor
@@ -64,7 +74,7 @@ class BatchNormWeights(NamedTuple):
 
 
 @with_checked_calls
-class Norms(BuilderBase):
+class Normalizations(BuilderBase):
     """Normalizations of x [n, c, ..].
 
     What is normalized together: by LAYER_NORM and RMS_NORM the dims in which `scale` is not 1, by ADA_LAYER_NORM the
@@ -128,14 +138,14 @@ class Norms(BuilderBase):
         check_types(NormMode, mode=mode)
         inputs = {"x": x, "scale": scale} | ({} if bias is None else {"bias": bias})
         check_rank(2, **inputs)
-        sets = statistics(mode, x.dims, scale.dims, groups)
+        sets = statistics_dims(mode, x.dims, scale.dims, groups)
         _check_norm(mode, x, sets, scale=scale, bias=bias)
         assert sets is not None
         if training:
             mean = (mode is not NormMode.RMS_NORM) if mean is None else mean
             inv_variance = True if inv_variance is None else inv_variance
         elif mode is NormMode.BATCH_NORM and not (isinstance(mean, Tensor) and isinstance(inv_variance, Tensor)):
-            raise GraphError("BATCH_NORM infers with mean= and inv_variance= of a training", code="missing-field")
+            raise GraphError("BATCH_NORM inference needs mean= and inv_variance= from training", code="missing-field")
         has_running = running_mean is not None and running_var is not None
         if (running_mean is None) != (running_var is None):
             alone = "running_mean" if running_var is None else "running_var"
@@ -143,27 +153,27 @@ class Norms(BuilderBase):
                 f"{alone}= is given alone, but running mean and variance must be given together", code="missing-field"
             )
         like = strides_like(sets, x)
-        y = self._result("norm", x.dims, result, strides=x.strides)
-        need(y, x.dims, "y", x=x)
+        y = self._result_tensor("norm", x.dims, result, strides=x.strides)
+        check_dims(y, x.dims, "y", x=x)
         item = NormForward(
             y,
-            self._output(mean, f"{y.name}.mean", sets, strides=like),
-            self._output(inv_variance, f"{y.name}.inv_variance", sets, strides=like),
-            self._output(
+            self._optional_output(mean, f"{y.name}.mean", sets, strides=like),
+            self._optional_output(inv_variance, f"{y.name}.inv_variance", sets, strides=like),
+            self._optional_output(
                 has_running if next_running_mean is None else next_running_mean,
                 f"{y.name}.next_mean",
                 sets,
                 strides=like,
             ),
-            self._output(
+            self._optional_output(
                 has_running if next_running_var is None else next_running_var,
                 f"{y.name}.next_var",
                 sets,
                 strides=like,
             ),
         )
-        need(running_mean, sets, "running mean", x=x)
-        need(running_var, sets, "running var", x=x)
+        check_dims(running_mean, sets, "running mean", x=x)
+        check_dims(running_var, sets, "running var", x=x)
         self._append(
             DescriptorType.OPERATION_NORM_FORWARD,
             y.name,
@@ -175,8 +185,8 @@ class Norms(BuilderBase):
             y=y,
             mean=item.mean,
             inv_variance=item.inv_variance,
-            epsilon=self._number(epsilon, "epsilon", x.rank),
-            exp_avg_factor=self._number(momentum, "momentum", x.rank),
+            epsilon=self._scalar_tensor(epsilon, "epsilon", x.rank),
+            exp_avg_factor=self._scalar_tensor(momentum, "momentum", x.rank),
             input_running_mean=running_mean,
             input_running_var=running_var,
             output_running_mean=item.next_running_mean,
@@ -223,22 +233,24 @@ class Norms(BuilderBase):
         check_types(NormMode, mode=mode)
         check_rank(2, x=x, scale=scale)
         groups = None if inv_variance is None or mode is not NormMode.GROUP_NORM else inv_variance.dims[1]
-        sets = statistics(mode, x.dims, scale.dims, groups)
+        sets = statistics_dims(mode, x.dims, scale.dims, groups)
         _check_norm(mode, x, sets, scale=scale)
         assert sets is not None
         if inv_variance is None and epsilon is None:
             raise GraphError("a norm's gradient needs inv_variance=, or epsilon= without it", code="missing-field")
-        need(dy, x.dims, "dy", x=x)
-        need(mean, sets, "mean", x=x)
-        need(inv_variance, sets, "inverse variance", x=x)
+        check_dims(dy, x.dims, "dy", x=x)
+        check_dims(mean, sets, "mean", x=x)
+        check_dims(inv_variance, sets, "inverse variance", x=x)
         wants_bias = mode is not NormMode.RMS_NORM if dbias is None else dbias
-        dx = self._result("dnorm", x.dims, result, strides=x.strides)
-        need(dx, x.dims, "dx", x=x)
-        gradient = self._output(dscale, f"{dx.name}.dscale", scale.dims, scale.data_type, scale.strides)
+        dx = self._result_tensor("dnorm", x.dims, result, strides=x.strides)
+        check_dims(dx, x.dims, "dx", x=x)
+        gradient = self._optional_output(dscale, f"{dx.name}.dscale", scale.dims, scale.data_type, scale.strides)
         if gradient is None:
             raise GraphError("cuDNN always writes dscale, so dscale=False is not allowed", code="missing-field")
         item = NormBackward(
-            dx, gradient, self._output(wants_bias, f"{dx.name}.dbias", scale.dims, scale.data_type, scale.strides)
+            dx,
+            gradient,
+            self._optional_output(wants_bias, f"{dx.name}.dbias", scale.dims, scale.data_type, scale.strides),
         )
         self._append(
             DescriptorType.OPERATION_NORM_BACKWARD,
@@ -249,7 +261,7 @@ class Norms(BuilderBase):
             scale=scale,
             mean=mean,
             inv_variance=inv_variance,
-            epsilon=self._number(epsilon, "epsilon", x.rank),
+            epsilon=self._scalar_tensor(epsilon, "epsilon", x.rank),
             dscale=item.dscale,
             dbias=item.dbias,
             dx=dx,
@@ -278,18 +290,18 @@ class Norms(BuilderBase):
         C: ``CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR``; cuDNN has it after a convolution.
         """
         check_rank(2, x=x)
-        dims = per_channel(x.dims)
+        dims = per_channel_dims(x.dims)
         stem = name or self.free_name("stats")
         made = [
-            self._output(wanted, f"{stem}.{port}", dims, strides=strides_like(dims, x))
+            self._optional_output(wanted, f"{stem}.{port}", dims, strides=strides_like(dims, x))
             for port, wanted in (("sum", sum), ("sqsum", sqsum))
         ]
-        item = GenStats(*all_of(made, "gen_stats"))
+        item = GenStats(*require_all(made, "gen_stats"))
         self._append(
             DescriptorType.OPERATION_GEN_STATS,
             stem,
             mode=GenStatsMode.SUM_SQSUM,
-            math_prec=self._compute(compute_type),
+            math_prec=self._compute_type_or_default(compute_type),
             x=x,
             sum=item.sum,
             sqsum=item.sqsum,
@@ -338,9 +350,9 @@ class Norms(BuilderBase):
         check_rank(2, sum=sum, sqsum=sqsum, scale=scale, bias=bias)
         dims = sum.dims
         for port, item in (("sqsum", sqsum), ("scale", scale), ("bias", bias)):
-            need(item, dims, port, sum=sum)
+            check_dims(item, dims, port, sum=sum)
         for port, given in (("running_mean", running_mean), ("running_var", running_var)):
-            need(given, dims, port.replace("_", " "), sum=sum)
+            check_dims(given, dims, port.replace("_", " "), sum=sum)
         has_running = running_mean is not None and running_var is not None
         if (running_mean is None) != (running_var is None):
             alone = "running_mean" if running_var is None else "running_var"
@@ -350,7 +362,7 @@ class Norms(BuilderBase):
         mode = BnFinalizeStatsMode.TRAINING if training else BnFinalizeStatsMode.INFERENCE
         stem = name or self.free_name("bn_finalize")
         made = {
-            port: self._output(
+            port: self._optional_output(
                 outputs.pop(port, has_running if port.startswith("updated") else True),
                 f"{stem}.{port}",
                 dims,
@@ -358,20 +370,20 @@ class Norms(BuilderBase):
             )
             for port in BatchNormFinalized._fields
         }
-        _no_others(outputs, BatchNormFinalized._fields)
-        all_of([item for port, item in made.items() if not port.startswith("updated")], "batch_norm_finalize")
+        _refuse_unknown_results(outputs, BatchNormFinalized._fields)
+        require_all([item for port, item in made.items() if not port.startswith("updated")], "batch_norm_finalize")
         self._append(
             DescriptorType.OPERATION_BN_FINALIZE_STATISTICS,
             stem,
             stats_mode=mode,
-            math_prec=self._compute(compute_type),
+            math_prec=self._compute_type_or_default(compute_type),
             y_sum=sum,
             y_sq_sum=sqsum,
             scale=scale,
             bias=bias,
-            accum_count=self._number(accum_count, "accum_count", len(dims), data_type=DataType.INT64),
-            epsilon=self._number(epsilon, "epsilon", len(dims)),
-            exp_average_factor=self._number(momentum, "momentum", len(dims)),
+            accum_count=self._scalar_tensor(accum_count, "accum_count", len(dims), data_type=DataType.INT64),
+            epsilon=self._scalar_tensor(epsilon, "epsilon", len(dims)),
+            exp_average_factor=self._scalar_tensor(momentum, "momentum", len(dims)),
             prev_running_mean=running_mean,
             prev_running_var=running_var,
             **made,
@@ -411,21 +423,21 @@ class Norms(BuilderBase):
         C: ``CUDNN_BACKEND_OPERATION_BN_BWD_WEIGHTS_DESCRIPTOR``.
         """
         check_rank(2, x=x, dy=dy, mean=mean, inv_std=inv_std, scale=scale)
-        need(dy, x.dims, "dy", x=x)
-        dims = per_channel(x.dims)
+        check_dims(dy, x.dims, "dy", x=x)
+        dims = per_channel_dims(x.dims)
         for port, item in (("mean", mean), ("inv std", inv_std), ("scale", scale)):
-            need(item, dims, port, x=x)
+            check_dims(item, dims, port, x=x)
         stem = name or self.free_name("bn_weights")
         made = [
-            self._output(outputs.pop(port, True), f"{stem}.{port}", dims, strides=strides_like(dims, x))
+            self._optional_output(outputs.pop(port, True), f"{stem}.{port}", dims, strides=strides_like(dims, x))
             for port in BatchNormWeights._fields
         ]
-        _no_others(outputs, BatchNormWeights._fields)
-        written = BatchNormWeights(*all_of(made, "batch_norm_backward_weights"))
+        _refuse_unknown_results(outputs, BatchNormWeights._fields)
+        written = BatchNormWeights(*require_all(made, "batch_norm_backward_weights"))
         self._append(
             DescriptorType.OPERATION_BN_BWD_WEIGHTS,
             stem,
-            math_prec=self._compute(compute_type),
+            math_prec=self._compute_type_or_default(compute_type),
             x=x,
             dy=dy,
             mean=mean,
@@ -440,19 +452,19 @@ def _check_norm(mode: NormMode, x: Tensor, sets: tuple[int, ...] | None, **param
     """Refuse parameters that do not broadcast to x, and reduced axes that cannot be expressed."""
     if sets is None or any(part < 1 or size % part for size, part in zip(x.dims, sets, strict=True)):
         needed = "groups= that divide the channels" if mode is NormMode.GROUP_NORM else f"{x.rank} dims"
-        raise refuse(f"{mode.name} of {x.name!r} needs {needed}", x=x, **parameters)
+        raise shape_error(f"{mode.name} of {x.name!r} needs {needed}", x=x, **parameters)
     by_channel = mode in (NormMode.BATCH_NORM, NormMode.INSTANCE_NORM, NormMode.GROUP_NORM)
     for port, item in parameters.items():
         if item is None:
             continue
         if by_channel:
-            need(item, per_channel(x.dims), port, x=x)
+            check_dims(item, per_channel_dims(x.dims), port, x=x)
         if any(part not in (1, size) for part, size in zip(item.dims, x.dims, strict=True)):
-            raise refuse(
+            raise shape_error(
                 f"{port} {item.name!r} does not broadcast to {x.name!r}: dims must be 1 or equal", x=x, **{port: item}
             )
 
 
-def _no_others(left: dict[str, Any], known: Sequence[str]) -> None:
+def _refuse_unknown_results(left: dict[str, Any], known: Sequence[str]) -> None:
     if left:
         raise GraphError(f"there is no result {', '.join(left)}; results are {', '.join(known)}", code="unknown-field")

@@ -10,14 +10,14 @@ from ..ir import ACTIVATION_NUMBERS, Matmul, Pointwise, Reduction, Tensor, point
 from ..strides import channels_last
 from .base import BuilderBase, check_types, with_checked_calls
 
-__all__ = ["Products"]
+__all__ = ["MatmulAndPointwise"]
 
 _COMPARES = ("CMP_", "LOGICAL_")
 _NUMBERS = (*ACTIVATION_NUMBERS, "alpha1", "alpha2")
 
 
 @with_checked_calls
-class Products(BuilderBase):
+class MatmulAndPointwise(BuilderBase):
     """Matmul, elementwise operations and reductions."""
 
     def matmul(
@@ -56,20 +56,20 @@ class Products(BuilderBase):
         batch = tuple(max(pair) for pair in zip(a.dims[:-2], b.dims[:-2], strict=False))
         dims = (*batch, a.dims[-2], b.dims[-1]) if a.rank > 1 and b.rank > 1 else (1,)
 
-        def make(c: Tensor) -> Matmul:
+        def make_operation(c: Tensor) -> Matmul:
             return Matmul(
                 name=c.name,
                 a=a,
                 b=b,
                 c=c,
-                compute_type=self._compute(compute_type),
+                compute_type=self._compute_type_or_default(compute_type),
                 m_override=m_override,
                 n_override=n_override,
                 k_override=k_override,
                 padding_value=padding_value,
             )
 
-        return self._add(make, "mm", dims, result)
+        return self._add_with_result(make_operation, "mm", dims, result)
 
     def pointwise(
         self,
@@ -122,14 +122,14 @@ class Products(BuilderBase):
         numbers = parameters or {}
         if unknown := [name for name in numbers if name not in _NUMBERS]:
             raise GraphError(
-                f"{mode.name} has no number {', '.join(unknown)}; numbers are {', '.join(_NUMBERS)}",
+                f"{mode.name} has no parameter {', '.join(unknown)}; parameters are {', '.join(_NUMBERS)}",
                 code="unknown-field",
             )
 
-        def make(y: Tensor) -> Pointwise:
+        def make_operation(y: Tensor) -> Pointwise:
             return Pointwise(name=y.name, mode=mode, compute_type=kind, axis=axis, **{**ports, writes: y, **numbers})
 
-        return self._add(make, mode.name.lower(), dims, result)
+        return self._add_with_result(make_operation, mode.name.lower(), dims, result)
 
     def reduction(
         self,
@@ -154,14 +154,14 @@ class Products(BuilderBase):
         """
         check_types(ReduceTensorOp, operator=operator)
 
-        def make(y: Tensor) -> Reduction:
+        def make_operation(y: Tensor) -> Reduction:
             return Reduction(
                 name=y.name,
                 operator=operator,
                 x=x,
                 y=y,
-                compute_type=self._compute(compute_type),
+                compute_type=self._compute_type_or_default(compute_type),
                 deterministic=deterministic,
             )
 
-        return self._add(make, f"reduce_{operator.name.lower()}", dims, result)
+        return self._add_with_result(make_operation, f"reduce_{operator.name.lower()}", dims, result)

@@ -11,9 +11,18 @@ from ...errors import GraphError
 from ...generated.enums import DataType, DescriptorType, NanPropagation, PaddingMode, ResampleMode
 from ..ir import Parameters, Tensor
 from ..shapes import pooled_size
-from .base import BuilderBase, Output, check_rank, check_types, need, one_for_each, strides_like, with_checked_calls
+from .base import (
+    BuilderBase,
+    Output,
+    check_dims,
+    check_rank,
+    check_types,
+    expand_per_spatial_dim,
+    strides_like,
+    with_checked_calls,
+)
 
-__all__ = ["Resampled", "Resampling"]
+__all__ = ["ResampleOutputs", "Resampling"]
 
 Part = int | Fraction
 Each = Part | Sequence[Part]
@@ -22,8 +31,8 @@ Each = Part | Sequence[Part]
 _SIDES = ("window_dims", "strides", "pre_paddings", "post_paddings")
 
 
-class Resampled(NamedTuple):
-    """Outputs of a resample operation; idx is None if not requested."""
+class ResampleOutputs(NamedTuple):
+    """The outputs of a resample operation; idx is None if not requested."""
 
     y: Tensor
     idx: Tensor | None
@@ -52,7 +61,7 @@ class Resampling(BuilderBase):
         idx: Output = False,
         compute_type: DataType | None = None,
         **result: Any,
-    ) -> Resampled:
+    ) -> ResampleOutputs:
         """Add pooling and return [n, c, sizes ..] in the layout of `x`, and an index for the backward pass.
 
         Parameters
@@ -73,20 +82,20 @@ class Resampling(BuilderBase):
         """
         check_types(ResampleMode, mode=mode)
         check_rank(3, x=x)
-        sides = _sides(x, window, stride, padding, post_padding)
-        dims = _pooled(x.dims, sides)
-        y = self._result("pool", dims, result, strides=strides_like(dims, x))
-        need(y, dims, "y", x=x)
-        made = self._output(idx, f"{y.name}.idx", dims, DataType.INT8, y.strides)
+        sides = _read_pooling_window(x, window, stride, padding, post_padding)
+        dims = _pooled_dims(x.dims, sides)
+        y = self._result_tensor("pool", dims, result, strides=strides_like(dims, x))
+        check_dims(y, dims, "y", x=x)
+        made = self._optional_output(idx, f"{y.name}.idx", dims, DataType.INT8, y.strides)
         self._append(
             DescriptorType.OPERATION_RESAMPLE_FWD,
             y.name,
             x=x,
             y=y,
             idx=made,
-            resample=self._resample(mode, sides, padding_mode, nan_propagation, compute_type),
+            resample=self._resample_parameters(mode, sides, padding_mode, nan_propagation, compute_type),
         )
-        return Resampled(y, made)
+        return ResampleOutputs(y, made)
 
     def resample_backward(
         self,
@@ -129,17 +138,17 @@ class Resampling(BuilderBase):
         check_rank(3, dy=dy, **({} if x is None else {"x": x}))
         if mode is ResampleMode.MAXPOOL and idx is None and x is None:
             raise GraphError("the gradient of MAXPOOL needs idx=, or x= and y=", code="missing-field")
-        sides = _sides(dy, window, stride, padding, post_padding)
+        sides = _read_pooling_window(dy, window, stride, padding, post_padding)
         smallest = (
             *dy.dims[:2],
             *(int((size - 1) * s + w - b - a) for size, w, s, b, a in zip(dy.dims[2:], *sides, strict=True)),
         )
         dims = self._requested_dims(result, smallest) if x is None else x.dims
-        need(idx, dy.dims, "idx", dy=dy)
-        need(y, dy.dims, "y", dy=dy)
-        dx = self._result("dpool", dims, result, strides=strides_like(dims, dy) if x is None else x.strides)
-        need(dx, dims, "dx", x=x)
-        need(dy, _pooled(dx.dims, sides), "dy", dx=dx)
+        check_dims(idx, dy.dims, "idx", dy=dy)
+        check_dims(y, dy.dims, "y", dy=dy)
+        dx = self._result_tensor("dpool", dims, result, strides=strides_like(dims, dy) if x is None else x.strides)
+        check_dims(dx, dims, "dx", x=x)
+        check_dims(dy, _pooled_dims(dx.dims, sides), "dy", dx=dx)
         self._append(
             DescriptorType.OPERATION_RESAMPLE_BWD,
             dx.name,
@@ -148,11 +157,11 @@ class Resampling(BuilderBase):
             idx=idx,
             x=x,
             y=y,
-            resample=self._resample(mode, sides, padding_mode, nan_propagation, compute_type),
+            resample=self._resample_parameters(mode, sides, padding_mode, nan_propagation, compute_type),
         )
         return dx
 
-    def _resample(
+    def _resample_parameters(
         self,
         mode: ResampleMode,
         sides: list[tuple[Fraction, ...]],
@@ -165,24 +174,24 @@ class Resampling(BuilderBase):
             DescriptorType.RESAMPLE,
             {
                 "mode": mode,
-                "comp_type": self._compute(compute_type),
+                "comp_type": self._compute_type_or_default(compute_type),
                 "nan_propagation": nan_propagation,
                 "padding_mode": usual.get(mode, PaddingMode.ZERO_PAD) if padding_mode is None else padding_mode,
                 "spatial_dims": len(sides[0]),
-                **{name: _plain(side) for name, side in zip(_SIDES, sides, strict=True)},
+                **{name: _integers_or_fractions(side) for name, side in zip(_SIDES, sides, strict=True)},
             },
         )
 
 
-def _sides(
+def _read_pooling_window(
     x: Tensor, window: Each, stride: Each | None, padding: Each, post_padding: Each | None
 ) -> list[tuple[Fraction, ...]]:
     """Return window, stride and padding before and after, each with one number per spatial dim."""
     spatial = x.rank - 2
     given = (window, window if stride is None else stride, padding, padding if post_padding is None else post_padding)
-    parts = [one_for_each(side, spatial) for side in given]
+    parts = [expand_per_spatial_dim(side, spatial) for side in given]
     if any(isinstance(part, (bool, str)) for part in chain(*parts)):
-        raise TypeError  # which `checked` names; a Fraction takes them
+        raise TypeError  # which :func:`checked_method`; a Fraction takes them
     sides = [tuple(map(Fraction, side)) for side in parts]
     if any(len(side) != spatial for side in sides) or min((*sides[0], *sides[1])) <= 0:
         shown = ", ".join(f"{name} ({', '.join(map(str, side))})" for name, side in zip(_SIDES, sides, strict=True))
@@ -194,7 +203,7 @@ def _sides(
     return sides
 
 
-def _pooled(dims: tuple[int, ...], sides: list[tuple[Fraction, ...]]) -> tuple[int, ...]:
+def _pooled_dims(dims: tuple[int, ...], sides: list[tuple[Fraction, ...]]) -> tuple[int, ...]:
     made = (*dims[:2], *(pooled_size(*item) for item in zip(dims[2:], *sides, strict=True)))
     if min(made) < 1:
         raise GraphError(
@@ -205,8 +214,8 @@ def _pooled(dims: tuple[int, ...], sides: list[tuple[Fraction, ...]]) -> tuple[i
     return made
 
 
-def _plain(side: tuple[Fraction, ...]) -> tuple[Any, ...]:
-    """Return integers, or pairs of numerator and denominator where a value is not an integer."""
+def _integers_or_fractions(side: tuple[Fraction, ...]) -> tuple[Any, ...]:
+    """Return integers, or pairs of numerator and denominator if some value is not an integer."""
     if all(part.denominator == 1 for part in side):
         return tuple(part.numerator for part in side)
     return tuple((part.numerator, part.denominator) for part in side)

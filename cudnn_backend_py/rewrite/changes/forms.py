@@ -179,7 +179,7 @@ def _view(graph: Graph) -> Iterator[Change]:
         seen, start = found
         title = f"{seen.name}: read with dims {list(seen.dims)} and strides {list(seen.strides)}"
         title += f" from element {start} on" if start else ""
-        title += f", instead of the operation {op.name} ({op.verb()})"
+        title += f", instead of the operation {op.name} ({op.display_name()})"
         yield from offer("view", title, "exact", [op.fields["x"]], partial(_without_view, graph, op, seen))
 
 

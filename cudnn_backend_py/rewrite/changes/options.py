@@ -241,7 +241,7 @@ def _without_first(graph: Graph) -> Iterator[Change]:
 
 
 def _kind_of(op: Op) -> str:
-    return f"pointwise {op.verb()}" if isinstance(op, Pointwise) else op.verb()
+    return f"pointwise {op.display_name()}" if isinstance(op, Pointwise) else op.display_name()
 
 
 def _move_outside(graph: Graph, ops: list[Op], shared: list[Tensor], title: str) -> Iterator[Change]:

@@ -58,7 +58,7 @@ def extra_operations(graph: Graph) -> Iterator[Deviation]:
     for op in reversed(graph.ops):
         if op is main or op.kind is scaled:
             continue
-        kind = f"pointwise {op.verb()}" if isinstance(op, Pointwise) else op.verb()
+        kind = f"pointwise {op.display_name()}" if isinstance(op, Pointwise) else op.display_name()
         passed = _passed_input(op)
         outside = "" if passed is not None and can_bypass(graph, op, passed) else ", which is done outside"
         yield Deviation(

@@ -35,7 +35,7 @@ def _parameter(op: Op, name: str, old: object, new: object, effect: Any, title: 
     return Deviation(
         f"{name} {key_of(op)}",
         "parameter",
-        f"{op.name} ({op.verb()}) has {word} {shown[0]}",
+        f"{op.name} ({op.display_name()}) has {word} {shown[0]}",
         f"{shown[1]}",
         title or f"{op.name}: {word} {shown[0]} -> {shown[1]}",
         effect,
@@ -119,7 +119,7 @@ def _odd_convolution(graph: Graph, op: Operation) -> Iterator[Deviation]:
         yield Deviation(
             f"group {key_of(op)}",
             "parameter",
-            f"{op.name} ({op.verb()}) has {groups} groups ({weights.name} {list(weights.dims)})",
+            f"{op.name} ({op.display_name()}) has {groups} groups ({weights.name} {list(weights.dims)})",
             "1 group",
             f"{op.name}: {groups} groups -> 1, {weights.name} {list(dims)} with zeros between groups",
             "exact",
@@ -169,7 +169,7 @@ def _geometry(op: Operation, name: str, found: str, usual: str, **fields: Any) -
     return Deviation(
         f"{name} {key_of(op)}",
         "parameter",
-        f"{op.name} ({op.verb()}) has {found}",
+        f"{op.name} ({op.display_name()}) has {found}",
         usual,
         f"{op.name}: {found} -> {usual}",
         "idea",

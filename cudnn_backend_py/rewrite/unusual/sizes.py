@@ -12,7 +12,7 @@ from ...generated.enums import (
 )
 from ...generated.operations import CONVOLUTIONS
 from ...graph.ir import Graph, Matmul, Operation, Pointwise, Tensor
-from ...graph.shapes import ends_experts
+from ...graph.shapes import has_end_offset
 from ..dims import dim_classes, resize
 from ..relations import NORMS
 from .deviation import IMAGE, Deviation, wrong_dims
@@ -66,7 +66,7 @@ def dims_that_follow(graph: Graph) -> Iterator[Deviation]:
         if op.kind is _D.OPERATION_MOE_GROUPED_MATMUL and {len(t.dims) for t in ports.values()} == {3}:
             token, weight, output = ports["token"], ports["weight"], ports["output"]
             depth, offsets = max(token.dims[2], weight.dims[1]), ports["first_token_offset"].dims[0]
-            offsets -= ends_experts(offsets, weight.dims[0])
+            offsets -= has_end_offset(offsets, weight.dims[0])
             experts = max(weight.dims[0], offsets)
             needed = {"token": (*token.dims[:2], depth), "weight": (experts, depth, output.dims[2])}
             if offsets < experts:

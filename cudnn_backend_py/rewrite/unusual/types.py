@@ -236,7 +236,7 @@ def odd_computing(graph: Graph) -> Iterator[Deviation]:
         yield Deviation(
             f"compute {key_of(op)}",
             "compute type",
-            f"{op.name} ({op.verb()}) computes in {type_word(kind)}",
+            f"{op.name} ({op.display_name()}) computes in {type_word(kind)}",
             type_word(usual),
             f"{op.name}: computation in {type_word(kind)} -> {type_word(usual)}",
             "changes numerics",

@@ -56,11 +56,11 @@ from ...generated.enums import DataType, DescriptorType, PointwiseMode, RngDistr
 from ...graph import Graph, Matmul, Operation, Pointwise, Tensor
 from ...graph.attention.recognize import read_attention
 from ...graph.data_types import BOOLEAN_TYPES, DATA_TYPES
-from ...graph.formats import is_integer, largest, round_to
+from ...graph.formats import is_integer, largest_finite, round_to
 from ...interpreter.arithmetic import below
 from ...interpreter.attention import hidden
 from ...interpreter.data import is_unordered
-from ...known_issues import Use
+from ...known_issues import AttentionUse
 from .common_factor import common_factor, relative_excess
 from .perturbed import PerturbedRun, run_perturbed
 from .rules import (
@@ -224,7 +224,7 @@ class Expected:
             return None, None
         size = np.maximum(np.abs(self.center) * roundoff(kind), half_smallest(kind)) + self.spread / WIDTH
         counted = self.defined & np.isfinite(found) & np.isfinite(size) & (size > 0)
-        counted &= np.abs(self.center) <= largest(kind)
+        counted &= np.abs(self.center) <= largest_finite(kind)
         if int(np.count_nonzero(counted)) < ENOUGH:
             return None, None
         got, right, exact, sizes = (item[counted] for item in (found, middle, self.center, size))
@@ -338,7 +338,7 @@ def _bias(graph: Graph, arithmetic: Arithmetic) -> float:
     return found
 
 
-def _bias_of_scores(graph: Graph, arithmetic: Arithmetic, use: Use | None) -> float:
+def _bias_of_scores(graph: Graph, arithmetic: Arithmetic, use: AttentionUse | None) -> float:
     """Return the possible common bias of all scores, relative to the largest subtracted statistic.
 
     Sums of tensor cores are cut; forward, the maximum is off as the scores are, and nothing of it is left.

@@ -13,7 +13,7 @@ from ...graph import Graph
 from ...graph.attention.recognize import read_attention
 from ...graph.formats import round_to
 from ...interpreter import interpret
-from ...known_issues import Use
+from ...known_issues import AttentionUse
 from .bound import Arithmetic, Expected, expect
 from .perturbed import in_float32
 from .rules import roundoff
@@ -54,7 +54,7 @@ _ROWS = {"seq_len_q": ("o", "stats", "max", "sum_exp", "dq"), "seq_len_kv": ("dk
 
 
 def _of_attention(
-    graph: Graph, use: Use, inputs: Mapping[str | int, Numbers], expected: dict[str, Expected]
+    graph: Graph, use: AttentionUse, inputs: Mapping[str | int, Numbers], expected: dict[str, Expected]
 ) -> dict[str, Expected]:
     """Return the expectations for attention: no values beyond the lengths, and gradients rounded twice.
 

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ...generated.enums import DataType, PointwiseMode, ReduceTensorOp
 from ...graph import Graph, Op, Pointwise, Reduction, Tensor
-from ...graph.formats import largest, round_to
+from ...graph.formats import largest_finite, round_to
 from ...interpreter import OPERATIONS
 from ...interpreter.philox import dropout_mask
 from ...interpreter.pointwise import BACKWARD
@@ -123,7 +123,9 @@ class PerturbedRun(Run):
     def write(self, tensor: Tensor, values: ArrayLike) -> None:
         given = np.asarray(values)
         if self._sign < 0 and isinstance(self._op, Reduction) and self._op.operator in _EXTREMES:
-            given = np.clip(given, -largest(_T.FLOAT), largest(_T.FLOAT))  # these begin with the largest number
+            given = np.clip(
+                given, -largest_finite(_T.FLOAT), largest_finite(_T.FLOAT)
+            )  # these begin with the largest number
         if self._in_steps and isinstance(self._op, Reduction) and self._op.operator is ReduceTensorOp.MUL:
             given = self._product_in_steps(self._op, given)
         if self._noise is not None and is_float(tensor.data_type) and not isinstance(self._op, Pointwise):
@@ -139,7 +141,7 @@ class PerturbedRun(Run):
         size = np.abs(self.read(op.x))
         axes = tuple(axis for axis, (many, few) in enumerate(zip(op.x.dims, op.y.dims, strict=True)) if many != few)
         large, small = (limit(size, 1.0).prod(axes, keepdims=True) for limit in (np.maximum, np.minimum))
-        return np.where(large > largest(_T.FLOAT), np.nan, np.where(small < _TINY, 0.0, values))
+        return np.where(large > largest_finite(_T.FLOAT), np.nan, np.where(small < _TINY, 0.0, values))
 
     def round_to_type(self, values: Floats, data_type: DataType) -> Floats:
         if values.dtype == np.float32:
@@ -192,7 +194,7 @@ class PerturbedRun(Run):
             else:
                 moved = np.where(held == values, moved, moved * (1 + step * self._draw(moved.shape)))
             if rule.narrow is not _T.FLOAT and self._sign < 0:
-                moved = np.where(np.abs(moved) > largest(rule.narrow), np.copysign(np.inf, moved), moved)
+                moved = np.where(np.abs(moved) > largest_finite(rule.narrow), np.copysign(np.inf, moved), moved)
         if rule.read:
             moved = moved * (1 + rule.read * self._draw(moved.shape))
         if self._flushes and tensor.data_type is not _T.DOUBLE:

@@ -12,12 +12,12 @@ import pytest
 
 from cudnn_backend_py import DataType, UsageError, open_target
 from cudnn_backend_py.execution.class_plan import ClassPlan, Sequences
-from cudnn_backend_py.graph.attention.shape_class import Bounds, bounds_of, class_problem
+from cudnn_backend_py.graph.attention.shape_class import ClassBounds, best_class_bounds, class_problem
 from cudnn_backend_py.target import Target
 from tests.support.ragged_attention import CallKind, ClassCall, Mode, int32_tensor, reference_results, relative_error
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
-BOUNDS, SMALL = Bounds(8, 384, 512), Bounds(8, 128, 256)  # small ones use another engine in the forward pass
+BOUNDS, SMALL = ClassBounds(8, 384, 512), ClassBounds(8, 128, 256)  # small ones use another engine in the forward pass
 KINDS = {
     "plain": CallKind(kv_heads=4),
     "groups": CallKind(causal=True),
@@ -41,7 +41,7 @@ def gpu() -> Iterator[Target]:
 
 
 def make_class_plan(
-    kind: CallKind, gpu: Target, *, backward: bool, bounds: Bounds = BOUNDS, **options: Any
+    kind: CallKind, gpu: Target, *, backward: bool, bounds: ClassBounds = BOUNDS, **options: Any
 ) -> ClassPlan:
     return ClassPlan(
         class_problem(kind.problem_of_call(1, 2, 2), bounds, backward=backward), gpu, backward=backward, **options
@@ -53,7 +53,7 @@ def random_lengths(rng: random.Random, batch: int, most: int) -> list[int]:
     return [rng.choice((0, 1, most, rng.randint(2, most), rng.randint(2, most))) for _ in range(batch)]
 
 
-def random_calls(kind: CallKind, count: int, bounds: Bounds = BOUNDS) -> Iterator[ClassCall]:
+def random_calls(kind: CallKind, count: int, bounds: ClassBounds = BOUNDS) -> Iterator[ClassCall]:
     rng = random.Random(repr(kind))
     modes: tuple[Mode, ...] = ("packed", "dense", "padded")
     for number in range(count):
@@ -81,7 +81,7 @@ def check_results(call: ClassCall, *, backward: bool) -> None:
 
 @pytest.mark.parametrize("bounds", [BOUNDS, SMALL], ids=["large", "small"])
 @pytest.mark.parametrize("name", KINDS)
-def test_one_plan_per_direction_serves_all_calls(gpu: Target, name: str, bounds: Bounds) -> None:
+def test_one_plan_per_direction_serves_all_calls(gpu: Target, name: str, bounds: ClassBounds) -> None:
     kind = KINDS[name]
     forward, backward = (make_class_plan(kind, gpu, backward=way, bounds=bounds) for way in (False, True))
     for call in random_calls(kind, 12, bounds):
@@ -116,7 +116,7 @@ def test_decoding_reads_only_rows_of_q(gpu: Target, mode: Mode, lens_q: list[int
         return held[-1]
 
     kind = KINDS["plain"]
-    plan = make_class_plan(kind, gpu, backward=False, bounds=Bounds(4, 1, 128), workspace=allocate)
+    plan = make_class_plan(kind, gpu, backward=False, bounds=ClassBounds(4, 1, 128), workspace=allocate)
     call = ClassCall(kind, mode, lens_q, [100, 1, 50])
     run_call(call, plan)
     check_results(call, backward=False)
@@ -190,7 +190,7 @@ def test_pages_and_packed_queries_give_right_results(gpu: Target, lens_q: list[i
     base = replace(
         kind.problem_of_call(8, max(lens_q), 1000), padding=True, page_size=page, pages_k=len(k), pages_v=len(v)
     )
-    bounds = bounds_of(base)
+    bounds = best_class_bounds(base)
     plan = ClassPlan(class_problem(base, bounds, backward=False), gpu, backward=False)
     q = torch.randn(sum(lens_q), 4, 64, device="cuda", dtype=torch.half)
     o, stats = torch.full_like(q, torch.nan), torch.full((len(q), 4), torch.nan, device="cuda")
@@ -236,7 +236,9 @@ def test_memory_grows_with_the_call_and_not_with_the_bounds(gpu: Target) -> None
         requested.append(size)
         return torch.empty(size, dtype=torch.uint8, device="cuda")
 
-    plan = make_class_plan(KINDS["groups"], gpu, backward=True, bounds=Bounds(64, 16384, 16384), workspace=allocate)
+    plan = make_class_plan(
+        KINDS["groups"], gpu, backward=True, bounds=ClassBounds(64, 16384, 16384), workspace=allocate
+    )
     for batch, length in ((2, 100), (8, 384)):
         call = ClassCall(KINDS["groups"], "dense", [length] * batch, [length] * batch)
         run_call(call, make_class_plan(KINDS["groups"], gpu, backward=False))

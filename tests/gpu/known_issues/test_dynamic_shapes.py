@@ -44,7 +44,7 @@ from cudnn_backend_py.execution.checks import scalar_array
 from cudnn_backend_py.execution.stream_state import live_handle
 from cudnn_backend_py.generated.enums import AttributeName as Attr
 from cudnn_backend_py.graph.attention import Attention, sdpa_backward, sdpa_forward
-from cudnn_backend_py.graph.attention.known_issue import Sharing, Use
+from cudnn_backend_py.graph.attention.known_issue import AttentionUse, Sharing
 from cudnn_backend_py.known_issues import FAULTS, find_reported_issues
 from cudnn_backend_py.native.cuda import Memory, Timer
 from cudnn_backend_py.native.launch import Launcher, Overrides
@@ -658,7 +658,7 @@ def test_every_wrong_outcome_is_in_the_known_issue_table(outcomes: dict[Case, di
     for case, said in supported_outcomes(outcomes).items():
         if case.form != "matmul" and said != RIGHT:
             form: Any = "unified" if case.form == "unified" else "single operations"
-            use = Use(attention_problem(case, {}), case.direction == "backward", form)
+            use = AttentionUse(attention_problem(case, {}), case.direction == "backward", form)
             issues = find_reported_issues(use, version=target.library.version, sm=target.sm, sharing=case.way)
             if not list(issues):
                 unknown[case.name] = said

@@ -19,7 +19,12 @@ import pytest
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 
 from cudnn_backend_py.execution.class_plan import ClassPlan, OwnTables, Sequences  # noqa: E402
-from cudnn_backend_py.graph.attention.shape_class import Bounds, bounds_of, class_graph, class_problem  # noqa: E402
+from cudnn_backend_py.graph.attention.shape_class import (  # noqa: E402
+    ClassBounds,
+    best_class_bounds,
+    class_graph,
+    class_problem,
+)
 from cudnn_backend_py.native.fast_call import _CallStruct  # noqa: E402
 from cudnn_backend_py.system.version import Version  # noqa: E402
 from cudnn_backend_py.torch_ops import compiled  # noqa: E402
@@ -38,7 +43,7 @@ WORKSPACE = 4096
 class DescribedClassPlan(ClassPlan):
     """A class plan with a graph and without a built plan."""
 
-    def __init__(self, problem: Any, bounds: Bounds, backward: bool) -> None:
+    def __init__(self, problem: Any, bounds: ClassBounds, backward: bool) -> None:
         self.problem, self.bounds = class_problem(problem, bounds, backward=backward), bounds
         self._read_graph(class_graph(self.problem, backward, Version(9, 19, 0), 90), backward)
         self.plan = SimpleNamespace(workspace_bytes=WORKSPACE)  # type: ignore[assignment]
@@ -157,7 +162,7 @@ class PythonClass:
         self.backward, named = backward, tensors_by_name(inputs, outputs)
         self.reading = read_call(backward, named, OPTIONS)
         problem = describe_problem(backward, named, self.reading)
-        self.problem, self.bounds = problem, bounds_of(problem, self.reading.needed)
+        self.problem, self.bounds = problem, best_class_bounds(problem, self.reading.needed)
         self.plan = DescribedClassPlan(problem, self.bounds, backward)
 
     def recipe(self, inputs: Any, outputs: Any) -> Any:
@@ -179,7 +184,7 @@ class PythonClass:
         return (
             r.related_plans == self.reading.related_plans
             and not r.copied
-            and bounds_of(self.problem, r.needed) == self.bounds
+            and best_class_bounds(self.problem, r.needed) == self.bounds
         )
 
     def check_launch(self, inputs: Any, outputs: Any, made: Any, seen: Any) -> None:

@@ -15,7 +15,7 @@ from cudnn_backend_py import DataType, Graph, GraphBuilder, UsageError
 from cudnn_backend_py.cli.commands import main
 from cudnn_backend_py.diagnose import Basis, Judge, Outcome, Query, Verdict, explain, render_text, whatif
 from cudnn_backend_py.diagnose.causes.case import Budget, Case, builds, supports
-from cudnn_backend_py.graph.guard import collecting
+from cudnn_backend_py.graph.guard import collect_reports
 from cudnn_backend_py.rewrite.changes import changes
 from cudnn_backend_py.target import using
 from tests.cases import find_case
@@ -138,7 +138,7 @@ def test_too_slow_a_search_for_the_cause_is_reported(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("cudnn_backend_py.diagnose.causes.case.builds", spin)
     monkeypatch.setattr("cudnn_backend_py.diagnose.fork._CPU_S", 1)
     monkeypatch.setattr("cudnn_backend_py.diagnose.fork._PATIENCE", 600)
-    with collecting() as lines, using("sm90") as target:
+    with collect_reports() as lines, using("sm90") as target:
         assert not Case((), forward(), target, MODES, budget=Budget()).supports(forward())
     assert lines == ["time ran out: a variation of the graph took more than 1 s of the processor"]
 

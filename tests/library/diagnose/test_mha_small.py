@@ -326,7 +326,7 @@ def test_reordered_and_stored_tensors_are_right() -> None:
 
 
 def test_without_masks_no_operation_uses_an_index() -> None:
-    verbs = {op.verb() for op in make_graph("backward", {}).ops}
+    verbs = {op.display_name() for op in make_graph("backward", {}).ops}
     assert "gen_index" not in verbs
     assert "binary_select" in verbs
 

@@ -20,7 +20,7 @@ def block_masked_attention() -> Graph:
 
 
 def test_attention_with_a_block_mask_is_one_unified_operation() -> None:
-    assert [op.verb() for op in block_masked_attention().ops] == ["sdpa_fwd"]
+    assert [op.display_name() for op in block_masked_attention().ops] == ["sdpa_fwd"]
 
 
 def test_a_remedy_lists_known_issues_of_the_architecture_it_names() -> None:

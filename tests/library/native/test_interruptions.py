@@ -29,7 +29,7 @@ from cudnn_backend_py import (
     open_target,
 )
 from cudnn_backend_py.graph.attention import sdpa_forward
-from cudnn_backend_py.graph.guard import collecting, run_guarded
+from cudnn_backend_py.graph.guard import collect_reports, run_guarded
 from cudnn_backend_py.native.callbacks import exceptions
 from cudnn_backend_py.native.fast_call import HandleState, Launch
 from cudnn_backend_py.native.launch import Launcher
@@ -286,7 +286,7 @@ def test_an_exception_of_the_value_itself_is_its_refusal(error: BaseException) -
 
 def test_an_exception_of_a_handler_is_no_failure_of_a_rule(error: BaseException, handled: Any) -> None:
     beat = handled(error)
-    with pytest.raises(type(error)) as caught, collecting() as lines:
+    with pytest.raises(type(error)) as caught, collect_reports() as lines:
         run_guarded("the rule x", None, beat)
     assert caught.value is error
     assert lines == []

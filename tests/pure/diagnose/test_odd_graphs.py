@@ -16,7 +16,7 @@ from cudnn_backend_py.diagnose.causes.find import suspects
 from cudnn_backend_py.graph import Matmul, Operation, Pointwise
 from cudnn_backend_py.graph.attention import recognize as attention_graph
 from cudnn_backend_py.graph.attention import sdpa_forward
-from cudnn_backend_py.graph.guard import collecting, iterate_guarded, notify, run_guarded
+from cudnn_backend_py.graph.guard import collect_reports, iterate_guarded, notify, run_guarded
 from cudnn_backend_py.graph.replace import replace_tensors
 from cudnn_backend_py.known_issues import find, find_known_issues
 from cudnn_backend_py.rewrite.changes import CHANGES, Change, changes, head_dims, response_dims
@@ -58,7 +58,7 @@ def matmul_with_largest_uids() -> Graph:
 
 def run_checks(graph: Graph) -> list[Change]:
     """Run all checks that need no cuDNN, assert that none fails, and return the changes."""
-    with collecting() as failed:
+    with collect_reports() as failed:
         assert not any(finding.code == "lint-failed" for finding in lint(graph))
         find_known_issues(graph, 90, (9, 19, 0))
         suspects(graph)
@@ -127,7 +127,7 @@ def test_operations_with_one_name_are_distinguished() -> None:
     second = Pointwise(name="same", mode=PointwiseMode.ADD, x=y, b=bias, y=z)
     found = [change for change in run_checks(Graph((first, second))) if change.kind == "drop_bias"]
     assert [change.title for change in found] == ["without the bias bias"]
-    assert [op.verb() for op in found[0].graph.ops] == ["relu_fwd"]
+    assert [op.display_name() for op in found[0].graph.ops] == ["relu_fwd"]
 
 
 def test_an_infinite_attention_bound_is_read_as_unknown() -> None:
@@ -152,7 +152,7 @@ LINE = "of this package failed with KeyError ((3, 2)): please report it"
 
 
 def test_an_internal_failure_is_reported_once_and_other_checks_continue() -> None:
-    with collecting() as lines:
+    with collect_reports() as lines:
         assert run_guarded("the rule x", 7, raise_key_error) != 7  # a generator fails when it is read
         assert list(iterate_guarded("the change y", raise_key_error)) == []
         assert list(iterate_guarded("the change y", raise_key_error)) == []
@@ -179,7 +179,7 @@ def test_a_failing_change_does_not_stop_the_others(monkeypatch: pytest.MonkeyPat
     graph = OPERATIONS["padded matmul"]()
     before = [change.title for change in changes(graph) if change.kind != "scale"]
     monkeypatch.setitem(CHANGES, "scale", raise_key_error)
-    with collecting() as lines:
+    with collect_reports() as lines:
         assert [change.title for change in changes(graph)] == before
     assert lines == [f"the change scale {LINE}"]
 
@@ -191,7 +191,7 @@ def test_a_failing_condition_does_not_stop_the_other_known_issues(monkeypatch: p
     code = before[0].code
     rows = [dataclasses.replace(one, attention=lambda _: {}[3, 2]) if one.code == code else one for one in find.FAULTS]
     monkeypatch.setattr(find, "FAULTS", rows)
-    with collecting() as lines:
+    with collect_reports() as lines:
         left = find_known_issues(graph, 90, (9, 10, 0))
     assert left == [one for one in before if one.code != code]
     assert lines == [f"the condition {code} {LINE}"]
@@ -207,7 +207,7 @@ def test_a_failing_lint_check_is_reported_as_a_finding(monkeypatch: pytest.Monke
 
 def test_a_failure_to_read_attention_is_reported_and_gives_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention_graph, "_read", lambda _: {}[3, 2])
-    with collecting() as lines:
+    with collect_reports() as lines:
         assert attention_graph.read_attention(Graph((sdpa(),))) is None
     assert lines == [f"the reading of attention {LINE}"]
 
@@ -225,6 +225,6 @@ def test_no_change_drops_the_only_output_of_a_graph() -> None:
     g = GraphBuilder("bias alone", io_type=DataType.HALF)
     s = g.matmul(g.tensor("a", (1, 8, 8)), g.tensor("b", (1, 8, 8)))
     g.pointwise(PointwiseMode.RELU_FWD, s, name="dbias", virtual=False)
-    with collecting() as lines:
+    with collect_reports() as lines:
         assert [change for change in changes(g.graph()) if change.kind == "drop_bias"] == []
     assert lines == []

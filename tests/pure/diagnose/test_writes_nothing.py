@@ -22,7 +22,7 @@ def test_a_graph_without_an_output_in_memory_is_refused() -> None:
     check_writes(matmul_relu_graph(virtual=False))
     with pytest.raises(GraphError, match="graph-writes-nothing: graph 'product' writes nothing") as caught:
         check_writes(matmul_relu_graph(virtual=True))
-    assert "nobody reads y" in caught.value.sections["where"]
+    assert "no operation reads y" in caught.value.sections["where"]
     assert "virtual=False" in caught.value.sections["fix"]
 
 

@@ -753,7 +753,7 @@ def test_slices_of_tensors_in_memory_become_added_offsets() -> None:
         first.uid: (whole.uid, 8 * 2048 * 4),
         second.uid: (whole.uid, (8 * 2048 + 3 * 64 + 2) * 4),
     }
-    assert [op.verb() for op in emitter.g.graph().ops] == ["relu_fwd"]
+    assert [op.display_name() for op in emitter.g.graph().ops] == ["relu_fwd"]
     assert (first.alignment, second.alignment) == (16, 8)
     assert not any(item.virtual for item in emitter.g.graph().ops[0].inputs().values())
 

@@ -48,12 +48,12 @@ WRONG: dict[str, tuple[Make, str, str]] = {
     "channels of a convolution": (
         lambda g: g.convolution(add_tensor(g, 1, 6, 5, 5, name="x"), add_tensor(g, 4, 4, 3, 3, name="w")),
         "operation-shape",
-        "6 channels in groups of the 4 of 'w' do not divide its 4",
+        "6 channels are no multiple of the 4 per group of 'w'",
     ),
     "filters in groups": (
         lambda g: g.convolution(add_tensor(g, 1, 6, 5, 5), add_tensor(g, 4, 2, 3, 3, name="w")),
         "operation-shape",
-        "6 channels in groups of the 2 of 'w'",
+        "'w' has 4 filters, no multiple of the 3 groups: 6 channels in groups of 2",
     ),
     "size of a gradient": (
         lambda g: g.convolution_backward_data(
@@ -102,7 +102,7 @@ WRONG: dict[str, tuple[Make, str, str]] = {
     "statistics to infer with": (
         lambda g: g.norm_forward(N.BATCH_NORM, add_tensor(g, 2, 8, 4), add_tensor(g, 1, 8, 1)),
         "missing-field",
-        "BATCH_NORM infers with mean=",
+        "BATCH_NORM inference needs mean=",
     ),
     "statistics of a gradient": (
         lambda g: g.norm_backward(
@@ -192,7 +192,7 @@ WRONG: dict[str, tuple[Make, str, str]] = {
     "an empty slice": (
         lambda g: g.slice(add_tensor(g, 2, 3, name="x"), [slice(1), slice(3, 3)]),
         "operation-shape",
-        r"nothing of 'x' is left: its slice has dims \[1, 0\]",
+        r"the slice of 'x' is empty: it has dims \[1, 0\]",
     ),
     "a slice too few": (lambda g: g.slice(add_tensor(g, 2, 3), [slice(1)]), "wrong-argument", "1 slices"),
     "inputs of a concatenation": (
@@ -213,7 +213,7 @@ WRONG: dict[str, tuple[Make, str, str]] = {
             add_tensor(g, 9, 4, 8), add_int32_tensor(g, 2, 1, 3, 1), add_int32_tensor(g, 2, 1, 1, 1)
         ),
         "operation-shape",
-        "pages must have 4 dims",
+        "container, page table and sequence lengths need 4 dims",
     ),
     "a flag of several": (
         lambda g: g.signal(SignalMode.SET, add_tensor(g, 2, 3), add_int32_tensor(g, 2, 1), 1),
@@ -251,7 +251,7 @@ WRONG: dict[str, tuple[Make, str, str]] = {
             add_tensor(g, 1, 8, 4, name="a"), add_tensor(g, 3, 5, 6, name="w"), expert_offsets(g)
         ),
         "operation-shape",
-        "K is 4 in 'a' and 5 in 'w'",
+        "K is 4 in 'a' but 5 in 'w'",
     ),
     "offsets of other experts": (
         lambda g: g.moe_grouped_matmul(add_tensor(g, 1, 8, 4), add_tensor(g, 3, 4, 6), expert_offsets(g, 5)),
@@ -325,7 +325,7 @@ WRONG: dict[str, tuple[Make, str, str]] = {
     "pairs": (
         lambda g: g.rope_backward(add_tensor(g, *HEADS), add_tensor(g, 6, 1, 1, 3), rope_dim=3),
         "operation-shape",
-        "3 of the 8 elements of a head cannot be rotated, as pairs are needed",
+        "rope_dim is 3, an even number from 2 to the head dim 8 is needed",
     ),
     "head dims": (
         lambda g: g.sdpa_forward(

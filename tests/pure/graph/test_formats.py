@@ -10,7 +10,7 @@ import pytest
 
 from cudnn_backend_py.errors import GraphError
 from cudnn_backend_py.generated.enums import DataType
-from cudnn_backend_py.graph.formats import decode, encode, is_integer, largest, round_to, storage_type
+from cudnn_backend_py.graph.formats import decode, encode, is_integer, largest_finite, round_to, storage_type
 
 T = DataType
 SMALL = {T.FP8_E4M3: 256, T.FP8_E5M2: 256, T.FP4_E2M1: 16, T.BFLOAT16: 65536, T.HALF: 65536}
@@ -65,7 +65,7 @@ def test_every_code_is_decoded_and_encoded_unchanged(data_type: DataType) -> Non
 
 @pytest.mark.parametrize("data_type", SMALL)
 def test_values_are_rounded_to_nearest_even(data_type: DataType) -> None:
-    top = int(encode(largest(data_type), data_type).view(f"u{storage_type(data_type).itemsize}"))
+    top = int(encode(largest_finite(data_type), data_type).view(f"u{storage_type(data_type).itemsize}"))
     values = decode(all_codes(data_type)[: top + 1], data_type)
     middle = (values[:-1] + values[1:]) / 2
     even = np.where(np.arange(top) % 2 == 0, values[:-1], values[1:])
@@ -77,7 +77,7 @@ def test_values_are_rounded_to_nearest_even(data_type: DataType) -> None:
 
 @pytest.mark.parametrize("data_type", [*SMALL, T.FLOAT, T.FP8_E8M0, T.INT8])
 def test_rounding_is_monotone(data_type: DataType) -> None:
-    reach = min(2 * largest(data_type), 1e30) if data_type is not T.HALF else largest(data_type)
+    reach = min(2 * largest_finite(data_type), 1e30) if data_type is not T.HALF else largest_finite(data_type)
     random = np.random.default_rng(1)
     values = np.sort(np.concatenate([random.uniform(-reach, reach, 4000), random.normal(size=4000)]))
     values = values[values > 0] if data_type is T.FP8_E8M0 else values
@@ -173,7 +173,7 @@ def test_encoding_keeps_the_shape_and_uses_the_storage_type() -> None:
         assert element.dtype == storage_type(data_type)
         assert decode(element, data_type).dtype == np.float64
         assert (round_to(np.ones((2, 3)), data_type) == 1).all()
-        assert round_to(largest(data_type), data_type) == largest(data_type)
+        assert round_to(largest_finite(data_type), data_type) == largest_finite(data_type)
 
 
 def test_is_integer_is_true_only_for_integer_types() -> None:
@@ -184,7 +184,7 @@ def test_is_integer_is_true_only_for_integer_types() -> None:
 
 @pytest.mark.parametrize("data_type", UNKNOWN)
 def test_types_of_unknown_format_are_refused(data_type: DataType) -> None:
-    for call in (storage_type, largest):
+    for call in (storage_type, largest_finite):
         with pytest.raises(GraphError, match=data_type.name) as error:
             call(data_type)
         assert error.value.code == "format-unknown"

@@ -137,14 +137,14 @@ OPS: list[Case] = [
     (
         "matmul-rank-mismatch",
         lambda: untyped.Matmul(name="m", a=A, b=tensor("b", 8, 16), c=C),
-        "'a' has 3 dims, 'b' 2, 'c' 3: as many are needed, and at least 2",
+        "'a' has 3 dims, 'b' 2, 'c' 3: equal ranks of at least 2 are needed",
     ),
     (
         "matmul-rank-mismatch",
         lambda: untyped.Matmul(name="m", a=tensor("a", 8), b=tensor("b", 8), c=tensor("c", 8)),
-        "'a' has 1 dims, 'b' 1, 'c' 1: as many are needed, and at least 2",
+        "'a' has 1 dims, 'b' 1, 'c' 1: equal ranks of at least 2 are needed",
     ),
-    ("matmul-inner-dim-mismatch", lambda: untyped.Matmul(name="m", a=A, b=A, c=C), "K is 8 in 'a' and 4 in 'a'"),
+    ("matmul-inner-dim-mismatch", lambda: untyped.Matmul(name="m", a=A, b=A, c=C), "K is 8 in 'a' but 4 in 'a'"),
     ("matmul-output-mismatch", lambda: untyped.Matmul(name="m", a=A, b=B, c=A), "'a' is 4 by 8, 4 by 16 is needed"),
     (
         "matmul-batch-mismatch",
@@ -219,8 +219,16 @@ OPS: list[Case] = [
         lambda: untyped.Reduction(name="r", operator="ADD", x=X, y=Y),
         "operation 'r' has operator 'ADD', ReduceTensorOp is needed",
     ),
-    ("not-an-operation", lambda: untyped.Operation(D.TENSOR, "t"), "CUDNN_BACKEND_TENSOR_DESCRIPTOR is no operation"),
-    ("wrong-field-type", lambda: untyped.Operation(17, "t"), "operation 't' has type 17, a DescriptorType is needed"),
+    (
+        "not-an-operation",
+        lambda: untyped.Operation(D.TENSOR, "t"),
+        "CUDNN_BACKEND_TENSOR_DESCRIPTOR is not an operation",
+    ),
+    (
+        "wrong-field-type",
+        lambda: untyped.Operation(17, "t"),
+        "operation 't' has type 17, but a DescriptorType is needed",
+    ),
     (
         "wrong-field-type",
         lambda: untyped.Operation(D.OPERATION_RESHAPE, None),
@@ -234,7 +242,7 @@ OPS: list[Case] = [
     (
         "wrong-field-type",
         lambda: untyped.Parameters("CONVOLUTION"),
-        "parameters have type 'CONVOLUTION', a DescriptorType is needed",
+        "parameters have type 'CONVOLUTION', but a DescriptorType is needed",
     ),
     (
         "unknown-field",
@@ -303,7 +311,7 @@ OPS: list[Case] = [
 
 GRAPHS: list[Case] = [
     ("empty-graph", lambda: Graph((), "g"), "graph 'g' has no operations"),
-    ("not-an-operation", lambda: Graph((X,), "g"), f"graph 'g' holds {X!r}, an operation is needed"),  # type: ignore[arg-type]
+    ("not-an-operation", lambda: Graph((X,), "g"), f"graph 'g' contains {X!r}, an operation is needed"),  # type: ignore[arg-type]
     (
         "uid-twice",
         lambda: Graph((relu(X, Y), relu(tensor("q", 4, 8, uid=X.uid), Z))),
@@ -312,7 +320,7 @@ GRAPHS: list[Case] = [
     (
         "uid-twice",
         lambda: Graph((relu(X, Y), relu(dataclasses.replace(X, alignment=4), Z))),
-        f"tensor 'x' (uid {X.uid}) is used in two ways, with other alignment",
+        f"tensor 'x' (uid {X.uid}) is used in two ways, with different alignment",
     ),
     (
         "uid-twice",
@@ -334,11 +342,11 @@ GRAPHS: list[Case] = [
         lambda: Graph((relu(V, Y),)),
         "virtual tensor 'v' is read by 'y' (x) but no operation writes it",
     ),
-    ("cycle", lambda: Graph((relu(X, X, "in place"),)), "the operations 'in place' depend on each other in a cycle"),
+    ("cycle", lambda: Graph((relu(X, X, "in place"),)), "the operations 'in place' form a cycle"),
     (
         "cycle",
         lambda: Graph((relu(W, Z, "after"), relu(W, V), relu(V, W), relu(X, Y))),
-        "the operations 'v', 'w' depend on each other in a cycle",
+        "the operations 'v', 'w' form a cycle",
     ),
     ("unknown-tensor", lambda: Graph((relu(X, Y),), "g").tensor("q"), "graph 'g' has no tensor 'q'"),
     (

@@ -182,8 +182,8 @@ MALFORMED: list[tuple[str, str, Change]] = [
         "this is not a graph JSON: schema is 'x', 'cudnn-backend-py/graph' is needed",
         lambda g: g.update(schema="x"),
     ),
-    ("graph-json", "the graph JSON has version 2; this package reads version 1", lambda g: g.update(version=2)),
-    ("graph-json", "the graph JSON has version None; this package reads version 1", lambda g: g.pop("version")),
+    ("graph-json", "graph JSON has version 2, but this package reads version 1", lambda g: g.update(version=2)),
+    ("graph-json", "graph JSON has version None, but this package reads version 1", lambda g: g.pop("version")),
     ("graph-json", "graph JSON: the graph lacks 'tensors'", lambda g: g.pop("tensors")),
     ("graph-json", "graph JSON: the graph lacks 'operations'", lambda g: g.pop("operations")),
     ("graph-json", "graph JSON: 'tensors' of the graph is {}, a list is needed", lambda g: g.update(tensors={})),
@@ -201,17 +201,17 @@ MALFORMED: list[tuple[str, str, Change]] = [
     ("name-twice", "graph JSON: two tensors are called 'x'", lambda g: g["tensors"].append(g["tensors"][0])),
     (
         "graph-json",
-        "graph JSON: data_type of tensor 'x' is 'FP17', which is no DataType",
+        "graph JSON: data_type of tensor 'x' is 'FP17', which is not a DataType",
         lambda g: g["tensors"][0].update(data_type="FP17"),
     ),
     (
         "graph-json",
-        "graph JSON: data_type of tensor 'x' is 0, which is no DataType",
+        "graph JSON: data_type of tensor 'x' is 0, which is not a DataType",
         lambda g: g["tensors"][0].update(data_type=0),
     ),
     (
         "graph-json",
-        "graph JSON: reordering of tensor 'x' is 'F8', which is no TensorReordering",
+        "graph JSON: reordering of tensor 'x' is 'F8', which is not a TensorReordering",
         lambda g: g["tensors"][0].update(reordering="F8"),
     ),
     ("dims-type", "tensor 'x' has dims 4, a tuple of int is needed", lambda g: g["tensors"][0].update(dims=4)),
@@ -223,17 +223,17 @@ MALFORMED: list[tuple[str, str, Change]] = [
     ),
     (
         "graph-json",
-        "graph JSON: the ragged offset of 'x' is 'gone', which is no tensor of the graph",
+        "graph JSON: the ragged offset of 'x' is 'gone', which is not a tensor of the graph",
         lambda g: g["tensors"][0].update(ragged_offset="gone"),
     ),
     (
         "graph-json",
-        "graph JSON: the ragged offset of 'x' is 'x', which is no tensor of the graph",
+        "graph JSON: the ragged offset of 'x' is 'x', which is not a tensor of the graph",
         lambda g: g["tensors"][0].update(ragged_offset="x"),
     ),
     (
         "graph-json",
-        "graph JSON: the ragged offset of 'x' is ['y'], which is no tensor of the graph",
+        "graph JSON: the ragged offset of 'x' is ['y'], which is not a tensor of the graph",
         lambda g: g["tensors"][0].update(ragged_offset=["y"]),
     ),
     ("graph-json", "graph JSON: operation 0 is [], an object is needed", lambda g: g.update(operations=[[]])),
@@ -241,24 +241,24 @@ MALFORMED: list[tuple[str, str, Change]] = [
     ("graph-json", "graph JSON: operation 0 lacks 'name'", lambda g: g["operations"][0].pop("name")),
     (
         "graph-json",
-        f"graph JSON: the kind of {WHERE} is 'matmull', which is no DescriptorType",
+        f"graph JSON: the kind of {WHERE} is 'matmull', which is not a DescriptorType",
         lambda g: g["operations"][0].update(operation="matmull"),
     ),
     (
         "not-an-operation",
-        "CUDNN_BACKEND_TENSOR_DESCRIPTOR is no operation",
+        "CUDNN_BACKEND_TENSOR_DESCRIPTOR is not an operation",
         lambda g: g["operations"][0].update(operation="TENSOR"),
     ),
     ("graph-json", f"graph JSON: {WHERE} has no field 'w'", lambda g: g["operations"][0].update(w={"tensor": "x"})),
     ("graph-json", f"graph JSON: {WHERE} lacks 'mode'", lambda g: g["operations"][0].pop("mode")),
     (
         "graph-json",
-        f"graph JSON: mode of {WHERE} is 'GELU', which is no PointwiseMode",
+        f"graph JSON: mode of {WHERE} is 'GELU', which is not a PointwiseMode",
         lambda g: g["operations"][0]["mode"].update(value="GELU"),
     ),
     (
         "graph-json",
-        f"graph JSON: mode of {WHERE} is None, which is no PointwiseMode",
+        f"graph JSON: mode of {WHERE} is None, which is not a PointwiseMode",
         lambda g: g["operations"][0]["mode"].pop("value"),
     ),
     (
@@ -288,7 +288,7 @@ MALFORMED: list[tuple[str, str, Change]] = [
     ),
     (
         "graph-json",
-        f"graph JSON: x of {WHERE} is 'CONV', which is no DescriptorType",
+        f"graph JSON: x of {WHERE} is 'CONV', which is not a DescriptorType",
         lambda g: g["operations"][0].update(x={"parameters": "CONV"}),
     ),
     (
@@ -318,7 +318,7 @@ def test_json_of_another_schema_is_refused(data: object) -> None:
 def test_the_error_names_the_malformed_part_of_a_sub_graph() -> None:
     data = graph_to_json(Graph((sdpa(),)))
     data["operations"][0]["subgraph"]["graph"]["operations"][0]["mode"]["value"] = "HALVE"
-    with pytest.raises(GraphError, match="mode of operation 'half' is 'HALVE', which is no PointwiseMode"):
+    with pytest.raises(GraphError, match="mode of operation 'half' is 'HALVE', which is not a PointwiseMode"):
         graph_from_json(data)
 
 

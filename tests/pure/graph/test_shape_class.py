@@ -12,20 +12,20 @@ from cudnn_backend_py.generated.enums import DataType
 from cudnn_backend_py.graph.attention import Attention
 from cudnn_backend_py.graph.attention.shape_class import (
     PREPARED,
-    Bounds,
+    ClassBounds,
     TokenStrides,
-    bounds_of,
+    best_class_bounds,
+    bounds_for_call,
     class_graph,
     class_problem,
-    grow,
-    least_of,
-    read_tokens,
+    read_token_strides,
+    smallest_class_bounds,
     why_no_class,
 )
 
 VERSION, SM = (9, 19, 0), 90
 PROBLEM = Attention(batch=3, heads=8, kv_heads=2, seq_q=100, seq_kv=300, head_dim=64, causal=True, stats=True)
-BOUNDS = Bounds(4, 512, 1024)
+BOUNDS = ClassBounds(4, 512, 1024)
 
 
 def ragged_offset_names(graph: Any) -> dict[str, str]:
@@ -35,8 +35,8 @@ def ragged_offset_names(graph: Any) -> dict[str, str]:
 
 @pytest.mark.parametrize("size", [*range(1, 600), 4095, 4096, 4097, 65535, 65536])
 def test_bounds_are_not_much_larger_than_the_call(size: int) -> None:
-    found = grow(size, size, size)
-    assert found.hold(size, size, size)
+    found = bounds_for_call(size, size, size)
+    assert found.contains_call(size, size, size)
     assert found.batch <= 1.5 * size
     assert found.kv == 64 or found.kv < 2 * size
 
@@ -45,45 +45,45 @@ def test_bounds_are_not_much_larger_than_the_call(size: int) -> None:
 @pytest.mark.parametrize("page_size", [None, 16])
 def test_the_smallest_call_of_a_class_has_its_bounds(size: int, page_size: int | None) -> None:
     problem = replace(PROBLEM, kv_heads=8, page_size=page_size, padding=True)
-    found = bounds_of(problem, Bounds(size, size, size))
-    least = least_of(problem, found)
+    found = best_class_bounds(problem, ClassBounds(size, size, size))
+    least = smallest_class_bounds(problem, found)
     assert least.batch <= size
     assert least.q <= size
     assert least.kv <= size
-    assert bounds_of(problem, least) == found
+    assert best_class_bounds(problem, least) == found
     if least.kv > 1:
-        assert bounds_of(problem, least._replace(kv=least.kv - 1)).kv < found.kv
+        assert best_class_bounds(problem, least._replace(kv=least.kv - 1)).kv < found.kv
     if least.q > 1:
-        assert bounds_of(problem, least._replace(q=least.q - 1)).q < found.q
+        assert best_class_bounds(problem, least._replace(q=least.q - 1)).q < found.q
     if least.batch > 1:
-        assert bounds_of(problem, least._replace(batch=least.batch - 1)).batch < found.batch
+        assert best_class_bounds(problem, least._replace(batch=least.batch - 1)).batch < found.batch
 
 
 def test_few_bounds_cover_all_batch_sizes_and_lengths() -> None:
-    batches = {grow(batch, 1, 1).batch for batch in range(1, 257)}
-    lengths = {grow(1, 2, length).kv for length in range(1, 65537)}
+    batches = {bounds_for_call(batch, 1, 1).batch for batch in range(1, 257)}
+    lengths = {bounds_for_call(1, 2, length).kv for length in range(1, 65537)}
     assert batches == {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256}
     assert lengths == {64 << step for step in range(11)}
 
 
 def test_decoding_has_separate_bounds() -> None:
-    assert grow(8, 1, 700) == Bounds(8, 1, 1024)
-    assert grow(8, 2, 700).q == 64
+    assert bounds_for_call(8, 1, 700) == ClassBounds(8, 1, 1024)
+    assert bounds_for_call(8, 2, 700).q == 64
 
 
 def test_decoding_with_statistics_and_grouped_heads_has_no_separate_bounds() -> None:
     step = replace(PROBLEM, seq_q=1, causal=False)
-    assert bounds_of(step).q == 64
-    assert bounds_of(replace(step, stats=False)).q == 1
-    assert bounds_of(replace(step, kv_heads=8)).q == 1
-    assert bounds_of(PROBLEM) == grow(3, 100, 300)
+    assert best_class_bounds(step).q == 64
+    assert best_class_bounds(replace(step, stats=False)).q == 1
+    assert best_class_bounds(replace(step, kv_heads=8)).q == 1
+    assert best_class_bounds(PROBLEM) == bounds_for_call(3, 100, 300)
 
 
 def test_a_class_contains_calls_within_all_its_bounds() -> None:
-    assert BOUNDS.hold(4, 512, 1024)
-    assert not BOUNDS.hold(5, 1, 1)
-    assert not BOUNDS.hold(1, 513, 1)
-    assert not BOUNDS.hold(1, 1, 1025)
+    assert BOUNDS.contains_call(4, 512, 1024)
+    assert not BOUNDS.contains_call(5, 1, 1)
+    assert not BOUNDS.contains_call(1, 513, 1)
+    assert not BOUNDS.contains_call(1, 1, 1025)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_a_class_contains_calls_within_all_its_bounds() -> None:
 def test_strides_of_token_layouts_are_recognized(
     dims: tuple[int, ...], strides: tuple[int, ...], found: TokenStrides | None
 ) -> None:
-    assert read_tokens(dims, strides) == found
+    assert read_token_strides(dims, strides) == found
 
 
 def test_a_class_problem_has_the_bounds_as_sizes_and_64_bit_offsets() -> None:

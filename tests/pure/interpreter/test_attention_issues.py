@@ -30,10 +30,10 @@ def known_issue_code(name: str) -> str:
     return attention_known_issues.issue_of(name).code
 
 
-def attention_use(name: str, version: attention.Version | None = None, sm: int | None = None) -> attention.Use:
+def attention_use(name: str, version: attention.Version | None = None, sm: int | None = None) -> attention.AttentionUse:
     made = REPRODUCTIONS[name]
     form = "unified" if made.implementation == "unified" else "expanded"
-    return attention.Use(problem(name), made.backward, form, version, sm)  # type: ignore[arg-type]
+    return attention.AttentionUse(problem(name), made.backward, form, version, sm)  # type: ignore[arg-type]
 
 
 def found_issue_codes(name: str, version: attention.Version | None = None, sm: int | None = None) -> list[str]:

@@ -85,12 +85,12 @@ CALLS: dict[str, tuple[Call, str, str]] = {
     "another K": (
         lambda g: g.matmul(add_tensor(g, "a", 2, 8, 16), add_tensor(g, "b", 2, 17, 4)),
         "matmul-inner-dim-mismatch",
-        "K is 16 in 'a' and 17 in 'b'",
+        "K is 16 in 'a' but 17 in 'b'",
     ),
     "a matrix without batch": (
         lambda g: g.matmul(add_tensor(g, "a", 2, 8, 16), add_tensor(g, "b", 16, 4)),
         "matmul-rank-mismatch",
-        "'a' has 3 dims, 'b' 2 | as many are needed | [2, 8, 16] | [16, 4]",
+        "'a' has 3 dims, 'b' 2 | equal ranks of at least 2 are needed | [2, 8, 16] | [16, 4]",
     ),
     "another batch": (
         lambda g: g.matmul(add_tensor(g, "a", 2, 8, 16), add_tensor(g, "b", 3, 16, 4)),
@@ -147,7 +147,7 @@ CALLS: dict[str, tuple[Call, str, str]] = {
             N.BATCH_NORM, image_tensor(g), per_channel_tensor(g, "scale"), per_channel_tensor(g, "bias")
         ),
         "missing-field",
-        "BATCH_NORM infers with mean= and inv_variance=",
+        "BATCH_NORM inference needs mean= and inv_variance=",
     ),
     "a running mean alone": (
         lambda g: add_batch_norm(g, running_mean=per_channel_tensor(g, "rm")),
@@ -223,7 +223,7 @@ CALLS: dict[str, tuple[Call, str, str]] = {
     "weights of another K": (
         lambda g: add_moe_grouped_matmul(g, k=65),
         "operation-shape",
-        "K is 64 in 'token' and 65 in 'weight'",
+        "K is 64 in 'token' but 65 in 'weight'",
     ),
     "offsets of seven experts": (
         lambda g: add_moe_grouped_matmul(g, offsets=((7, 1, 1), T.INT32)),
@@ -370,7 +370,7 @@ CALLS: dict[str, tuple[Call, str, str]] = {
     "a number that no activation has": (
         lambda g: g.pointwise(P.RELU_FWD, add_tensor(g, "x", 2, 8), parameters={"slope": 0.1}),
         "unknown-field",
-        "RELU_FWD has no number slope; numbers are relu_lower_clip",
+        "RELU_FWD has no parameter slope; parameters are relu_lower_clip",
     ),
     "a field of another operation": (
         lambda g: g.sdpa_forward(*qkv_tensors(g, *[(2, 4, 8, 64)] * 3), fields={"name": "o"}),
@@ -428,7 +428,7 @@ def test_a_refused_argument_leaves_the_builder_unchanged(name: str, monkeypatch:
 
 def test_the_error_for_an_unknown_tensor_option_lists_the_valid_options() -> None:
     g = GraphBuilder("wrong")
-    with pytest.raises(TypeError, match=r"a result has no dtype; it has .*data_type.*strides"):
+    with pytest.raises(TypeError, match=r"a result has no option dtype; its options are .*data_type.*strides"):
         g.matmul(add_tensor(g, "a", 2, 8, 16), add_tensor(g, "b", 2, 16, 4), dtype=T.HALF)
 
 

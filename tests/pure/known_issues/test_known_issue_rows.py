@@ -12,7 +12,7 @@ import pytest
 from cudnn_backend_py import DataType, Graph, GraphBuilder, GraphError, PointwiseMode, attention
 from cudnn_backend_py.generated.enums import NormMode, ResampleMode
 from cudnn_backend_py.graph import graph_from_json, graph_to_json
-from cudnn_backend_py.graph.attention import Use, find_measured_issues, measured
+from cudnn_backend_py.graph.attention import AttentionUse, find_measured_issues, measured
 from cudnn_backend_py.graph.attention.recognize import read_attention
 from cudnn_backend_py.known_issues import (
     FAULTS,
@@ -129,7 +129,7 @@ def test_row_matches_both_the_attention_problem_and_its_graph(row: KnownIssue) -
         if isinstance(made, Reproduction):
             use = read_attention(graph)
             assert use is not None
-            given = Use(attention.Attention(**{**REPRODUCED, **made.options}), made.backward, use.form)
+            given = AttentionUse(attention.Attention(**{**REPRODUCED, **made.options}), made.backward, use.form)
             assert row.code in {fault.code for fault in find_reported_issues(given, sharing=row.sharing)}
         else:
             assert row.graph is not None
@@ -181,7 +181,7 @@ OPTIONS = ("data_type", "output_type", "mx", "right_bound", "padding", "ragged",
 FORMS = [("composite", None), ("composite", NEW), ("unified", NEW)]
 
 
-def assert_same_problem(given: attention.Attention, use: Use) -> None:
+def assert_same_problem(given: attention.Attention, use: AttentionUse) -> None:
     """Assert that the attention problem read from a graph equals the given one in all options that a graph shows."""
     read = use.problem
     names = [*SIZES, *OPTIONS, "dropout_mask", "dsink"]
@@ -215,7 +215,7 @@ def test_random_attention_problems_are_read_back_from_their_graphs(
         assert_same_problem(given, use)
         number_read += 1
         if not (given.max_total_seq_q or (given.alibi and given.left_bound is not None)):  # a graph may not show these
-            given_use = Use(given, is_backward, use.form)
+            given_use = AttentionUse(given, is_backward, use.form)
             assert list(find_measured_issues(use)) == list(find_measured_issues(given_use))
     assert number_read >= 20
 

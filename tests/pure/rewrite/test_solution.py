@@ -33,7 +33,7 @@ def test_changes_after_a_split_keep_all_of_its_graphs() -> None:
         both = split.then(member, find_change(split.graphs[member], kind, words))
         assert both is not None
         assert [one.name for one in both.graphs] == ["chain_1", "chain_2"]
-        assert both.graphs[1 - member].ops[-1].verb() == split.graphs[1 - member].ops[-1].verb()
+        assert both.graphs[1 - member].ops[-1].display_name() == split.graphs[1 - member].ops[-1].display_name()
         found = find_solution(three_operations_graph(), both.kinds, [step.title for step in both.steps], both.members)
         assert found is not None
         assert (found.title, found.members, found.graphs) == (both.title, both.members, both.graphs)

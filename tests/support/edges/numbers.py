@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 
 from cudnn_backend_py import DataType
-from cudnn_backend_py.graph.formats import decode, is_integer, largest, round_to, storage_type
+from cudnn_backend_py.graph.formats import decode, is_integer, largest_finite, round_to, storage_type
 from tests.support.edges.case import IMAGE, SIZE, SQUARE, Array
 
 __all__ = [
@@ -40,7 +40,7 @@ def edge_numbers(kind: DataType) -> Array:
         near = [0, 1, 2, 3, 5, 7, 10, 100, 127, 128, 255, 256, 2**15, 2**24, 2**24 + 1, 2**25 + 2, 2**31 - 1, 2**31]
         numbers = {sign * number for sign in (1, -1) for number in near} | {int(bounds.min), int(bounds.max)}
         return np.array(sorted(number for number in numbers if bounds.min <= number <= bounds.max))
-    top = largest(kind)
+    top = largest_finite(kind)
     signed = np.array([*_PLAIN, top, top / 2, np.inf])
     tiny = _tiny_numbers(kind)
     rounded = round_to(np.concatenate([signed, -signed, tiny, -tiny, [np.nan]]), kind)
@@ -86,7 +86,7 @@ def _many_numbers(kind: DataType, count: int, seed: int = 3) -> Array:
         wide = random.integers(bounds.min, bounds.max, rest, endpoint=True)
         return np.concatenate([edges, np.where(np.arange(rest) % 2, wide, wide >> (bounds.bits - 10))])[:count]
     near = random.normal(size=rest) * np.array([1.0, 10.0])[np.arange(rest) % 2]
-    top = np.log2(largest(kind))
+    top = np.log2(largest_finite(kind))
     far = np.exp2(random.uniform(-top, top, rest)) * random.choice([-1.0, 1.0], rest)
     return np.concatenate([edges, round_to(np.where(np.arange(rest) % 3, near, far), kind)])[:count]
 
@@ -112,7 +112,7 @@ def _sets_to_reduce(kind: DataType, count: int, length: int) -> Array:
     sets = random.normal(size=(count, length))
     sets *= np.exp2(np.arange(count) % 5 - 2)[:, None]
     middle, last = length // 2, length - 1
-    top, tiny = largest(kind), _tiny_numbers(kind)
+    top, tiny = largest_finite(kind), _tiny_numbers(kind)
     edges: list[Callable[[Array], None]] = [
         lambda x: _put_values(x, {middle: np.nan}),
         lambda x: _put_values(x, {0: np.inf}),

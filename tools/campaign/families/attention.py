@@ -9,7 +9,7 @@ from cudnn_backend_py.generated.enums import DataType
 from cudnn_backend_py.graph import Graph
 from cudnn_backend_py.graph.attention import Attention, SoftCap, sdpa_backward, sdpa_forward
 from cudnn_backend_py.graph.data_types import FP8_TYPES
-from cudnn_backend_py.known_issues import Form, Use, find_measured_issues
+from cudnn_backend_py.known_issues import AttentionUse, Form, find_measured_issues
 
 from ..draw import RandomGraphBuilder
 
@@ -55,7 +55,7 @@ def _first_valid_graph(d: RandomGraphBuilder, *, backward: bool, unified: bool) 
         except GraphError as refused:
             error = refused
             continue
-        if not any(find_measured_issues(Use(problem, backward, shape, d.version, 90))):
+        if not any(find_measured_issues(AttentionUse(problem, backward, shape, d.version, 90))):
             return Graph(graph.ops, d.g.name)
     raise error or GraphError("known issues concern every problem drawn", code="attention-hazard")
 
