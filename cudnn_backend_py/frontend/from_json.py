@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import CudnnBackendError
-from ..importers.frontend_json import number_in, read_nodes, unread_node
+from ..importers.frontend_json import parse_number, read_nodes, unsupported_node_error
 from .enums import (
     attention_implementation,
     convolution_mode,
@@ -55,7 +55,7 @@ def _member(enum: Any, name: Any) -> Any:
 
 def _number(value: Any) -> Any:
     """Return a number in any of cudnn-frontend's notations."""
-    number = number_in(value)
+    number = parse_number(value)
     if number is None:
         raise invalid_value(f"the JSON of the graph has {str(value)[:60]!r} where a number is needed")
     return number
@@ -189,7 +189,7 @@ def check_nodes(data: Any) -> None:
     for number, node in enumerate(read_nodes(data)):
         tag = node["tag"]
         if not (tag in CALLS or tag in _SPECIAL or tag.startswith("SDPA")):
-            raise unread_node(number, tag, f"{', '.join((*CALLS, *_SPECIAL))} and SDPA are")
+            raise unsupported_node_error(number, tag, f"{', '.join((*CALLS, *_SPECIAL))}, SDPA")
 
 
 def write_graph(graph: Any, data: Mapping[str, Any]) -> None:
@@ -391,7 +391,7 @@ class _GraphWriter:
         item.set_is_virtual(bool(record.get("is_virtual")))
         if record.get("is_pass_by_value"):
             item.set_is_pass_by_value(True)
-            item.value = number_in(record.get("pass_by_value"))
+            item.value = parse_number(record.get("pass_by_value"))
         if record.get("reordering_type") is not None:
             item.set_reordering_type(_member(tensor_reordering, record["reordering_type"]))
         if record.get("alignment") is not None:

@@ -18,7 +18,7 @@ from cudnn_backend_py.diagnose.logs import report_log
 from cudnn_backend_py.generated.enums import Severity
 from cudnn_backend_py.graph import Operation
 from cudnn_backend_py.importers.cudnn_json import graph_from_log_json
-from cudnn_backend_py.importers.frontend_json import graph_from_frontend_json, number_in
+from cudnn_backend_py.importers.frontend_json import graph_from_frontend_json, parse_number
 from cudnn_backend_py.importers.graphs import LoggedConfig, LoggedGraph, read_graphs
 from cudnn_backend_py.importers.records import MAX_LINE, FileRecord, read_log
 from tests.support.child import ROOT, run_code
@@ -308,14 +308,14 @@ def broken(change: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ("unknown operation", "node is 'CUDNN_BACKEND_OPERATION_TELEPORT_DESCRIPTOR', which is no operation"),
-        ("unknown key", "has colour 'red', which this package does not know"),
+        ("unknown operation", "node has the unknown operation 'CUDNN_BACKEND_OPERATION_TELEPORT_DESCRIPTOR'"),
+        ("unknown key", "has the unknown attribute colour: 'red'"),
         ("unknown tensor", "matA of node 0, CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR is tensor '999'"),
         ("no dims", "tensor '0' lacks dim"),
         ("no nodes", "no list of nodes"),
-        ("unknown type", "'CUDNN_DATA_QUAD', which is no DataType"),
+        ("unknown type", "'CUDNN_DATA_QUAD', which is not a known DataType"),
         ("axis missing", "along which axis 'gen_index_2' counts"),
-        ("uid", "a tensor is called 'query', its uid is needed"),
+        ("uid", "a logged tensor must be named by its uid, got 'query'"),
     ],
 )
 def test_missing_parts_of_json_are_reported(change: str, words: str) -> None:
@@ -392,14 +392,14 @@ def test_numbers_of_the_frontend_are_read_however_they_are_written() -> None:
         by_value = {"data_type": "FLOAT", "is_pass_by_value": True, "pass_by_value": half}
         graph = graph_from_frontend_json(frontend([add, relu], **{**TENSORS, "b": {**b, **by_value}}))
         assert (graph.ops[1].relu_lower_clip, graph.tensor("b").value) == (0.5, 0.5)
-    assert number_in("wrong") is number_in(None) is number_in({"index": 3}) is number_in(True) is None
+    assert parse_number("wrong") is parse_number(None) is parse_number({"index": 3}) is parse_number(True) is None
 
 
 def test_an_unknown_tag_of_the_frontend_is_named() -> None:
     with pytest.raises(GraphError) as caught:
         graph_from_frontend_json(frontend([MATMUL, {"tag": "CONV_FPROP", "name": "conv"}], **TENSORS))
     assert caught.value.code == "frontend-json"
-    assert caught.value.headline == "node 1 of the frontend graph is CONV_FPROP, which is not read"
+    assert caught.value.headline == "node 1 of the frontend graph is CONV_FPROP, which cannot be read"
     with pytest.raises(GraphError, match="SDPA_FWD next to 1 other nodes"):
         graph_from_frontend_json({**FRONTEND_GRAPHS[0], "nodes": [*FRONTEND_GRAPHS[0]["nodes"], MATMUL]})
 
@@ -422,7 +422,7 @@ def test_bounds_of_the_frontends_attention_are_read(change: dict[str, Any], mode
 def test_a_ragged_tensor_of_the_frontend_is_refused_and_not_dropped() -> None:
     data = copy.deepcopy(FRONTEND_GRAPHS[0])
     data["tensors"][str(data["nodes"][0]["inputs"]["Q"])]["ragged_offset_uid"] = 7
-    with pytest.raises(GraphError, match="is ragged, which is not read"):
+    with pytest.raises(GraphError, match="is ragged, which cannot be read"):
         graph_from_frontend_json(data)
     plain = frontend([MATMUL], **{**TENSORS, "a": {**TENSORS["a"], "ragged_offset": "offsets"}})
     with pytest.raises(GraphError, match="'a' of the frontend graph is ragged"):
