@@ -17,7 +17,7 @@ from ..known_issues import KnownIssue, Sharing, find_known_issues, warn_of
 from ..native.launch import Overrides
 from ..plans.engine import OperationGraph
 from ..plans.plan import Plan
-from .arguments import instance, integers, items_of, whole
+from .arguments import check_instance, to_int, to_int_list, to_list
 from .context import Context
 from .enums import (
     build_plan_policy,
@@ -158,26 +158,28 @@ class pygraph(
         intermediate, compute = (
             io if kind is None else to_data_type(kind) for kind in (intermediate_data_type, compute_data_type)
         )
-        self.name = instance("name", name, str, "a text")
+        self.name = check_instance("name", name, str, "a text")
         self._nodes: list[Node] = []
         self.record = Record(weakref.ref(self))
         self._bound = self.record.bound
         self.is_cuda_graph_replay_expected = bool(is_cuda_graph_replay_expected)
         self._retention = check_retention(cuda_graph_retention)
         self._created: list[UserTensor] = []
-        self._cache = None if kernel_cache is None else instance("kernel_cache", kernel_cache, _KERNELS, _OWN_CACHE)
+        self._cache = (
+            None if kernel_cache is None else check_instance("kernel_cache", kernel_cache, _KERNELS, _OWN_CACHE)
+        )
         self._override_shapes = is_override_shape_enabled
         if device_property is not None:
-            instance("device_property", device_property, _PROPERTIES, "what create_device_properties returned")
+            check_instance("device_property", device_property, _PROPERTIES, "what create_device_properties returned")
         self.target = target_of(handle, device_property)
         self._handle = handle if handle is not None else self.target.handle
-        self.sm_count = None if sm_count is None else whole("sm_count", sm_count)
+        self.sm_count = None if sm_count is None else to_int("sm_count", sm_count)
         self.context = Context(
             io_data_type=io,
             intermediate_data_type=intermediate,
             compute_data_type=compute,
             target=self.target,
-            sm_version=None if sm_version is None else whole("sm_version", sm_version),
+            sm_version=None if sm_version is None else to_int("sm_version", sm_version),
             is_dynamic_shape_enabled=is_dynamic_shape_enabled or kernel_cache is not None,
         )
         self._validated = False
@@ -627,8 +629,8 @@ class pygraph(
                     "tensor_uids applies to a list of buffers, but a dict was given", fix="give a list"
                 )
             return {**self.record.bound, **given}
-        given = items_of("the variant pack", given, "a dict of buffers by tensor, name or uid, or a list of them")
-        names = self._get_variant_pack_uids_sorted() if uids is None else integers("tensor_uids", uids)
+        given = to_list("the variant pack", given, "a dict of buffers by tensor, name or uid, or a list of them")
+        names = self._get_variant_pack_uids_sorted() if uids is None else to_int_list("tensor_uids", uids)
         if len(names) != len(given) or len(set(names)) != len(names):
             raise attribute_not_set(
                 f"{len(given)} buffers were given for the uids {names}, one is needed for each",
@@ -803,7 +805,7 @@ class pygraph(
 
         data = source[-1]
         if not isinstance(data, (bytes, bytearray, memoryview)):
-            data = items_of("the serialized graph", data, "bytes, a list of their numbers, or the JSON of a graph")
+            data = to_list("the serialized graph", data, "bytes, a list of their numbers, or the JSON of a graph")
         with status_as(FrontendRuntimeError, "the serialized graph", fix="build the graph and serialize() it again"):
             try:
                 plan, memory = saved.load(data, self.target)
@@ -837,7 +839,7 @@ class pygraph(
         """Apply the graph-wide settings of a JSON text, keeping those requested before."""
         if not isinstance(said, Mapping):
             return
-        self.context.take(said)
+        self.context.read_json(said)
         self._override_shapes |= said.get("is_override_shape_enabled") is True
         name, count = said.get("name"), said.get("sm_count")
         if isinstance(name, str):

@@ -16,7 +16,7 @@ from ..native import Descriptor, Handle, Library, current_device, library
 from ..printable import shown
 from ..system.strict import parse_json
 from ..target import Profile, Target, device_profile, find_profile, open_target, read_device
-from .arguments import instance, whole
+from .arguments import check_instance, to_int
 from .errors import FrontendRuntimeError, FrontendUsageError, invalid_value, status_as, wrong_for_other_dims
 
 __all__ = [
@@ -366,7 +366,7 @@ def create_device_properties(source: int | str) -> device_properties:
         properties = _described_target(_default_target).profile.properties
     else:
         with status_as(FrontendRuntimeError, f"GPU {source}"):
-            properties = read_device(whole("a GPU, or the text of its properties,", source))
+            properties = read_device(to_int("a GPU, or the text of its properties,", source))
     return device_properties(dict(properties), json.dumps(properties))
 
 
@@ -458,7 +458,7 @@ class kernel_cache:
         TypeError
             If it is no text.
         """
-        instance("the serialized kernel cache", text, str, "a text")
+        check_instance("the serialized kernel cache", text, str, "a text")
         with self._lock, status_as(FrontendRuntimeError, "the kernel cache"):
             if self._descriptor is not None:
                 raise invalid_value("this kernel cache is already in use", fix="cudnn.create_kernel_cache()")

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..known_issues import KnownIssue
 from ..native.launch import Overrides
-from .arguments import integers, items_of
+from .arguments import to_int_list, to_list
 from .errors import invalid_value, wrong_for_other_dims
 from .runner import Placement
 
@@ -32,11 +32,11 @@ def read_overrides(
     cudnnGraphNotSupportedError
         For other dims than the plan was built with, where there is a `fault`.
     """
-    named = integers("override_uids", uids)
+    named = to_int_list("override_uids", uids)
     if not named:
         return None
     dims, steps = (
-        [] if rows is None else [integers(what, row) for row in items_of(what, rows, "a list of lists of int")]
+        [] if rows is None else [to_int_list(what, row) for row in to_list(what, rows, "a list of lists of int")]
         for what, rows in (("override_shapes", shapes), ("override_strides", strides))
     )
     if not len(set(named)) == len(named) == len(dims) == len(steps):

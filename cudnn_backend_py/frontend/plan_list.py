@@ -14,7 +14,7 @@ from ..plans.engine import EngineConfig, Knob, OperationGraph
 from ..plans.plan import Plan, build_plan
 from ..printable import shown
 from ..target import Target
-from .arguments import items_of
+from .arguments import to_list
 from .enums import behavior_note, build_plan_policy, heur_mode, knob_type, numerical_note
 from .errors import (
     FrontendIndexError,
@@ -169,7 +169,7 @@ class PlanList:
         TypeError
             For what is no mode.
         """
-        named = [_to_mode(mode) for mode in items_of("heuristics", modes, "a list of cudnn.heur_mode")]
+        named = [_to_mode(mode) for mode in to_list("heuristics", modes, "a list of cudnn.heur_mode")]
         names = [mode.name for mode in named if mode is not heur_mode.OPENSOURCE]
         if named and not names:
             raise kernel_not_offered("heur_mode.OPENSOURCE alone")

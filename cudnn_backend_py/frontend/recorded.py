@@ -11,7 +11,7 @@ from inspect import Parameter, Signature, signature
 from typing import Any, TypeVar
 
 from ..printable import shown
-from .arguments import instance
+from .arguments import check_instance
 from .context import GraphContext
 from .enums import NodeType, data_type
 from .errors import attribute_not_set, invalid_value, kernel_not_offered, of_another_graph
@@ -397,7 +397,7 @@ def _make_recorder(method: str, operation: Operation, add: Callable[..., Any]) -
             given = _bind(method, parameters, self, args, kwargs)
         for argument, kind in kinds.items():
             if given.get(argument) is not None:
-                instance(f"{argument} of {method}", given[argument], kind, f"a {_list_names(kind)}")
+                check_instance(f"{argument} of {method}", given[argument], kind, f"a {_list_names(kind)}")
         name = record.name_of(method, _name_results(given))
         if "name" in names and len(args) > names.index("name"):
             args = (*args[: names.index("name")], name, *args[names.index("name") + 1 :])
@@ -482,7 +482,7 @@ def _compute_of(given: Mapping[str, Any], of_graph: data_type) -> Any:
 
 def _name_results(given: Mapping[str, Any]) -> str:
     name = given.get("name", given.get("keywords", {}).get("name"))
-    return "" if name is None else instance("the name of an operation", name, str, "a text")
+    return "" if name is None else check_instance("the name of an operation", name, str, "a text")
 
 
 def _reorder_norm_arguments(

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import Any, Self
 
-from .arguments import instance, integers, single, whole
+from .arguments import check_instance, to_float32, to_int, to_int_list
 from .enums import data_type, scalar_type, tensor_reordering, to_data_type
 from .errors import attribute_not_set, invalid_value
 
@@ -17,7 +17,7 @@ _RUNTIME = scalar_type.RUNTIME_PARAM
 
 def as_bits(value: float | None) -> str | None:
     """Return a number in the form of cudnn-frontend's graph text: the hex digits of its four bytes."""
-    return None if value is None else struct.pack(">f", single("value", value)).hex().upper()
+    return None if value is None else struct.pack(">f", to_float32("value", value)).hex().upper()
 
 
 def _format_value(value: float | int | None) -> dict[str, Any] | None:
@@ -84,8 +84,8 @@ class tensor:
         scalar_type: scalar_type | None = None,
         owner: Callable[[], Any] | None = None,
     ) -> None:
-        self.dim = integers("dim", dim)
-        self.stride = integers("stride", stride)
+        self.dim = to_int_list("dim", dim)
+        self.stride = to_int_list("stride", stride)
         self.data_type = data_type
         self.virtual = bool(is_virtual)
         self.by_value = bool(is_pass_by_value)
@@ -98,8 +98,8 @@ class tensor:
         self.uid = uid
         self.uid_given = uid_assigned or uid != 0
         self.alignment = 16
-        self.alignment_value = whole("alignment_value", alignment_value)
-        self.ragged_offset_multiplier = whole("ragged_offset_multiplier", ragged_offset_multiplier)
+        self.alignment_value = to_int("alignment_value", alignment_value)
+        self.ragged_offset_multiplier = to_int("ragged_offset_multiplier", ragged_offset_multiplier)
         self.dim_given = dim_assigned or bool(self.dim)
         self.stride_given = stride_assigned or bool(self.stride)
         self.owner = owner
@@ -135,15 +135,15 @@ class tensor:
 
     def set_dim(self, dim: Iterable[int]) -> Self:
         """Set the sizes, a list, tuple or ``torch.Size``."""
-        return self._set("set_dim", dim=integers("dim", dim), dim_given=True)
+        return self._set("set_dim", dim=to_int_list("dim", dim), dim_given=True)
 
     def set_stride(self, stride: Iterable[int]) -> Self:
         """Set the strides in elements."""
-        return self._set("set_stride", stride=integers("stride", stride), stride_given=True)
+        return self._set("set_stride", stride=to_int_list("stride", stride), stride_given=True)
 
     def set_name(self, name: str) -> Self:
         """Set the name; a renamed tensor moves to the end of the graph's list, as in cudnn-frontend."""
-        is_other = instance("name", name, str, "a text") != self.name
+        is_other = check_instance("name", name, str, "a text") != self.name
         self._set("set_name", name=name)
         if is_other and (graph := self._graph()) is not None:
             graph.record.move_last(self)
@@ -157,11 +157,11 @@ class tensor:
         ValueError
             If a program gave it to another tensor of the graph.
         """
-        self._announce("set_uid", uid=whole("uid", uid))
+        self._announce("set_uid", uid=to_int("uid", uid))
         graph = self._graph()
         if graph is not None:
-            graph.record.claim(self, whole("uid", uid))
-        return self._set("set_uid", uid=whole("uid", uid), uid_given=True)
+            graph.record.claim(self, to_int("uid", uid))
+        return self._set("set_uid", uid=to_int("uid", uid), uid_given=True)
 
     def set_data_type(self, dtype: Any = data_type.NOT_SET, *, data_type: Any = None) -> Self:
         """Set the type of the elements: a ``cudnn.data_type`` or a torch dtype."""
@@ -190,7 +190,7 @@ class tensor:
             If its own offsets are this tensor, or lead back to it.
         """
         if ragged_offset is not None:
-            link: tensor | None = instance("ragged_offset", ragged_offset, tensor, "a cudnn.tensor")
+            link: tensor | None = check_instance("ragged_offset", ragged_offset, tensor, "a cudnn.tensor")
             while link is not None and link is not self:
                 link = link.ragged_offset
             if link is self:
@@ -202,7 +202,7 @@ class tensor:
 
     def set_ragged_offset_multiplier(self, multiplier: int) -> Self:
         """Set the number of elements that one ragged offset counts; cuDNN 9.24."""
-        count = whole("ragged_offset_multiplier", multiplier)
+        count = to_int("ragged_offset_multiplier", multiplier)
         return self._set("set_ragged_offset_multiplier", ragged_offset_multiplier=count)
 
     def set_alignment_value(self, value: int) -> Self:
@@ -213,9 +213,9 @@ class tensor:
         ValueError
             If it is below 1.
         """
-        if whole("alignment_value", value) < 1:
+        if to_int("alignment_value", value) < 1:
             raise attribute_not_set(f"alignment_value must be >= 1, got {value}", fix="give a positive int")
-        return self._set("set_alignment_value", alignment_value=whole("alignment_value", value))
+        return self._set("set_alignment_value", alignment_value=to_int("alignment_value", value))
 
     def validate(self) -> None:
         """Check dims and strides.
@@ -227,7 +227,7 @@ class tensor:
         ValueError
             If one is missing, they differ in length, or the tensor is both virtual and by value.
         """
-        instance(f"scalar_type of {self.name!r}", self.scalar_type, scalar_type, "a cudnn.scalar_type")
+        check_instance(f"scalar_type of {self.name!r}", self.scalar_type, scalar_type, "a cudnn.scalar_type")
         sizes = {"dims": self.dim, "strides": self.stride}
         missing = " and ".join(f"{what} not set" for what, given in sizes.items() if not given)
         if missing or len(self.dim) != len(self.stride):
@@ -244,16 +244,16 @@ class tensor:
     def set_reordering_type(self, reordering_type: tensor_reordering | None) -> Self:
         """Set the order of elements in memory, None for the plain order."""
         order = tensor_reordering.NONE if reordering_type is None else reordering_type
-        instance("reordering_type", order, tensor_reordering, "a cudnn.tensor_reordering")
+        check_instance("reordering_type", order, tensor_reordering, "a cudnn.tensor_reordering")
         return self._set("set_reordering_type", reordering=order)
 
     def set_alignment(self, alignment: int) -> Self:
         """Set the alignment of the address in bytes."""
-        return self._set("set_alignment", alignment=whole("alignment", alignment))
+        return self._set("set_alignment", alignment=to_int("alignment", alignment))
 
     def set_vector_count_and_dimension(self, count: int, dimension: int) -> Self:
         """Set the number of elements packed into one, and the dimension of packing."""
-        both = {"vector_count": whole("count", count), "vector_dimension": whole("dimension", dimension)}
+        both = {"vector_count": to_int("count", count), "vector_dimension": to_int("dimension", dimension)}
         return self._set("set_vector_count_and_dimension", **both)
 
     def get_dim(self) -> list[int]:

@@ -10,7 +10,7 @@ from typing import Any, SupportsIndex
 from ..errors import CudnnBackendError
 from ..execution.buffers import dlpack_facts
 from ..printable import shown
-from .arguments import instance, number
+from .arguments import check_instance, to_float
 from .context import Context
 from .enums import DLPACK_TYPES, data_type, scalar_type, tensor_reordering, to_data_type
 from .errors import attribute_not_set
@@ -56,7 +56,7 @@ class WrittenGraph:
             kind = context.intermediate if is_virtual else context.io
         made = UserTensor(dim, () if stride is None else stride, kind, is_virtual, is_pass_by_value)
         made.stride = made.stride or pack_strides(made.dim)
-        made.name = instance("name", name or f"tensor_{len(self.record.by_name())}", str, "a text")
+        made.name = check_instance("name", name or f"tensor_{len(self.record.by_name())}", str, "a text")
         if ragged_offset is not None:
             made.set_ragged_offset(ragged_offset)
         if reordering_type is not made.reordering:
@@ -91,7 +91,7 @@ class WrittenGraph:
         whole = isinstance(value, SupportsIndex) and not isinstance(value, bool)
         made = UserTensor([1], [1], data_type.INT32 if whole else data_type.FLOAT, is_pass_by_value=True)
         made.set_name(name or f"scalar_{len(self.record.by_name())}")
-        made.value = int(value) if whole else number("value", value)
+        made.value = int(value) if whole else to_float("value", value)
         made.scalar_type = scalar_type
         return self._take(made)
 

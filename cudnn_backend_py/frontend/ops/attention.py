@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..arguments import single
+from ..arguments import to_float32
 from ..enums import attention_implementation, data_type, diagonal_alignment
 from ..errors import invalid_value
 from ..tensors import tensor
@@ -74,7 +74,7 @@ def _read_left_bound(window: Any, left: Any, name: str) -> int | None:
 
 def _read_scale(attn_scale: Any) -> tuple[float | None, tensor | None]:
     if isinstance(attn_scale, float):
-        return single("attn_scale", attn_scale), None
+        return to_float32("attn_scale", attn_scale), None
     if attn_scale is None or isinstance(attn_scale, tensor):
         return None, attn_scale
     raise invalid_value(f"attn_scale must be a cudnn_tensor or float, got {attn_scale!r}: invalid")
@@ -91,7 +91,7 @@ def _read_dropout(dropout: Any, rng_dump: Any, *, backward: bool) -> tuple[float
     if dropout is None:
         return None, {}
     parts = tuple(dropout) if isinstance(dropout, (tuple, list)) else ()
-    probability = single("dropout", parts[0]) if parts and isinstance(parts[0], float) else None
+    probability = to_float32("dropout", parts[0]) if parts and isinstance(parts[0], float) else None
     others = parts if probability is None else parts[1:]
     sizes = (3,) if backward or probability is not None else (2, 3)
     if len(parts) not in sizes or not all(isinstance(item, tensor) for item in others):

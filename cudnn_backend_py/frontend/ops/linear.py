@@ -10,7 +10,7 @@ from ...generated.operations import OUTPUT_PORTS
 from ...graph.ir import Matmul, Parameters
 from ...graph.shapes import convolution_input, convolved, expert_rows
 from ...graph.strides import column_major
-from ..arguments import integers, whole
+from ..arguments import to_int, to_int_list
 from ..enums import convolution_mode, data_type, moe_grouped_matmul_mode, reduction_mode
 from ..errors import attribute_not_set, invalid_value, kernel_not_offered
 from ..tensors import tensor
@@ -184,7 +184,7 @@ class _Convolution(OpNode):
         (self.result,) = (port.upper() for port in OUTPUT_PORTS[self.kind])
         self.needs = tuple(inputs)
         self.mode = mode
-        self.window = {side: integers(side, options.get(side, ())) for side in _WINDOW}
+        self.window = {side: to_int_list(side, options.get(side, ())) for side in _WINDOW}
         self.output(self.result)
 
     def parameters(self) -> dict[str, Any]:
@@ -415,7 +415,7 @@ class _Moe(OpNode):
         if not isinstance(mode, moe_grouped_matmul_mode):
             raise TypeError(f"mode is {mode!r}, a cudnn.moe_grouped_matmul_mode is needed")
         self.mode = mode
-        self.top_k = whole("top_k", top_k)
+        self.top_k = to_int("top_k", top_k)
         self.output("Output")
 
     def parameters(self) -> dict[str, Any]:

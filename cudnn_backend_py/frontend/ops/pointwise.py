@@ -6,7 +6,7 @@ from typing import Any, Protocol, cast
 
 from ...generated.enums import DataType, PointwiseMode
 from ...generated.operations import BACKWARD_MODES
-from ..arguments import single, whole
+from ..arguments import to_float32, to_int
 from ..enums import data_type
 from ..tensors import as_bits, tensor
 from .base import OpsBase
@@ -46,8 +46,8 @@ class _Pointwise(OpNode):
         self.mode = mode
         self.needs = _PORTS[: len(inputs)]
         given = (numbers or {}).items()
-        self.numbers = {name: None if value is None else single(name, value) for name, value in given}
-        self.axis = None if axis is None else whole("axis", axis)
+        self.numbers = {name: None if value is None else to_float32(name, value) for name, value in given}
+        self.axis = None if axis is None else to_int("axis", axis)
         for port, item in self.inputs.items():
             if isinstance(item, tensor) and not item.name:
                 item.set_name(f"{name}::{port}")

@@ -17,7 +17,7 @@ from ...graph.data_types import ELEMENT_BITS
 from ...graph.ir import Parameters
 from ...graph.shapes import concatenated, permuted, pooled_size, sliced
 from ...graph.strides import ordered_strides, preserve_order
-from ..arguments import instance, integers, items_of, number, whole
+from ..arguments import check_instance, to_float, to_int, to_int_list, to_list
 from ..enums import data_type, padding_mode, resample_mode, reshape_mode, rng_distribution
 from ..errors import attribute_not_set, invalid_value
 from ..tensors import as_bits, tensor
@@ -117,9 +117,9 @@ class _Slice(OpNode):
 
     def __init__(self, name: str, compute: Any, x: tensor, slices: Slices) -> None:
         super().__init__(name, check_type(compute), {"X": x}, {})
-        self.slices = [*items_of("slices", slices, "a list of slices")]
+        self.slices = [*to_list("slices", slices, "a list of slices")]
         for item in self.slices:
-            instance("a part of slices", item, slice, "a slice for each dim")
+            check_instance("a part of slices", item, slice, "a slice for each dim")
         self.output("Y").data_type = getattr(x, "data_type", NOT_SET)
 
     def infer(self, context: Context) -> None:
@@ -197,10 +197,10 @@ class _Concatenate(OpNode):
     tag = "CONCATENATE"
 
     def __init__(self, name: str, inputs: Sequence[tensor], axis: int, in_place_index: int | None) -> None:
-        items = items_of("inputs", inputs, "a list of tensors")
-        super().__init__(name, NOT_SET, {str(number): item for number, item in enumerate(items)}, {})
-        self.axis = whole("axis", axis)
-        self.in_place_index = None if in_place_index is None else whole("in_place_index", in_place_index)
+        items = to_list("inputs", inputs, "a list of tensors")
+        super().__init__(name, NOT_SET, {str(index): item for index, item in enumerate(items)}, {})
+        self.axis = to_int("axis", axis)
+        self.in_place_index = None if in_place_index is None else to_int("in_place_index", in_place_index)
         self.output("Y")
 
     def parameters(self) -> dict[str, Any]:
@@ -393,7 +393,7 @@ class _Rope(OpNode):
         super().__init__(name, check_type(compute), inputs, {})
         self.tag = tag
         self.needs = tuple(inputs)
-        self.output_scale, self.rope_dim = number("output_scale", output_scale), whole("rope_dim", rope_dim)
+        self.output_scale, self.rope_dim = to_float("output_scale", output_scale), to_int("rope_dim", rope_dim)
         self.output(_ROPES[tag][3][1]).in_memory = True
 
     def parameters(self) -> dict[str, Any]:
@@ -434,7 +434,7 @@ class ShapeOps(OpsBase):
         self, input: tensor, permutation: Sequence[int], compute_data_type: data_type = NOT_SET, name: str = ""
     ) -> tensor:
         """Return `input` with dim i of the result being dim ``permutation[i]``; needs cuDNN 9.22."""
-        node = _Transpose(name, compute_data_type, input, integers("permutation", permutation))
+        node = _Transpose(name, compute_data_type, input, to_int_list("permutation", permutation))
         return self._add(node).outputs["Y"]
 
     def slice(
@@ -508,7 +508,7 @@ class ShapeOps(OpsBase):
             compute_data_type,
             input,
             (resampling_mode, padding_mode),
-            {side: integers(side, values) for side, values in sides.items()},
+            {side: to_int_list(side, values) for side, values in sides.items()},
             generate_index,
         )
         outputs = self._add(node).outputs
@@ -589,8 +589,8 @@ class _Quantize(OpNode):
 
     def __init__(self, name: str, compute: Any, x: tensor, block_size: int, axis: int | None, transpose: bool) -> None:
         super().__init__(name, check_type(compute), {"X": x}, {})
-        self.block_size = whole("block_size", block_size)
-        self.axis = None if axis is None else whole("axis", axis)
+        self.block_size = to_int("block_size", block_size)
+        self.axis = None if axis is None else to_int("axis", axis)
         self.transpose = bool(transpose)
         self.output("Y")
         self.output("scale")
@@ -713,6 +713,6 @@ class BlockScaleOps(OpsBase):
         name: str = "",
     ) -> tensor:
         """Return `input` multiplied by its block scales: a virtual tensor with the dims and strides of `input`."""
-        sizes = integers("block_size", block_size)
+        sizes = to_int_list("block_size", block_size)
         node = _Dequantize(name, compute_data_type, input, descale, sizes, is_negative_scale)
         return self._add(node).outputs["Y"]

@@ -222,7 +222,7 @@ def test_the_requirements_of_an_operation_are_in_the_text(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(KERNELS))
 def test_a_kernel_of_theirs_is_refused_by_its_name(name: str) -> None:
-    error = failing(lambda: getattr(as_cudnn._module(), name))
+    error = failing(lambda: getattr(as_cudnn._make_module(), name))
     assert f"cudnn.{name} is a kernel of cudnn-frontend's own" in str(error)
 
 

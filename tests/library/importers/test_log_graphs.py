@@ -137,7 +137,7 @@ def test_a_dump_alone_reports_missing_parts() -> None:
     dump = [record for record in records if "CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR:" in record.text]
     found = read_back([next(record for record in dump if record.function == "cudnnBackendFinalize")])
     assert found.fault is not None
-    assert found.fault.headline == "the log does not say along which axis 'gen_index_2' counts"
+    assert found.fault.headline == "the log does not contain the axis of the GEN_INDEX operation 'gen_index_2'"
 
 
 CHILD = """

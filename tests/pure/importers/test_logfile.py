@@ -110,7 +110,7 @@ def test_windows_line_ends_do_not_matter() -> None:
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "broken.gz").write_bytes(b"\x1f\x8b not gzip")
     for path in (tmp_path / "absent.log", tmp_path, tmp_path / "broken.gz"):
-        with pytest.raises(UsageError, match="cannot be read") as caught:
+        with pytest.raises(UsageError, match="cannot read the log") as caught:
             list(read_graphs(path))
         assert caught.value.code == "log-file"
 
@@ -312,9 +312,9 @@ def broken(change: str) -> dict[str, Any]:
         ("unknown key", "has the unknown attribute colour: 'red'"),
         ("unknown tensor", "matA of node 0, CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR is tensor '999'"),
         ("no dims", "tensor '0' lacks dim"),
-        ("no nodes", "no list of nodes"),
+        ("no nodes", "no list 'nodes'"),
         ("unknown type", "'CUDNN_DATA_QUAD', which is not a known DataType"),
-        ("axis missing", "along which axis 'gen_index_2' counts"),
+        ("axis missing", "does not contain the axis of the GEN_INDEX operation 'gen_index_2'"),
         ("uid", "a logged tensor must be named by its uid, got 'query'"),
     ],
 )
