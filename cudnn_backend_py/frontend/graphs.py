@@ -76,8 +76,8 @@ _CODES_AS_MISSING_PLANS = ("dim-not-positive", "missing-producer", "pointwise-no
 
 
 @contextmanager
-def _also_as_missing_plans(codes: Sequence[str] | None = None) -> Iterator[None]:
-    """Make refusals with these codes, or any, also catchable as a graph without plans."""
+def _convert_to_graph_refused(codes: Sequence[str] | None = None) -> Iterator[None]:
+    """Convert errors with these codes, or all, into GraphRefused, which programs also catch as missing plans."""
     try:
         yield
     except cudnnGraphNotSupportedError:
@@ -193,12 +193,12 @@ class pygraph(
 
     def __getattr__(self, name: str) -> Any:
         if name not in KERNEL_OPERATIONS:
-            raise AttributeError(f"a pygraph has no {name!r}")
+            raise AttributeError(f"a pygraph has no attribute {name!r}")
 
-        def refuse(*_args: Any, **_options: Any) -> Any:
+        def raise_not_offered(*_args: Any, **_options: Any) -> Any:
             raise kernel_not_offered(f"pygraph.{name}")
 
-        return refuse
+        return raise_not_offered
 
     # building
 
@@ -231,7 +231,7 @@ class pygraph(
         self._validated = True
 
     def _invalidate(self, what: str, item: UserTensor | None = None) -> None:
-        """Invalidate earlier checks and inferences because `what`, the first words of the error, changes the graph.
+        """Discard the checks and inferences of a graph that changes; `what` begins the error if it cannot change.
 
         Raises
         ------
@@ -270,12 +270,12 @@ class pygraph(
         return list(seen)
 
     def graph(self) -> Graph:
-        """Return the graph as a value to lower, explain or save."""
+        """Return the graph as an immutable graph value of this package, to lower, explain or save."""
         if self._emitter is None:
-            self._emit()
+            self._emit_graph()
         return self._graph
 
-    def _emit(self) -> None:
+    def _emit_graph(self) -> None:
         if not self._validated:
             self.validate()
         if not self._nodes:
@@ -283,7 +283,7 @@ class pygraph(
                 "the graph has no operations", code="empty-graph", fix="add one, such as graph.matmul(A=a, B=b)"
             )
         with (
-            _also_as_missing_plans(_CODES_AS_MISSING_PLANS),
+            _convert_to_graph_refused(_CODES_AS_MISSING_PLANS),
             status_as(FrontendRuntimeError, "the graph cannot be built"),
         ):
             emitter = Emitter(self.context, self.name, (*self._created, *self._used_tensors()), self._nodes)
@@ -301,7 +301,7 @@ class pygraph(
         self._memory = Placement(self._graph, emitter.constants, emitter.slices)
 
     def build_operation_graph(self) -> None:
-        """Pass the graph to cuDNN.
+        """Build and finalize cuDNN's operation graph.
 
         Raises
         ------
@@ -313,7 +313,7 @@ class pygraph(
         overridden = self._override_shapes and version >= OVERRIDE_SINCE
         ways: dict[Sharing, bool] = {"kernel cache": dynamic, "override shapes": overridden}
         for way in (way for way, wanted in ways.items() if wanted):
-            warn_of(self._find_wrong(graph, way), FrontendKnownIssueWarning)
+            warn_of(self._find_sharing_issues(graph, way), FrontendKnownIssueWarning)
         fault = self._wrong_ways.get("kernel cache")
         if fault is not None and self._cache is not None:
             self._cache.check_dims([item.dims for item in graph.variant_pack_tensors], fault)
@@ -327,10 +327,10 @@ class pygraph(
                 must_write=False,  # as with cudnn-frontend
             )
             if self._cache is not None:
-                self._cache.for_graph(self._operation_graph.descriptor)
+                self._cache.descriptor_for(self._operation_graph.descriptor)
 
-    def _find_wrong(self, graph: Graph, way: Sharing) -> list[KnownIssue]:
-        """Return the known issues of a shared plan; the first one makes other dims refused."""
+    def _find_sharing_issues(self, graph: Graph, way: Sharing) -> list[KnownIssue]:
+        """Return known issues of a plan that is shared between shapes; with the first one, other dims are refused."""
         faults = find_known_issues(graph, self.target.sm, self.target.library.version, way)
         if faults:
             self._wrong_ways[way] = faults[0]
@@ -351,7 +351,7 @@ class pygraph(
 
     @property
     def cache(self) -> kernel_cache | None:
-        """The kernel cache plans are built with."""
+        """The kernel cache that plans are built with, None if there is none."""
         return self._cache
 
     def create_execution_plans(self, heuristics: Sequence[heur_mode] | None = None) -> None:
@@ -378,13 +378,13 @@ class pygraph(
 
     def _require_operation_graph(self) -> None:
         if self._operation_graph is None:
-            with _also_as_missing_plans():
+            with _convert_to_graph_refused():
                 if not self._validated:
                     self.validate()
                 self.build_operation_graph()
 
     def _require_plans(self) -> None:
-        """Query the heuristics, unless already done."""
+        """Query the heuristics for engine configs, unless already done."""
         if self._memory is None or not len(self._plans):
             self.create_execution_plans()
 
@@ -433,12 +433,12 @@ class pygraph(
         """
         self._require_plans()
         self._plans.build(policy)
-        self._choose()
+        self._use_candidate_plan()
 
     def build_plan_at_index(self, index: int) -> Self:
         """Build one plan and make :meth:`execute` run it."""
         self._plans.build_at(index)
-        self._choose()
+        self._use_candidate_plan()
         return self
 
     def select_plan(self, index: int) -> Self:
@@ -457,7 +457,7 @@ class pygraph(
         if not 0 <= index < count:
             raise no_such_plan(index, count)
         self._plans.select(index)
-        self._current = self._runner(index) if self._plans.is_built(index) else None
+        self._current = self._get_runner(index) if self._plans.is_built(index) else None
         return self
 
     def build(self, heuristics: Sequence[heur_mode] | None = None, ctx: Any = None) -> None:
@@ -471,10 +471,10 @@ class pygraph(
         self.check_support()
         self.build_plans()
 
-    def _choose(self) -> None:
-        self._current = self._runner(self._plans.candidate)
+    def _use_candidate_plan(self) -> None:
+        self._current = self._get_runner(self._plans.candidate)
 
-    def _runner(self, index: int) -> Runner:
+    def _get_runner(self, index: int) -> Runner:
         runner = self._runners.get(index)
         if runner is None:
             plan = self._plans.built(index)
@@ -526,18 +526,18 @@ class pygraph(
         if overrides is not None:
             if self.target.library.version < WORKSPACE_SINCE:
                 raise not_supported(
-                    "the workspace for other dims than the plan was built with is known since cuDNN 9.23.0, "
+                    "the workspace size of override shapes needs cuDNN 9.23.0, "
                     f"the loaded library is {self.target.library.version_text}",
                     fix="build the plan with the largest dims, and give get_workspace_size() bytes of it",
                 )
             if self.target.device is None:
-                return self._runner(index).workspace_with(handle or self._handle, overrides)
+                return self._get_runner(index).workspace_with(handle or self._handle, overrides)
         if self._plans.is_built(index):
-            return self._runner(index).workspace_bytes
+            return self._get_runner(index).workspace_bytes
         return self._memory.scratch_bytes + config.workspace_bytes
 
     def _read_overrides(self, uids: Any, shapes: Any, strides: Any) -> Overrides | None:
-        """Return other dims and strides, checked by :func:`read_overrides`; None without uids."""
+        """Return override dims and strides, checked by :func:`read_overrides`; None if there are no uids."""
         if uids is None:
             return None
         assert self._memory is not None
@@ -566,7 +566,7 @@ class pygraph(
                         name=made.name,
                         uid=uid,
                     )
-        raise invalid_value(f"no tensor of the graph has uid {uid}", fix="graph.tensors and tensor.get_uid() name them")
+        raise invalid_value(f"no tensor of the graph has uid {uid}", fix="see graph.tensors and tensor.get_uid()")
 
     # execution
 
@@ -607,7 +607,7 @@ class pygraph(
             self.build()
             runner = self._chosen_runner()
         if self._bound or type(tensor_dict) is not dict or tensor_uids is not None:
-            tensor_dict = self._pack(tensor_dict, tensor_uids)
+            tensor_dict = self._make_variant_pack(tensor_dict, tensor_uids)
         if override_uids is not None:
             overrides = self._read_overrides(override_uids, override_shapes, override_strides)
             if overrides is not None:
@@ -615,7 +615,9 @@ class pygraph(
                 return
         runner.execute(tensor_dict, workspace, handle or self._handle)
 
-    def _pack(self, given: Mapping[Any, Any] | Sequence[Any], uids: Sequence[int] | None) -> dict[Any, Any]:
+    def _make_variant_pack(
+        self, given: Mapping[Any, Any] | Sequence[Any], uids: Sequence[int] | None
+    ) -> dict[Any, Any]:
         """Return a variant pack by tensor or uid, including the tensors the graph was written with.
 
         Raises
@@ -652,8 +654,8 @@ class pygraph(
     ) -> None:
         """Run one of the built plans, otherwise as :meth:`execute`."""
         self._plans.check_included(index)
-        runner = self._runner(index)
-        pack = self._pack(tensor_dict, tensor_uids)
+        runner = self._get_runner(index)
+        pack = self._make_variant_pack(tensor_dict, tensor_uids)
         overrides = self._read_overrides(override_uids, override_shapes, override_strides)
         if overrides is None:
             runner.execute(pack, workspace, handle or self._handle)
@@ -670,7 +672,7 @@ class pygraph(
 
     def _get_variant_pack_uids_sorted(self) -> list[int]:
         if self._memory is None:
-            self._emit()
+            self._emit_graph()
         assert self._memory is not None
         return sorted(self._memory.user_uids())
 
@@ -686,16 +688,16 @@ class pygraph(
         self, handle: Any, variant_pack: Mapping[Any, Any], workspace: Any, cuda_graph: int
     ) -> None:
         """Add the plan's nodes to an empty ``cudaGraph_t``, given by its address."""
-        pack = self._pack(variant_pack, None)
+        pack = self._make_variant_pack(variant_pack, None)
         self._chosen_runner().populate(pack, workspace, handle or self._handle, cuda_graph)
 
     def update_cuda_graph(self, handle: Any, variant_pack: Mapping[Any, Any], workspace: Any, cuda_graph: int) -> None:
         """Replace the addresses in a populated ``cudaGraph_t`` by those of another variant pack."""
-        pack = self._pack(variant_pack, None)
+        pack = self._make_variant_pack(variant_pack, None)
         self._chosen_runner().update(pack, workspace, handle or self._handle, cuda_graph)
 
     def _chosen_runner(self) -> Runner:
-        return self._current if self._current is not None else self._runner(self._plans.chosen())
+        return self._current if self._current is not None else self._get_runner(self._plans.chosen())
 
     # text and files
 
@@ -720,7 +722,7 @@ class pygraph(
         }
 
     def _node_to_json(self, node: Node) -> dict[str, Any]:
-        """Return a node as plain data, with the graph's compute type where it has none of its own."""
+        """Return a node as plain data; a node without a compute type gets the graph's."""
         kind = self.context.compute_data_type
         compute = None if kind.backend is None else kind.name
         shown = node.to_json()
@@ -796,10 +798,10 @@ class pygraph(
         if isinstance(source[-1], str):
             if enforce_precompiled:
                 raise not_supported(
-                    "the JSON of a graph has no plan, which enforce_precompiled requests",
+                    "enforce_precompiled needs a serialized plan, but the JSON of a graph was given",
                     fix="give what serialize() returned, or leave enforce_precompiled out",
                 )
-            self._read_text(source[-1])
+            self._load_json(source[-1])
             return
         from . import serialize as saved
 
@@ -816,27 +818,27 @@ class pygraph(
         self._current, self._runners = runner, {0: runner}
         self._plans.use_loaded_plan(plan)
         self._wrong_ways.clear()
-        self._find_wrong(memory.graph, "override shapes")
+        self._find_sharing_issues(memory.graph, "override shapes")
         warn_of_graph(memory.graph, self.target.sm, self.target.library.version)
 
-    def _read_text(self, text: str) -> None:
+    def _load_json(self, text: str) -> None:
         """Load a graph from JSON text, without plans."""
-        from .from_json import check_nodes, write_graph
+        from .from_json import add_nodes_from_json, check_nodes
         from .serialize import read_text
 
         with status_as(GraphRefused, "the JSON of the graph"):
             data = read_text(text)
             check_nodes(data)
-            self._take_context(data.get("context"))
-            write_graph(self, data)
+            self._apply_context(data.get("context"))
+            add_nodes_from_json(self, data)
 
     def _load_placement(self, memory: Placement) -> None:
-        """Load a graph from its serialized form."""
+        """Use the graph and the memory layout of a serialized plan."""
         self._graph, self._memory = memory.graph, memory
         self._emitter = Emitter(self.context, self.name)
 
-    def _take_context(self, said: Any) -> None:
-        """Apply the graph-wide settings of a JSON text, keeping those requested before."""
+    def _apply_context(self, said: Any) -> None:
+        """Apply the graph-wide settings in a graph's JSON, except those that the program requested."""
         if not isinstance(said, Mapping):
             return
         self.context.read_json(said)
@@ -849,7 +851,7 @@ class pygraph(
 
     # timing
 
-    def _built_plans(self) -> list[int]:
+    def _runnable_plans(self) -> list[int]:
         """Return the indices of the built plans, without those deselected by name."""
         built = self._plans.runnable()
         if not built:
@@ -858,7 +860,7 @@ class pygraph(
 
     def get_autotune_workspace_size(self) -> int:
         """Return the workspace bytes of the built plan that needs the most."""
-        return max(self._runner(index).workspace_bytes for index in self._built_plans())
+        return max(self._get_runner(index).workspace_bytes for index in self._runnable_plans())
 
     def autotune(self, variant_pack: Mapping[Any, Any], workspace: Any, handle: Any = None) -> None:
         """Run every built plan, and make :meth:`execute` run the fastest.
@@ -873,17 +875,17 @@ class pygraph(
         from ..execution.timing import gpu_time
 
         chosen: Any = handle or self._handle
-        pack = self._pack(variant_pack, None)
+        pack = self._make_variant_pack(variant_pack, None)
         times = {}
-        for index in self._built_plans():
-            runner = self._runner(index)
+        for index in self._runnable_plans():
+            runner = self._get_runner(index)
             runner.check_handle(chosen)
             with status_as(FrontendRuntimeError, f"plan {index} could not be timed"):
                 times[index] = gpu_time(
                     partial(runner.execute, pack, workspace, chosen), chosen.stream, device=chosen.device or 0
                 )
         self._plans.candidate = min(times, key=times.__getitem__)
-        self._choose()
+        self._use_candidate_plan()
 
 
 def launch_arguments(
@@ -896,8 +898,8 @@ def launch_arguments(
     given, workspace, handle, uids, index
         What :meth:`pygraph.execute` is given, or :meth:`pygraph.execute_plan_at_index`.
     """
-    runner = graph._chosen_runner() if index is None else graph._runner(index)
-    places = runner.key(graph._pack(given, uids), workspace)[1:]
+    runner = graph._chosen_runner() if index is None else graph._get_runner(index)
+    places = runner.key(graph._make_variant_pack(given, uids), workspace)[1:]
     where = dict(zip(runner.launcher.uids, places, strict=True))
     found: Any = handle or graph._handle
     return runner.plan, where, 0 if found is None else int(found.stream)

@@ -1,4 +1,4 @@
-"""Dims and strides given for a launch that differ from those a plan was built with."""
+"""Override shapes: dims and strides of one launch that differ from those of the plan."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["read_overrides"]
 def read_overrides(
     memory: Placement, fault: KnownIssue | None, uids: Any, shapes: Any, strides: Any
 ) -> Overrides | None:
-    """Return other dims and strides as lists, one per uid and of its rank; None without uids.
+    """Return override dims and strides as lists, one per uid and of its rank; None if there are no uids.
 
     Parameters
     ----------
@@ -41,20 +41,20 @@ def read_overrides(
     )
     if not len(set(named)) == len(named) == len(dims) == len(steps):
         raise invalid_value(
-            f"override_uids is {named}, {len(dims)} override_shapes and {len(steps)} override_strides were given",
+            f"override_uids is {named}, but {len(dims)} override_shapes and {len(steps)} override_strides were given",
             fix="name each tensor once, and give one of each for it",
         )
     built = memory.by_uid
     for uid, row, step in zip(named, dims, steps, strict=True):
         if uid not in built:
             raise invalid_value(
-                f"override_uids has {uid}, the graph's tensors have {sorted(built)}",
+                f"override_uids has {uid}, but the uids of the graph's tensors are {sorted(built)}",
                 fix="name a tensor of the graph",
             )
         rank = len(built[uid].dims)
         if not len(row) == len(step) == rank or min((*row, *step), default=0) < 0:
             raise invalid_value(
-                f"the dims {row} and strides {step} were given for uid {uid}, which has {rank} dims",
+                f"the override dims {row} and strides {step} of uid {uid} must have {rank} non-negative numbers each",
                 fix=f"give {rank} of each, none negative",
             )
         if fault is not None and not built[uid].virtual and built[uid].dims != tuple(row):

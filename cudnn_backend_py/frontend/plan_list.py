@@ -329,7 +329,7 @@ class PlanList:
         cache = self._graph.cache
         try:
             with status_as(FrontendRuntimeError, "the kernel cache"):
-                made = None if cache is None else cache.for_graph(self._graph.operation_graph.descriptor)
+                made = None if cache is None else cache.descriptor_for(self._graph.operation_graph.descriptor)
             retention = self._graph._retention_of_plans()
             self._plans[index] = build_plan(config, kernel_cache=made, retention=retention)
         except CudnnBackendError as error:

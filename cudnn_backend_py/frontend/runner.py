@@ -20,7 +20,7 @@ from ..native.fast_call import LOOK_CLOSER, MappedCall, compiled_library
 from ..native.launch import Launcher, Overrides
 from ..plans.plan import Plan
 from .errors import FrontendKeyError, FrontendRuntimeError, FrontendValueError, as_kind, status_as
-from .handles import DescribedHandle, not_a_handle
+from .handles import DescribedHandle, not_a_handle_error
 from .tensors import tensor
 
 __all__ = ["Placement", "Runner"]
@@ -300,7 +300,7 @@ class Runner:
                 fix="serialize() it and deserialize() it where the GPU is, or build it there",
             )
         if not isinstance(handle, Handle):
-            raise not_a_handle(handle)
+            raise not_a_handle_error(handle)
         with status_as(FrontendRuntimeError, "the handle"):
             self.launcher.check_handle(handle)
         self._handle_address = handle.owner.pointer.value

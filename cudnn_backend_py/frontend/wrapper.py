@@ -15,7 +15,7 @@ from ..native import Handle
 from .enums import TORCH_NAMES, heur_mode, to_data_type
 from .errors import FrontendRuntimeError, attribute_not_set, invalid_value
 from .graphs import pygraph
-from .handles import DescribedHandle, cached_handle, create_handle, default_target, destroy_handle, set_stream
+from .handles import DescribedHandle, create_handle, default_target, destroy_handle, get_cached_handle, set_stream
 from .recorded import OPERATIONS
 from .tensors import tensor
 
@@ -84,7 +84,7 @@ def get_default_handle(stream: Any = None) -> Any:
     if default_target() is not None:
         return create_handle()
     cuda = _torch("the default handle follows torch's current stream").cuda
-    handle = cached_handle(_default_handles, threading.get_ident(), cuda.current_device())
+    handle = get_cached_handle(_default_handles, threading.get_ident(), cuda.current_device())
     set_stream(handle=handle, stream=cuda.current_stream().cuda_stream if stream is None else stream)
     return handle
 

@@ -788,7 +788,7 @@ def test_a_graph_that_gets_a_plan_drops_its_earlier_plans() -> None:
     g.create_execution_plans([cudnn.heur_mode.FALLBACK])
     g.build_plans(cudnn.build_plan_policy.ALL)
     assert len(g.plans) > 1
-    g._runner(1)
+    g._get_runner(1)
     g.deserialize(data)
     with pytest.raises(RuntimeError, match="Plan index 1 is invalid"):
         g.execute_plan_at_index({}, 0, 1)
@@ -798,10 +798,10 @@ def test_deselected_plans_are_not_timed() -> None:
     g, _ = matmul()
     g.create_execution_plans()
     g.build_plans(cudnn.build_plan_policy.ALL)
-    names = [g.get_plan_name_at_index(index) for index in g._built_plans()]
+    names = [g.get_plan_name_at_index(index) for index in g._runnable_plans()]
     assert len(names) > 1
     g.deselect_engines(names[:1])
-    assert names[0] not in [g.get_plan_name_at_index(index) for index in g._built_plans()]
+    assert names[0] not in [g.get_plan_name_at_index(index) for index in g._runnable_plans()]
     g.deselect_engines(names)
     with pytest.raises(RuntimeError, match="no plan is built"):
         g.autotune({}, 0)
@@ -923,7 +923,7 @@ def made(lib):
         let_go.wait()
     return null_handle(device)
 
-handles._check_gpu, handles.current_device, handles._new_handle = lambda lib: None, lambda: device, made
+handles._require_gpu, handles.current_device, handles._new_handle = lambda lib: None, lambda: device, made
 parents = handles.shared_handle()
 assert handles.shared_handle() is parents
 device = 1

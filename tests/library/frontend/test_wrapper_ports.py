@@ -195,7 +195,7 @@ def test_each_thread_has_a_default_handle_on_its_own_stream(monkeypatch: pytest.
     )
     set_streams: list[tuple[Any, int]] = []
     monkeypatch.setattr(handles, "_default_target", None)
-    monkeypatch.setattr(handles, "_check_gpu", lambda lib: None)
+    monkeypatch.setattr(handles, "_require_gpu", lambda lib: None)
     monkeypatch.setattr(handles, "_new_handle", lambda lib: null_handle())
     monkeypatch.setattr(wrapper, "_torch", lambda purpose: torch)
     monkeypatch.setattr(wrapper, "set_stream", lambda handle, stream: set_streams.append((handle, stream)))
