@@ -31,16 +31,16 @@ from .errors import (
     EngineNotSupported,
     FrontendRuntimeError,
     GraphRefused,
-    as_kind,
     attribute_not_set,
+    convert_error,
+    convert_errors,
     cudnnGraphNotSupportedError,
     headline_of,
     invalid_value,
-    kernel_not_offered,
-    no_such_plan,
+    kernel_not_offered_error,
+    no_such_plan_error,
     not_supported,
-    of_another_graph,
-    status_as,
+    other_graph_error,
 )
 from .handles import device_properties, kernel_cache, target_of
 from .kernels import OPERATIONS as KERNEL_OPERATIONS
@@ -52,10 +52,10 @@ from .ops.norm import NormOps
 from .ops.pointwise import PointwiseOps
 from .ops.shape import BlockScaleOps, ShapeOps
 from .overrides import read_overrides
-from .plan_choice import PlanChoice, check_retention, engine_choice
+from .plan_choice import PlanChoice, check_retention, make_engine_choice
 from .plan_list import PlanList
 from .private_names import PrivateNames
-from .recorded import Record, recorded
+from .recorded import GraphRecord, record_operations
 from .runner import Placement, Runner
 from .tensors import tensor as UserTensor
 from .written import WrittenGraph
@@ -88,7 +88,7 @@ def _convert_to_graph_refused(codes: Sequence[str] | None = None) -> Iterator[No
         raise GraphRefused(headline_of(error), code=error.code, **error.sections) from error
 
 
-@recorded
+@record_operations
 class pygraph(
     WrittenGraph,
     PlanChoice,
@@ -160,7 +160,7 @@ class pygraph(
         )
         self.name = check_instance("name", name, str, "a text")
         self._nodes: list[Node] = []
-        self.record = Record(weakref.ref(self))
+        self.record = GraphRecord(weakref.ref(self))
         self._bound = self.record.bound
         self.is_cuda_graph_replay_expected = bool(is_cuda_graph_replay_expected)
         self._retention = check_retention(cuda_graph_retention)
@@ -196,7 +196,7 @@ class pygraph(
             raise AttributeError(f"a pygraph has no attribute {name!r}")
 
         def raise_not_offered(*_args: Any, **_options: Any) -> Any:
-            raise kernel_not_offered(f"pygraph.{name}")
+            raise kernel_not_offered_error(f"pygraph.{name}")
 
         return raise_not_offered
 
@@ -214,7 +214,7 @@ class pygraph(
         RuntimeError
             A value out of range.
         """
-        self.record.hide()
+        self.record.hide_inferred()
         self.record.shown.clear()
         context = self.context
         if context.is_dynamic_shape_enabled and context.version < DYNAMIC_SINCE:
@@ -253,7 +253,7 @@ class pygraph(
             if not item.uid or (other := owners.setdefault(item.uid, item)) is item:
                 continue
             if item.owner is not self.record.owner and item.owner is not None:  # an offset, which no operation names
-                raise of_another_graph(item.name, item.uid, other.name)
+                raise other_graph_error(item.name, item.uid, other.name)
             raise invalid_value(
                 f"uid {item.uid} belongs to two tensors, {other.name!r} and {item.name!r}",
                 fix="give each a unique number with set_uid()",
@@ -284,7 +284,7 @@ class pygraph(
             )
         with (
             _convert_to_graph_refused(_CODES_AS_MISSING_PLANS),
-            status_as(FrontendRuntimeError, "the graph cannot be built"),
+            convert_errors(FrontendRuntimeError, "the graph cannot be built"),
         ):
             emitter = Emitter(self.context, self.name, (*self._created, *self._used_tensors()), self._nodes)
             for item in self._used_tensors():
@@ -318,7 +318,7 @@ class pygraph(
         if fault is not None and self._cache is not None:
             self._cache.check_dims([item.dims for item in graph.variant_pack_tensors], fault)
         log_graph(self.to_json)
-        with status_as(FrontendRuntimeError, "cuDNN refuses the operation graph"):
+        with convert_errors(FrontendRuntimeError, "cuDNN refuses the operation graph"):
             self._operation_graph = OperationGraph(
                 graph,
                 self.target,
@@ -374,7 +374,7 @@ class pygraph(
         if choices:
             self._plans.require_engine(choices[0])
         else:
-            self._plans.run_query(heuristics or _MODES)
+            self._plans.query_heuristics(heuristics or _MODES)
 
     def _require_operation_graph(self) -> None:
         if self._operation_graph is None:
@@ -401,15 +401,17 @@ class pygraph(
             For knobs that are no mapping of ``cudnn.knob_type`` to int.
         """
         self._require_operation_graph()
-        choice = engine_choice(engine_id, knobs)
-        with status_as(FrontendRuntimeError, f"engine {engine_id}", fix="get_engine_count() says how many there are"):
+        choice = make_engine_choice(engine_id, knobs)
+        with convert_errors(
+            FrontendRuntimeError, f"engine {engine_id}", fix="get_engine_count() says how many there are"
+        ):
             try:
                 self._plans.add_engine(choice)
             except NotSupportedStatus as error:
                 if error.descriptor is not DescriptorType.ENGINECFG:
                     raise
                 fix = f"get_knobs_for_engine({engine_id}) says the ranges"
-                raise as_kind(EngineNotSupported, f"engine {engine_id}", error, fix) from error
+                raise convert_error(EngineNotSupported, f"engine {engine_id}", error, fix) from error
         return self
 
     def check_support(self) -> None:
@@ -437,7 +439,7 @@ class pygraph(
 
     def build_plan_at_index(self, index: int) -> Self:
         """Build one plan and make :meth:`execute` run it."""
-        self._plans.build_at(index)
+        self._plans.build_plan_at(index)
         self._use_candidate_plan()
         return self
 
@@ -455,8 +457,8 @@ class pygraph(
         if not count:
             raise invalid_value("there are no plans to select from", fix="call create_execution_plans() first")
         if not 0 <= index < count:
-            raise no_such_plan(index, count)
-        self._plans.select(index)
+            raise no_such_plan_error(index, count)
+        self._plans.select_candidate(index)
         self._current = self._get_runner(index) if self._plans.is_built(index) else None
         return self
 
@@ -477,10 +479,10 @@ class pygraph(
     def _get_runner(self, index: int) -> Runner:
         runner = self._runners.get(index)
         if runner is None:
-            plan = self._plans.built(index)
+            plan = self._plans.get_built_plan(index)
             assert self._memory is not None
             assert self._emitter is not None
-            with status_as(FrontendRuntimeError, "the plan cannot be run"):
+            with convert_errors(FrontendRuntimeError, "the plan cannot be run"):
                 runner = self._runners[index] = self._new_runner(plan, self._memory, self._emitter.tensors)
         return runner
 
@@ -504,7 +506,7 @@ class pygraph(
         """
         if self._current is not None and override_uids is None:
             return self._current.workspace_bytes
-        index = self._plans.chosen()
+        index = self._plans.chosen_index()
         return self.get_workspace_size_plan_at_index(index, handle, override_uids, override_shapes, override_strides)
 
     def get_workspace_size_plan_at_index(
@@ -526,12 +528,12 @@ class pygraph(
         if overrides is not None:
             if self.target.library.version < WORKSPACE_SINCE:
                 raise not_supported(
-                    "the workspace size of override shapes needs cuDNN 9.23.0, "
+                    "the workspace size for other dims than the plan's needs cuDNN 9.23.0, "
                     f"the loaded library is {self.target.library.version_text}",
                     fix="build the plan with the largest dims, and give get_workspace_size() bytes of it",
                 )
             if self.target.device is None:
-                return self._get_runner(index).workspace_with(handle or self._handle, overrides)
+                return self._get_runner(index).workspace_with_overrides(handle or self._handle, overrides)
         if self._plans.is_built(index):
             return self._get_runner(index).workspace_bytes
         return self._memory.scratch_bytes + config.workspace_bytes
@@ -611,7 +613,7 @@ class pygraph(
         if override_uids is not None:
             overrides = self._read_overrides(override_uids, override_shapes, override_strides)
             if overrides is not None:
-                runner.execute_with(tensor_dict, workspace, handle or self._handle, overrides)
+                runner.execute_with_overrides(tensor_dict, workspace, handle or self._handle, overrides)
                 return
         runner.execute(tensor_dict, workspace, handle or self._handle)
 
@@ -660,7 +662,7 @@ class pygraph(
         if overrides is None:
             runner.execute(pack, workspace, handle or self._handle)
         else:
-            runner.execute_with(pack, workspace, handle or self._handle, overrides)
+            runner.execute_with_overrides(pack, workspace, handle or self._handle, overrides)
 
     def _execute(self, var_pack: Mapping[int, int], workspace: int, handle: Any = None, *overrides: Any) -> None:
         self.execute(var_pack, workspace, handle, *overrides)
@@ -689,15 +691,15 @@ class pygraph(
     ) -> None:
         """Add the plan's nodes to an empty ``cudaGraph_t``, given by its address."""
         pack = self._make_variant_pack(variant_pack, None)
-        self._chosen_runner().populate(pack, workspace, handle or self._handle, cuda_graph)
+        self._chosen_runner().populate_cuda_graph(pack, workspace, handle or self._handle, cuda_graph)
 
     def update_cuda_graph(self, handle: Any, variant_pack: Mapping[Any, Any], workspace: Any, cuda_graph: int) -> None:
         """Replace the addresses in a populated ``cudaGraph_t`` by those of another variant pack."""
         pack = self._make_variant_pack(variant_pack, None)
-        self._chosen_runner().update(pack, workspace, handle or self._handle, cuda_graph)
+        self._chosen_runner().update_cuda_graph(pack, workspace, handle or self._handle, cuda_graph)
 
     def _chosen_runner(self) -> Runner:
-        return self._current if self._current is not None else self._get_runner(self._plans.chosen())
+        return self._current if self._current is not None else self._get_runner(self._plans.chosen_index())
 
     # text and files
 
@@ -760,7 +762,7 @@ class pygraph(
         from . import serialize as saved
 
         notes = [note.name for note in self.get_behavior_notes()]
-        data = saved.dump(self._current.plan, self._memory, notes)
+        data = saved.serialize_plan(self._current.plan, self._memory, notes)
         return data if as_bytes else list(data)
 
     def deserialize(
@@ -808,11 +810,13 @@ class pygraph(
         data = source[-1]
         if not isinstance(data, (bytes, bytearray, memoryview)):
             data = to_list("the serialized graph", data, "bytes, a list of their numbers, or the JSON of a graph")
-        with status_as(FrontendRuntimeError, "the serialized graph", fix="build the graph and serialize() it again"):
+        with convert_errors(
+            FrontendRuntimeError, "the serialized graph", fix="build the graph and serialize() it again"
+        ):
             try:
-                plan, memory = saved.load(data, self.target)
+                plan, memory = saved.deserialize_plan(data, self.target)
             except (EnvironmentNotReady, CudnnStatusError) as error:  # a program builds the graph then
-                raise as_kind(GraphRefused, "the serialized graph", error) from error
+                raise convert_error(GraphRefused, "the serialized graph", error) from error
             runner = self._new_runner(plan, memory, {})
         self._load_placement(memory)
         self._current, self._runners = runner, {0: runner}
@@ -824,10 +828,10 @@ class pygraph(
     def _load_json(self, text: str) -> None:
         """Load a graph from JSON text, without plans."""
         from .from_json import add_nodes_from_json, check_nodes
-        from .serialize import read_text
+        from .serialize import read_graph_json
 
-        with status_as(GraphRefused, "the JSON of the graph"):
-            data = read_text(text)
+        with convert_errors(GraphRefused, "the JSON of the graph"):
+            data = read_graph_json(text)
             check_nodes(data)
             self._apply_context(data.get("context"))
             add_nodes_from_json(self, data)
@@ -853,7 +857,7 @@ class pygraph(
 
     def _runnable_plans(self) -> list[int]:
         """Return the indices of the built plans, without those deselected by name."""
-        built = self._plans.runnable()
+        built = self._plans.runnable_indices()
         if not built:
             raise invalid_value("no plan is built", fix="build_plans(cudnn.build_plan_policy.ALL)")
         return built
@@ -880,7 +884,7 @@ class pygraph(
         for index in self._runnable_plans():
             runner = self._get_runner(index)
             runner.check_handle(chosen)
-            with status_as(FrontendRuntimeError, f"plan {index} could not be timed"):
+            with convert_errors(FrontendRuntimeError, f"plan {index} could not be timed"):
                 times[index] = gpu_time(
                     partial(runner.execute, pack, workspace, chosen), chosen.stream, device=chosen.device or 0
                 )
@@ -899,7 +903,7 @@ def launch_arguments(
         What :meth:`pygraph.execute` is given, or :meth:`pygraph.execute_plan_at_index`.
     """
     runner = graph._chosen_runner() if index is None else graph._get_runner(index)
-    places = runner.key(graph._make_variant_pack(given, uids), workspace)[1:]
+    places = runner.resolve_addresses(graph._make_variant_pack(given, uids), workspace)[1:]
     where = dict(zip(runner.launcher.uids, places, strict=True))
     found: Any = handle or graph._handle
     return runner.plan, where, 0 if found is None else int(found.stream)

@@ -17,7 +17,7 @@ from ..printable import shown
 from ..system.strict import parse_json
 from ..target import Profile, Target, device_profile, find_profile, open_target, read_device
 from .arguments import check_instance, to_int
-from .errors import FrontendRuntimeError, FrontendUsageError, invalid_value, status_as, wrong_for_other_dims
+from .errors import FrontendRuntimeError, FrontendUsageError, convert_errors, invalid_value, wrong_for_other_dims_error
 
 __all__ = [
     "DescribedHandle",
@@ -64,7 +64,7 @@ class DeviceInfo(int):
     def _properties(self) -> dict[str, Any]:
         if self._known is not None:
             return self._known
-        with status_as(FrontendRuntimeError, f"GPU {int(self)}"):
+        with convert_errors(FrontendRuntimeError, f"GPU {int(self)}"):
             return dict(read_device(int(self)))
 
     @property
@@ -205,7 +205,7 @@ def _require_gpu(lib: Library) -> None:
 
 
 def _new_handle(lib: Library) -> Handle:
-    with status_as(FrontendRuntimeError, "no handle could be made"):
+    with convert_errors(FrontendRuntimeError, "no handle could be made"):
         handle = Handle(on=lib)
     handle.device = DeviceInfo(handle.device)
     vars(handle)["backend_handle"] = handle.pointer.value
@@ -337,7 +337,7 @@ class device_properties:
         self._text = text
         known = dict.fromkeys(properties, "given")
         profile = Profile("described", str(properties.get("deviceName", "a GPU")), (), properties, known, {})
-        with status_as(FrontendRuntimeError, "these device properties"):
+        with convert_errors(FrontendRuntimeError, "these device properties"):
             self.target = open_target(profile)
 
     def serialize(self) -> str:
@@ -367,7 +367,7 @@ def create_device_properties(source: int | str) -> device_properties:
     if _default_target is not None:
         properties = _described_target(_default_target).profile.properties
     else:
-        with status_as(FrontendRuntimeError, f"GPU {source}"):
+        with convert_errors(FrontendRuntimeError, f"GPU {source}"):
             properties = read_device(to_int("a GPU, or the text of its properties,", source))
     return device_properties(dict(properties), json.dumps(properties))
 
@@ -405,7 +405,7 @@ class kernel_cache:
         with self._lock:
             self._dims = dims if self._dims is None else self._dims
             if self._dims != dims:
-                raise wrong_for_other_dims(fault, f"the kernel cache was made for the dims {self._dims[0]} ...")
+                raise wrong_for_other_dims_error(fault, f"the kernel cache was made for the dims {self._dims[0]} ...")
 
     def size(self) -> int:
         """Return the number of kernels, as cuDNN counts them (9.27).
@@ -428,7 +428,7 @@ class kernel_cache:
                 f"{attribute.name} needs cuDNN 9.27, the loaded library is {descriptor.library.version}",
                 fix="cudnn-backend cudnn install 9.27.0",
             )
-        with status_as(FrontendRuntimeError, "the kernel cache"):
+        with convert_errors(FrontendRuntimeError, "the kernel cache"):
             return int(descriptor.get(attribute))
 
     def _require_used(self) -> Descriptor:
@@ -447,7 +447,7 @@ class kernel_cache:
             If no graph was built with it yet.
         """
         descriptor = self._require_used()
-        with status_as(FrontendRuntimeError, "the kernel cache"):
+        with convert_errors(FrontendRuntimeError, "the kernel cache"):
             return str(descriptor.get(Attr.KERNEL_CACHE_JSON_REPRESENTATION))
 
     def deserialize(self, text: str) -> None:
@@ -461,7 +461,7 @@ class kernel_cache:
             If it is no text.
         """
         check_instance("the serialized kernel cache", text, str, "a text")
-        with self._lock, status_as(FrontendRuntimeError, "the kernel cache"):
+        with self._lock, convert_errors(FrontendRuntimeError, "the kernel cache"):
             if self._descriptor is not None:
                 raise invalid_value("this kernel cache is already in use", fix="cudnn.create_kernel_cache()")
             made = Descriptor(DescriptorType.KERNEL_CACHE, on=library())

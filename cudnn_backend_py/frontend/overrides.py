@@ -7,7 +7,7 @@ from typing import Any
 from ..known_issues import KnownIssue
 from ..native.launch import Overrides
 from .arguments import to_int_list, to_list
-from .errors import invalid_value, wrong_for_other_dims
+from .errors import invalid_value, wrong_for_other_dims_error
 from .runner import Placement
 
 __all__ = ["read_overrides"]
@@ -58,5 +58,5 @@ def read_overrides(
                 fix=f"give {rank} of each, none negative",
             )
         if fault is not None and not built[uid].virtual and built[uid].dims != tuple(row):
-            raise wrong_for_other_dims(fault, f"uid {uid} has dims {row}, built were {list(built[uid].dims)}")
+            raise wrong_for_other_dims_error(fault, f"uid {uid} has dims {row}, built were {list(built[uid].dims)}")
     return named, dims, steps

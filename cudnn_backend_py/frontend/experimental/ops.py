@@ -7,7 +7,7 @@ from typing import Any
 
 from ..decorators import graph_cache
 from ..enums import data_type, heur_mode, moe_grouped_matmul_mode, to_data_type
-from ..errors import attribute_not_set, kernel_not_offered
+from ..errors import attribute_not_set, kernel_not_offered_error
 from ..graphs import pygraph
 from ..wrapper import get_default_handle
 
@@ -103,5 +103,5 @@ def _graph(
 
 def __getattr__(name: str) -> Any:
     if name in _KERNELS:
-        raise kernel_not_offered(f"cudnn.experimental.ops.{name}")
+        raise kernel_not_offered_error(f"cudnn.experimental.ops.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

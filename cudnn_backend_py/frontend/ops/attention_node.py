@@ -20,8 +20,8 @@ from ...graph.ir import Tensor
 from ...plans.choice import EngineChoice
 from ..enums import data_type, diagonal_alignment
 from ..errors import not_supported
-from ..recorded import Record
-from ..tensors import as_bits, tensor
+from ..recorded import GraphRecord
+from ..tensors import tensor, to_float32_hex
 from .attention_rules import AttentionRequest, Kind, check, check_softmax_outputs, is_deterministic, is_unified
 from .base import OpsBase
 from .node import Emitter, Node, pack_strides, prepare
@@ -99,8 +99,8 @@ class AttentionNode(Node):
         return {
             "alibi_mask": r.alibi,
             "padding_mask": r.padding,
-            "dropout_probability": as_bits(r.dropout),
-            "attn_scale_value": as_bits(r.scale),
+            "dropout_probability": to_float32_hex(r.dropout),
+            "attn_scale_value": to_float32_hex(r.scale),
             "max_total_seq_len_q": r.max_total_seq_q,
             "max_total_seq_len_kv": r.max_total_seq_kv,
             "left_bound": r.left_bound,
@@ -323,7 +323,7 @@ class _Modifier:
         to.tensors[stands_for] = value
         inner = copy(self._node.graph())
         assert inner is not None
-        inner._nodes, inner.record = [], Record()
+        inner._nodes, inner.record = [], GraphRecord()
         result = modify(inner, stands_for)
         if not isinstance(result, tensor):
             raise TypeError(f"score_mod of {self._node.name!r} returned {result!r}, a cudnn.tensor is needed")

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from ...printable import shown
 from ..context import Context
-from ..recorded import Record
+from ..recorded import GraphRecord
 from ..tensors import tensor
 from .node import Node
 
@@ -19,7 +19,7 @@ class OpsBase:
     """A graph under construction: nodes in the order they were written."""
 
     _nodes: list[Node]
-    record: Record
+    record: GraphRecord
     context: Context
 
     def _add(self, node: AnyNode) -> AnyNode:

@@ -12,7 +12,7 @@ from ...graph.shapes import convolution_input, convolved, expert_rows
 from ...graph.strides import column_major
 from ..arguments import to_int, to_int_list
 from ..enums import convolution_mode, data_type, moe_grouped_matmul_mode, reduction_mode
-from ..errors import attribute_not_set, invalid_value, kernel_not_offered
+from ..errors import attribute_not_set, invalid_value, kernel_not_offered_error
 from ..tensors import tensor
 from .base import OpsBase
 from .infer import NOT_SET, OpNode, check_type, fill, infer_matmul, require_version
@@ -424,7 +424,7 @@ class _Moe(OpNode):
     def check(self, context: Context) -> None:
         super().check(context)
         if self.mode is moe_grouped_matmul_mode.COMBINE:
-            raise kernel_not_offered("moe_grouped_matmul_mode.COMBINE, with top_k_scores,")
+            raise kernel_not_offered_error("moe_grouped_matmul_mode.COMBINE, with top_k_scores,")
         routed = {
             moe_grouped_matmul_mode.GATHER: ("TokenIndex",),
             moe_grouped_matmul_mode.SCATTER: ("TokenIndex", "TokenKs"),

@@ -8,7 +8,7 @@ from ...generated.enums import DataType, PointwiseMode
 from ...generated.operations import BACKWARD_MODES
 from ..arguments import to_float32, to_int
 from ..enums import data_type
-from ..tensors import as_bits, tensor
+from ..tensors import tensor, to_float32_hex
 from .base import OpsBase
 from .infer import NOT_SET, OpNode, check_type, infer_pointwise
 from .node import Emitter
@@ -54,7 +54,7 @@ class _Pointwise(OpNode):
         self.output("OUT_0")
 
     def parameters(self) -> dict[str, Any]:
-        given = {_TERMS.get(name, name): as_bits(value) for name, value in self.numbers.items()}
+        given = {_TERMS.get(name, name): to_float32_hex(value) for name, value in self.numbers.items()}
         return {"mode": self.mode.name, **_NUMBERS, **given, "axis": self.axis}
 
     def infer_shapes(self) -> None:

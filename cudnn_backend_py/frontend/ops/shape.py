@@ -20,7 +20,7 @@ from ...graph.strides import ordered_strides, preserve_order
 from ..arguments import check_instance, to_float, to_int, to_int_list, to_list
 from ..enums import data_type, padding_mode, resample_mode, reshape_mode, rng_distribution
 from ..errors import attribute_not_set, invalid_value
-from ..tensors import as_bits, tensor
+from ..tensors import tensor, to_float32_hex
 from .base import OpsBase
 from .infer import NOT_SET, OpNode, check_type, fill, require_version
 from .node import Emitter, fill_type
@@ -397,7 +397,7 @@ class _Rope(OpNode):
         self.output(_ROPES[tag][3][1]).in_memory = True
 
     def parameters(self) -> dict[str, Any]:
-        return {"output_scale": as_bits(self.output_scale), "rope_dim": self.rope_dim}
+        return {"output_scale": to_float32_hex(self.output_scale), "rope_dim": self.rope_dim}
 
     def infer_shapes(self) -> None:
         source, target = (

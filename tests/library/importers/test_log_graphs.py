@@ -93,7 +93,7 @@ def test_a_backward_pass_gets_its_separately_logged_sub_graph() -> None:
         index for index, record in enumerate(records) if record.function == "cudnnBackendFinalizeGraphVisualize"
     )
     alone = read_back(records[first + 1 :])
-    assert alone.notes == ("cuDNN logs the sub-graph of SDPA_BWD separately, and this log lacks it",)
+    assert alone.notes == ("cuDNN logs the sub-graph of SDPA_BWD separately, and the log does not contain it",)
 
 
 WITHOUT_JSON = [

@@ -39,7 +39,7 @@ def test_outside_of_its_block_a_graph_has_no_operations() -> None:
 
 
 def test_sources_are_distinguished_by_identity_and_not_kept() -> None:
-    sources = wrapper._Sources()
+    sources = wrapper._FrameworkTensors()
     first, second = np.zeros(2), np.zeros(2)
     made = sources.add(first, tensor(name="first"))
     assert sources.find(first) is made
@@ -51,7 +51,7 @@ def test_sources_are_distinguished_by_identity_and_not_kept() -> None:
 
 
 def test_a_source_without_weak_references_is_kept() -> None:
-    sources = wrapper._Sources()
+    sources = wrapper._FrameworkTensors()
     number = 10**9
     made = sources.add(number, tensor())
     assert sources.find(number) is made
@@ -62,7 +62,7 @@ def test_types_of_torch_are_converted_in_both_directions(kind: cudnn.data_type, 
     assert to_data_type(f"torch.{name}") is kind
 
 
-@pytest.mark.parametrize("use", [wrapper.get_default_handle, lambda: wrapper._allocate(tensor([1], [1]))])
+@pytest.mark.parametrize("use", [wrapper.get_default_handle, lambda: wrapper._allocate_output(tensor([1], [1]))])
 def test_without_torch_the_error_names_the_need(monkeypatch: pytest.MonkeyPatch, use: Any) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(RuntimeError, match="torch cannot be imported, and") as caught:
