@@ -47,7 +47,15 @@ from .kernels import OPERATIONS as KERNEL_OPERATIONS
 from .log import log_graph
 from .ops.attention import AttentionOps
 from .ops.linear import ConvOps, MatmulOps, MoeOps, ReductionOps
-from .ops.node import Emitter, FrontendKnownIssueWarning, Node, add_dims_to_errors, fill_type, prepare, warn_of_graph
+from .ops.node import (
+    Emitter,
+    FrontendKnownIssueWarning,
+    Node,
+    add_dims_to_errors,
+    check_and_infer,
+    fill_type,
+    warn_of_graph,
+)
 from .ops.norm import NormOps
 from .ops.pointwise import PointwiseOps
 from .ops.shape import BlockScaleOps, ShapeOps
@@ -220,7 +228,7 @@ class pygraph(
         if context.is_dynamic_shape_enabled and context.version < DYNAMIC_SINCE:
             raise not_supported(f"dynamic shapes need cuDNN 9.4, the loaded library is {context.version}")
         for node in self._nodes:
-            prepare(node, context)
+            check_and_infer(node, context)
         for item in self._created:
             fill_type(item, context)
             if item.dim and len(item.dim) != len(item.stride):

@@ -1,4 +1,4 @@
-"""``cudnn.engines``: cuDNN's engines; those of cudnn-frontend's own kernels are refused by name."""
+"""``cudnn.engines``: cuDNN's engines; cudnn-frontend's own kernels are refused by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``OpsBase``: the base of the operation families, which adds nodes to their graph."""
+"""``OpsBase``: base class of the operation families, which add nodes to their graph."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AnyNode = TypeVar("AnyNode", bound=Node)
 
 
 class OpsBase:
-    """A graph under construction: nodes in the order they were written."""
+    """A graph under construction; ``_nodes`` are its nodes in the order they were added."""
 
     _nodes: list[Node]
     record: GraphRecord

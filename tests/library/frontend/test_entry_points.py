@@ -172,7 +172,7 @@ def _without_target(call: Callable[[], Any]) -> Any:
 
 
 #: Functions that convert to one of ours at the entry point, or pass the fix on.
-BELOW = frozenset(("GraphError", "say.unset", "say.unsupported", "convert_errors", "convert_error"))
+BELOW = frozenset(("GraphError", "say.refuse_unset", "say.refuse_unsupported", "convert_errors", "convert_error"))
 
 
 def failing(call: Callable[[], Any]) -> Exception:
