@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..importers.graphs import GraphSource, LoggedGraph, log_items, read_graphs
-from ..importers.records import Foreign
+from ..importers.graphs import GraphSource, LoggedGraph, read_graphs, read_log_items
+from ..importers.records import ForeignJson
 from ..native.log import LogRecord
 from ..printable import printable, printable_lines
 from .explanation import explain
@@ -87,9 +87,9 @@ def report_log(source: GraphSource, targets: Sequence[str] = (), *, explained: b
     """
     finalized = 0
 
-    def counted() -> Iterator[LogRecord | Foreign]:
+    def counted() -> Iterator[LogRecord | ForeignJson]:
         nonlocal finalized
-        for item in log_items(source):
+        for item in read_log_items(source):
             finalized += isinstance(item, LogRecord) and item.function == "cudnnBackendFinalize"
             yield item
 

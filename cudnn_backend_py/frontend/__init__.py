@@ -1,4 +1,4 @@
-"""cudnn-frontend's Python module on top of this package: programs with ``import cudnn`` run unchanged.
+"""cudnn-frontend's Python module, implemented by this package: programs with ``import cudnn`` run unchanged.
 
 Nothing takes the place of ``cudnn`` by itself. Either the program is started with
 ``python -m cudnn_backend_py.frontend SCRIPT`` (or ``-m pytest ...``), or it calls :func:`install` first::
@@ -151,8 +151,8 @@ def sdpa_capabilities() -> frozenset[str]:
     return frozenset()
 
 
-class _ElsewhereError(NotImplementedError, AttributeError):
-    """An attribute that ``hasattr`` reports as missing, and that explains why when it is used."""
+class _KernelNotOfferedError(NotImplementedError, AttributeError):
+    """Raised on use of a cudnn-frontend kernel that is not offered here; ``hasattr`` returns False for it."""
 
 
 #: What a program that builds graphs need not have is imported when it is first used.
@@ -178,7 +178,7 @@ def __getattr__(name: str) -> Any:
     if name == "backend_graph":  # its name of the graph there
         return pygraph
     if name in KERNELS:
-        raise _ElsewhereError(
+        raise _KernelNotOfferedError(
             f"cudnn.{name} is a kernel of cudnn-frontend's own (CuTe DSL or another engine), not of cuDNN's backend: "
             "this module offers the backend's graphs"
         )

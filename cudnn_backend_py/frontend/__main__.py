@@ -17,11 +17,11 @@ from ..command_line import program_command
 from ..errors import CudnnBackendError
 from ..system.nearest import did_you_mean
 from ..system.python_file import is_python_file
-from .as_cudnn import SUBMODULES, describe_torch, for_children, install
+from .as_cudnn import SUBMODULES, describe_torch, install, install_in_children
 from .errors import FrontendUsageError
 from .notebooks import is_notebook, read_cells, run_notebook
 
-__all__ = ["main", "make_start", "read_command_line"]
+__all__ = ["main", "read_command_line", "select_program"]
 
 _HELP = """\
 Run SCRIPT, a notebook, or the module after -m, with 'import cudnn' giving cudnn_backend_py.frontend.
@@ -40,13 +40,13 @@ python -m cudnn_backend_py.frontend --target h100 -m pytest test_sdpa.py
     help="Judge for a described GPU (h100, sm80, a JSON file) up to execute; torch has that GPU, too.",
 )
 @click.option("--children", is_flag=True, help="Also in the Python processes that the program starts.")
-def _command(target: str | None, children: bool, program: tuple[str, ...]) -> Callable[[], None]:
-    start = make_start(program)
-    return lambda: _run(start, target, children)
+def _select_command(target: str | None, children: bool, program: tuple[str, ...]) -> Callable[[], None]:
+    start = select_program(program)
+    return lambda: _run_as_frontend(start, target, children)
 
 
-def make_start(program: Sequence[str]) -> Callable[[], Any]:
-    """Return a function that runs a program as main: a script, a notebook, or -m and a module.
+def select_program(program: Sequence[str]) -> Callable[[], Any]:
+    """Return a function that runs a program as main: a script, a notebook, or ``-m`` and a module.
 
     Raises
     ------
@@ -78,7 +78,7 @@ def make_start(program: Sequence[str]) -> Callable[[], Any]:
     return lambda: _run_script(first, *rest)
 
 
-def _run(start: Callable[[], Any], target: str | None, children: bool) -> None:
+def _run_as_frontend(start: Callable[[], Any], target: str | None, children: bool) -> None:
     try:
         install(target)
     except CudnnBackendError as error:
@@ -91,7 +91,7 @@ def _run(start: Callable[[], Any], target: str | None, children: bool) -> None:
         start()
         return
     with TemporaryDirectory(prefix="cudnn-frontend-") as folder:
-        for_children(Path(folder), target)
+        install_in_children(Path(folder), target)
         start()
 
 
@@ -131,12 +131,12 @@ def read_command_line(arguments: Sequence[str] | None, name: str) -> Callable[[]
     click.ClickException
         For a wrong command line, or a program that does not exist.
     """
-    run = _command.main(arguments, prog_name=name, standalone_mode=False)
+    run = _select_command.main(arguments, prog_name=name, standalone_mode=False)
     return run if callable(run) else None
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the program of the command line; its exceptions propagate."""
+    """Run the program given on the command line; its exceptions propagate."""
     try:
         run = read_command_line(arguments, "python -m cudnn_backend_py.frontend")
     except click.ClickException as error:

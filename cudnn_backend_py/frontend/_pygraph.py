@@ -1,4 +1,4 @@
-"""``cudnn._pygraph``: the graph and its context at the import path of cudnn-frontend 1.32."""
+"""``cudnn._pygraph``: ``pygraph`` and ``GraphContext`` at the import path of cudnn-frontend 1.32."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .recorded import OPERATIONS
 __all__ = ["GraphContext", "pygraph"]
 
 
-def _arguments(method: str) -> tuple[str, ...]:
+def _tensor_arguments(method: str) -> tuple[str, ...]:
     given = signature(getattr(pygraph, method)).parameters
     return tuple(name for name in given if name not in ("self", "compute_data_type", "name"))
 
 
-_ARGUMENTS = {name: _arguments(name) for name, operation in OPERATIONS.items() if operation.pointwise}
+_ARGUMENTS = {name: _tensor_arguments(name) for name, operation in OPERATIONS.items() if operation.pointwise}
 _NUMBERS = {"axis", "elu_alpha", "lower_clip", "negative_slope", "softplus_beta", "swish_beta", "upper_clip"}
 # The elementwise operations that take nothing but tensors, and their arguments.
 pygraph._POINTWISE_TENSOR_ARGS = {  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Conversion of arguments: a TypeError names the argument and the given value."""
+"""Check and convert arguments; a TypeError reports the argument's name and value."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any, TypeVar, cast
 
 from ..printable import shown
 
-__all__ = ["instance", "integers", "items_of", "number", "single", "whole"]
+__all__ = ["check_instance", "to_float", "to_float32", "to_int", "to_int_list", "to_list"]
 
 Kind = TypeVar("Kind")
 
 
-def instance(name: str, value: Any, kind: type[Kind], needed: str) -> Kind:
-    """Return a check for instances of a class; NumPy booleans count as ``bool``."""
+def check_instance(name: str, value: Any, kind: type[Kind], needed: str) -> Kind:
+    """Return the value if it is an instance of a class, else raise; NumPy booleans count as ``bool``."""
     if not isinstance(value, kind) and not (kind is bool and type(value).__name__ in ("bool", "bool_")):
         raise TypeError(f"{name} is {shown(value)}, {needed} is needed")
     return cast(Kind, value)
 
 
-def items_of(name: str, values: Any, needed: str) -> list[Any]:
-    """Return the items of a list, tuple, ``torch.Size`` or array; a list is returned itself."""
+def to_list(name: str, values: Any, needed: str) -> list[Any]:
+    """Return the items of a list, tuple, ``torch.Size`` or array as a list; a list itself is not copied."""
     if type(values) is list:
         return values
     if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
@@ -34,25 +34,25 @@ def items_of(name: str, values: Any, needed: str) -> list[Any]:
         raise TypeError(f"{name} is {shown(values)}, {needed} is needed") from None
 
 
-def integers(name: str, values: Any) -> list[int]:
-    """Return a list of integers."""
-    items = items_of(name, values, "a list of int")
+def to_int_list(name: str, values: Any) -> list[int]:
+    """Return a sequence of integers as a list of int."""
+    items = to_list(name, values, "a list of int")
     try:
         return list(map(index, items))
     except TypeError:
-        return [whole(name, item) for item in items]  # one of them says what it is
+        return [to_int(name, item) for item in items]  # one of them says what it is
 
 
-def whole(name: str, value: Any) -> int:
-    """Return an integer, of Python, NumPy or torch."""
+def to_int(name: str, value: Any) -> int:
+    """Return an integer of Python, NumPy or torch as int."""
     try:
         return index(value)
     except TypeError:
         raise TypeError(f"{name} is {shown(value)}, an int is needed") from None
 
 
-def number(name: str, value: Any) -> float:
-    """Return a number, of Python, NumPy or torch."""
+def to_float(name: str, value: Any) -> float:
+    """Return a number of Python, NumPy or torch as float."""
     try:
         if not isinstance(value, (str, bytes)):
             return float(value)
@@ -61,9 +61,9 @@ def number(name: str, value: Any) -> float:
     raise TypeError(f"{name} is {shown(value)}, a float is needed")
 
 
-def single(name: str, value: Any) -> float:
-    """Return a number rounded to single precision, infinity where it is too large."""
-    given = number(name, value)
+def to_float32(name: str, value: Any) -> float:
+    """Return a number rounded to float32, infinity if it is too large."""
+    given = to_float(name, value)
     try:
         return float(unpack("f", pack("f", given))[0])
     except OverflowError:

@@ -16,7 +16,15 @@ from ..system.after_import import after_import
 from .errors import FrontendUsageError, _DetailedError
 from .kernels import KERNELS
 
-__all__ = ["SUBMODULES", "NotOffered", "describe_torch", "for_children", "install", "not_offered", "uninstall"]
+__all__ = [
+    "SUBMODULES",
+    "NotOffered",
+    "describe_torch",
+    "install",
+    "install_in_children",
+    "not_offered_error",
+    "uninstall",
+]
 
 _NAME = "cudnn"
 _FRONTEND = __name__.rpartition(".")[0]
@@ -47,11 +55,11 @@ install({target!r})
 
 
 class NotOffered(_DetailedError, NotImplementedError, ModuleNotFoundError):
-    """Part of cudnn-frontend that is not in cuDNN's backend, and so not offered here."""
+    """A part of cudnn-frontend that is not in cuDNN's backend, and so not offered here."""
 
 
-def not_offered(name: str) -> NotOffered:
-    """Return the error for a part of cudnn-frontend that is not offered here, by its name."""
+def not_offered_error(name: str) -> NotOffered:
+    """Return the error for a named part of cudnn-frontend that is not offered here."""
     return NotOffered(
         f"{name} is no part of cudnn_backend_py.frontend, which offers cuDNN's backend graphs only",
         code="frontend-not-offered",
@@ -60,7 +68,7 @@ def not_offered(name: str) -> NotOffered:
     )
 
 
-class _Cudnn(ModuleType):
+class _CudnnModule(ModuleType):
     """The module called ``cudnn``: every name of :mod:`cudnn_backend_py.frontend`.
 
     It is no alias, because its submodules must not be looked for among the files of this package.
@@ -99,7 +107,7 @@ class _SubmoduleFinder(MetaPathFinder):
         if fullname.startswith(f"{_NAME}."):
             if fullname.removeprefix(f"{_NAME}.") in SUBMODULES:
                 return ModuleSpec(fullname, _ModuleLoader())
-            raise not_offered(fullname)
+            raise not_offered_error(fullname)
         return None
 
 
@@ -126,7 +134,7 @@ def install(target: str | None = None) -> ModuleType:
         ``frontend-real-cudnn`` if another ``cudnn`` was imported before; ``unknown-target``.
     """
     found = sys.modules.get(_NAME)
-    if found is not None and not isinstance(found, _Cudnn):
+    if found is not None and not isinstance(found, _CudnnModule):
         raise FrontendUsageError(
             f"another module called {_NAME!r} is imported already: {getattr(found, '__file__', None)}",
             code="frontend-real-cudnn",
@@ -136,14 +144,14 @@ def install(target: str | None = None) -> ModuleType:
 
     set_default_target(target)
     if found is None:
-        found = sys.modules[_NAME] = _module()
+        found = sys.modules[_NAME] = _make_module()
         sys.meta_path.insert(0, _finder)
     return found
 
 
-def _module() -> _Cudnn:
+def _make_module() -> _CudnnModule:
     frontend = import_module(_FRONTEND)
-    made = _Cudnn(_NAME, frontend.__doc__)
+    made = _CudnnModule(_NAME, frontend.__doc__)
     made.__file__ = frontend.__file__
     made.__path__ = []
     made.__spec__ = ModuleSpec(_NAME, None, origin=frontend.__file__, is_package=True)
@@ -163,10 +171,10 @@ def describe_torch(target: str) -> None:
     from ..target import find_profile
 
     properties = find_profile(target).properties
-    after_import("torch", lambda: _give_torch(properties))
+    after_import("torch", lambda: _describe_torch_gpu(properties))
 
 
-def _give_torch(properties: Mapping[str, Any]) -> None:
+def _describe_torch_gpu(properties: Mapping[str, Any]) -> None:
     from ..native import library
     from . import described_torch
 
@@ -175,7 +183,7 @@ def _give_torch(properties: Mapping[str, Any]) -> None:
 
 def uninstall() -> None:
     """Undo :func:`install`; harmless if nothing is installed."""
-    if not isinstance(sys.modules.get(_NAME), _Cudnn):
+    if not isinstance(sys.modules.get(_NAME), _CudnnModule):
         return
     from .handles import set_default_target
 
@@ -185,7 +193,7 @@ def uninstall() -> None:
         sys.modules.pop(name, None)
 
 
-def for_children(folder: Path, target: str | None = None) -> None:
+def install_in_children(folder: Path, target: str | None = None) -> None:
     """Make ``import cudnn`` return this package in the Python processes that this one starts.
 
     A package ``cudnn`` that calls :func:`install` is written into `folder`, and `folder` put in front of

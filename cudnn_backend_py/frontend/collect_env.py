@@ -1,4 +1,4 @@
-"""``python -m cudnn.collect_env``: facts about this machine for a bug report, as text or JSON."""
+"""``python -m cudnn.collect_env``: print facts about this machine for a bug report, as text or JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PLACES = ("LD_LIBRARY_PATH", "LD_PRELOAD", "VIRTUAL_ENV", "CONDA_PREFIX")
 
 
 def collect_env_info() -> dict[str, dict[str, Any]]:
-    """Return the facts by section, using only the standard library; failing probes do not raise."""
+    """Return facts about this machine by section, using only the standard library; failing probes do not raise."""
     probes = {"cuDNN, driver, GPUs": collect_info, "Packages": _list_packages, "Environment variables": _list_variables}
     return {title: _run_probe(probe) for title, probe in probes.items()}
 
@@ -42,7 +42,7 @@ def _list_variables() -> dict[str, str]:
 
 
 def format_report(report: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the report as text."""
+    """Return the facts about this machine as text."""
     lines = ["### cudnn_backend_py.frontend: environment"]
     for title, facts in report.items():
         width = max(map(len, facts), default=0)

@@ -1,4 +1,4 @@
-"""``Context``: facts about the graph for its operations; ``GraphContext``: those that programs read."""
+"""Default types of a graph: ``GraphContext`` for programs to read, ``Context`` with the target for its operations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Context", "GraphContext"]
 
 @dataclass
 class GraphContext:
-    """Default types of a graph: of tensors in memory, of virtual ones, and of arithmetic."""
+    """Default data types of a graph: of tensors in memory, of virtual tensors, and of arithmetic."""
 
     io_data_type: Any = None
     intermediate_data_type: Any = None
@@ -24,7 +24,7 @@ class GraphContext:
 
 @dataclass(kw_only=True)
 class Context(GraphContext):
-    """The facts used to check, infer and emit nodes."""
+    """The default types and the target with which operations are checked, inferred and lowered."""
 
     io_data_type: data_type = data_type.NOT_SET
     intermediate_data_type: data_type = data_type.NOT_SET
@@ -35,21 +35,21 @@ class Context(GraphContext):
 
     @property
     def io(self) -> data_type:
-        """Type of tensors in memory."""
+        """Default data type of tensors in memory."""
         return self.io_data_type
 
     @property
     def intermediate(self) -> data_type:
-        """Type of virtual tensors, float32 by default."""
-        return _or_float(self.intermediate_data_type)
+        """Default data type of virtual tensors, float32 if not set."""
+        return _default_to_float(self.intermediate_data_type)
 
     @property
     def compute(self) -> data_type:
-        """Type of arithmetic, float32 by default."""
-        return _or_float(self.compute_data_type)
+        """Default data type of arithmetic, float32 if not set."""
+        return _default_to_float(self.compute_data_type)
 
-    def take(self, said: Mapping[str, Any]) -> None:
-        """Read the types from a graph's JSON, and whether its kernels are shared over shapes."""
+    def read_json(self, said: Mapping[str, Any]) -> None:
+        """Read the default types from a graph's JSON, and whether its kernels are shared between shapes."""
         for name in ("io_data_type", "intermediate_data_type", "compute_data_type"):
             kind = said.get(name)
             if isinstance(kind, str) and kind in data_type.__members__:
@@ -67,5 +67,5 @@ class Context(GraphContext):
         return self.sm_version or self.target.sm
 
 
-def _or_float(kind: data_type) -> data_type:
+def _default_to_float(kind: data_type) -> data_type:
     return data_type.FLOAT if kind is data_type.NOT_SET else kind

@@ -1,4 +1,4 @@
-"""``cudnn.datatypes``: from torch's types to cudnn-frontend's."""
+"""``cudnn.datatypes``: conversion of torch's data types to cudnn-frontend's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphs built once per kind of arguments: ``graph``, ``jit`` and ``graph_cache``."""
+"""``graph``, ``jit`` and ``graph_cache``: build graphs in functions, once for each kind of arguments."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar, cast
 
-from .arguments import items_of
+from .arguments import to_list
 from .enums import data_type, heur_mode
 from .graphs import pygraph
 from .tensors import tensor
@@ -33,7 +33,7 @@ def graph_cache(key_fn: Callable[P, Hashable], maxsize: int = 256) -> Callable[[
         kept: dict[Hashable, R] = {}
 
         @wraps(function)
-        def cached(*args: P.args, **kwargs: P.kwargs) -> R:
+        def call_cached(*args: P.args, **kwargs: P.kwargs) -> R:
             key = key_fn(*args, **kwargs)
             found = kept.get(key, kept)
             if found is not kept:
@@ -44,7 +44,7 @@ def graph_cache(key_fn: Callable[P, Hashable], maxsize: int = 256) -> Callable[[
                     kept.pop(next(iter(kept)), None)
             return kept.setdefault(key, result)
 
-        return cached
+        return call_cached
 
     return decorate
 
@@ -52,7 +52,7 @@ def graph_cache(key_fn: Callable[P, Hashable], maxsize: int = 256) -> Callable[[
 def jit(
     heur_modes: heur_mode | Sequence[heur_mode] = heur_mode.A, **_options: Any
 ) -> Callable[[Callable[P, tuple[pygraph, Sequence[tensor]]]], Callable[P, tuple[pygraph, list[int]]]]:
-    """Return a decorator that builds the graph returned by a function, and replaces its tensors by uids.
+    """Return a decorator that builds the graph returned by a function, and returns it with the uids of its tensors.
 
     Parameters
     ----------
@@ -62,20 +62,20 @@ def jit(
     modes = (
         [heur_modes]
         if isinstance(heur_modes, heur_mode)
-        else items_of("heur_modes", heur_modes, "a cudnn.heur_mode, or a list of them,")
+        else to_list("heur_modes", heur_modes, "a cudnn.heur_mode, or a list of them,")
     )
 
     def decorate(
         function: Callable[P, tuple[pygraph, Sequence[tensor]]],
     ) -> Callable[P, tuple[pygraph, list[int]]]:
         @wraps(function)
-        def built(*args: P.args, **kwargs: P.kwargs) -> tuple[pygraph, list[int]]:
+        def call_and_build(*args: P.args, **kwargs: P.kwargs) -> tuple[pygraph, list[int]]:
             made, tensors = function(*args, **kwargs)
             if made.get_execution_plan_count() <= 0:
                 made.build(modes)
             return made, [item.get_uid() for item in tensors]
 
-        return built
+        return call_and_build
 
     return decorate
 
@@ -89,7 +89,7 @@ def graph(
     compute_data_type: data_type = data_type.FLOAT,
     **graph_kwargs: Any,
 ) -> Iterator[tuple[pygraph, list[tensor]]]:
-    """Yield an empty graph and an empty list of tensors.
+    """Yield an empty graph and an empty list for its tensors.
 
     Parameters
     ----------

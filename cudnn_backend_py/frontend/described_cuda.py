@@ -1,4 +1,4 @@
-"""`torch.cuda` and `torch.accelerator` for a described GPU: streams, graphs, memory, generators."""
+"""`torch.cuda` and `torch.accelerator` for a described GPU: streams, CUDA graphs, memory, generators."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["CUDA", "Generator", "Profile", "answer_for_cuda", "check_ordinal", "idle"]
+__all__ = ["CUDA", "Generator", "Profile", "check_ordinal", "describe_cuda", "make_no_op"]
 
 CUDA = torch.device("cuda:0")
 _CUDA_TYPE = 1  # in c10's enumeration of devices
@@ -25,8 +25,8 @@ _handles = itertools.count(0x500000000000, 0x100)
 _numbers = itertools.count(1)
 
 
-def idle() -> Callable[..., None]:
-    """Return a new function that does nothing, as torch distinguishes functions by identity."""
+def make_no_op() -> Callable[..., None]:
+    """Return a new function that does nothing, as torch compares functions by identity."""
     return lambda *args, **kwargs: None
 
 
@@ -34,7 +34,7 @@ def idle() -> Callable[..., None]:
 
 
 class _Stream:
-    """A stream with its own handle, on which all work completes at once."""
+    """Replacement of ``torch.cuda.Stream`` with its own handle, on which all work completes at once."""
 
     device = CUDA
     device_index = 0
@@ -130,11 +130,11 @@ class _Event:
         return 1.0
 
 
-class _Graph:
-    """A CUDA graph: captured work runs once, without numbers, and a replay does nothing."""
+class _CudaGraph:
+    """Replacement of ``torch.cuda.CUDAGraph``: captured work runs once, without numbers, and a replay does nothing."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._pool = _pool_handle()
+        self._pool = _new_pool_handle()
 
     def capture_begin(self, *args: Any, **kwargs: Any) -> None:
         _here.capturing = True
@@ -157,7 +157,9 @@ class _Graph:
 
 
 @contextlib.contextmanager
-def _capture(cuda_graph: Any, pool: Any = None, stream: Any = None, capture_error_mode: str = "") -> Iterator[None]:
+def _capture_graph(
+    cuda_graph: Any, pool: Any = None, stream: Any = None, capture_error_mode: str = ""
+) -> Iterator[None]:
     with stream or _Stream():
         cuda_graph.capture_begin()
         try:
@@ -166,24 +168,24 @@ def _capture(cuda_graph: Any, pool: Any = None, stream: Any = None, capture_erro
             cuda_graph.capture_end()
 
 
-def _pool_handle() -> tuple[int, int]:
+def _new_pool_handle() -> tuple[int, int]:
     return 0, next(_numbers)
 
 
-class _Pool:
-    """A memory pool, `torch.cuda.MemPool`."""
+class _MemoryPool:
+    """Replacement of ``torch.cuda.MemPool``."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self.id = _pool_handle()
+        self.id = _new_pool_handle()
 
 
 @contextlib.contextmanager
-def _with_pool(pool: object, device: object = None) -> Iterator[None]:
+def _use_memory_pool(pool: object, device: object = None) -> Iterator[None]:
     yield
 
 
-class _Runtime:
-    """Replacement of ``torch.cuda.cudart()``, which programs call to start and stop a profile."""
+class _CudaRuntime:
+    """Replacement of ``torch.cuda.cudart()``, which programs call to start and stop a profiler."""
 
     def __getattr__(self, name: str) -> Callable[..., int]:
         return lambda *args: 0
@@ -208,13 +210,13 @@ class Profile:
     def export_chrome_trace(self, path: str) -> None: ...
 
     def events(self) -> list[Any]:
-        return _Rows()
+        return _EmptyTable()
 
     def key_averages(self, *args: Any, **kwargs: Any) -> list[Any]:
-        return _Rows()
+        return _EmptyTable()
 
 
-class _Rows(list[Any]):
+class _EmptyTable(list[Any]):
     def table(self, *args: Any, **kwargs: Any) -> str:
         return ""
 
@@ -222,7 +224,7 @@ class _Rows(list[Any]):
 # Generators
 
 
-class _AnyGenerator(type(torch.Generator)):  # type: ignore[misc]
+class _GeneratorMeta(type(torch.Generator)):  # type: ignore[misc]
     def __instancecheck__(cls, value: object) -> bool:
         return isinstance(value, _base_generator)
 
@@ -230,8 +232,8 @@ class _AnyGenerator(type(torch.Generator)):  # type: ignore[misc]
 _base_generator = torch.Generator
 
 
-class Generator(torch.Generator, metaclass=_AnyGenerator):  # type: ignore[misc]
-    """Replacement of ``torch.Generator``: a GPU's draws on the CPU but reports the GPU as its device."""
+class Generator(torch.Generator, metaclass=_GeneratorMeta):  # type: ignore[misc]
+    """Replacement of ``torch.Generator`` that generates on the CPU but may report the GPU as its device."""
 
     def __new__(cls, device: Any = None) -> Any:
         made = super().__new__(cls, torch.device("cpu"))
@@ -265,7 +267,7 @@ class Generator(torch.Generator, metaclass=_AnyGenerator):  # type: ignore[misc]
 # The device and its memory
 
 
-class _Properties:
+class _DeviceProperties:
     def __init__(self, properties: Mapping[str, Any]) -> None:
         self.name = properties["deviceName"]
         self.major, self.minor = divmod(properties["deviceVer"] // 10, 10)
@@ -299,7 +301,7 @@ class _Properties:
 
 
 def check_ordinal(device: int) -> None:
-    """Refuse a second GPU.
+    """Raise if a device is not the first GPU.
 
     Raises
     ------
@@ -310,7 +312,7 @@ def check_ordinal(device: int) -> None:
         raise RuntimeError(f"CUDA error: invalid device ordinal: cuda:{device}, and one GPU is described")
 
 
-def _select(device: int) -> int:
+def _exchange_device(device: int) -> int:
     """Make a device current and return the previous one, for torch's device contexts."""
     check_ordinal(device)
     return 0
@@ -320,11 +322,11 @@ def _set_device(device: Any) -> None:
     check_ordinal(device if isinstance(device, int) else torch.device(device).index or 0)
 
 
-def _dump_snapshot(filename: str = "dump_snapshot.pickle", *args: Any, **kwargs: Any) -> None:
-    Path(filename).write_bytes(pickle.dumps(_snapshot()))
+def _write_memory_snapshot(filename: str = "dump_snapshot.pickle", *args: Any, **kwargs: Any) -> None:
+    Path(filename).write_bytes(pickle.dumps(_empty_memory_snapshot()))
 
 
-def _snapshot(device: object = None, **kwargs: Any) -> dict[str, Any]:
+def _empty_memory_snapshot(device: object = None, **kwargs: Any) -> dict[str, Any]:
     return {"segments": [], "device_traces": [], "allocator_settings": {}, "external_annotations": []}
 
 
@@ -340,7 +342,7 @@ _BYTES = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_me
           "max_memory_cached")  # fmt: skip
 
 
-def answer_for_cuda(properties: Mapping[str, Any]) -> None:
+def describe_cuda(properties: Mapping[str, Any]) -> None:
     """Make ``torch.cuda`` and ``torch.accelerator`` report a described GPU.
 
     Parameters
@@ -348,7 +350,7 @@ def answer_for_cuda(properties: Mapping[str, Any]) -> None:
     properties
         cuDNN's description of the device: the JSON object of a described target.
     """
-    one = _Properties(properties)
+    one = _DeviceProperties(properties)
     generator = Generator(CUDA)
     seed = generator.manual_seed
     answers: dict[str, Any] = {
@@ -357,8 +359,8 @@ def answer_for_cuda(properties: Mapping[str, Any]) -> None:
         "device_count": lambda: 1,
         "current_device": lambda: 0,
         "set_device": _set_device,
-        "_exchange_device": _select,
-        "_maybe_exchange_device": _select,
+        "_exchange_device": _exchange_device,
+        "_maybe_exchange_device": _exchange_device,
         "get_device_name": lambda device=None: one.name,
         "get_device_capability": lambda device=None: (one.major, one.minor),
         "get_device_properties": lambda device=None: one,
@@ -382,14 +384,14 @@ def answer_for_cuda(properties: Mapping[str, Any]) -> None:
         "set_stream": _set_stream,
         "stream": lambda stream=None: stream or _current_stream(),
         "StreamContext": lambda stream=None: stream or _current_stream(),
-        "CUDAGraph": _Graph,
-        "graph": _capture,
-        "graph_pool_handle": _pool_handle,
+        "CUDAGraph": _CudaGraph,
+        "graph": _capture_graph,
+        "graph_pool_handle": _new_pool_handle,
         "is_current_stream_capturing": _is_capturing,
         "make_graphed_callables": lambda callables, *args, **kwargs: callables,
-        "MemPool": _Pool,
-        "use_mem_pool": _with_pool,
-        "cudart": _Runtime,
+        "MemPool": _MemoryPool,
+        "use_mem_pool": _use_memory_pool,
+        "cudart": _CudaRuntime,
         "memory_stats": lambda device=None: Counter(),
         "memory_stats_as_nested_dict": lambda device=None: {},
         "host_memory_stats": lambda: Counter(),
@@ -398,10 +400,10 @@ def answer_for_cuda(properties: Mapping[str, Any]) -> None:
         "list_gpu_processes": lambda device=None: "",
         "get_per_process_memory_fraction": lambda device=None: 1.0,
         "get_allocator_backend": lambda: "native",
-        "_snapshot": _snapshot,
-        "_dump_snapshot": _dump_snapshot,
+        "_empty_memory_snapshot": _empty_memory_snapshot,
+        "_write_memory_snapshot": _write_memory_snapshot,
         **{name: lambda device=None: 0 for name in _BYTES},
-        **{name: idle() for name in _IDLE},
+        **{name: make_no_op() for name in _IDLE},
     }
     parts = [getattr(torch.cuda, name) for name in ("memory", "random", "streams", "graphs", "profiler")]
     for name, answer in answers.items():
@@ -409,14 +411,14 @@ def answer_for_cuda(properties: Mapping[str, Any]) -> None:
             if name in vars(module):
                 setattr(module, name, answer)
     for name in ("range_push", "range_pop", "mark"):
-        setattr(torch.cuda.nvtx, name, idle())
+        setattr(torch.cuda.nvtx, name, make_no_op())
     torch.Stream, torch.Event, torch.Generator = _Stream, _Event, Generator
-    for name, answer in _accelerator(one).items():
+    for name, answer in _accelerator_attributes(one).items():
         setattr(torch.accelerator, name, answer)
 
 
-def _accelerator(one: _Properties) -> dict[str, Any]:
-    """Return the attributes that this torch's ``torch.accelerator`` (2.6) has."""
+def _accelerator_attributes(one: _DeviceProperties) -> dict[str, Any]:
+    """Return the replacements for the attributes that this torch's ``torch.accelerator`` (2.6) has."""
     answers: dict[str, Any] = {
         "is_available": lambda: True,
         "device_count": lambda: 1,
@@ -431,7 +433,7 @@ def _accelerator(one: _Properties) -> dict[str, Any]:
         "get_memory_info": lambda device=None: (one.total_memory, one.total_memory),
         "memory_stats": lambda device=None: Counter(),
         **{name: lambda device=None: 0 for name in _BYTES},
-        **{name: idle() for name in ("synchronize", "empty_cache", "empty_host_cache", *_IDLE)},
+        **{name: make_no_op() for name in ("synchronize", "empty_cache", "empty_host_cache", *_IDLE)},
     }
     has = vars(getattr(torch, "accelerator", None) or object)
     return {name: answer for name, answer in answers.items() if name in has}

@@ -24,8 +24,8 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils._device import DeviceContext, _device_constructors
 
 from ..system.interruption import pass_interruption
-from .described_autocast import cast_for
-from .described_cuda import CUDA, Profile, answer_for_cuda, check_ordinal, idle
+from .described_autocast import autocast_types
+from .described_cuda import CUDA, Profile, check_ordinal, describe_cuda, make_no_op
 
 __all__ = ["NumbersNeeded", "install"]
 
@@ -54,7 +54,7 @@ def _is_meta(value: Any) -> bool:
     return bool(kind == "meta")
 
 
-def _shadow(tensor: torch.Tensor) -> torch.Tensor | None:
+def _get_shadow(tensor: torch.Tensor) -> torch.Tensor | None:
     return tensor.__dict__.get("_compat_shadow")
 
 
@@ -62,26 +62,26 @@ def _set_shadow(tensor: torch.Tensor, shadow: torch.Tensor | None) -> None:
     tensor.__dict__["_compat_shadow"] = shadow
 
 
-def _is_cuda(value: Any) -> bool:
+def _names_cuda(value: Any) -> bool:
     if isinstance(value, torch.device):
         return bool(value.type == "cuda")
     return isinstance(value, str) and (value == "cuda" or value.startswith("cuda:"))
 
 
-def _is_index(value: Any) -> bool:
+def _is_device_index(value: Any) -> bool:
     """Return whether a device is given by its number alone, which means a GPU."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _device_of(name: str, position: int, argument: Any) -> Any:
-    """Return an argument; a GPU given to ``Tensor.to`` or ``Module.to`` by number becomes a device."""
-    known = {"to": 1, "_parse_to": 0}.get(name) == position and _is_index(argument)
+def _device_from_index(name: str, position: int, argument: Any) -> Any:
+    """Return an argument; a GPU number given to ``Tensor.to`` or ``Module.to`` is converted to a device."""
+    known = {"to": 1, "_parse_to": 0}.get(name) == position and _is_device_index(argument)
     return torch.device("cuda", argument) if known else argument
 
 
-def _map(value: Any, change: Callable[[Any], Any]) -> Any:
+def _map_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
     if isinstance(value, (list, tuple)) and not isinstance(value, torch.Size):
-        changed = [_map(item, change) for item in value]
+        changed = [_map_leaves(item, change) for item in value]
         return type(value)(*changed) if hasattr(value, "_fields") else type(value)(changed)
     if isinstance(value, slice):
         return slice(change(value.start), change(value.stop), change(value.step))
@@ -102,59 +102,59 @@ def _iterate_leaves(value: Any) -> Iterator[Any]:
 
 
 class _NoShadow(Exception):
-    """A large tensor is involved, so its values are unknown."""
+    """Raised if a large tensor is involved, as its values are unknown."""
 
 
-def _as_cpu(value: Any) -> Any:
+def _to_shadow(value: Any) -> Any:
     if _is_meta(value):
-        shadow = _shadow(value)
+        shadow = _get_shadow(value)
         if shadow is None:
             raise _NoShadow
         return shadow
-    return CPU if _is_cuda(value) or (isinstance(value, torch.device) and value.type == "meta") else value
+    return CPU if _names_cuda(value) or (isinstance(value, torch.device) and value.type == "meta") else value
 
 
-def _as_meta(value: Any) -> Any:
-    if not _is_cuda(value):
+def _to_meta_device(value: Any) -> Any:
+    if not _names_cuda(value):
         return value
     check_ordinal(torch.device(value).index or 0)
     return META
 
 
-def _without_values(value: Any) -> Any:
+def _to_meta_tensor(value: Any) -> Any:
     return torch.empty_like(value, device=META) if isinstance(value, torch.Tensor) else value
 
 
-def _number(value: Any) -> Any:
-    """Return a one-element tensor's number, 1 where it is unknown."""
+def _scalar_value(value: Any) -> Any:
+    """Return the number in a tensor without dims, 1 if it is unknown; other values are returned unchanged."""
     if not _is_meta(value) or value.dim():
         return value
-    shadow = _shadow(value)
+    shadow = _get_shadow(value)
     return 1 if shadow is None else shadow.item()
 
 
 _OPTIONS = re.compile(r"(?=, (?:dtype|size|requires_grad|grad_fn)=|\)$)")
 
 
-def _show(func: Any, tensor: torch.Tensor, **options: Any) -> str:
-    """Return torch's text of a tensor on a GPU, with its values where they are known."""
-    shadow = _shadow(tensor)
+def _format_tensor(func: Any, tensor: torch.Tensor, **options: Any) -> str:
+    """Return torch's text of a tensor on a GPU, with its values if they are known."""
+    shadow = _get_shadow(tensor)
     if shadow is None:
         return str(func(tensor, **options)).replace("device='meta'", f"device='{CUDA}'")
     return _OPTIONS.sub(f", device='{CUDA}'", repr(shadow), count=1)
 
 
-def _size(value: Any) -> Any:
-    """Return a size given as a tensor as a number."""
-    known = _is_meta(value) and value.dim() == 0 and _shadow(value) is not None
-    return int(_as_cpu(value)) if known else value
+def _known_size(value: Any) -> Any:
+    """Return a size given as a tensor as an int, if its value is known."""
+    known = _is_meta(value) and value.dim() == 0 and _get_shadow(value) is not None
+    return int(_to_shadow(value)) if known else value
 
 
 _start = threading.Thread.start
 
 
 def _start_with_cuda(self: threading.Thread) -> None:
-    """Start a thread that has the GPU too, as torch keeps its overrides per thread."""
+    """Start a thread in which torch has the described GPU too, as torch keeps its overrides per thread."""
     run = self.run
 
     def run_with_cuda() -> None:
@@ -166,35 +166,35 @@ def _start_with_cuda(self: threading.Thread) -> None:
     _start(self)
 
 
-def _bounds(index: Any) -> Any:
-    """Return an index with its slice bounds as numbers."""
+def _resolve_slice_bounds(index: Any) -> Any:
+    """Return an index whose slice bounds are ints instead of tensors."""
     if isinstance(index, tuple):
-        return tuple(_bounds(item) for item in index)
-    return _map(index, _size) if isinstance(index, slice) else index
+        return tuple(_resolve_slice_bounds(item) for item in index)
+    return _map_leaves(index, _known_size) if isinstance(index, slice) else index
 
 
 def _default_device() -> Any:
-    """Return the device of ``torch.set_default_device`` or of a ``with torch.device(...)``; None for neither."""
+    """Return the device of ``torch.set_default_device`` or ``with torch.device(...)``, None if there is neither."""
     contexts = (mode.device for mode in _get_current_function_mode_stack() if isinstance(mode, DeviceContext))
     return next(contexts, None)
 
 
-def _name_devices(
+def _normalize_devices(
     func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """Return a call with devices in torch's form: no bare indices, and ``x.cuda()`` as ``x.to("cuda")``."""
+    """Return a call with devices in torch's form: no bare device numbers, and ``x.cuda()`` as ``x.to("cuda")``."""
     name = getattr(func, "__name__", "")
     if name == "cuda" and args and isinstance(args[0], torch.Tensor):
         where = next((item for item in (*args[1:], kwargs.get("device")) if type(item) is not bool), None)
         func, args, kwargs, name = torch.Tensor.to, (args[0], CUDA if where is None else where), {}, "to"
-    if _is_index(kwargs.get("device")):
+    if _is_device_index(kwargs.get("device")):
         kwargs["device"] = torch.device("cuda", kwargs["device"])
-    return func, tuple(_device_of(name, at, arg) for at, arg in enumerate(args)), kwargs
+    return func, tuple(_device_from_index(name, at, arg) for at, arg in enumerate(args)), kwargs
 
 
 def _is_on_gpu(leaf: Any) -> bool:
     """Return whether an argument is a tensor on the GPU, or names the GPU."""
-    return _is_meta(leaf) or _is_cuda(leaf) or (isinstance(leaf, torch.device) and leaf == META)
+    return _is_meta(leaf) or _names_cuda(leaf) or (isinstance(leaf, torch.device) and leaf == META)
 
 
 class _CudaAsMeta(TorchFunctionMode):  # type: ignore[misc]
@@ -204,74 +204,75 @@ class _CudaAsMeta(TorchFunctionMode):  # type: ignore[misc]
         depth = getattr(_inside, "depth", 0)
         _inside.depth = depth + 1
         try:
-            return self._answer(func, args, dict(kwargs or {}))
+            return self._run_call(func, args, dict(kwargs or {}))
         finally:
             _inside.depth = depth
 
-    def _answer(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return the result that a call has on a machine with the GPU."""
+    def _run_call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return the result that a call has on a machine with the described GPU."""
         if func is torch.device:
-            return torch.device("cuda", *args) if args and _is_index(args[0]) else func(*args, **kwargs)
-        func, args, kwargs = _name_devices(func, args, kwargs)
+            return torch.device("cuda", *args) if args and _is_device_index(args[0]) else func(*args, **kwargs)
+        func, args, kwargs = _normalize_devices(func, args, kwargs)
         name = getattr(func, "__name__", "")
         if name in ("pin_memory", "is_pinned") and not _is_meta(args[0]):
-            return _pin(args[0].detach()) if name == "pin_memory" else hasattr(args[0], "_compat_pinned")
+            return _mark_pinned(args[0].detach()) if name == "pin_memory" else hasattr(args[0], "_compat_pinned")
         if name == "get_device" and _is_meta(args[0]):
             return 0
         if name == "type":
-            return self._type(func, *args, **kwargs)
+            return self._convert_type(func, *args, **kwargs)
         pinned = kwargs.pop("pin_memory", False)
-        if func in _device_constructors() and kwargs.get("device") is None and _is_cuda(_default_device()):
+        if func in _device_constructors() and kwargs.get("device") is None and _names_cuda(_default_device()):
             kwargs["device"] = CUDA
         leaves = list(_iterate_leaves((args, kwargs)))
         if any(_is_on_gpu(leaf) for leaf in leaves):
-            return self._answer_on_gpu(func, args, kwargs, [leaf for leaf in leaves if _is_meta(leaf)])
+            return self._run_on_gpu(func, args, kwargs, [leaf for leaf in leaves if _is_meta(leaf)])
         made = func(*args, **kwargs)
-        return _pin(made) if pinned else made
+        return _mark_pinned(made) if pinned else made
 
-    def _answer_on_gpu(
-        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[torch.Tensor]
-    ) -> Any:
+    def _run_on_gpu(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[torch.Tensor]) -> Any:
         """Return the result of a call that names the GPU or has `tensors` on it."""
         name = getattr(func, "__name__", "")
         if name == "__reduce_ex__" and _is_meta(args[0]):
-            return _reduce(args[0])
+            return _reduce_tensor(args[0])
         if name in ("tensor", "as_tensor") and hasattr(args[0], "__cuda_array_interface__") and not _is_meta(args[0]):
-            return _of_cuda_array(args[0].__cuda_array_interface__, kwargs.get("dtype"))
-        if kwargs.get("out") is None and (kind := cast_for(name, tensors)) is not None:
-            args, kwargs = self._cast(args, kind), {key: self._cast(item, kind) for key, item in kwargs.items()}
-        if name in _to_cpu or (name == "to" and self._goes_to_cpu(args, kwargs)):
-            return self._read(func, args, kwargs)
+            return _from_cuda_array(args[0].__cuda_array_interface__, kwargs.get("dtype"))
+        if kwargs.get("out") is None and (kind := autocast_types(name, tensors)) is not None:
+            args, kwargs = (
+                self._cast_leaves(args, kind),
+                {key: self._cast_leaves(item, kind) for key, item in kwargs.items()},
+            )
+        if name in _to_cpu or (name == "to" and self._moves_to_cpu(args, kwargs)):
+            return self._read_values(func, args, kwargs)
         if name == "__repr__":
-            return _show(func, *args, **kwargs)
+            return _format_tensor(func, *args, **kwargs)
         if name == "__iter__":
-            return iter(self._compute(torch.Tensor.unbind, args, {}))
+            return iter(self._compute_result(torch.Tensor.unbind, args, {}))
         if name in _to_number or (name == "__format__" and args[0].dim() == 0):
-            return self._number(func, args, kwargs)
-        return self._compute(func, args, kwargs)
+            return self._read_number(func, args, kwargs)
+        return self._compute_result(func, args, kwargs)
 
-    def _cast(self, value: Any, kind: Callable[[torch.Tensor], torch.dtype]) -> Any:
+    def _cast_leaves(self, value: Any, kind: Callable[[torch.Tensor], torch.dtype]) -> Any:
         def cast_one(leaf: Any) -> Any:
             known = _is_meta(leaf) and leaf.dtype != kind(leaf)
-            return self._compute(torch.Tensor.to, (leaf, kind(leaf)), {}) if known else leaf
+            return self._compute_result(torch.Tensor.to, (leaf, kind(leaf)), {}) if known else leaf
 
-        return _map(value, cast_one)
+        return _map_leaves(value, cast_one)
 
-    def _type(self, func: Any, tensor: torch.Tensor, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """Handle ``tensor.type()`` and conversions to tensor types, here or on the GPU."""
+    def _convert_type(self, func: Any, tensor: torch.Tensor, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Handle ``tensor.type()`` and conversions to tensor types, on the CPU or the described GPU."""
         name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", "")
         if dtype is None:
             words = func(torch.empty(0, dtype=tensor.dtype))
             return words.replace("torch.", "torch.cuda.") if _is_meta(tensor) else words
-        if isinstance(dtype, _LegacyType) or name.startswith("torch.cuda."):
+        if isinstance(dtype, _LegacyTensorType) or name.startswith("torch.cuda."):
             kind = getattr(torch.cuda, name.rpartition(".")[2])
-            return self._answer(torch.Tensor.to, (tensor, CUDA, kind.dtype), {})
+            return self._run_call(torch.Tensor.to, (tensor, CUDA, kind.dtype), {})
         if not isinstance(dtype, torch.dtype) and _is_meta(tensor):
-            return self._answer(torch.Tensor.cpu, (tensor,), {}).type(dtype)
-        return self._answer(torch.Tensor.to, (tensor, dtype), {}) if _is_meta(tensor) else func(tensor, dtype)
+            return self._run_call(torch.Tensor.cpu, (tensor,), {}).type(dtype)
+        return self._run_call(torch.Tensor.to, (tensor, dtype), {}) if _is_meta(tensor) else func(tensor, dtype)
 
     @staticmethod
-    def _goes_to_cpu(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    def _moves_to_cpu(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         return any(
             leaf == "cpu" or (isinstance(leaf, torch.device) and leaf.type == "cpu")
             for leaf in (*args[1:], *kwargs.values())
@@ -279,8 +280,8 @@ class _CudaAsMeta(TorchFunctionMode):  # type: ignore[misc]
         )
 
     @staticmethod
-    def _read(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        shadow = _shadow(args[0]) if _is_meta(args[0]) else args[0]
+    def _read_values(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        shadow = _get_shadow(args[0]) if _is_meta(args[0]) else args[0]
         if shadow is None and args[0].numel() == 1:
             shadow = torch.ones(args[0].shape, dtype=args[0].dtype)
         if shadow is None:
@@ -288,41 +289,43 @@ class _CudaAsMeta(TorchFunctionMode):  # type: ignore[misc]
         return func(shadow.clone(), *args[1:], **kwargs)
 
     @staticmethod
-    def _number(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _read_number(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
-            return func(*_map(args, _as_cpu), **{key: _map(item, _as_cpu) for key, item in kwargs.items()})
+            return func(
+                *_map_leaves(args, _to_shadow), **{key: _map_leaves(item, _to_shadow) for key, item in kwargs.items()}
+            )
         except _NoShadow:
             one = torch.ones((), dtype=args[0].dtype)
             return func(one, *args[1:], **kwargs) if func.__name__ not in ("equal", "allclose") else True
 
-    def _compute(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _compute_result(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = getattr(func, "__name__", "")
-        if (kernel := _kernel_of(func)) is not None:
+        if (kernel := _find_program_kernel(func)) is not None:
             try:
                 return func(*args, **kwargs)
             except NotImplementedError:  # only for CUDA, and without gradients
                 return kernel(*args, **kwargs)
-        shadow = self._shadow_of(func, args, kwargs)
-        meta_kwargs = {key: _map(item, _as_meta) for key, item in kwargs.items() if key != "generator"}
+        shadow = self._compute_on_shadows(func, args, kwargs)
+        meta_kwargs = {key: _map_leaves(item, _to_meta_device) for key, item in kwargs.items() if key != "generator"}
         if name in _factories:
-            args = _map(args, _size)
+            args = _map_leaves(args, _known_size)
         if name in ("__getitem__", "__setitem__"):
-            args = (args[0], _bounds(args[1]), *args[2:])
+            args = (args[0], _resolve_slice_bounds(args[1]), *args[2:])
         if name in ("tensor", "as_tensor"):
             result = torch.empty_like(shadow, device=META)
         elif name in _fills and args and _is_meta(args[0]):
             result = args[0]
         elif name == "__setitem__":
             with contextlib.suppress(NotImplementedError, RuntimeError):
-                func(*_map(args, _as_meta), **meta_kwargs)
+                func(*_map_leaves(args, _to_meta_device), **meta_kwargs)
             result = None
         else:
-            result = self._on_meta(func, _map(args, _as_meta), meta_kwargs, shadow)
-        self._attach(result, shadow, args)
+            result = self._compute_on_meta(func, _map_leaves(args, _to_meta_device), meta_kwargs, shadow)
+        self._attach_shadows(result, shadow, args)
         return result
 
     @staticmethod
-    def _on_meta(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], shadow: Any) -> Any:
+    def _compute_on_meta(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], shadow: Any) -> Any:
         """Return the result of `func` without numbers; data-dependent sizes come from the shadow, else the largest.
 
         Raises
@@ -334,15 +337,17 @@ class _CudaAsMeta(TorchFunctionMode):  # type: ignore[misc]
             return func(*args, **kwargs)
         except NotImplementedError:
             if shadow is not _UNKNOWN:
-                return _map(shadow, _without_values)
+                return _map_leaves(shadow, _to_meta_tensor)
             if not hasattr(sizes, "meta_nonzero_assume_all_nonzero"):  # torch 2.4
                 raise
         except RuntimeError as error:
             if "a meta tensor" in str(error) and shadow is not _UNKNOWN:  # repeat_interleave
-                return _map(shadow, _without_values)
+                return _map_leaves(shadow, _to_meta_tensor)
             if "item() cannot be called" in str(error):  # a factor that is a tensor
                 return func(
-                    args[0], *_map(args[1:], _number), **{key: _map(item, _number) for key, item in kwargs.items()}
+                    args[0],
+                    *_map_leaves(args[1:], _scalar_value),
+                    **{key: _map_leaves(item, _scalar_value) for key, item in kwargs.items()},
                 )
             if "device meta" in str(error):
                 words = str(error).replace("device meta", f"device {CUDA}")
@@ -355,18 +360,22 @@ class _CudaAsMeta(TorchFunctionMode):  # type: ignore[misc]
                 raise NumbersNeeded(f"the size of what {getattr(func, '__name__', func)} gives") from None
 
     @staticmethod
-    def _shadow_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _compute_on_shadows(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return the result of `func` on the shadows, ``_UNKNOWN`` for large inputs or results."""
-        if not any(_is_meta(leaf) for leaf in _iterate_leaves((args, kwargs))) and _requests_much(func, args, kwargs):
+        if not any(_is_meta(leaf) for leaf in _iterate_leaves((args, kwargs))) and _makes_large_tensor(
+            func, args, kwargs
+        ):
             return _UNKNOWN
         try:
-            return func(*_map(args, _as_cpu), **{key: _map(item, _as_cpu) for key, item in kwargs.items()})
+            return func(
+                *_map_leaves(args, _to_shadow), **{key: _map_leaves(item, _to_shadow) for key, item in kwargs.items()}
+            )
         except Exception as error:
             pass_interruption(error)
             return _UNKNOWN
 
     @staticmethod
-    def _attach(result: Any, shadow: Any, args: tuple[Any, ...]) -> None:
+    def _attach_shadows(result: Any, shadow: Any, args: tuple[Any, ...]) -> None:
         if result is None and shadow is _UNKNOWN and args and _is_meta(args[0]):
             _set_shadow(args[0], None)
         results, shadows = list(_iterate_leaves(result)), list(_iterate_leaves(shadow))
@@ -381,8 +390,8 @@ class _CudaAsMeta(TorchFunctionMode):  # type: ignore[misc]
 _UNKNOWN = object()
 
 
-def _requests_much(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Return whether a factory, such as ``torch.randn``, or a copy from the CPU makes a large tensor."""
+def _makes_large_tensor(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Return whether a call that creates a tensor, or copies one from the CPU, makes a large one."""
     for leaf in _iterate_leaves((args, kwargs)):
         if isinstance(leaf, torch.Tensor):
             return bool(leaf.numel() > SHADOW_ELEMENTS)
@@ -398,11 +407,11 @@ def _requests_much(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 # What a tensor says of itself
 
 
-def _returns_to_program(tensor: torch.Tensor) -> bool:
+def _is_seen_by_program(tensor: torch.Tensor) -> bool:
     return bool(not getattr(_inside, "depth", 0) and _device.__get__(tensor).type == "meta")
 
 
-def _plain(getter: Callable[[torch.Tensor], Any]) -> Callable[[torch.Tensor], Any]:
+def _without_overrides(getter: Callable[[torch.Tensor], Any]) -> Callable[[torch.Tensor], Any]:
     def get(tensor: torch.Tensor) -> Any:
         with torch._C.DisableTorchFunction():
             return getter(tensor)
@@ -411,15 +420,15 @@ def _plain(getter: Callable[[torch.Tensor], Any]) -> Callable[[torch.Tensor], An
 
 
 def _tensor_device(tensor: torch.Tensor) -> torch.device:
-    return CUDA if _returns_to_program(tensor) else _device.__get__(tensor)
+    return CUDA if _is_seen_by_program(tensor) else _device.__get__(tensor)
 
 
 def _tensor_is_cuda(tensor: torch.Tensor) -> bool:
-    return _device.__get__(tensor).type in (("meta", "cuda") if _returns_to_program(tensor) else ("cuda",))
+    return _device.__get__(tensor).type in (("meta", "cuda") if _is_seen_by_program(tensor) else ("cuda",))
 
 
 def _tensor_is_meta(tensor: torch.Tensor) -> bool:
-    return not _returns_to_program(tensor) and _device.__get__(tensor).type == "meta"
+    return not _is_seen_by_program(tensor) and _device.__get__(tensor).type == "meta"
 
 
 _base_data_ptr = torch._C.TensorBase.data_ptr
@@ -433,11 +442,11 @@ def _tensor_data_ptr(tensor: torch.Tensor) -> int:
             storage = tensor.untyped_storage()
         except NotImplementedError:  # a sparse tensor
             return int(_base_data_ptr(tensor))
-        return _address_of(storage) + int(tensor.storage_offset()) * int(tensor.element_size())
+        return _storage_address(storage) + int(tensor.storage_offset()) * int(tensor.element_size())
 
 
-def _address_of(storage: torch.UntypedStorage) -> int:
-    """Return a unique address for a storage; it may be reused after the storage is gone."""
+def _storage_address(storage: torch.UntypedStorage) -> int:
+    """Return a made-up unique address for a storage; it may be reused after the storage is freed."""
     address, size = _addresses.get(storage._cdata, (0, -1))
     if size < storage.nbytes():
         address = _free[0]
@@ -450,7 +459,7 @@ _base_storage_data_ptr = torch.UntypedStorage.data_ptr
 
 
 def _storage_data_ptr(storage: torch.UntypedStorage) -> int:
-    return _address_of(storage) if storage.device.type == "meta" else int(_base_storage_data_ptr(storage))
+    return _storage_address(storage) if storage.device.type == "meta" else int(_base_storage_data_ptr(storage))
 
 
 # DLPack of a tensor on the pretended device
@@ -471,7 +480,7 @@ class _DLTensor(ctypes.Structure):
     )
 
 
-class _Managed(ctypes.Structure):
+class _DLManagedTensor(ctypes.Structure):
     _fields_ = (("tensor", _DLTensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
 
 
@@ -485,11 +494,11 @@ _capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 
 
 def _dlpack_type(dtype: torch.dtype) -> tuple[int, int]:
-    """Return DLPack's type code and the bits of one element, as torch exports them."""
+    """Return DLPack's type code and bits per element for a dtype, as torch exports them."""
     probe = ctypes.pythonapi.PyCapsule_GetPointer
     probe.restype, probe.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     capsule = _base_dlpack(torch.empty(1, dtype=dtype))
-    tensor = _Managed.from_address(probe(capsule, b"dltensor")).tensor
+    tensor = _DLManagedTensor.from_address(probe(capsule, b"dltensor")).tensor
     return tensor.code, tensor.bits
 
 
@@ -502,7 +511,7 @@ def _tensor_dlpack(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         dims = (ctypes.c_int64 * max(tensor.dim(), 1))(*tensor.shape)
         strides = (ctypes.c_int64 * max(tensor.dim(), 1))(*tensor.stride())
         view = _DLTensor(address, DLPACK_CUDA, 0, tensor.dim(), code, bits, 1, dims, strides, 0)
-        managed = _Managed(view, None, None)
+        managed = _DLManagedTensor(view, None, None)
         _keep.append((managed, dims, strides))
         return _capsule(ctypes.addressof(managed), b"dltensor", None)
 
@@ -536,8 +545,8 @@ def _from_dlpack(source: Any, **options: Any) -> torch.Tensor:
     return source if _is_meta(source) else _base_from_dlpack(source, **options)
 
 
-def _of_cuda_array(facts: Mapping[str, Any], dtype: torch.dtype | None) -> torch.Tensor:
-    """Return a tensor with the properties of another library's array on the GPU."""
+def _from_cuda_array(facts: Mapping[str, Any], dtype: torch.dtype | None) -> torch.Tensor:
+    """Return a tensor with the shape, strides and type in another library's ``__cuda_array_interface__``."""
     kind = torch.from_numpy(numpy.empty(0, facts["typestr"])).dtype
     made = torch.empty(tuple(facts["shape"]), dtype=kind, device=META)
     if facts.get("strides"):
@@ -552,15 +561,17 @@ def _of_cuda_array(facts: Mapping[str, Any], dtype: torch.dtype | None) -> torch
 _loading = threading.local()
 
 
-def _reduce(tensor: torch.Tensor) -> Any:
+def _reduce_tensor(tensor: torch.Tensor) -> Any:
     """Return the pickle state of a tensor on the GPU: its values if known, else its shape."""
-    shadow = _shadow(tensor)
+    shadow = _get_shadow(tensor)
     stand_in = torch.empty_strided(tensor.shape, (0,) * tensor.dim(), dtype=tensor.dtype) if shadow is None else shadow
     strides = tuple(tensor.stride()) if tensor.layout == torch.strided else None
-    return _rebuild, (stand_in.detach(), strides, tensor.requires_grad, shadow is not None)
+    return _rebuild_tensor, (stand_in.detach(), strides, tensor.requires_grad, shadow is not None)
 
 
-def _rebuild(values: torch.Tensor, strides: tuple[int, ...] | None, requires_grad: bool, known: bool) -> torch.Tensor:
+def _rebuild_tensor(
+    values: torch.Tensor, strides: tuple[int, ...] | None, requires_grad: bool, known: bool
+) -> torch.Tensor:
     if getattr(_loading, "on_cpu", False):
         if not known:
             raise NumbersNeeded(f"a copy on the CPU of a tensor of shape {tuple(values.shape)}")
@@ -575,38 +586,38 @@ def _rebuild(values: torch.Tensor, strides: tuple[int, ...] | None, requires_gra
 _base_load = torch.load
 
 
-def _load(file: Any, map_location: Any = None, *args: Any, **options: Any) -> Any:
+def _load_file(file: Any, map_location: Any = None, *args: Any, **options: Any) -> Any:
     where = map_location.get("cuda:0", "cuda") if isinstance(map_location, Mapping) else map_location
     if callable(where):
-        where = where(_Storage(), "cuda:0")
+        where = where(_LoadedStorage(), "cuda:0")
         where = getattr(where, "place", where)
-    _loading.on_cpu = where is not None and not _is_cuda(where)
+    _loading.on_cpu = where is not None and not _names_cuda(where)
     try:
-        loaded = _base_load(file, CPU if where is None or _is_cuda(where) else where, *args, **options)
+        loaded = _base_load(file, CPU if where is None or _names_cuda(where) else where, *args, **options)
     finally:
         _loading.on_cpu = False
-    return _to_cuda(loaded) if _is_cuda(map_location) else loaded
+    return _move_to_cuda(loaded) if _names_cuda(map_location) else loaded
 
 
-class _Storage:
+class _LoadedStorage:
     """A storage read from a file, passed to a ``map_location`` function that may move it to the GPU."""
 
     place = "cpu"
 
-    def cuda(self, *args: Any, **kwargs: Any) -> _Storage:
+    def cuda(self, *args: Any, **kwargs: Any) -> _LoadedStorage:
         self.place = "cuda"
         return self
 
-    def cpu(self) -> _Storage:
+    def cpu(self) -> _LoadedStorage:
         self.place = "cpu"
         return self
 
 
-def _to_cuda(value: Any) -> Any:
+def _move_to_cuda(value: Any) -> Any:
     if isinstance(value, dict):
-        return type(value)((key, _to_cuda(item)) for key, item in value.items())
+        return type(value)((key, _move_to_cuda(item)) for key, item in value.items())
     if type(value) in (list, tuple):
-        return type(value)(map(_to_cuda, value))
+        return type(value)(map(_move_to_cuda, value))
     return value.to(CUDA) if isinstance(value, torch.Tensor) else value
 
 
@@ -614,14 +625,14 @@ _base_new_parameter = torch.nn.Parameter.__new__
 
 
 def _new_parameter(kind: Any, data: Any = None, requires_grad: bool = True) -> Any:
-    """Make a parameter from a tensor and keep its known values."""
+    """Make a parameter from a tensor, with the tensor's known values."""
     made = _base_new_parameter(kind, data, requires_grad)
     if _is_meta(made) and _is_meta(data):
-        _set_shadow(made, _shadow(data))
+        _set_shadow(made, _get_shadow(data))
     return made
 
 
-def _pin(tensor: torch.Tensor) -> torch.Tensor:
+def _mark_pinned(tensor: torch.Tensor) -> torch.Tensor:
     tensor.__dict__["_compat_pinned"] = True
     return tensor
 
@@ -629,8 +640,8 @@ def _pin(tensor: torch.Tensor) -> torch.Tensor:
 # Classes of tensors: torch.cuda.HalfTensor
 
 
-class _LegacyType(type):
-    """A class such as ``torch.cuda.HalfTensor``: makes tensors of one type on the GPU and recognizes them."""
+class _LegacyTensorType(type):
+    """Metaclass of ``torch.cuda.HalfTensor`` and similar classes, which make and recognize tensors of one type."""
 
     is_cuda = True
     layout = torch.strided
@@ -652,7 +663,7 @@ _legacy_default = torch.set_default_tensor_type
 def _set_default_tensor_type(kind: Any) -> None:
     if isinstance(kind, str) and kind.startswith("torch.cuda."):
         kind = getattr(torch.cuda, kind.rpartition(".")[2])
-    if isinstance(kind, _LegacyType):
+    if isinstance(kind, _LegacyTensorType):
         torch.set_default_dtype(kind.dtype)
         torch.set_default_device("cuda")
     else:
@@ -660,39 +671,40 @@ def _set_default_tensor_type(kind: Any) -> None:
         _legacy_default(kind)
 
 
-def _legacy_types() -> dict[str, _LegacyType]:
+def _make_legacy_types() -> dict[str, _LegacyTensorType]:
     names = [name for name in vars(torch.cuda) if name.endswith("Tensor") and hasattr(torch, name)]
     return {
-        name: _LegacyType(name, (), {"__module__": "torch.cuda", "dtype": getattr(torch, name).dtype}) for name in names
+        name: _LegacyTensorType(name, (), {"__module__": "torch.cuda", "dtype": getattr(torch, name).dtype})
+        for name in names
     }
 
 
 # Nested tensors
 
 
-def _refuse_strided(make: Callable[..., Any]) -> Callable[..., Any]:
-    """Refuse nested tensors in torch's older, strided layout, which exist only on real devices."""
+def _reject_strided(make: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that rejects nested tensors in torch's strided layout, which need a real device."""
 
     @functools.wraps(make)
-    def checked(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+    def reject_or_make(tensors: Any, *args: Any, **kwargs: Any) -> Any:
         device = kwargs.get("device") or next(
             (leaf.device for leaf in _iterate_leaves(tensors) if isinstance(leaf, torch.Tensor)), None
         )
-        if kwargs.get("layout") in (None, torch.strided) and _is_cuda(device or _default_device()):
+        if kwargs.get("layout") in (None, torch.strided) and _names_cuda(device or _default_device()):
             raise NotImplementedError(
                 "a nested tensor in the strided layout cannot be on a described GPU: give layout=torch.jagged"
             )
         return make(tensors, *args, **kwargs)
 
-    return checked
+    return reject_or_make
 
 
 # What torch calls of the program: backward passes, hooks and operators of its own
 
 
 @contextlib.contextmanager
-def _as_program() -> Iterator[None]:
-    """Give the program's code that torch calls inside an operation the described GPU as well."""
+def _enter_program_code() -> Iterator[None]:
+    """Give the described GPU also to program code that torch calls inside an operation, such as hooks."""
     depth, _inside.depth = getattr(_inside, "depth", 0), 0
     try:
         if any(isinstance(mode, _CudaAsMeta) for mode in _get_current_function_mode_stack()):
@@ -704,20 +716,20 @@ def _as_program() -> Iterator[None]:
         _inside.depth = depth
 
 
-def _run_as_program(function: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_program_code(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        with _as_program():
+    def call_as_program(*args: Any, **kwargs: Any) -> Any:
+        with _enter_program_code():
             return function(*args, **kwargs)
 
-    return call
+    return call_as_program
 
 
 _base_push_hooks = torch._C._autograd._push_saved_tensors_default_hooks
 
 
-def _push_hooks(pack: Callable[..., Any], unpack: Callable[..., Any]) -> None:
-    _base_push_hooks(_run_as_program(pack), _run_as_program(unpack))
+def _push_saved_tensor_hooks(pack: Callable[..., Any], unpack: Callable[..., Any]) -> None:
+    _base_push_hooks(_wrap_program_code(pack), _wrap_program_code(unpack))
 
 
 _base_set_anomaly = torch.set_anomaly_enabled
@@ -733,19 +745,19 @@ _kernels: dict[str, Callable[..., Any]] = {}
 _KEYS = ("CUDA", "CompositeExplicitAutograd", "CompositeImplicitAutograd", "")
 
 
-def _kernel_of(function: Any) -> Callable[..., Any] | None:
-    """Return the program's own kernel of one of its operators; None for torch's operators."""
+def _find_program_kernel(function: Any) -> Callable[..., Any] | None:
+    """Return the program's own kernel for one of its operators; None for torch's operators."""
     packet = getattr(function, "overloadpacket", function)
     return _kernels.get(getattr(packet, "_qualified_op_name", ""))
 
 
-def _library_impl(self: Any, op_name: Any, fn: Any, dispatch_key: str = "", *args: Any, **kwargs: Any) -> Any:
-    """Register a kernel; the one for CUDA is used for tensors on the GPU instead of the shape-only one."""
+def _register_kernel(self: Any, op_name: Any, fn: Any, dispatch_key: str = "", *args: Any, **kwargs: Any) -> Any:
+    """Register a kernel; on tensors of the GPU, the CUDA kernel replaces the shape-only one."""
     name = op_name if isinstance(op_name, str) else op_name.name()
     name = name if "::" in name else f"{self.ns}::{name}"
     name = name.partition(".")[0]
     if dispatch_key in _KEYS and callable(fn):
-        fn = _kernels[name] = _run_as_program(fn)
+        fn = _kernels[name] = _wrap_program_code(fn)
     elif dispatch_key == "Meta" and callable(fn):
         only_shapes = fn
 
@@ -758,13 +770,13 @@ def _library_impl(self: Any, op_name: Any, fn: Any, dispatch_key: str = "", *arg
 # Programs, and torch as a whole
 
 
-def _compile(model: Any = None, **options: Any) -> Any:
-    """Replace ``torch.compile``: dynamo cannot trace tensors of a described GPU, so code runs uncompiled."""
+def _skip_compile(model: Any = None, **options: Any) -> Any:
+    """Replacement of ``torch.compile`` that runs code uncompiled, as dynamo cannot trace tensors of a described GPU."""
     return (lambda model: model) if model is None else model
 
 
-def _refuse_driver(name: str) -> Any:
-    """Explain the error of torch's compiled part, which needs a GPU driver that a CPU build lacks."""
+def _raise_missing_attribute(name: str) -> Any:
+    """Raise an error about a missing attribute of ``torch._C`` that names the described GPU as the reason."""
     if name.startswith(("_cuda", "_nccl", "_cudart")):
         raise AttributeError(f"torch._C has no {name}: it needs a real GPU, and this one is described")
     raise AttributeError(f"module 'torch._C' has no attribute {name!r}")
@@ -780,37 +792,37 @@ def install(properties: Mapping[str, Any], cudnn_version: Callable[[], int]) -> 
     cudnn_version
         What ``torch.backends.cudnn.version()`` answers, asked late.
     """
-    answer_for_cuda(properties)
+    describe_cuda(properties)
     torch.backends.cudnn.version = cudnn_version
     torch.profiler.profile = Profile
-    torch.compile, torch.nn.Module.compile = _compile, idle()
+    torch.compile, torch.nn.Module.compile = _skip_compile, make_no_op()
     torch.jit.trace = lambda model=None, *args, **kwargs: model  # which would end the process
     torch.version.cuda = torch.version.cuda or "13.0"
     tensor = torch.Tensor
-    tensor.device = property(_plain(_tensor_device))
-    tensor.is_cuda = property(_plain(_tensor_is_cuda))
-    tensor.is_meta = property(_plain(_tensor_is_meta))
+    tensor.device = property(_without_overrides(_tensor_device))
+    tensor.is_cuda = property(_without_overrides(_tensor_is_cuda))
+    tensor.is_meta = property(_without_overrides(_tensor_is_meta))
     tensor.data_ptr = _tensor_data_ptr
     tensor.__dlpack__ = _tensor_dlpack
     tensor.__dlpack_device__ = _tensor_dlpack_device
-    tensor.__cuda_array_interface__ = property(_plain(_tensor_cuda_array))
-    tensor.record_stream = idle()
-    torch.load = _load
-    torch.serialization.add_safe_globals([_rebuild])
+    tensor.__cuda_array_interface__ = property(_without_overrides(_tensor_cuda_array))
+    tensor.record_stream = make_no_op()
+    torch.load = _load_file
+    torch.serialization.add_safe_globals([_rebuild_tensor])
     torch.nn.Parameter.__new__ = _new_parameter
     torch.UntypedStorage.data_ptr = _storage_data_ptr
-    for name, kind in _legacy_types().items():
+    for name, kind in _make_legacy_types().items():
         setattr(torch.cuda, name, kind)
     torch.set_default_tensor_type = _set_default_tensor_type
-    torch.autograd._engine_run_backward = _run_as_program(torch.autograd._engine_run_backward)
-    torch._C._autograd._push_saved_tensors_default_hooks = _push_hooks
+    torch.autograd._engine_run_backward = _wrap_program_code(torch.autograd._engine_run_backward)
+    torch._C._autograd._push_saved_tensors_default_hooks = _push_saved_tensor_hooks
     torch.set_anomaly_enabled = _set_anomaly_enabled
     torch._C._scatter = lambda tensor, *args: (tensor.to(CUDA),)  # to all GPUs, which is one
-    torch.library.Library.impl = _library_impl
-    torch.nested.nested_tensor = _refuse_strided(torch.nested.nested_tensor)
-    torch.nested.as_nested_tensor = _refuse_strided(torch.nested.as_nested_tensor)
+    torch.library.Library.impl = _register_kernel
+    torch.nested.nested_tensor = _reject_strided(torch.nested.nested_tensor)
+    torch.nested.as_nested_tensor = _reject_strided(torch.nested.as_nested_tensor)
     torch.from_dlpack = torch.utils.dlpack.from_dlpack = _from_dlpack
     torch.utils.dlpack.to_dlpack = _tensor_dlpack
-    vars(torch._C)["__getattr__"] = _refuse_driver
+    vars(torch._C)["__getattr__"] = _raise_missing_attribute
     _CudaAsMeta().__enter__()
     threading.Thread.start = _start_with_cuda  # type: ignore[method-assign]

@@ -372,7 +372,7 @@ _TORCH_TYPES = {f"torch.{name}": item for item, facts in _FACTS.items() for name
 
 
 def to_data_type(value: Any) -> data_type:
-    """Return the data type for `value` or a torch dtype; NOT_SET for None.
+    """Convert a ``cudnn.data_type`` or a torch dtype to a data type; NOT_SET for None.
 
     Raises
     ------

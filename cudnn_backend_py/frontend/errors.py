@@ -25,17 +25,17 @@ __all__ = [
     "GraphRefused",
     "KernelNotOffered",
     "PlanExcluded",
-    "as_kind",
     "attribute_not_set",
+    "convert_error",
+    "convert_errors",
     "cudnnGraphNotSupportedError",
     "headline_of",
     "invalid_value",
-    "kernel_not_offered",
-    "no_such_plan",
+    "kernel_not_offered_error",
+    "no_such_plan_error",
     "not_supported",
-    "of_another_graph",
-    "status_as",
-    "wrong_for_other_dims",
+    "other_graph_error",
+    "wrong_for_other_dims_error",
 ]
 
 
@@ -87,7 +87,7 @@ class KernelNotOffered(cudnnGraphNotSupportedError, NotImplementedError):
 
 
 class FrontendValueError(_DetailedError, ValueError):
-    """Something is missing or cannot be inferred."""
+    """A tensor, property or argument is missing or cannot be inferred."""
 
 
 class FrontendRuntimeError(_DetailedError, RuntimeError):
@@ -123,12 +123,11 @@ def attribute_not_set(headline: str, **sections: str | None) -> FrontendValueErr
     return FrontendValueError(headline, code="frontend-attribute", **sections)
 
 
-def of_another_graph(name: str, uid: int, other: str) -> FrontendValueError:
+def other_graph_error(name: str, uid: int, other: str) -> FrontendValueError:
     """Return the error for a tensor of another graph with the same uid as a tensor of this graph."""
     return attribute_not_set(
-        f"tensor {name!r} belongs to another graph, where it got uid {uid}, which is that of tensor "
-        f"{other!r} in this one",
-        fix="make it here, as with tensor_like(), or give it a number of its own with set_uid()",
+        f"tensor {name!r} belongs to another graph, and its uid {uid} is the uid of tensor {other!r} in this graph",
+        fix="create it in this graph, for example with tensor_like(), or give it a unique uid with set_uid()",
     )
 
 
@@ -142,7 +141,7 @@ def invalid_value(headline: str, **sections: str | None) -> FrontendRuntimeError
     return FrontendRuntimeError(headline, code="frontend-value", **sections)
 
 
-def no_such_plan(plan: object, count: int) -> FrontendIndexError:
+def no_such_plan_error(plan: object, count: int) -> FrontendIndexError:
     """Return the error for a plan index outside the list."""
     return FrontendIndexError(
         f"plan index {plan!r} is out of range, the graph has {count} plans",
@@ -151,8 +150,8 @@ def no_such_plan(plan: object, count: int) -> FrontendIndexError:
     )
 
 
-def kernel_not_offered(what: str) -> KernelNotOffered:
-    """Return the error for `what` only a kernel of cudnn-frontend has: not supported, by name."""
+def kernel_not_offered_error(what: str) -> KernelNotOffered:
+    """Return the error for a feature, `what`, that only cudnn-frontend's own kernels have."""
     return KernelNotOffered(
         f"{what} belongs to a kernel of cudnn-frontend's own (CuTe DSL or another engine), not to cuDNN's backend: "
         "this module offers the backend's graphs",
@@ -161,8 +160,8 @@ def kernel_not_offered(what: str) -> KernelNotOffered:
     )
 
 
-def wrong_for_other_dims(fault: KnownIssue, where: str) -> cudnnGraphNotSupportedError:
-    """Return the error for a plan or kernel cache used with other dims, which cuDNN was measured to get wrong."""
+def wrong_for_other_dims_error(fault: KnownIssue, where: str) -> cudnnGraphNotSupportedError:
+    """Return the error for other dims than a plan or kernel cache was built with, if cuDNN computes wrong results."""
     return cudnnGraphNotSupportedError(
         f"cuDNN gets this wrong ({fault.code}): {fault.what}",
         code="frontend-not-supported",
@@ -173,7 +172,7 @@ def wrong_for_other_dims(fault: KnownIssue, where: str) -> cudnnGraphNotSupporte
 
 
 @contextmanager
-def status_as(kind: type[CudnnBackendError], what: str, fix: str | None = None) -> Iterator[None]:
+def convert_errors(kind: type[CudnnBackendError], what: str, fix: str | None = None) -> Iterator[None]:
     """Convert this package's errors inside the block into `kind`, with cuDNN's error text and the same sections.
 
     What the loaded cuDNN is too old for is a graph that is not supported, whatever `kind`. `fix` is said where the
@@ -185,10 +184,10 @@ def status_as(kind: type[CudnnBackendError], what: str, fix: str | None = None) 
         raise
     except CudnnBackendError as error:
         old = error.code.endswith("-newer-than-library")
-        raise as_kind(cudnnGraphNotSupportedError if old else kind, what, error, fix) from error
+        raise convert_error(cudnnGraphNotSupportedError if old else kind, what, error, fix) from error
 
 
-def as_kind(
+def convert_error(
     kind: type[CudnnBackendError], what: str, error: CudnnBackendError, fix: str | None = None
 ) -> CudnnBackendError:
     """Convert an exception of this package into `kind`, for calls that cannot afford a context manager."""

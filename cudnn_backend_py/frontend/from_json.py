@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import CudnnBackendError
-from ..importers.frontend_json import number_in, read_nodes, unread_node
+from ..importers.frontend_json import parse_number, read_nodes, unsupported_node_error
 from .enums import (
     attention_implementation,
     convolution_mode,
@@ -27,12 +27,12 @@ from .ops.attention_node import AttentionNode, port_name
 from .ops.attention_rules import AttentionRequest, Kind
 from .tensors import tensor
 
-__all__ = ["check_nodes", "write_graph"]
+__all__ = ["add_nodes_from_json", "check_nodes"]
 
 
 @dataclass(frozen=True)
-class _Call:
-    """A node as a method call: the method, its tensor arguments by port, and its numbers."""
+class _NodeCall:
+    """A JSON node as a method call: the method, its tensor arguments by port, and its numbers."""
 
     method: str
     ports: Mapping[str, str]
@@ -43,56 +43,56 @@ def _identity(value: Any) -> Any:
     return value
 
 
-def _of(enum: Any) -> Callable[[Any], Any]:
-    return lambda name: _member(enum, name)
+def _enum_reader(enum: Any) -> Callable[[Any], Any]:
+    return lambda name: _enum_member(enum, name)
 
 
-def _member(enum: Any, name: Any) -> Any:
+def _enum_member(enum: Any, name: Any) -> Any:
     if not isinstance(name, str) or name not in enum.__members__:
         raise invalid_value(f"the JSON of the graph has {str(name)[:60]!r} where a {enum.__name__} is needed")
     return enum[name]
 
 
-def _number(value: Any) -> Any:
-    """Return a number in any of cudnn-frontend's notations."""
-    number = number_in(value)
+def _read_number(value: Any) -> Any:
+    """Return the number in a JSON value, in any of cudnn-frontend's notations."""
+    number = parse_number(value)
     if number is None:
         raise invalid_value(f"the JSON of the graph has {str(value)[:60]!r} where a number is needed")
     return number
 
 
 _SIDES = {name: (name, _identity) for name in ("pre_padding", "post_padding", "stride", "dilation")}
-_WINDOW = {**_SIDES, "math_mode": ("convolution_mode", _of(convolution_mode))}
-_PHASE = {"forward_phase": ("norm_forward_phase", _of(norm_forward_phase))}
+_WINDOW = {**_SIDES, "math_mode": ("convolution_mode", _enum_reader(convolution_mode))}
+_PHASE = {"forward_phase": ("norm_forward_phase", _enum_reader(norm_forward_phase))}
 _NORM = {"X": "input", "SCALE": "scale", "BIAS": "bias", "EPSILON": "epsilon"}
 _GRADIENT = {"DY": "grad", "X": "input", "SCALE": "scale", "MEAN": "mean", "INV_VARIANCE": "inv_variance"}
-_ROTATION = {"output_scale": ("output_scale", _number), "rope_dim": ("rope_dim", _identity)}
+_ROTATION = {"output_scale": ("output_scale", _read_number), "rope_dim": ("rope_dim", _identity)}
 _RUNNING = {"PREV_RUNNING_MEAN": "in_running_mean", "PREV_RUNNING_VAR": "in_running_var", "MOMENTUM": "momentum"}
 
-CALLS: dict[str, _Call] = {
-    "MATMUL": _Call("matmul", {"A": "A", "B": "B"}, {"padding_value": ("padding", _number)}),
-    "REDUCTION": _Call(
-        "reduction", {"X": "input", "GROUP_OFFSET": "group_offset"}, {"mode": ("mode", _of(reduction_mode))}
+CALLS: dict[str, _NodeCall] = {
+    "MATMUL": _NodeCall("matmul", {"A": "A", "B": "B"}, {"padding_value": ("padding", _read_number)}),
+    "REDUCTION": _NodeCall(
+        "reduction", {"X": "input", "GROUP_OFFSET": "group_offset"}, {"mode": ("mode", _enum_reader(reduction_mode))}
     ),
-    "CONV_FPROP": _Call("conv_fprop", {"X": "image", "W": "weight"}, _WINDOW),
-    "CONV_DGRAD": _Call("conv_dgrad", {"DY": "loss", "W": "filter"}, _WINDOW),
-    "CONV_WGRAD": _Call("conv_wgrad", {"X": "image", "DY": "loss"}, _WINDOW),
-    "LAYER_NORM": _Call("layernorm", _NORM, _PHASE),
-    "ADA_LAYER_NORM": _Call("adalayernorm", _NORM, _PHASE),
-    "RMS_NORM": _Call("rmsnorm", _NORM, _PHASE),
-    "INSTANCE_NORM": _Call("instancenorm", _NORM, _PHASE),
-    "BATCHNORM": _Call("batchnorm", _NORM | _RUNNING),
-    "LAYER_NORM_BPROP": _Call("layernorm_backward", _GRADIENT),
-    "ADA_LAYER_NORM_BPROP": _Call("adalayernorm_backward", _GRADIENT),
-    "RMS_NORM_BPROP": _Call("rmsnorm_backward", _GRADIENT),
-    "INSTANCE_NORM_BPROP": _Call("instancenorm_backward", _GRADIENT),
-    "DBN": _Call("batchnorm_backward", _GRADIENT),
-    "BATCHNORM_INFERENCE": _Call(
+    "CONV_FPROP": _NodeCall("conv_fprop", {"X": "image", "W": "weight"}, _WINDOW),
+    "CONV_DGRAD": _NodeCall("conv_dgrad", {"DY": "loss", "W": "filter"}, _WINDOW),
+    "CONV_WGRAD": _NodeCall("conv_wgrad", {"X": "image", "DY": "loss"}, _WINDOW),
+    "LAYER_NORM": _NodeCall("layernorm", _NORM, _PHASE),
+    "ADA_LAYER_NORM": _NodeCall("adalayernorm", _NORM, _PHASE),
+    "RMS_NORM": _NodeCall("rmsnorm", _NORM, _PHASE),
+    "INSTANCE_NORM": _NodeCall("instancenorm", _NORM, _PHASE),
+    "BATCHNORM": _NodeCall("batchnorm", _NORM | _RUNNING),
+    "LAYER_NORM_BPROP": _NodeCall("layernorm_backward", _GRADIENT),
+    "ADA_LAYER_NORM_BPROP": _NodeCall("adalayernorm_backward", _GRADIENT),
+    "RMS_NORM_BPROP": _NodeCall("rmsnorm_backward", _GRADIENT),
+    "INSTANCE_NORM_BPROP": _NodeCall("instancenorm_backward", _GRADIENT),
+    "DBN": _NodeCall("batchnorm_backward", _GRADIENT),
+    "BATCHNORM_INFERENCE": _NodeCall(
         "batchnorm_inference",
         {"X": "input", "MEAN": "mean", "INV_VARIANCE": "inv_variance", "SCALE": "scale", "BIAS": "bias"},
     ),
-    "GENSTATS": _Call("genstats", {"X": "input"}),
-    "BN_FINALIZE": _Call(
+    "GENSTATS": _NodeCall("genstats", {"X": "input"}),
+    "BN_FINALIZE": _NodeCall(
         "bn_finalize",
         {
             "SUM": "sum",
@@ -104,33 +104,33 @@ CALLS: dict[str, _Call] = {
             **_RUNNING,
         },
     ),
-    "RNG": _Call(
+    "RNG": _NodeCall(
         "rng",
         {"Seed": "seed", "Offset": "offset"},
         {
-            "distribution": ("distribution", _of(rng_distribution)),
-            "bernoulli_probability": ("bernoulli_probability", _number),
+            "distribution": ("distribution", _enum_reader(rng_distribution)),
+            "bernoulli_probability": ("bernoulli_probability", _read_number),
         },
     ),
-    "PAGED_CACHE_LOAD": _Call(
+    "PAGED_CACHE_LOAD": _NodeCall(
         "paged_cache_load", {"container": "container", "seqLen": "seq_len", "pageTable": "page_table"}
     ),
-    "RESHAPE": _Call("reshape", {"X": "input"}, {"reshape_mode": ("reshape_mode", _of(reshape_mode))}),
-    "TRANSPOSE": _Call("transpose", {"X": "input"}, {"permutation": ("permutation", _identity)}),
-    "ROPE": _Call("rope", {"INPUT": "input", "FREQS": "freqs"}, _ROTATION),
-    "ROPE_BWD": _Call("rope_backward", {"DY": "dY", "FREQS": "freqs"}, _ROTATION),
-    "RESAMPLE": _Call(
+    "RESHAPE": _NodeCall("reshape", {"X": "input"}, {"reshape_mode": ("reshape_mode", _enum_reader(reshape_mode))}),
+    "TRANSPOSE": _NodeCall("transpose", {"X": "input"}, {"permutation": ("permutation", _identity)}),
+    "ROPE": _NodeCall("rope", {"INPUT": "input", "FREQS": "freqs"}, _ROTATION),
+    "ROPE_BWD": _NodeCall("rope_backward", {"DY": "dY", "FREQS": "freqs"}, _ROTATION),
+    "RESAMPLE": _NodeCall(
         "resample",
         {"X": "input"},
         {
             "window": ("window", _identity),
             **{name: _SIDES[name] for name in ("stride", "pre_padding", "post_padding")},
-            "resample_mode": ("resampling_mode", _of(resample_mode)),
-            "padding_mode": ("padding_mode", _of(padding_mode)),
+            "resample_mode": ("resampling_mode", _enum_reader(resample_mode)),
+            "padding_mode": ("padding_mode", _enum_reader(padding_mode)),
             "generate_index": ("generate_index", bool),
         },
     ),
-    "MOE_GROUPED_MATMUL": _Call(
+    "MOE_GROUPED_MATMUL": _NodeCall(
         "moe_grouped_matmul",
         {
             "Token": "token",
@@ -139,17 +139,17 @@ CALLS: dict[str, _Call] = {
             "TokenIndex": "token_index",
             "TokenKs": "token_ks",
         },
-        {"mode": ("mode", _of(moe_grouped_matmul_mode)), "top_k": ("top_k", _identity)},
+        {"mode": ("mode", _enum_reader(moe_grouped_matmul_mode)), "top_k": ("top_k", _identity)},
     ),
-    "MOE_GROUPED_MATMUL_BWD": _Call(
+    "MOE_GROUPED_MATMUL_BWD": _NodeCall(
         "moe_grouped_matmul_bwd", {"DOutput": "doutput", "Token": "token", "FirstTokenOffset": "first_token_offset"}
     ),
-    "BLOCK_SCALE_QUANTIZE": _Call(
+    "BLOCK_SCALE_QUANTIZE": _NodeCall(
         "block_scale_quantize",
         {"X": "input"},
         {"block_size": ("block_size", _identity), "axis": ("axis", _identity), "transpose": ("transpose", bool)},
     ),
-    "BLOCK_SCALE_DEQUANTIZE": _Call(
+    "BLOCK_SCALE_DEQUANTIZE": _NodeCall(
         "block_scale_dequantize",
         {"X": "input", "scale": "descale"},
         {"block_size": ("block_size", _identity), "is_negative_scale": ("is_negative_scale", bool)},
@@ -179,7 +179,7 @@ _WITHOUT_COMPUTE = ("reshape", "concatenate", "rng", "paged_cache_load")
 
 
 def check_nodes(data: Any) -> None:
-    """Refuse the JSON of a graph with nodes that :func:`write_graph` cannot write.
+    """Raise if the JSON of a graph has nodes that :func:`add_nodes_from_json` cannot add.
 
     Raises
     ------
@@ -189,21 +189,21 @@ def check_nodes(data: Any) -> None:
     for number, node in enumerate(read_nodes(data)):
         tag = node["tag"]
         if not (tag in CALLS or tag in _SPECIAL or tag.startswith("SDPA")):
-            raise unread_node(number, tag, f"{', '.join((*CALLS, *_SPECIAL))} and SDPA are")
+            raise unsupported_node_error(number, tag, f"{', '.join((*CALLS, *_SPECIAL))}, SDPA")
 
 
-def write_graph(graph: Any, data: Mapping[str, Any]) -> None:
-    """Add the nodes to a ``pygraph``, with the tensors' dims, strides, types, names and uids.
+def add_nodes_from_json(graph: Any, data: Mapping[str, Any]) -> None:
+    """Add the nodes in a graph's JSON to a ``pygraph``, with the tensors' dims, strides, types, names and uids.
 
     Raises
     ------
     RuntimeError
         What is missing, or cannot be.
     """
-    writer = _GraphWriter(graph, data)
+    writer = _GraphRebuilder(graph, data)
     for node in data["nodes"]:
         try:
-            writer.write(node)
+            writer.add_node(node)
         except CudnnBackendError:
             raise
         except (LookupError, TypeError, ValueError, ArithmeticError) as error:
@@ -211,20 +211,20 @@ def write_graph(graph: Any, data: Mapping[str, Any]) -> None:
             raise invalid_value(f"node {name!r} of the JSON cannot be read: {error}") from error
 
 
-def _attention_name(port: Any) -> str:
+def _attention_argument(port: Any) -> str:
     if port not in _ATTENTION:
-        raise invalid_value(f"attention of the JSON has {str(port)[:60]!r}, which is not read")
+        raise invalid_value(f"the attention node of the JSON has the unknown port {str(port)[:60]!r}")
     return _ATTENTION[port]
 
 
-def _lay_rows_first(item: tensor | None) -> None:
-    """Restore the dims b, h, s, d of K or V, the last two of which a built graph has exchanged."""
+def _restore_row_major(item: tensor | None) -> None:
+    """Restore the dims [b, h, s, d] of K or V, as a built graph has exchanged the last two."""
     if item is not None and len(item.stride) == 4 and item.stride[3] != 1 and item.stride[2] == 1:
         for sizes in (item.dim, item.stride):
             sizes[2:] = reversed(sizes[2:])
 
 
-class _GraphWriter:
+class _GraphRebuilder:
     def __init__(self, graph: Any, data: Mapping[str, Any]) -> None:
         self.graph = graph
         records = data.get("tensors")
@@ -239,39 +239,39 @@ class _GraphWriter:
             self.records |= records
         self.made: dict[int, tensor] = {}  # by the identity of the record
 
-    def write(self, node: Mapping[str, Any]) -> None:
-        """Add one node, and set the properties of its results."""
+    def add_node(self, node: Mapping[str, Any]) -> None:
+        """Add one node to the graph, and set the properties of its results."""
         inputs, outputs = node.get("inputs"), node.get("outputs")
         if not isinstance(inputs, dict) or not isinstance(outputs, dict):
             raise invalid_value(f"node {str(node.get('name'))[:60]!r} of the JSON has no inputs or no outputs")
-        given = {port: self._tensor(key) for port, key in inputs.items()}
+        given = {port: self._get_tensor(key) for port, key in inputs.items()}
         if str(node["tag"]).startswith("SDPA"):
-            self._attention(node, given)
+            self._add_attention(node, given)
         else:
-            self._operation(node, given)
+            self._add_operation(node, given)
         made = self.graph._nodes[-1].outputs
         if node["tag"] == "RESHAPE":  # says the dims of its result, whose tensor may not
             made["Y"].set_dim(node.get("dim") or ()).set_stride(node.get("stride") or ())
         for port, key in outputs.items():
             if port not in made:
                 name = str(node.get("name"))[:60]
-                raise invalid_value(f"node {name!r} of the JSON writes {str(port)[:60]!r}, which it does not have")
-            self._describe(made[port], key)
+                raise invalid_value(f"node {name!r} of the JSON has the unknown output {str(port)[:60]!r}")
+            self._apply_record(made[port], key)
         for port in [port for port in made if port not in outputs]:  # such as a gradient that is left out
             del made[port]
 
-    def _operation(self, node: Mapping[str, Any], given: Mapping[str, tensor]) -> None:
-        method, arguments = self._call(node, given)
+    def _add_operation(self, node: Mapping[str, Any], given: Mapping[str, tensor]) -> None:
+        method, arguments = self._method_call(node, given)
         compute = node.get("compute_data_type")
         if compute is not None and method not in _WITHOUT_COMPUTE:
-            arguments["compute_data_type"] = _member(data_type, compute)
+            arguments["compute_data_type"] = _enum_member(data_type, compute)
         name = node.get("name")
         getattr(self.graph, method)(**arguments, name=name if isinstance(name, str) else "")
 
-    def _attention(self, node: Mapping[str, Any], given: Mapping[str, tensor]) -> None:
-        outputs = {_attention_name(port): key for port, key in node["outputs"].items()}
-        tensors = {_attention_name(port): item for port, item in given.items()}
-        tensors |= {name: self._tensor(key) for name, key in outputs.items() if name in _WRITTEN}
+    def _add_attention(self, node: Mapping[str, Any], given: Mapping[str, tensor]) -> None:
+        outputs = {_attention_argument(port): key for port, key in node["outputs"].items()}
+        tensors = {_attention_argument(port): item for port, item in given.items()}
+        tensors |= {name: self._get_tensor(key) for name, key in outputs.items() if name in _WRITTEN}
         if node.get("score_mod"):
             name = str(node.get("name"))[:60]
             raise invalid_value(
@@ -281,11 +281,11 @@ class _GraphWriter:
         if node.get("attn_scale_value") is not None:
             tensors.pop("scale", None)  # which a graph that was built has as a tensor, too
         for name in ("k", "v"):
-            _lay_rows_first(tensors.get(name))
+            _restore_row_major(tensors.get(name))
         eight = any(name.startswith("descale_") for name in tensors)
         kind: Kind = "mxfp8" if node.get("is_mxfp8") else "fp8" if eight else "half"
 
-        def read(key: str, how: Callable[[Any], Any], default: Any = None) -> Any:
+        def read_option(key: str, how: Callable[[Any], Any], default: Any = None) -> Any:
             return default if node.get(key) is None else how(node[key])
 
         request = AttentionRequest(
@@ -293,29 +293,31 @@ class _GraphWriter:
             kind=kind,
             backward="BWD" in node["tag"],
             tensors=tensors,
-            scale=read("attn_scale_value", _number),
+            scale=read_option("attn_scale_value", _read_number),
             alibi=bool(node.get("alibi_mask")),
             padding=bool(node.get("padding_mask")),
-            alignment=read("diagonal_alignment", _of(diagonal_alignment), diagonal_alignment.TOP_LEFT),
+            alignment=read_option("diagonal_alignment", _enum_reader(diagonal_alignment), diagonal_alignment.TOP_LEFT),
             left_bound=node.get("left_bound"),
             right_bound=node.get("right_bound"),
-            dropout=read("dropout_probability", _number),
+            dropout=read_option("dropout_probability", _read_number),
             stats="stats" in outputs,
             max_seq_kv=node.get("max_seq_len_kv"),
             max_total_seq_q=node.get("max_total_seq_len_q"),
             max_total_seq_kv=node.get("max_total_seq_len_kv"),
             deterministic=bool(node.get("is_deterministic_algorithm")),
-            implementation=read("implementation", _of(attention_implementation), attention_implementation.AUTO),
-            compute=read("compute_data_type", _of(data_type), data_type.NOT_SET),
+            implementation=read_option(
+                "implementation", _enum_reader(attention_implementation), attention_implementation.AUTO
+            ),
+            compute=read_option("compute_data_type", _enum_reader(data_type), data_type.NOT_SET),
             stats_log2=bool(node.get("stats_use_log2")),
             unfuse_fma=bool(node.get("unfuse_fma")),
         )
         self.graph._add(AttentionNode(request, [name for name in outputs if name not in _WRITTEN], self.graph))
 
-    def _call(self, node: Mapping[str, Any], given: Mapping[str, tensor]) -> tuple[str, dict[str, Any]]:
+    def _method_call(self, node: Mapping[str, Any], given: Mapping[str, tensor]) -> tuple[str, dict[str, Any]]:
         tag = node["tag"]
         if tag == "POINTWISE":
-            return self._pointwise(node, given)
+            return self._pointwise_call(node, given)
         if tag == "CONCATENATE":
             found: dict[str, Any] = {"inputs": list(given.values()), "axis": node.get("axis")}
             return "concatenate", found | {"in_place_index": node.get("in_place_index")}
@@ -334,15 +336,17 @@ class _GraphWriter:
             arguments["has_dbias"] = "DBIAS" in node["outputs"]
         left = [port for port in given if port not in call.ports]
         if left:
-            raise invalid_value(f"node {str(node.get('name'))[:60]!r} of the JSON has {', '.join(left)[:60]}, unread")
+            raise invalid_value(
+                f"node {str(node.get('name'))[:60]!r} of the JSON has the unknown inputs {', '.join(left)[:60]}"
+            )
         if node.get("peer_stats"):
-            arguments["peer_stats"] = [self._tensor(key) for key in node["peer_stats"]]
-        for key, (argument, read) in call.numbers.items():
+            arguments["peer_stats"] = [self._get_tensor(key) for key in node["peer_stats"]]
+        for key, (argument, convert) in call.numbers.items():
             if node.get(key) is not None:
-                arguments[argument] = read(node[key])
+                arguments[argument] = convert(node[key])
         return call.method, arguments
 
-    def _pointwise(self, node: Mapping[str, Any], given: Mapping[str, tensor]) -> tuple[str, dict[str, Any]]:
+    def _pointwise_call(self, node: Mapping[str, Any], given: Mapping[str, tensor]) -> tuple[str, dict[str, Any]]:
         mode = str(node.get("mode"))
         method = mode.lower().removesuffix("_fwd")
         method = f"{method.removesuffix('_bwd')}_backward" if method.endswith("_bwd") else method
@@ -354,29 +358,29 @@ class _GraphWriter:
         arguments: dict[str, Any] = dict(zip(names, given.values(), strict=False))
         for key, argument in _NUMBERS.items():
             if node.get(key) is not None and argument in names:
-                arguments[argument] = _number(node[key])
+                arguments[argument] = _read_number(node[key])
         if method == "gen_index":
             arguments["axis"] = node.get("axis")
         return method, arguments
 
-    def _record(self, key: Any) -> Mapping[str, Any]:
+    def _tensor_record(self, key: Any) -> Mapping[str, Any]:
         record = self.records.get(key) if isinstance(key, str | int) else None
         if not isinstance(record, dict):
             raise invalid_value(f"the JSON of the graph has no tensor {str(key)[:60]!r}")
         return record
 
-    def _tensor(self, key: Any) -> tensor:
-        record = self._record(key)
+    def _get_tensor(self, key: Any) -> tensor:
+        record = self._tensor_record(key)
         made = self.made.get(id(record))
         if made is None:
             made = self.graph.tensor(record.get("dim") or ())
-            self._describe(made, key)
+            self._apply_record(made, key)
             self.graph.record.add(made)
         return made
 
-    def _describe(self, item: tensor, key: Any) -> None:
-        """Apply a tensor's record, and register the tensor for later nodes."""
-        record = self._record(key)
+    def _apply_record(self, item: tensor, key: Any) -> None:
+        """Apply a tensor's JSON record to the tensor, and register it for later nodes."""
+        record = self._tensor_record(key)
         self.made[id(record)] = item
         if isinstance(record.get("name"), str) and record["name"]:
             item.set_name(record["name"])
@@ -385,19 +389,19 @@ class _GraphWriter:
         if record.get("stride"):
             item.set_stride(record["stride"])
         if record.get("data_type") is not None:
-            item.set_data_type(_member(data_type, record["data_type"]))
+            item.set_data_type(_enum_member(data_type, record["data_type"]))
         if record.get("uid"):  # variant packs name it, also where it was not given
             item.set_uid(record["uid"])
         item.set_is_virtual(bool(record.get("is_virtual")))
         if record.get("is_pass_by_value"):
             item.set_is_pass_by_value(True)
-            item.value = number_in(record.get("pass_by_value"))
+            item.value = parse_number(record.get("pass_by_value"))
         if record.get("reordering_type") is not None:
-            item.set_reordering_type(_member(tensor_reordering, record["reordering_type"]))
+            item.set_reordering_type(_enum_member(tensor_reordering, record["reordering_type"]))
         if record.get("alignment") is not None:
             item.set_alignment(record["alignment"])
         if record.get("vector") is not None:
             item.set_vector_count_and_dimension(*record["vector"])
         if record.get("ragged_offset_uid") is not None:
-            item.set_ragged_offset(self._tensor(record["ragged_offset_uid"]))
+            item.set_ragged_offset(self._get_tensor(record["ragged_offset_uid"]))
             item.set_ragged_offset_multiplier(record.get("ragged_offset_multiplier", 1))

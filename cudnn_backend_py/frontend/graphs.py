@@ -17,7 +17,7 @@ from ..known_issues import KnownIssue, Sharing, find_known_issues, warn_of
 from ..native.launch import Overrides
 from ..plans.engine import OperationGraph
 from ..plans.plan import Plan
-from .arguments import instance, integers, items_of, whole
+from .arguments import check_instance, to_int, to_int_list, to_list
 from .context import Context
 from .enums import (
     build_plan_policy,
@@ -31,31 +31,39 @@ from .errors import (
     EngineNotSupported,
     FrontendRuntimeError,
     GraphRefused,
-    as_kind,
     attribute_not_set,
+    convert_error,
+    convert_errors,
     cudnnGraphNotSupportedError,
     headline_of,
     invalid_value,
-    kernel_not_offered,
-    no_such_plan,
+    kernel_not_offered_error,
+    no_such_plan_error,
     not_supported,
-    of_another_graph,
-    status_as,
+    other_graph_error,
 )
 from .handles import device_properties, kernel_cache, target_of
 from .kernels import OPERATIONS as KERNEL_OPERATIONS
 from .log import log_graph
 from .ops.attention import AttentionOps
 from .ops.linear import ConvOps, MatmulOps, MoeOps, ReductionOps
-from .ops.node import Emitter, FrontendKnownIssueWarning, Node, add_dims_to_errors, fill_type, prepare, warn_of_graph
+from .ops.node import (
+    Emitter,
+    FrontendKnownIssueWarning,
+    Node,
+    add_dims_to_errors,
+    check_and_infer,
+    fill_type,
+    warn_of_graph,
+)
 from .ops.norm import NormOps
 from .ops.pointwise import PointwiseOps
 from .ops.shape import BlockScaleOps, ShapeOps
 from .overrides import read_overrides
-from .plan_choice import PlanChoice, check_retention, engine_choice
+from .plan_choice import PlanChoice, check_retention, make_engine_choice
 from .plan_list import PlanList
 from .private_names import PrivateNames
-from .recorded import Record, recorded
+from .recorded import GraphRecord, record_operations
 from .runner import Placement, Runner
 from .tensors import tensor as UserTensor
 from .written import WrittenGraph
@@ -76,8 +84,8 @@ _CODES_AS_MISSING_PLANS = ("dim-not-positive", "missing-producer", "pointwise-no
 
 
 @contextmanager
-def _also_as_missing_plans(codes: Sequence[str] | None = None) -> Iterator[None]:
-    """Make refusals with these codes, or any, also catchable as a graph without plans."""
+def _convert_to_graph_refused(codes: Sequence[str] | None = None) -> Iterator[None]:
+    """Convert errors with these codes, or all, into GraphRefused, which programs also catch as missing plans."""
     try:
         yield
     except cudnnGraphNotSupportedError:
@@ -88,7 +96,7 @@ def _also_as_missing_plans(codes: Sequence[str] | None = None) -> Iterator[None]
         raise GraphRefused(headline_of(error), code=error.code, **error.sections) from error
 
 
-@recorded
+@record_operations
 class pygraph(
     WrittenGraph,
     PlanChoice,
@@ -158,26 +166,28 @@ class pygraph(
         intermediate, compute = (
             io if kind is None else to_data_type(kind) for kind in (intermediate_data_type, compute_data_type)
         )
-        self.name = instance("name", name, str, "a text")
+        self.name = check_instance("name", name, str, "a text")
         self._nodes: list[Node] = []
-        self.record = Record(weakref.ref(self))
+        self.record = GraphRecord(weakref.ref(self))
         self._bound = self.record.bound
         self.is_cuda_graph_replay_expected = bool(is_cuda_graph_replay_expected)
         self._retention = check_retention(cuda_graph_retention)
         self._created: list[UserTensor] = []
-        self._cache = None if kernel_cache is None else instance("kernel_cache", kernel_cache, _KERNELS, _OWN_CACHE)
+        self._cache = (
+            None if kernel_cache is None else check_instance("kernel_cache", kernel_cache, _KERNELS, _OWN_CACHE)
+        )
         self._override_shapes = is_override_shape_enabled
         if device_property is not None:
-            instance("device_property", device_property, _PROPERTIES, "what create_device_properties returned")
+            check_instance("device_property", device_property, _PROPERTIES, "what create_device_properties returned")
         self.target = target_of(handle, device_property)
         self._handle = handle if handle is not None else self.target.handle
-        self.sm_count = None if sm_count is None else whole("sm_count", sm_count)
+        self.sm_count = None if sm_count is None else to_int("sm_count", sm_count)
         self.context = Context(
             io_data_type=io,
             intermediate_data_type=intermediate,
             compute_data_type=compute,
             target=self.target,
-            sm_version=None if sm_version is None else whole("sm_version", sm_version),
+            sm_version=None if sm_version is None else to_int("sm_version", sm_version),
             is_dynamic_shape_enabled=is_dynamic_shape_enabled or kernel_cache is not None,
         )
         self._validated = False
@@ -191,12 +201,12 @@ class pygraph(
 
     def __getattr__(self, name: str) -> Any:
         if name not in KERNEL_OPERATIONS:
-            raise AttributeError(f"a pygraph has no {name!r}")
+            raise AttributeError(f"a pygraph has no attribute {name!r}")
 
-        def refuse(*_args: Any, **_options: Any) -> Any:
-            raise kernel_not_offered(f"pygraph.{name}")
+        def raise_not_offered(*_args: Any, **_options: Any) -> Any:
+            raise kernel_not_offered_error(f"pygraph.{name}")
 
-        return refuse
+        return raise_not_offered
 
     # building
 
@@ -212,13 +222,13 @@ class pygraph(
         RuntimeError
             A value out of range.
         """
-        self.record.hide()
+        self.record.hide_inferred()
         self.record.shown.clear()
         context = self.context
         if context.is_dynamic_shape_enabled and context.version < DYNAMIC_SINCE:
             raise not_supported(f"dynamic shapes need cuDNN 9.4, the loaded library is {context.version}")
         for node in self._nodes:
-            prepare(node, context)
+            check_and_infer(node, context)
         for item in self._created:
             fill_type(item, context)
             if item.dim and len(item.dim) != len(item.stride):
@@ -229,7 +239,7 @@ class pygraph(
         self._validated = True
 
     def _invalidate(self, what: str, item: UserTensor | None = None) -> None:
-        """Invalidate earlier checks and inferences because `what`, the first words of the error, changes the graph.
+        """Discard the checks and inferences of a graph that changes; `what` begins the error if it cannot change.
 
         Raises
         ------
@@ -251,7 +261,7 @@ class pygraph(
             if not item.uid or (other := owners.setdefault(item.uid, item)) is item:
                 continue
             if item.owner is not self.record.owner and item.owner is not None:  # an offset, which no operation names
-                raise of_another_graph(item.name, item.uid, other.name)
+                raise other_graph_error(item.name, item.uid, other.name)
             raise invalid_value(
                 f"uid {item.uid} belongs to two tensors, {other.name!r} and {item.name!r}",
                 fix="give each a unique number with set_uid()",
@@ -268,12 +278,12 @@ class pygraph(
         return list(seen)
 
     def graph(self) -> Graph:
-        """Return the graph as a value to lower, explain or save."""
+        """Return the graph as an immutable graph value of this package, to lower, explain or save."""
         if self._emitter is None:
-            self._emit()
+            self._emit_graph()
         return self._graph
 
-    def _emit(self) -> None:
+    def _emit_graph(self) -> None:
         if not self._validated:
             self.validate()
         if not self._nodes:
@@ -281,8 +291,8 @@ class pygraph(
                 "the graph has no operations", code="empty-graph", fix="add one, such as graph.matmul(A=a, B=b)"
             )
         with (
-            _also_as_missing_plans(_CODES_AS_MISSING_PLANS),
-            status_as(FrontendRuntimeError, "the graph cannot be built"),
+            _convert_to_graph_refused(_CODES_AS_MISSING_PLANS),
+            convert_errors(FrontendRuntimeError, "the graph cannot be built"),
         ):
             emitter = Emitter(self.context, self.name, (*self._created, *self._used_tensors()), self._nodes)
             for item in self._used_tensors():
@@ -299,7 +309,7 @@ class pygraph(
         self._memory = Placement(self._graph, emitter.constants, emitter.slices)
 
     def build_operation_graph(self) -> None:
-        """Pass the graph to cuDNN.
+        """Build and finalize cuDNN's operation graph.
 
         Raises
         ------
@@ -311,12 +321,12 @@ class pygraph(
         overridden = self._override_shapes and version >= OVERRIDE_SINCE
         ways: dict[Sharing, bool] = {"kernel cache": dynamic, "override shapes": overridden}
         for way in (way for way, wanted in ways.items() if wanted):
-            warn_of(self._find_wrong(graph, way), FrontendKnownIssueWarning)
+            warn_of(self._find_sharing_issues(graph, way), FrontendKnownIssueWarning)
         fault = self._wrong_ways.get("kernel cache")
         if fault is not None and self._cache is not None:
             self._cache.check_dims([item.dims for item in graph.variant_pack_tensors], fault)
         log_graph(self.to_json)
-        with status_as(FrontendRuntimeError, "cuDNN refuses the operation graph"):
+        with convert_errors(FrontendRuntimeError, "cuDNN refuses the operation graph"):
             self._operation_graph = OperationGraph(
                 graph,
                 self.target,
@@ -325,10 +335,10 @@ class pygraph(
                 must_write=False,  # as with cudnn-frontend
             )
             if self._cache is not None:
-                self._cache.for_graph(self._operation_graph.descriptor)
+                self._cache.descriptor_for(self._operation_graph.descriptor)
 
-    def _find_wrong(self, graph: Graph, way: Sharing) -> list[KnownIssue]:
-        """Return the known issues of a shared plan; the first one makes other dims refused."""
+    def _find_sharing_issues(self, graph: Graph, way: Sharing) -> list[KnownIssue]:
+        """Return known issues of a plan that is shared between shapes; with the first one, other dims are refused."""
         faults = find_known_issues(graph, self.target.sm, self.target.library.version, way)
         if faults:
             self._wrong_ways[way] = faults[0]
@@ -349,7 +359,7 @@ class pygraph(
 
     @property
     def cache(self) -> kernel_cache | None:
-        """The kernel cache plans are built with."""
+        """The kernel cache that plans are built with, None if there is none."""
         return self._cache
 
     def create_execution_plans(self, heuristics: Sequence[heur_mode] | None = None) -> None:
@@ -372,17 +382,17 @@ class pygraph(
         if choices:
             self._plans.require_engine(choices[0])
         else:
-            self._plans.run_query(heuristics or _MODES)
+            self._plans.query_heuristics(heuristics or _MODES)
 
     def _require_operation_graph(self) -> None:
         if self._operation_graph is None:
-            with _also_as_missing_plans():
+            with _convert_to_graph_refused():
                 if not self._validated:
                     self.validate()
                 self.build_operation_graph()
 
     def _require_plans(self) -> None:
-        """Query the heuristics, unless already done."""
+        """Query the heuristics for engine configs, unless already done."""
         if self._memory is None or not len(self._plans):
             self.create_execution_plans()
 
@@ -399,15 +409,17 @@ class pygraph(
             For knobs that are no mapping of ``cudnn.knob_type`` to int.
         """
         self._require_operation_graph()
-        choice = engine_choice(engine_id, knobs)
-        with status_as(FrontendRuntimeError, f"engine {engine_id}", fix="get_engine_count() says how many there are"):
+        choice = make_engine_choice(engine_id, knobs)
+        with convert_errors(
+            FrontendRuntimeError, f"engine {engine_id}", fix="get_engine_count() says how many there are"
+        ):
             try:
                 self._plans.add_engine(choice)
             except NotSupportedStatus as error:
                 if error.descriptor is not DescriptorType.ENGINECFG:
                     raise
                 fix = f"get_knobs_for_engine({engine_id}) says the ranges"
-                raise as_kind(EngineNotSupported, f"engine {engine_id}", error, fix) from error
+                raise convert_error(EngineNotSupported, f"engine {engine_id}", error, fix) from error
         return self
 
     def check_support(self) -> None:
@@ -431,12 +443,12 @@ class pygraph(
         """
         self._require_plans()
         self._plans.build(policy)
-        self._choose()
+        self._use_candidate_plan()
 
     def build_plan_at_index(self, index: int) -> Self:
         """Build one plan and make :meth:`execute` run it."""
-        self._plans.build_at(index)
-        self._choose()
+        self._plans.build_plan_at(index)
+        self._use_candidate_plan()
         return self
 
     def select_plan(self, index: int) -> Self:
@@ -453,9 +465,9 @@ class pygraph(
         if not count:
             raise invalid_value("there are no plans to select from", fix="call create_execution_plans() first")
         if not 0 <= index < count:
-            raise no_such_plan(index, count)
-        self._plans.select(index)
-        self._current = self._runner(index) if self._plans.is_built(index) else None
+            raise no_such_plan_error(index, count)
+        self._plans.select_candidate(index)
+        self._current = self._get_runner(index) if self._plans.is_built(index) else None
         return self
 
     def build(self, heuristics: Sequence[heur_mode] | None = None, ctx: Any = None) -> None:
@@ -469,16 +481,16 @@ class pygraph(
         self.check_support()
         self.build_plans()
 
-    def _choose(self) -> None:
-        self._current = self._runner(self._plans.candidate)
+    def _use_candidate_plan(self) -> None:
+        self._current = self._get_runner(self._plans.candidate)
 
-    def _runner(self, index: int) -> Runner:
+    def _get_runner(self, index: int) -> Runner:
         runner = self._runners.get(index)
         if runner is None:
-            plan = self._plans.built(index)
+            plan = self._plans.get_built_plan(index)
             assert self._memory is not None
             assert self._emitter is not None
-            with status_as(FrontendRuntimeError, "the plan cannot be run"):
+            with convert_errors(FrontendRuntimeError, "the plan cannot be run"):
                 runner = self._runners[index] = self._new_runner(plan, self._memory, self._emitter.tensors)
         return runner
 
@@ -502,7 +514,7 @@ class pygraph(
         """
         if self._current is not None and override_uids is None:
             return self._current.workspace_bytes
-        index = self._plans.chosen()
+        index = self._plans.chosen_index()
         return self.get_workspace_size_plan_at_index(index, handle, override_uids, override_shapes, override_strides)
 
     def get_workspace_size_plan_at_index(
@@ -524,18 +536,18 @@ class pygraph(
         if overrides is not None:
             if self.target.library.version < WORKSPACE_SINCE:
                 raise not_supported(
-                    "the workspace for other dims than the plan was built with is known since cuDNN 9.23.0, "
+                    "the workspace size for other dims than the plan's needs cuDNN 9.23.0, "
                     f"the loaded library is {self.target.library.build_text}",
                     fix="build the plan with the largest dims, and give get_workspace_size() bytes of it",
                 )
             if self.target.device is None:
-                return self._runner(index).workspace_with(handle or self._handle, overrides)
+                return self._get_runner(index).workspace_with_overrides(handle or self._handle, overrides)
         if self._plans.is_built(index):
-            return self._runner(index).workspace_bytes
+            return self._get_runner(index).workspace_bytes
         return self._memory.scratch_bytes + config.workspace_bytes
 
     def _read_overrides(self, uids: Any, shapes: Any, strides: Any) -> Overrides | None:
-        """Return other dims and strides, checked by :func:`read_overrides`; None without uids."""
+        """Return override dims and strides, checked by :func:`read_overrides`; None if there are no uids."""
         if uids is None:
             return None
         assert self._memory is not None
@@ -564,7 +576,7 @@ class pygraph(
                         name=made.name,
                         uid=uid,
                     )
-        raise invalid_value(f"no tensor of the graph has uid {uid}", fix="graph.tensors and tensor.get_uid() name them")
+        raise invalid_value(f"no tensor of the graph has uid {uid}", fix="see graph.tensors and tensor.get_uid()")
 
     # execution
 
@@ -605,15 +617,17 @@ class pygraph(
             self.build()
             runner = self._chosen_runner()
         if self._bound or type(tensor_dict) is not dict or tensor_uids is not None:
-            tensor_dict = self._pack(tensor_dict, tensor_uids)
+            tensor_dict = self._make_variant_pack(tensor_dict, tensor_uids)
         if override_uids is not None:
             overrides = self._read_overrides(override_uids, override_shapes, override_strides)
             if overrides is not None:
-                runner.execute_with(tensor_dict, workspace, handle or self._handle, overrides)
+                runner.execute_with_overrides(tensor_dict, workspace, handle or self._handle, overrides)
                 return
         runner.execute(tensor_dict, workspace, handle or self._handle)
 
-    def _pack(self, given: Mapping[Any, Any] | Sequence[Any], uids: Sequence[int] | None) -> dict[Any, Any]:
+    def _make_variant_pack(
+        self, given: Mapping[Any, Any] | Sequence[Any], uids: Sequence[int] | None
+    ) -> dict[Any, Any]:
         """Return a variant pack by tensor or uid, including the tensors the graph was written with.
 
         Raises
@@ -627,8 +641,8 @@ class pygraph(
                     "tensor_uids applies to a list of buffers, but a dict was given", fix="give a list"
                 )
             return {**self.record.bound, **given}
-        given = items_of("the variant pack", given, "a dict of buffers by tensor, name or uid, or a list of them")
-        names = self._get_variant_pack_uids_sorted() if uids is None else integers("tensor_uids", uids)
+        given = to_list("the variant pack", given, "a dict of buffers by tensor, name or uid, or a list of them")
+        names = self._get_variant_pack_uids_sorted() if uids is None else to_int_list("tensor_uids", uids)
         if len(names) != len(given) or len(set(names)) != len(names):
             raise attribute_not_set(
                 f"{len(given)} buffers were given for the uids {names}, one is needed for each",
@@ -650,13 +664,13 @@ class pygraph(
     ) -> None:
         """Run one of the built plans, otherwise as :meth:`execute`."""
         self._plans.check_included(index)
-        runner = self._runner(index)
-        pack = self._pack(tensor_dict, tensor_uids)
+        runner = self._get_runner(index)
+        pack = self._make_variant_pack(tensor_dict, tensor_uids)
         overrides = self._read_overrides(override_uids, override_shapes, override_strides)
         if overrides is None:
             runner.execute(pack, workspace, handle or self._handle)
         else:
-            runner.execute_with(pack, workspace, handle or self._handle, overrides)
+            runner.execute_with_overrides(pack, workspace, handle or self._handle, overrides)
 
     def _execute(self, var_pack: Mapping[int, int], workspace: int, handle: Any = None, *overrides: Any) -> None:
         self.execute(var_pack, workspace, handle, *overrides)
@@ -668,7 +682,7 @@ class pygraph(
 
     def _get_variant_pack_uids_sorted(self) -> list[int]:
         if self._memory is None:
-            self._emit()
+            self._emit_graph()
         assert self._memory is not None
         return sorted(self._memory.user_uids())
 
@@ -684,16 +698,16 @@ class pygraph(
         self, handle: Any, variant_pack: Mapping[Any, Any], workspace: Any, cuda_graph: int
     ) -> None:
         """Add the plan's nodes to an empty ``cudaGraph_t``, given by its address."""
-        pack = self._pack(variant_pack, None)
-        self._chosen_runner().populate(pack, workspace, handle or self._handle, cuda_graph)
+        pack = self._make_variant_pack(variant_pack, None)
+        self._chosen_runner().populate_cuda_graph(pack, workspace, handle or self._handle, cuda_graph)
 
     def update_cuda_graph(self, handle: Any, variant_pack: Mapping[Any, Any], workspace: Any, cuda_graph: int) -> None:
         """Replace the addresses in a populated ``cudaGraph_t`` by those of another variant pack."""
-        pack = self._pack(variant_pack, None)
-        self._chosen_runner().update(pack, workspace, handle or self._handle, cuda_graph)
+        pack = self._make_variant_pack(variant_pack, None)
+        self._chosen_runner().update_cuda_graph(pack, workspace, handle or self._handle, cuda_graph)
 
     def _chosen_runner(self) -> Runner:
-        return self._current if self._current is not None else self._runner(self._plans.chosen())
+        return self._current if self._current is not None else self._get_runner(self._plans.chosen_index())
 
     # text and files
 
@@ -718,7 +732,7 @@ class pygraph(
         }
 
     def _node_to_json(self, node: Node) -> dict[str, Any]:
-        """Return a node as plain data, with the graph's compute type where it has none of its own."""
+        """Return a node as plain data; a node without a compute type gets the graph's."""
         kind = self.context.compute_data_type
         compute = None if kind.backend is None else kind.name
         shown = node.to_json()
@@ -756,7 +770,7 @@ class pygraph(
         from . import serialize as saved
 
         notes = [note.name for note in self.get_behavior_notes()]
-        data = saved.dump(self._current.plan, self._memory, notes)
+        data = saved.serialize_plan(self._current.plan, self._memory, notes)
         return data if as_bytes else list(data)
 
     def deserialize(
@@ -794,50 +808,52 @@ class pygraph(
         if isinstance(source[-1], str):
             if enforce_precompiled:
                 raise not_supported(
-                    "the JSON of a graph has no plan, which enforce_precompiled requests",
+                    "enforce_precompiled needs a serialized plan, but the JSON of a graph was given",
                     fix="give what serialize() returned, or leave enforce_precompiled out",
                 )
-            self._read_text(source[-1])
+            self._load_json(source[-1])
             return
         from . import serialize as saved
 
         data = source[-1]
         if not isinstance(data, (bytes, bytearray, memoryview)):
-            data = items_of("the serialized graph", data, "bytes, a list of their numbers, or the JSON of a graph")
-        with status_as(FrontendRuntimeError, "the serialized graph", fix="build the graph and serialize() it again"):
+            data = to_list("the serialized graph", data, "bytes, a list of their numbers, or the JSON of a graph")
+        with convert_errors(
+            FrontendRuntimeError, "the serialized graph", fix="build the graph and serialize() it again"
+        ):
             try:
-                plan, memory = saved.load(data, self.target)
+                plan, memory = saved.deserialize_plan(data, self.target)
             except (EnvironmentNotReady, CudnnStatusError) as error:  # a program builds the graph then
-                raise as_kind(GraphRefused, "the serialized graph", error) from error
+                raise convert_error(GraphRefused, "the serialized graph", error) from error
             runner = self._new_runner(plan, memory, {})
         self._load_placement(memory)
         self._current, self._runners = runner, {0: runner}
         self._plans.use_loaded_plan(plan)
         self._wrong_ways.clear()
-        self._find_wrong(memory.graph, "override shapes")
+        self._find_sharing_issues(memory.graph, "override shapes")
         warn_of_graph(memory.graph, self.target.sm, self.target.library.version)
 
-    def _read_text(self, text: str) -> None:
+    def _load_json(self, text: str) -> None:
         """Load a graph from JSON text, without plans."""
-        from .from_json import check_nodes, write_graph
-        from .serialize import read_text
+        from .from_json import add_nodes_from_json, check_nodes
+        from .serialize import read_graph_json
 
-        with status_as(GraphRefused, "the JSON of the graph"):
-            data = read_text(text)
+        with convert_errors(GraphRefused, "the JSON of the graph"):
+            data = read_graph_json(text)
             check_nodes(data)
-            self._take_context(data.get("context"))
-            write_graph(self, data)
+            self._apply_context(data.get("context"))
+            add_nodes_from_json(self, data)
 
     def _load_placement(self, memory: Placement) -> None:
-        """Load a graph from its serialized form."""
+        """Use the graph and the memory layout of a serialized plan."""
         self._graph, self._memory = memory.graph, memory
         self._emitter = Emitter(self.context, self.name)
 
-    def _take_context(self, said: Any) -> None:
-        """Apply the graph-wide settings of a JSON text, keeping those requested before."""
+    def _apply_context(self, said: Any) -> None:
+        """Apply the graph-wide settings in a graph's JSON, except those that the program requested."""
         if not isinstance(said, Mapping):
             return
-        self.context.take(said)
+        self.context.read_json(said)
         self._override_shapes |= said.get("is_override_shape_enabled") is True
         name, count = said.get("name"), said.get("sm_count")
         if isinstance(name, str):
@@ -847,16 +863,16 @@ class pygraph(
 
     # timing
 
-    def _built_plans(self) -> list[int]:
+    def _runnable_plans(self) -> list[int]:
         """Return the indices of the built plans, without those deselected by name."""
-        built = self._plans.runnable()
+        built = self._plans.runnable_indices()
         if not built:
             raise invalid_value("no plan is built", fix="build_plans(cudnn.build_plan_policy.ALL)")
         return built
 
     def get_autotune_workspace_size(self) -> int:
         """Return the workspace bytes of the built plan that needs the most."""
-        return max(self._runner(index).workspace_bytes for index in self._built_plans())
+        return max(self._get_runner(index).workspace_bytes for index in self._runnable_plans())
 
     def autotune(self, variant_pack: Mapping[Any, Any], workspace: Any, handle: Any = None) -> None:
         """Run every built plan, and make :meth:`execute` run the fastest.
@@ -871,17 +887,17 @@ class pygraph(
         from ..execution.timing import gpu_time
 
         chosen: Any = handle or self._handle
-        pack = self._pack(variant_pack, None)
+        pack = self._make_variant_pack(variant_pack, None)
         times = {}
-        for index in self._built_plans():
-            runner = self._runner(index)
+        for index in self._runnable_plans():
+            runner = self._get_runner(index)
             runner.check_handle(chosen)
-            with status_as(FrontendRuntimeError, f"plan {index} could not be timed"):
+            with convert_errors(FrontendRuntimeError, f"plan {index} could not be timed"):
                 times[index] = gpu_time(
                     partial(runner.execute, pack, workspace, chosen), chosen.stream, device=chosen.device or 0
                 )
         self._plans.candidate = min(times, key=times.__getitem__)
-        self._choose()
+        self._use_candidate_plan()
 
 
 def launch_arguments(
@@ -894,8 +910,8 @@ def launch_arguments(
     given, workspace, handle, uids, index
         What :meth:`pygraph.execute` is given, or :meth:`pygraph.execute_plan_at_index`.
     """
-    runner = graph._chosen_runner() if index is None else graph._runner(index)
-    places = runner.key(graph._pack(given, uids), workspace)[1:]
+    runner = graph._chosen_runner() if index is None else graph._get_runner(index)
+    places = runner.resolve_addresses(graph._make_variant_pack(given, uids), workspace)[1:]
     where = dict(zip(runner.launcher.uids, places, strict=True))
     found: Any = handle or graph._handle
     return runner.plan, where, 0 if found is None else int(found.stream)

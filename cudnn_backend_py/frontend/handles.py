@@ -16,23 +16,23 @@ from ..native import Descriptor, Handle, Library, current_device, library
 from ..printable import shown
 from ..system.strict import parse_json
 from ..target import Profile, Target, device_profile, find_profile, open_target, read_device
-from .arguments import instance, whole
-from .errors import FrontendRuntimeError, FrontendUsageError, invalid_value, status_as, wrong_for_other_dims
+from .arguments import check_instance, to_int
+from .errors import FrontendRuntimeError, FrontendUsageError, convert_errors, invalid_value, wrong_for_other_dims_error
 
 __all__ = [
     "DescribedHandle",
     "DeviceInfo",
     "FrontendHandle",
-    "cached_handle",
     "create_device_properties",
     "create_handle",
     "create_kernel_cache",
     "default_target",
     "destroy_handle",
     "device_properties",
+    "get_cached_handle",
     "get_stream",
     "kernel_cache",
-    "not_a_handle",
+    "not_a_handle_error",
     "set_default_target",
     "set_stream",
     "target_of",
@@ -64,12 +64,12 @@ class DeviceInfo(int):
     def _properties(self) -> dict[str, Any]:
         if self._known is not None:
             return self._known
-        with status_as(FrontendRuntimeError, f"GPU {int(self)}"):
+        with convert_errors(FrontendRuntimeError, f"GPU {int(self)}"):
             return dict(read_device(int(self)))
 
     @property
     def compute_capability(self) -> tuple[int, int]:
-        """Major and minor number, (9, 0) for an H100."""
+        """Compute capability as major and minor number, (9, 0) for an H100."""
         major, minor = divmod(int(self._properties["deviceVer"]) // 10, 10)
         return major, minor
 
@@ -80,7 +80,7 @@ class DeviceInfo(int):
 
     @property
     def sm_count(self) -> int:
-        """Multiprocessors."""
+        """Number of multiprocessors."""
         return int(self._properties["multiProcessorCount"])
 
     @property
@@ -118,12 +118,12 @@ class DescribedHandle:
         return f"<handle of the described {self.target.name}>"
 
 
-class _HandleKind(type):
+class _HandleMeta(type):
     def __instancecheck__(cls, item: object) -> bool:
         return isinstance(item, (Handle, DescribedHandle))
 
 
-class FrontendHandle(metaclass=_HandleKind):
+class FrontendHandle(metaclass=_HandleMeta):
     """``cudnn.Handle`` for ``isinstance``: the handles that :func:`create_handle` returns.
 
     ``backend_handle`` is the address of the ``cudnnHandle_t``, ``device`` a :class:`DeviceInfo`, ``stream`` the address
@@ -168,7 +168,7 @@ def set_default_target(name: str | None) -> None:
 
 
 def default_target() -> str | None:
-    """Return the described GPU that programs are judged for; None if they run."""
+    """Return the name of the described GPU that programs are judged for, None if they run on the real GPU."""
     return None if _default_target is None else _default_target.name
 
 
@@ -189,11 +189,11 @@ def create_handle() -> Handle | DescribedHandle:
     if _default_target is not None:
         return DescribedHandle(_described_target(_default_target))
     lib = library()
-    _check_gpu(lib)
+    _require_gpu(lib)
     return _new_handle(lib)
 
 
-def _check_gpu(lib: Library) -> None:
+def _require_gpu(lib: Library) -> None:
     if lib.driver.kind != "real" or not lib.driver.devices:
         raise FrontendRuntimeError(
             "there is no GPU in this process, so no handle can be made",
@@ -205,22 +205,22 @@ def _check_gpu(lib: Library) -> None:
 
 
 def _new_handle(lib: Library) -> Handle:
-    with status_as(FrontendRuntimeError, "no handle could be made"):
+    with convert_errors(FrontendRuntimeError, "no handle could be made"):
         handle = Handle(on=lib)
     handle.device = DeviceInfo(handle.device)
     vars(handle)["backend_handle"] = handle.pointer.value
     return handle
 
 
-def _make_described_handle(handle: Any) -> DescribedHandle:
+def _require_described_handle(handle: Any) -> DescribedHandle:
     if not isinstance(handle, DescribedHandle):
-        raise not_a_handle(handle)
+        raise not_a_handle_error(handle)
     return handle
 
 
-def not_a_handle(handle: object) -> TypeError:
+def not_a_handle_error(handle: object) -> TypeError:
     """Return the error for a value that is not a handle of this module."""
-    return TypeError(f"handle is {shown(handle)}, a cudnn.Handle is needed: what cudnn.create_handle() returned")
+    return TypeError(f"handle must be a cudnn.Handle from cudnn.create_handle(), got {shown(handle)}")
 
 
 def destroy_handle(handle: Handle | DescribedHandle) -> None:
@@ -235,20 +235,20 @@ def destroy_handle(handle: Handle | DescribedHandle) -> None:
         handle.close()
         vars(handle)["backend_handle"] = None
     else:
-        _make_described_handle(handle).backend_handle = None
+        _require_described_handle(handle).backend_handle = None
 
 
 def set_stream(handle: Handle | DescribedHandle, stream: int) -> None:
-    """Run on a CUDA stream, given by its address. C: ``cudnnSetStream``."""
+    """Make the handle use a CUDA stream, given by its address. C: ``cudnnSetStream``."""
     if isinstance(handle, Handle):
         handle.set_stream(stream)
     else:
-        _make_described_handle(handle).stream = stream
+        _require_described_handle(handle).stream = stream
 
 
 def get_stream(handle: Handle | DescribedHandle) -> int:
     """Return the address of the handle's CUDA stream. C: ``cudnnGetStream``."""
-    return handle.stream if isinstance(handle, Handle) else _make_described_handle(handle).stream
+    return handle.stream if isinstance(handle, Handle) else _require_described_handle(handle).stream
 
 
 def to_backend_handle(handle: Handle | DescribedHandle | None) -> int | None:
@@ -261,7 +261,9 @@ def to_backend_handle(handle: Handle | DescribedHandle | None) -> int | None:
     """
     if handle is None:
         return None
-    found: int | None = vars(handle if isinstance(handle, Handle) else _make_described_handle(handle))["backend_handle"]
+    found: int | None = vars(handle if isinstance(handle, Handle) else _require_described_handle(handle))[
+        "backend_handle"
+    ]
     return found
 
 
@@ -271,12 +273,12 @@ def shared_handle() -> Handle:
     It is not that of :func:`~cudnn_backend_py.plans.build.shared_target`, whose stream
     :func:`~cudnn_backend_py.execution.execute` may set.
     """
-    _check_gpu(library())
-    return cached_handle(_own_handles, current_device())
+    _require_gpu(library())
+    return get_cached_handle(_own_handles, current_device())
 
 
-def cached_handle(handles: dict[tuple[int, ...], Handle], *key: int) -> Handle:
-    """Return the handle of this process and `key`, made if there is none or it is closed.
+def get_cached_handle(handles: dict[tuple[int, ...], Handle], *key: int) -> Handle:
+    """Return the handle for `key` in this process, created if there is none or it is closed.
 
     Raises
     ------
@@ -284,7 +286,7 @@ def cached_handle(handles: dict[tuple[int, ...], Handle], *key: int) -> Handle:
         Where there is no GPU.
     """
     lib = library()
-    _check_gpu(lib)
+    _require_gpu(lib)
     with _lock:
         handle = handles.get((os.getpid(), *key))
         if handle is None or handle.closed:
@@ -292,12 +294,12 @@ def cached_handle(handles: dict[tuple[int, ...], Handle], *key: int) -> Handle:
         return handle
 
 
-def _after_fork() -> None:
+def _reset_after_fork() -> None:
     global _lock, _own_handles
     _lock, _own_handles = threading.Lock(), {}  # as in planning: a thread that is not here may hold the lock
 
 
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 def target_of(handle: Any, properties: device_properties | None) -> Target:
@@ -309,7 +311,7 @@ def target_of(handle: Any, properties: device_properties | None) -> Target:
         If `handle` is no handle of this module.
     """
     own = isinstance(handle, Handle)
-    described = None if own or handle is None else _make_described_handle(handle)
+    described = None if own or handle is None else _require_described_handle(handle)
     if properties is not None:
         return properties.target
     if described is not None:
@@ -317,11 +319,11 @@ def target_of(handle: Any, properties: device_properties | None) -> Target:
     if handle is None and _default_target is not None:
         return _described_target(_default_target)
     handle = handle if own else shared_handle()
-    return Target(_profile_of(handle.device), handle=handle, library=library())
+    return Target(_device_profile(handle.device), handle=handle, library=library())
 
 
 @cache
-def _profile_of(device: int) -> Profile:
+def _device_profile(device: int) -> Profile:
     return device_profile(device)
 
 
@@ -335,7 +337,7 @@ class device_properties:
         self._text = text
         known = dict.fromkeys(properties, "given")
         profile = Profile("described", str(properties.get("deviceName", "a GPU")), (), properties, known, {})
-        with status_as(FrontendRuntimeError, "these device properties"):
+        with convert_errors(FrontendRuntimeError, "these device properties"):
             self.target = open_target(profile)
 
     def serialize(self) -> str:
@@ -344,7 +346,7 @@ class device_properties:
 
 
 def create_device_properties(source: int | str) -> device_properties:
-    """Return the properties of the GPU of that ordinal, or those in a JSON text.
+    """Return the properties of the GPU with this ordinal, or those in a JSON text.
 
     Raises
     ------
@@ -365,8 +367,8 @@ def create_device_properties(source: int | str) -> device_properties:
     if _default_target is not None:
         properties = _described_target(_default_target).profile.properties
     else:
-        with status_as(FrontendRuntimeError, f"GPU {source}"):
-            properties = read_device(whole("a GPU, or the text of its properties,", source))
+        with convert_errors(FrontendRuntimeError, f"GPU {source}"):
+            properties = read_device(to_int("a GPU, or the text of its properties,", source))
     return device_properties(dict(properties), json.dumps(properties))
 
 
@@ -381,8 +383,8 @@ class kernel_cache:
         self._lock = threading.Lock()
         self._dims: list[Any] | None = None
 
-    def for_graph(self, operation_graph: Descriptor) -> Descriptor:
-        """Return the finalized descriptor; the first graph that uses it determines the kind."""
+    def descriptor_for(self, operation_graph: Descriptor) -> Descriptor:
+        """Return the finalized descriptor of this cache; the first graph that uses it determines the kind."""
         with self._lock:
             lib = operation_graph.library
             made = self._descriptor or Descriptor(DescriptorType.KERNEL_CACHE, on=lib)
@@ -393,7 +395,7 @@ class kernel_cache:
             return made
 
     def check_dims(self, dims: list[Any], fault: KnownIssue) -> None:
-        """Refuse a graph with dims other than the first one's, where cuDNN was measured to get them wrong.
+        """Raise for a graph with other dims than the first graph's, for which cuDNN computed wrong results.
 
         Raises
         ------
@@ -403,7 +405,7 @@ class kernel_cache:
         with self._lock:
             self._dims = dims if self._dims is None else self._dims
             if self._dims != dims:
-                raise wrong_for_other_dims(fault, f"the kernel cache was made for the dims {self._dims[0]} ...")
+                raise wrong_for_other_dims_error(fault, f"the kernel cache was made for the dims {self._dims[0]} ...")
 
     def size(self) -> int:
         """Return the number of kernels, as cuDNN counts them (9.27).
@@ -413,20 +415,20 @@ class kernel_cache:
         RuntimeError
             Before a graph was built with it, and where cuDNN is older.
         """
-        return self._number(Attr.KERNEL_CACHE_ENTRY_COUNT)
+        return self._read_number(Attr.KERNEL_CACHE_ENTRY_COUNT)
 
     def revision(self) -> int:
         """Return a number that grows with changes of the kernels in this process (9.27); raises as :meth:`size`."""
-        return self._number(Attr.KERNEL_CACHE_REVISION)
+        return self._read_number(Attr.KERNEL_CACHE_REVISION)
 
-    def _number(self, attribute: Attr) -> int:
+    def _read_number(self, attribute: Attr) -> int:
         descriptor = self._require_used()
         if descriptor.library.version < (9, 27, 0):
             raise invalid_value(
                 f"{attribute.name} needs cuDNN 9.27, the loaded library is {descriptor.library.version}",
                 fix="cudnn-backend cudnn install 9.27.0",
             )
-        with status_as(FrontendRuntimeError, "the kernel cache"):
+        with convert_errors(FrontendRuntimeError, "the kernel cache"):
             return int(descriptor.get(attribute))
 
     def _require_used(self) -> Descriptor:
@@ -445,7 +447,7 @@ class kernel_cache:
             If no graph was built with it yet.
         """
         descriptor = self._require_used()
-        with status_as(FrontendRuntimeError, "the kernel cache"):
+        with convert_errors(FrontendRuntimeError, "the kernel cache"):
             return str(descriptor.get(Attr.KERNEL_CACHE_JSON_REPRESENTATION))
 
     def deserialize(self, text: str) -> None:
@@ -458,8 +460,8 @@ class kernel_cache:
         TypeError
             If it is no text.
         """
-        instance("the serialized kernel cache", text, str, "a text")
-        with self._lock, status_as(FrontendRuntimeError, "the kernel cache"):
+        check_instance("the serialized kernel cache", text, str, "a text")
+        with self._lock, convert_errors(FrontendRuntimeError, "the kernel cache"):
             if self._descriptor is not None:
                 raise invalid_value("this kernel cache is already in use", fix="cudnn.create_kernel_cache()")
             made = Descriptor(DescriptorType.KERNEL_CACHE, on=library())

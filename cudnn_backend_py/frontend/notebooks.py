@@ -31,7 +31,7 @@ _WATCHING = ("%%capture", "%%time", "%%timeit", "%%prun")
 
 
 def is_notebook(path: Path) -> bool:
-    """Return whether a file is a notebook by its name: ``.ipynb``, or a ``.txt`` export with marks of code cells."""
+    """Return whether a file is a notebook: an ``.ipynb`` file, or a ``.txt`` export with code-cell marks."""
     if path.suffix != ".txt":
         return path.suffix == ".ipynb"
     try:
@@ -45,10 +45,10 @@ def exported_cells(text: str) -> list[str]:
 
     The export does not mark the end of a cell: a cell is the longest run of paragraphs that is Python.
     """
-    return [_longest_python(part) for part in _EXPORT_MARK.split(text)[1:]]
+    return [_longest_valid_python(part) for part in _EXPORT_MARK.split(text)[1:]]
 
 
-def _longest_python(part: str) -> str:
+def _longest_valid_python(part: str) -> str:
     paragraphs = part.split("\n\n")
     for count in range(len(paragraphs), 0, -1):
         cell = _to_plain_python("\n\n".join(paragraphs[:count]))
@@ -61,7 +61,7 @@ def _longest_python(part: str) -> str:
 
 
 def read_cells(path: Path) -> list[str]:
-    """Return the source of each code cell; lines for IPython or a shell become comments.
+    """Return the source of a notebook's code cells; lines for IPython or a shell become comments.
 
     Raises
     ------
@@ -101,21 +101,21 @@ def _to_plain_python(cell: str) -> str:
             compile("\n".join(lines), "a cell", "exec", _AWAIT, dont_inherit=True)
         except (SyntaxError, ValueError) as error:
             at = (getattr(error, "lineno", None) or 0) - 1
-            if not 0 <= at < len(lines) or not _is_for_shell(lines[at]):
+            if not 0 <= at < len(lines) or not _is_magic_or_shell_line(lines[at]):
                 break  # told where the cell is run
             end = next((end for end in range(at, len(lines)) if not lines[end].endswith("\\")), len(lines) - 1)
-            lines[at : end + 1] = [_convert_line(lines[at].rstrip("\\")), *[""] * (end - at)]
+            lines[at : end + 1] = [_to_python_line(lines[at].rstrip("\\")), *[""] * (end - at)]
         else:
             break
     return "\n".join(lines)
 
 
-def _is_for_shell(line: str) -> bool:
+def _is_magic_or_shell_line(line: str) -> bool:
     text = line.strip()
     return text.startswith(("%", "!", "?")) or text.endswith("?") or _ASSIGNED.match(text) is not None
 
 
-def _convert_line(line: str) -> str:
+def _to_python_line(line: str) -> str:
     indent, text = line[: len(line) - len(line.lstrip())], line.strip()
     if timed := _TIMED.match(text):
         return indent + timed["statement"]

@@ -1,4 +1,4 @@
-"""Dims and strides given for a launch that differ from those a plan was built with."""
+"""Override shapes: dims and strides of one launch that differ from those of the plan."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 from ..known_issues import KnownIssue
 from ..native.launch import Overrides
-from .arguments import integers, items_of
-from .errors import invalid_value, wrong_for_other_dims
+from .arguments import to_int_list, to_list
+from .errors import invalid_value, wrong_for_other_dims_error
 from .runner import Placement
 
 __all__ = ["read_overrides"]
@@ -16,7 +16,7 @@ __all__ = ["read_overrides"]
 def read_overrides(
     memory: Placement, fault: KnownIssue | None, uids: Any, shapes: Any, strides: Any
 ) -> Overrides | None:
-    """Return other dims and strides as lists, one per uid and of its rank; None without uids.
+    """Return override dims and strides as lists, one per uid and of its rank; None if there are no uids.
 
     Parameters
     ----------
@@ -32,31 +32,31 @@ def read_overrides(
     cudnnGraphNotSupportedError
         For other dims than the plan was built with, where there is a `fault`.
     """
-    named = integers("override_uids", uids)
+    named = to_int_list("override_uids", uids)
     if not named:
         return None
     dims, steps = (
-        [] if rows is None else [integers(what, row) for row in items_of(what, rows, "a list of lists of int")]
+        [] if rows is None else [to_int_list(what, row) for row in to_list(what, rows, "a list of lists of int")]
         for what, rows in (("override_shapes", shapes), ("override_strides", strides))
     )
     if not len(set(named)) == len(named) == len(dims) == len(steps):
         raise invalid_value(
-            f"override_uids is {named}, {len(dims)} override_shapes and {len(steps)} override_strides were given",
+            f"override_uids is {named}, but {len(dims)} override_shapes and {len(steps)} override_strides were given",
             fix="name each tensor once, and give one of each for it",
         )
     built = memory.by_uid
     for uid, row, step in zip(named, dims, steps, strict=True):
         if uid not in built:
             raise invalid_value(
-                f"override_uids has {uid}, the graph's tensors have {sorted(built)}",
+                f"override_uids has {uid}, but the uids of the graph's tensors are {sorted(built)}",
                 fix="name a tensor of the graph",
             )
         rank = len(built[uid].dims)
         if not len(row) == len(step) == rank or min((*row, *step), default=0) < 0:
             raise invalid_value(
-                f"the dims {row} and strides {step} were given for uid {uid}, which has {rank} dims",
+                f"the override dims {row} and strides {step} of uid {uid} must have {rank} non-negative numbers each",
                 fix=f"give {rank} of each, none negative",
             )
         if fault is not None and not built[uid].virtual and built[uid].dims != tuple(row):
-            raise wrong_for_other_dims(fault, f"uid {uid} has dims {row}, built were {list(built[uid].dims)}")
+            raise wrong_for_other_dims_error(fault, f"uid {uid} has dims {row}, built were {list(built[uid].dims)}")
     return named, dims, steps

@@ -14,11 +14,11 @@ from ..plans.choice import EngineChoice
 from ..plans.engine import OperationGraph
 from ..printable import shown
 from .enums import behavior_note, cuda_graph_retention, is_frontend_knob_type, knob_type, numerical_note
-from .errors import FrontendRuntimeError, FrontendValueError, cudnnGraphNotSupportedError, status_as
+from .errors import FrontendRuntimeError, FrontendValueError, convert_errors, cudnnGraphNotSupportedError
 from .plan_list import PlanConfig, PlanList, knob
 from .runner import Runner
 
-__all__ = ["PlanChoice", "check_retention", "engine_choice"]
+__all__ = ["PlanChoice", "check_retention", "make_engine_choice"]
 
 
 class PlanChoice:
@@ -39,42 +39,42 @@ class PlanChoice:
     # filters
 
     def deselect_workspace_greater_than(self, workspace_limit: int) -> Self:
-        """Exclude plans that need more workspace, in bytes."""
-        self._plans.workspace_limit = _integer(workspace_limit, "number of bytes")
+        """Exclude plans that need more workspace than this number of bytes."""
+        self._plans.workspace_limit = _require_int(workspace_limit, "number of bytes")
         return self
 
     def deselect_shared_mem_greater_than(self, shared_memory: int) -> Self:
-        """Exclude plans that need more shared memory per block, in bytes."""
-        self._plans.shared_memory_limit = _integer(shared_memory, "number of bytes")
+        """Exclude plans that need more shared memory per block than this number of bytes."""
+        self._plans.shared_memory_limit = _require_int(shared_memory, "number of bytes")
         return self
 
     def deselect_engines(self, engine_names: Sequence[str]) -> Self:
         """Exclude plans with one of these in their name, such as ``eng3`` or ``k24=7``, including earlier ones."""
         names = list(engine_names)
         if isinstance(engine_names, str) or not all(isinstance(name, str) for name in names):
-            raise TypeError(f"names of engines are {shown(engine_names)}, a list of texts is needed")
+            raise TypeError(f"engine_names must be a list of str, got {shown(engine_names)}")
         self._plans.barred_names += names
         if self._plans.drop_excluded():
             self._current = None
         return self
 
     def select_behavior_notes(self, notes: Sequence[behavior_note]) -> Self:
-        """Keep only plans with all of these notes."""
+        """Keep only plans with all of these behavior notes."""
         self._plans.exclude_by_notes("behavior_notes", notes, keep=True)
         return self
 
     def deselect_behavior_notes(self, notes: Sequence[behavior_note]) -> Self:
-        """Exclude plans with any of these notes."""
+        """Exclude plans with any of these behavior notes."""
         self._plans.exclude_by_notes("behavior_notes", notes, keep=False)
         return self
 
     def select_numeric_notes(self, notes: Sequence[numerical_note]) -> Self:
-        """Keep only plans with all of these notes."""
+        """Keep only plans with all of these numerical notes."""
         self._plans.exclude_by_notes("numerical_notes", notes, keep=True)
         return self
 
     def deselect_numeric_notes(self, notes: Sequence[numerical_note]) -> Self:
-        """Exclude plans with any of these notes."""
+        """Exclude plans with any of these numerical notes."""
         self._plans.exclude_by_notes("numerical_notes", notes, keep=False)
         return self
 
@@ -86,24 +86,24 @@ class PlanChoice:
         return [PlanConfig(*self.get_engine_and_knobs_at_index(index), index) for index in range(self._plans.count)]
 
     def backend_plan_entries(self) -> list[PlanConfig]:
-        """Return :attr:`plans`, queried if necessary: all are cuDNN's; empty where it refuses the graph."""
+        """Return :attr:`plans`, querying the heuristics if necessary; empty if cuDNN refuses the graph."""
         with suppress(cudnnGraphNotSupportedError):
             self._require_plans()
         return self.plans
 
     @property
     def selected_engine(self) -> None:
-        """The cudnn-frontend kernel that runs the graph: always None, as cuDNN's backend does."""
+        """The cudnn-frontend kernel that runs the graph: always None, as cuDNN's engines run it."""
 
     def get_cuda_graph_retention(self) -> cuda_graph_retention:
-        """Return the retention of the graph, else of ``CUDNN_CUDA_GRAPH_RETENTION``, else PER_GRAPH."""
+        """Return the CUDA graph retention: the graph's, else that of ``CUDNN_CUDA_GRAPH_RETENTION``, else PER_GRAPH."""
         if self._retention is not None:
             return self._retention
         named = os.environ.get("CUDNN_CUDA_GRAPH_RETENTION", "").upper()
         return cuda_graph_retention.__members__.get(named, cuda_graph_retention.PER_GRAPH)
 
-    def _retention_of_plans(self) -> CudaGraphRetention | None:
-        """Return the retention for building plans, which cuDNN supports since 9.28."""
+    def _plan_retention(self) -> CudaGraphRetention | None:
+        """Return the CUDA graph retention to build plans with, None if not set or before cuDNN 9.28."""
         if self._retention is None or self.operation_graph.target.library.version < (9, 28):
             return None
         return CudaGraphRetention[self._retention.name]
@@ -123,26 +123,26 @@ class PlanChoice:
         return config.engine, {knob_type[name]: value for name, value in names if name in knob_type.__members__}
 
     def get_engine_count(self) -> int:
-        """Return the number of cuDNN's engines for such a graph."""
-        with status_as(FrontendRuntimeError, "the engine count"):
+        """Return the number of cuDNN's engines for this graph."""
+        with convert_errors(FrontendRuntimeError, "the engine count"):
             return self.operation_graph.engine_count
 
     def get_knobs_for_engine(self, engine: int) -> list[knob]:
         """Return the knobs of an engine with their ranges."""
-        engine = _integer(engine, "number of an engine")
-        with status_as(FrontendRuntimeError, f"engine {engine}", fix="get_engine_count() says how many there are"):
-            return knob.of(self.operation_graph.knobs(engine))
+        engine = _require_int(engine, "number of an engine")
+        with convert_errors(FrontendRuntimeError, f"engine {engine}", fix="get_engine_count() says how many there are"):
+            return knob.from_backend(self.operation_graph.knobs(engine))
 
     def get_behavior_notes(self) -> list[behavior_note]:
         """Return the behavior notes of the plan that :meth:`execute` runs."""
-        return self.get_behavior_notes_for_plan_at_index(self._plans.chosen())
+        return self.get_behavior_notes_for_plan_at_index(self._plans.chosen_index())
 
     def get_behavior_notes_for_plan_at_index(self, index: int) -> list[behavior_note]:
         """Return the behavior notes of a plan."""
         return [behavior_note[note.name] for note in self._plans.config(index).behavior_notes]
 
 
-def _integer(value: int, what: str) -> int:
+def _require_int(value: int, what: str) -> int:
     try:
         return index(value)
     except TypeError:
@@ -150,7 +150,7 @@ def _integer(value: int, what: str) -> int:
 
 
 def check_retention(given: Any) -> cuda_graph_retention | None:
-    """Return the retention setting of a graph, checked.
+    """Return the CUDA graph retention setting of a graph, after checking its type.
 
     Raises
     ------
@@ -163,8 +163,8 @@ def check_retention(given: Any) -> cuda_graph_retention | None:
         raise TypeError(f"cuda_graph_retention is {shown(given)}, a cudnn.cuda_graph_retention is needed") from None
 
 
-def engine_choice(engine_id: int, knobs: Mapping[knob_type, int] | None) -> EngineChoice:
-    """Return an engine of cuDNN with values of its knobs, from a program's names.
+def make_engine_choice(engine_id: int, knobs: Mapping[knob_type, int] | None) -> EngineChoice:
+    """Return the choice of a cuDNN engine and knob values that a program names.
 
     Raises
     ------
@@ -177,21 +177,21 @@ def engine_choice(engine_id: int, knobs: Mapping[knob_type, int] | None) -> Engi
     """
     from .engines.engine_ids import CPP_OSS_ENGINE_ID_BASE, is_python_engine  # only where an engine is named
 
-    engine_id = _integer(engine_id, "number of an engine")
+    engine_id = _require_int(engine_id, "number of an engine")
     given = {} if knobs is None else knobs
     if not isinstance(given, Mapping):
         raise TypeError(f"knobs are {shown(knobs)}, {{cudnn.knob_type: int}} is needed")
-    chosen = {_backend_knob(item): _integer(value, f"value of {shown(item)}") for item, value in given.items()}
+    chosen = {_to_backend_knob(item): _require_int(value, f"value of {shown(item)}") for item, value in given.items()}
     if is_python_engine(engine_id):
         raise FrontendValueError(
-            f"engine {engine_id} is of cudnn-frontend's own, cuDNN's numbers are below {CPP_OSS_ENGINE_ID_BASE}",
+            f"engine {engine_id} is one of cudnn-frontend's own; cuDNN's numbers are below {CPP_OSS_ENGINE_ID_BASE}",
             code="frontend-not-offered",
             fix="get_engine_count() says how many engines cuDNN has for the graph",
         )
     return EngineChoice(engine_id, chosen)
 
 
-def _backend_knob(item: knob_type) -> KnobType:
+def _to_backend_knob(item: knob_type) -> KnobType:
     try:
         named = knob_type(item)
     except ValueError:

@@ -14,18 +14,18 @@ from ..plans.engine import EngineConfig, Knob, OperationGraph
 from ..plans.plan import Plan, build_plan
 from ..printable import shown
 from ..target import Target
-from .arguments import items_of
+from .arguments import to_list
 from .enums import behavior_note, build_plan_policy, heur_mode, knob_type, numerical_note
 from .errors import (
     FrontendIndexError,
     FrontendRuntimeError,
     PlanExcluded,
+    convert_errors,
     cudnnGraphNotSupportedError,
     headline_of,
     invalid_value,
-    kernel_not_offered,
-    no_such_plan,
-    status_as,
+    kernel_not_offered_error,
+    no_such_plan_error,
 )
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ class knob:
     stride: int
 
     @staticmethod
-    def of(knobs: Iterable[Knob]) -> list[knob]:
-        """Return the knobs that cudnn-frontend has names for."""
+    def from_backend(knobs: Iterable[Knob]) -> list[knob]:
+        """Convert cuDNN's knobs, without those that cudnn-frontend has no name for."""
         names = knob_type.__members__
         known = [(names.get(getattr(item.type, "name", "")), item) for item in knobs]
         return [knob(kind, item.maximum, item.minimum, item.stride) for kind, item in known if kind is not None]
@@ -76,7 +76,7 @@ class PlanOwner(Protocol):
     @property
     def cache(self) -> kernel_cache | None: ...
 
-    def _retention_of_plans(self) -> CudaGraphRetention | None: ...
+    def _plan_retention(self) -> CudaGraphRetention | None: ...
 
     def graph(self) -> Graph: ...
 
@@ -103,10 +103,10 @@ class PlanList:
     @property
     def count(self) -> int:
         """The number of engine configs; 0 for a loaded plan."""
-        self._judge_all()
+        self._query_remaining_modes()
         return len(self._configs)
 
-    def chosen(self) -> int:
+    def chosen_index(self) -> int:
         """Return the index of the plan to execute.
 
         Raises
@@ -118,13 +118,13 @@ class PlanList:
             raise invalid_value("Plan index -1 is invalid: no plan is built", fix="build_plans()")
         return self.candidate
 
-    def select(self, index: int) -> None:
+    def select_candidate(self, index: int) -> None:
         """Make one plan the candidate, built or not; :meth:`build` then builds only that one."""
         self.candidate = index
         self._pinned = index
 
     def config(self, index: int) -> EngineConfig:
-        """Return an engine config.
+        """Return the engine config at an index.
 
         Raises
         ------
@@ -132,11 +132,11 @@ class PlanList:
             If there is none at that index, or none at all.
         """
         if not hasattr(index, "__index__"):
-            raise no_such_plan(index, len(self))
+            raise no_such_plan_error(index, len(self))
         if index >= len(self._configs):
-            self._judge_all()
+            self._query_remaining_modes()
         if not self._configs and index in self._plans:
-            return self._config_of(self._plans[index])
+            return self._config_of_loaded_plan(self._plans[index])
         if not self._configs:
             raise FrontendIndexError(
                 f"Plan index {index} is invalid: the graph has no plans",
@@ -144,11 +144,11 @@ class PlanList:
                 fix="create_execution_plans(...), then build_plans()",
             )
         if not 0 <= index < len(self._configs):
-            raise no_such_plan(index, len(self._configs))
+            raise no_such_plan_error(index, len(self._configs))
         return self._configs[index]
 
     @staticmethod
-    def _config_of(plan: Plan) -> EngineConfig:
+    def _config_of_loaded_plan(plan: Plan) -> EngineConfig:
         """Return the engine config of a loaded plan."""
         choice = EngineChoice.parse(plan.tag)
         return OperationGraph(plan.graph, plan.target).config(choice.engine, choice.knobs)
@@ -157,8 +157,8 @@ class PlanList:
         """Return engine and knobs of a config, sorted by number: ``eng2_k2=4_k24=7``."""
         return self.config(index).tag
 
-    def run_query(self, modes: Sequence[heur_mode]) -> None:
-        """Append the proposals of the heuristics in these modes; later modes are queried only if needed.
+    def query_heuristics(self, modes: Sequence[heur_mode]) -> None:
+        """Append the engine configs that heuristics list in these modes; later modes are queried only if needed.
 
         OPENSOURCE means engines that are not cuDNN's: next to other modes it adds none.
 
@@ -169,21 +169,21 @@ class PlanList:
         TypeError
             For what is no mode.
         """
-        named = [_to_mode(mode) for mode in items_of("heuristics", modes, "a list of cudnn.heur_mode")]
+        named = [_to_heuristics_mode(mode) for mode in to_list("heuristics", modes, "a list of cudnn.heur_mode")]
         names = [mode.name for mode in named if mode is not heur_mode.OPENSOURCE]
         if named and not names:
-            raise kernel_not_offered("heur_mode.OPENSOURCE alone")
+            raise kernel_not_offered_error("heur_mode.OPENSOURCE alone")
         _ = self._graph.operation_graph  # refuses to be queried too early
-        self._judge_all()
+        self._query_remaining_modes()
         before = len(self._configs)
         self._words = ""
         self._modes = names
         while self._modes and len(self._configs) == before:
-            self._judge_next()
+            self._query_next_mode()
         if not self._configs:
             raise self._refusal_error("no engine config of cuDNN supports this graph", "heuristics-empty", built=False)
 
-    def _judge_next(self) -> None:
+    def _query_next_mode(self) -> None:
         try:
             found = self._graph.operation_graph.heuristics(self._modes.pop(0), sm_count=self._graph.sm_count)
         except CudnnStatusError as error:
@@ -194,14 +194,14 @@ class PlanList:
             words = found.answer.text
         self._words = "\n".join(text for text in (self._words, words) if text)
 
-    def _judge_all(self) -> None:
+    def _query_remaining_modes(self) -> None:
         while self._modes:
-            self._judge_next()
+            self._query_next_mode()
 
     def _refusal_error(
         self, headline: str, code: str, words: str | None = None, *, built: bool | None = None
     ) -> cudnnGraphNotSupportedError:
-        """Return the error; an environment problem is named first where `built` shows how far cuDNN came."""
+        """Return the error for a refused graph; an environment problem that explains the refusal comes first."""
         from ..target.environment import problem_of_refusal  # reads versions and logs: only for a refusal
 
         fault = None if built is None else problem_of_refusal(self._graph.target, built=built)
@@ -232,11 +232,11 @@ class PlanList:
 
     def add_engine(self, choice: EngineChoice) -> None:
         """Append one engine with these knob values."""
-        self._judge_all()
+        self._query_remaining_modes()
         self._configs.append(self._graph.operation_graph.config(choice.engine, choice.knobs))
 
     def use_loaded_plan(self, plan: Plan) -> None:
-        """Use a loaded plan."""
+        """Replace all configs and plans by a loaded plan."""
         self._configs.clear()
         self._modes.clear()
         self._plans = {0: plan}
@@ -277,7 +277,7 @@ class PlanList:
             reasons = [self._exclusion_reason(index) for index in range(len(self))]
         if None not in reasons:
             raise self._refusal_error(
-                "no execution plan supports this graph", "plans-deselected", _format_lines(reasons) or None
+                "no execution plan supports this graph", "plans-deselected", _join_lines(reasons) or None
             )
 
     def check_included(self, index: int, *, to_build: bool = False) -> None:
@@ -297,7 +297,7 @@ class PlanList:
             raise PlanExcluded(
                 f"plan {index}: {why}",
                 code="plans-deselected",
-                fix="take another of graph.plans, or leave out the filter",
+                fix="choose another of graph.plans, or remove the filter",
             )
 
     def drop_excluded(self) -> bool:
@@ -310,7 +310,7 @@ class PlanList:
     def _excludes_candidate(self) -> bool:
         return self.candidate != -1 and self._exclusion_reason(self.candidate) is not None
 
-    def build_at(self, index: int) -> None:
+    def build_plan_at(self, index: int) -> None:
         """Build one plan and make it the candidate.
 
         Raises
@@ -328,9 +328,9 @@ class PlanList:
             return
         cache = self._graph.cache
         try:
-            with status_as(FrontendRuntimeError, "the kernel cache"):
-                made = None if cache is None else cache.for_graph(self._graph.operation_graph.descriptor)
-            retention = self._graph._retention_of_plans()
+            with convert_errors(FrontendRuntimeError, "the kernel cache"):
+                made = None if cache is None else cache.descriptor_for(self._graph.operation_graph.descriptor)
+            retention = self._graph._plan_retention()
             self._plans[index] = build_plan(config, kernel_cache=made, retention=retention)
         except CudnnBackendError as error:
             words = getattr(error, "last_error", "") or str(error)
@@ -345,7 +345,7 @@ class PlanList:
         """
         every = policy != build_plan_policy.HEURISTICS_CHOICE
         if every:
-            self._judge_all()
+            self._query_remaining_modes()
         elif self._pinned is not None:
             self._build(self._pinned)
             return
@@ -353,7 +353,7 @@ class PlanList:
             return
         built: list[int] = []
         failures: list[str] = []
-        for index in self._indices():
+        for index in self._iterate_indices():
             try:
                 self._build(index)
             except cudnnGraphNotSupportedError as error:
@@ -366,18 +366,18 @@ class PlanList:
                 break
         if not built:
             headline = "no execution plan could be built for this graph"
-            raise self._refusal_error(headline, "plan-not-built", _format_lines(failures), built=True)
+            raise self._refusal_error(headline, "plan-not-built", _join_lines(failures), built=True)
         if self.candidate == -1 or self._excludes_candidate():
             self.candidate = built[0]
 
-    def _indices(self) -> Iterator[int]:
+    def _iterate_indices(self) -> Iterator[int]:
         """Yield the indices of all configs, querying further modes as needed."""
         index = 0
         while index < len(self._configs) or index < len(self):
             yield index
             index += 1
 
-    def runnable(self) -> list[int]:
+    def runnable_indices(self) -> list[int]:
         """Return the indices of the built plans that may run: those not deselected by name."""
         return sorted(index for index in self._plans if self._name_exclusion_reason(index) is None)
 
@@ -387,11 +387,11 @@ class PlanList:
         return bool(self._plans)
 
     def is_built(self, index: int) -> bool:
-        """Return whether a plan is built."""
+        """Return whether the plan at an index is built."""
         return index in self._plans
 
-    def built(self, index: int) -> Plan:
-        """Return a built plan.
+    def get_built_plan(self, index: int) -> Plan:
+        """Return the built plan at an index.
 
         Raises
         ------
@@ -405,12 +405,12 @@ class PlanList:
         return plan
 
 
-def _to_mode(mode: Any) -> heur_mode:
+def _to_heuristics_mode(mode: Any) -> heur_mode:
     try:
         return heur_mode(mode)
     except ValueError:
         raise TypeError(f"{shown(mode)} is not a heuristics mode, a cudnn.heur_mode is needed") from None
 
 
-def _format_lines(texts: Iterable[str | None]) -> str:
+def _join_lines(texts: Iterable[str | None]) -> str:
     return "\n".join(text for text in texts if text)

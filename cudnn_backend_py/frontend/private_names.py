@@ -6,17 +6,17 @@ from collections.abc import Iterator, MutableMapping
 from typing import Any, Self
 
 from .plan_list import PlanList
-from .recorded import Record
+from .recorded import GraphRecord
 from .runner import Runner
 from .tensors import tensor
 
 __all__ = ["PrivateNames"]
 
 
-class _ByUid(MutableMapping[int, Any]):
-    """A live view of the buffers that a graph was written with, by uid."""
+class _BindingsByUid(MutableMapping[int, Any]):
+    """A live view of the buffers that a graph was written with, by tensor uid."""
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: GraphRecord) -> None:
         self._record = record
 
     def __getitem__(self, uid: int) -> Any:
@@ -47,7 +47,7 @@ class _ByUid(MutableMapping[int, Any]):
 class PrivateNames:
     """The part of a ``pygraph`` with cudnn-frontend's private names."""
 
-    record: Record
+    record: GraphRecord
     _plans: PlanList
     _operation_graph: Any
     _current: Runner | None
@@ -68,7 +68,7 @@ class PrivateNames:
 
     @property
     def _lowered_graph(self) -> Self | None:
-        """The graph that cuDNN has: this one, once its operation graph is built."""
+        """This graph once its operation graph is built, else None."""
         return None if self._operation_graph is None else self
 
     @property
@@ -77,4 +77,4 @@ class PrivateNames:
 
     @property
     def _data_bindings(self) -> MutableMapping[int, Any]:
-        return _ByUid(self.record)
+        return _BindingsByUid(self.record)

@@ -11,15 +11,15 @@ from inspect import Parameter, Signature, signature
 from typing import Any, TypeVar
 
 from ..printable import shown
-from .arguments import instance
+from .arguments import check_instance
 from .context import GraphContext
 from .enums import NodeType, data_type
-from .errors import attribute_not_set, invalid_value, kernel_not_offered, of_another_graph
+from .errors import attribute_not_set, invalid_value, kernel_not_offered_error, other_graph_error
 from .ops.infer import infer_matmul, infer_pointwise
 from .ops.node import pack_strides
 from .tensors import tensor
 
-__all__ = ["OPERATIONS", "Node", "Operation", "Record", "recorded"]
+__all__ = ["OPERATIONS", "GraphRecord", "Node", "Operation", "record_operations"]
 
 Class = TypeVar("Class", bound=type)
 
@@ -56,7 +56,7 @@ class Node:
                 raise attribute_not_set(f"port {port!r} of node {self.name!r} is None", fix="give a tensor")
 
     def infer_properties(self, context: GraphContext) -> None:
-        """Give tensors without a type the context's, and infer dims and strides of products and elementwise results.
+        """Set missing tensor types from the context, and infer dims and strides of matmul and elementwise results.
 
         Raises
         ------
@@ -92,7 +92,7 @@ class Operation:
     second: str = ""
     pointwise: bool = False
 
-    def part(self, port: str) -> str:
+    def name_suffix(self, port: str) -> str:
         """Return the suffix of a result tensor's name."""
         return self.parts.get(port, port)
 
@@ -109,7 +109,7 @@ _GRADIENT_PARTS = {"DScale": "DSCALE", "DBias": "DBIAS"}
 _SOFTMAX_KERNELS = ("softmax_precision", "attn_scale_prefolded")
 
 
-def _norms() -> dict[str, Operation]:
+def _norm_operations() -> dict[str, Operation]:
     made = {
         "rmsnorm": Operation(NodeType.RMSNORM, ("Y", "inv_var"), _STATISTICS),
         "rmsnorm_backward": Operation(NodeType.RMSNORM_BWD, _GRADIENTS, {"DScale": "Dscale", "DBias": "Dbias"}),
@@ -191,7 +191,7 @@ _MOVES = ("reshape", "slice", "transpose", "concatenate", "rope")
 #: By method of ``pygraph``.
 OPERATIONS: dict[str, Operation] = {
     **{name: Operation(NodeType.POINTWISE, ("OUT_0",), pointwise=True) for name in _POINTWISE},
-    **_norms(),
+    **_norm_operations(),
     **{name: Operation(NodeType[name.upper()], ("OUT_0",)) for name in _MOVES},
     "concatenate": Operation(NodeType.CONCATENATE, ("OUT_0",), lists=("inputs",)),
     "rope_backward": Operation(NodeType.ROPE_BWD, ("OUT_0",)),
@@ -250,7 +250,7 @@ OPERATIONS: dict[str, Operation] = {
 _LATER = (NodeType.MATMUL, NodeType.POINTWISE)
 
 
-class Record:
+class GraphRecord:
     """The nodes and tensors of one graph in order of creation; `owner` is a weak reference to the graph."""
 
     def __init__(self, owner: Callable[[], Any] | None = None) -> None:
@@ -272,47 +272,47 @@ class Record:
             If its uid is that of another tensor.
         """
         if item.uid and item not in self.tensors:
-            self.claim(item, item.uid)
+            self.claim_uid(item, item.uid)
         self.tensors.setdefault(item)
         if self.owner is not None:  # which the record of a function of the scores has not
             item.owner = self.owner
         if not item.uid_given and not item.uid:
-            item.uid = self._fresh_uid()
+            item.uid = self._next_free_uid()
         return item
 
-    def move_last(self, item: tensor) -> None:
+    def move_to_end(self, item: tensor) -> None:
         """Move a tensor to the end of the list."""
         if item in self.tensors:
             del self.tensors[item]
             self.tensors[item] = None
 
-    def show(self, results: Iterable[tensor]) -> None:
-        """Show programs the inferred dims and strides of results."""
+    def show_inferred(self, results: Iterable[tensor]) -> None:
+        """Set the inferred dims and strides of results, so that programs can read them."""
         for item in results:
             if not (item.dim and item.stride):
-                item.dim, item.stride = item.foresee()
+                item.dim, item.stride = item.infer_dims_and_strides()
                 self.shown[item] = None
 
-    def hide(self) -> None:
-        """Undo :meth:`show` where programs have not set the values since, as inputs may have changed."""
+    def hide_inferred(self) -> None:
+        """Undo :meth:`show_inferred` for values that programs have not set since, as inputs may have changed."""
         for item in self.shown:
             item.dim = item.dim if item.dim_given else []
             item.stride = item.stride if item.stride_given else []
 
-    def _fresh_uid(self, but: int = 0) -> int:
+    def _next_free_uid(self, but: int = 0) -> int:
         taken = {but, *(item.uid for item in self.tensors)}
         while self._next_uid in taken:
             self._next_uid += 1
         self._next_uid += 1
         return self._next_uid - 1
 
-    def change(self, what: str, item: tensor | None = None) -> None:
+    def announce_change(self, what: str, item: tensor | None = None) -> None:
         """Announce a change of one tensor or all to the graph; `what` begins the error if it cannot change."""
         graph = None if self.owner is None else self.owner()
         if graph is not None:
             graph._invalidate(what, item)
 
-    def claim(self, item: tensor, uid: int) -> None:
+    def claim_uid(self, item: tensor, uid: int) -> None:
         """Reserve the uid that a program gives a tensor; a tensor with that uid by default gets another one.
 
         Raises
@@ -326,22 +326,22 @@ class Record:
         if other is None:
             return
         if None not in (item.owner, self.owner) and item.owner is not self.owner:
-            raise of_another_graph(item.name, uid, other.name)
+            raise other_graph_error(item.name, uid, other.name)
         if other.uid_given:
             raise attribute_not_set(
                 f"uid {uid} is already user-assigned to tensor {other.name!r}", fix="give each tensor a uid of its own"
             )
-        self.change(f"uid {uid} for tensor {item.name!r} changes that of tensor {other.name!r} in", other)
-        other.uid = self._fresh_uid(but=uid)
+        self.announce_change(f"uid {uid} for tensor {item.name!r} changes that of tensor {other.name!r} in", other)
+        other.uid = self._next_free_uid(but=uid)
 
-    def name_of(self, operation: str, name: str) -> str:
+    def make_node_name(self, operation: str, name: str) -> str:
         """Return the name of a new node: the given one, or the operation with a number."""
         if name:
             return name
         self._counts[operation] += 1
         return f"{operation}.{self._counts[operation] - 1}"
 
-    def by_name(self) -> dict[str, tensor]:
+    def tensors_by_name(self) -> dict[str, tensor]:
         """Return the tensors with a unique name."""
         named = Counter(item.name for item in self.tensors)
         return {item.name: item for item in self.tensors if named[item.name] == 1}
@@ -364,7 +364,7 @@ class Record:
         return found[0] if found else None
 
 
-def recorded(cls: Class) -> Class:
+def record_operations(cls: Class) -> Class:
     """Make every operation of a graph class record its node in ``self.record`` and name results as 1.32 does."""
     for name, operation in OPERATIONS.items():
         if hasattr(cls, name):
@@ -374,36 +374,36 @@ def recorded(cls: Class) -> Class:
 
 def _make_recorder(method: str, operation: Operation, add: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(add)
-    def call(self: Any, *args: Any, out_dims: Any = None, **kwargs: Any) -> Any:
-        record: Record = self.record
+    def record_and_add(self: Any, *args: Any, out_dims: Any = None, **kwargs: Any) -> Any:
+        record: GraphRecord = self.record
         if record.busy:
             return add(self, *args, **kwargs)
-        record.change(f"{method} is added to")
-        parameters, names, valued, tensors, kinds = _parameters(add)
+        record.announce_change(f"{method} is added to")
+        parameters, names, valued, tensors, kinds = _inspect_parameters(add)
         if out_dims is not None and operation.node_type in _LATER:
             raise TypeError(f"{method}() takes no out_dims, its dims follow from its inputs")
         if operation.second and len(args) > 1 and (args[1] is None or _is_tensor(args[1])):
             args, kwargs = (args[0], *args[2:]), {**kwargs, operation.second: args[1]}
         for argument in operation.kernels_only:
             if kwargs.pop(argument, None):
-                raise kernel_not_offered(f"{argument} of {method}")
-        kwargs = _drop_missing(operation, valued, kwargs)
+                raise kernel_not_offered_error(f"{argument} of {method}")
+        kwargs = _drop_none_arguments(operation, valued, kwargs)
         if names[:1] == ["norm_forward_phase"] and args and _is_tensor(args[0]):
             args, kwargs = _reorder_norm_arguments(method, names, args, kwargs)
-        given = _bind(method, parameters, self, args, kwargs)
+        given = _bind_arguments(method, parameters, self, args, kwargs)
         # The other way round, as cudnn-frontend 1.32 has them.
         if operation.pointwise and isinstance(given.get("compute_data_type"), str):
             args, kwargs = _reorder_name(names, args, kwargs)
-            given = _bind(method, parameters, self, args, kwargs)
+            given = _bind_arguments(method, parameters, self, args, kwargs)
         for argument, kind in kinds.items():
             if given.get(argument) is not None:
-                instance(f"{argument} of {method}", given[argument], kind, f"a {_list_names(kind)}")
-        name = record.name_of(method, _name_results(given))
+                check_instance(f"{argument} of {method}", given[argument], kind, f"a {_type_name(kind)}")
+        name = record.make_node_name(method, _given_name(given))
         if "name" in names and len(args) > names.index("name"):
             args = (*args[: names.index("name")], name, *args[names.index("name") + 1 :])
         else:
             kwargs["name"] = name
-        node = Node(name, operation.node_type, _compute_of(given, self.context.compute))
+        node = Node(name, operation.node_type, _compute_type(given, self.context.compute))
         parts = [f"IN_{at}" for at in range(len(names))] if operation.pointwise else names
         args = tuple(
             _to_graph_tensor(self, f"{name}::{parts[at]}", item) if at < len(names) and names[at] in tensors else item
@@ -414,7 +414,9 @@ def _make_recorder(method: str, operation: Operation, add: Callable[..., Any]) -
             key: _to_graph_tensor(self, f"{name}::{labels[key]}", item) if key in tensors else item
             for key, item in kwargs.items()
         }
-        _note_arguments(node, operation, method, _merge_keywords(_bind(method, parameters, self, args, kwargs)))
+        _record_arguments(
+            node, operation, method, _merge_keywords(_bind_arguments(method, parameters, self, args, kwargs))
+        )
         for item in (*node.inputs.values(), *node.outputs.values()):
             record.add(item)
         record.busy = True
@@ -422,19 +424,19 @@ def _make_recorder(method: str, operation: Operation, add: Callable[..., Any]) -
             result = add(self, *args, **kwargs)
         finally:
             record.busy = False
-        _note_results(record, node, operation, result, out_dims)
+        _record_results(record, node, operation, result, out_dims)
         record.nodes.append(node)
         if node.node_type not in _LATER:
-            record.show(node.outputs.values())
+            record.show_inferred(node.outputs.values())
         return result
 
-    call.__dict__["operation"] = operation
-    return call
+    record_and_add.__dict__["operation"] = operation
+    return record_and_add
 
 
 @cache
-def _parameters(add: Callable[..., Any]) -> tuple[Signature, list[str], set[str], set[str], dict[str, type]]:
-    """Return signature, all parameter names and those of one kind for a method, cached.
+def _inspect_parameters(add: Callable[..., Any]) -> tuple[Signature, list[str], set[str], set[str], dict[str, type]]:
+    """Return a method's signature, its parameter names, and the names of each kind; cached.
 
     Of a kind are those whose default is a value, those that may be tensors, and, with the class that is needed, those
     that are flags or words of an enumeration; types of data may be torch's.
@@ -455,19 +457,21 @@ def _may_be_tensor(annotation: str) -> bool:
     return "tensor" in annotation or annotation.startswith("tuple[Any")
 
 
-def _bind(method: str, parameters: Signature, graph: Any, args: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def _bind_arguments(
+    method: str, parameters: Signature, graph: Any, args: Any, kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
     try:
         return parameters.bind(graph, *args, **kwargs).arguments
     except TypeError as error:
         raise TypeError(f"{method}(): {error}") from None
 
 
-def _list_names(kind: type) -> str:
+def _type_name(kind: type) -> str:
     return "bool" if kind is bool else f"cudnn.{kind.__name__}"
 
 
-def _drop_missing(operation: Operation, valued: set[str], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Return the keywords that were given, without None where the default is different.
+def _drop_none_arguments(operation: Operation, valued: set[str], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return the keyword arguments without None for parameters that have another default.
 
     Of a matmul and of pointwise operations that is so for the type they compute in alone.
     """
@@ -475,14 +479,14 @@ def _drop_missing(operation: Operation, valued: set[str], kwargs: dict[str, Any]
     return {name: value for name, value in kwargs.items() if value is not None or name not in optional}
 
 
-def _compute_of(given: Mapping[str, Any], of_graph: data_type) -> Any:
+def _compute_type(given: Mapping[str, Any], of_graph: data_type) -> Any:
     kind = given.get("compute_data_type")
     return of_graph if kind is None or kind is data_type.NOT_SET else kind
 
 
-def _name_results(given: Mapping[str, Any]) -> str:
+def _given_name(given: Mapping[str, Any]) -> str:
     name = given.get("name", given.get("keywords", {}).get("name"))
-    return "" if name is None else instance("the name of an operation", name, str, "a text")
+    return "" if name is None else check_instance("the name of an operation", name, str, "a text")
 
 
 def _reorder_norm_arguments(
@@ -532,7 +536,7 @@ def _merge_keywords(given: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def _note_arguments(node: Node, operation: Operation, method: str, given: Mapping[str, Any]) -> None:
+def _record_arguments(node: Node, operation: Operation, method: str, given: Mapping[str, Any]) -> None:
     if operation.pointwise:
         node.params["mode"] = method
     if method == "matmul":
@@ -543,7 +547,7 @@ def _note_arguments(node: Node, operation: Operation, method: str, given: Mappin
         if name in operation.lists or name == "dropout":
             if not isinstance(value, Iterable):
                 raise TypeError(f"{name} of {method} is {shown(value)}, a list is needed")
-            _note_list(node, name, value)
+            _record_list(node, name, value)
         elif isinstance(value, tensor):
             if name in operation.written:
                 node.outputs[name] = value
@@ -553,7 +557,7 @@ def _note_arguments(node: Node, operation: Operation, method: str, given: Mappin
             node.params[name] = value
 
 
-def _note_list(node: Node, name: str, values: Iterable[Any]) -> None:
+def _record_list(node: Node, name: str, values: Iterable[Any]) -> None:
     values = list(values)
     for at, value in enumerate(values):
         (node.inputs if isinstance(value, tensor) else node.params)[f"{name}_{at}"] = value
@@ -561,13 +565,13 @@ def _note_list(node: Node, name: str, values: Iterable[Any]) -> None:
         node.params[f"_{name}_n" if name == "dropout" else f"_n_{name}"] = len(values)
 
 
-def _note_results(record: Record, node: Node, operation: Operation, result: Any, out_dims: Any) -> None:
+def _record_results(record: GraphRecord, node: Node, operation: Operation, result: Any, out_dims: Any) -> None:
     dims = out_dims if isinstance(out_dims, dict) or out_dims is None else {operation.results[0]: out_dims}
     items = result if isinstance(result, list) else [result]
     for port, item in zip(operation.results, items, strict=False):
         if item is None:
             continue
-        item.set_name(f"{node.name}::{operation.part(port)}")
+        item.set_name(f"{node.name}::{operation.name_suffix(port)}")
         if dims and port in dims:
             item.set_dim(dims[port])
         node.outputs[port] = record.add(item)

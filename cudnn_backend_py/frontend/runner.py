@@ -1,4 +1,4 @@
-"""From a user's variant pack to a launch: address positions are computed once per plan."""
+"""Launch a plan with a user's variant pack; the positions of addresses are computed once per plan."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from ..native.cuda import Memory, captured_graph, keep_for_cuda_graph, make_curr
 from ..native.fast_call import LOOK_CLOSER, DictCall, compiled_library
 from ..native.launch import Launcher, Overrides
 from ..plans.plan import Plan
-from .errors import FrontendKeyError, FrontendRuntimeError, FrontendValueError, as_kind, status_as
-from .handles import DescribedHandle, not_a_handle
+from .errors import FrontendKeyError, FrontendRuntimeError, FrontendValueError, convert_error, convert_errors
+from .handles import DescribedHandle, not_a_handle_error
 from .tensors import tensor
 
 __all__ = ["Placement", "Runner"]
@@ -29,7 +29,7 @@ PACKS_CHECKED = 16
 
 
 class Placement:
-    """Where the tensors that the user does not give are stored: scratch in the workspace, constants, slices.
+    """Memory layout of tensors that are not in the user's variant pack: scratch in the workspace, constants, slices.
 
     ``scratch_bytes`` is what :meth:`pygraph.get_workspace_size` adds to a plan's workspace. `scratch` says where
     scratch is, by uid, and how many bytes there are, where another program has laid it out.
@@ -62,17 +62,17 @@ class Placement:
 _live: weakref.WeakSet[Runner] = weakref.WeakSet()
 
 
-def _after_fork() -> None:
+def _invalidate_after_fork() -> None:
     """Make the first call in a forked child raise, as a CUDA context does not survive a fork."""
     for runner in list(_live):
         runner._handle_checked = object()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_invalidate_after_fork)
 
 
 class Runner:
-    """A plan that is executed with users' variant packs.
+    """Executes a plan with users' variant packs.
 
     Its keys are the workspace, then the addresses in the launcher's order of uids. Where `retains`, CUDA graphs that
     are captured from its launches keep it.
@@ -121,7 +121,7 @@ class Runner:
         self._packs_to_check = PACKS_CHECKED
         self._user = [(position[uid], uid, by_uid.get(uid)) for uid in memory.user_uids()]
         self._mapped: DictCall | None = None
-        self._go: Callable[[Any, Any, Any], int] = _look_closer
+        self._go: Callable[[Any, Any, Any], int] = _request_checks
 
     @property
     def workspace_bytes(self) -> int:
@@ -132,31 +132,31 @@ class Runner:
         """Run the plan with a user's variant pack."""
         if handle is not self._handle_checked or handle._owner is None:  # which is closed
             if handle is None or isinstance(handle, DescribedHandle):
-                self._check_described(pack)
+                self._check_without_device(pack)
             self.check_handle(handle)
         try:
             status = self._go(self._handle_address, pack, workspace)
         except CudnnBackendError as error:
-            raise as_kind(FrontendRuntimeError, "the launch", error) from error
+            raise convert_error(FrontendRuntimeError, "the launch", error) from error
         if status:
             self._execute_with_checks(pack, workspace, handle, status)
 
     def _execute_with_checks(self, pack: Mapping[Any, Any], workspace: Any, handle: Any, status: int) -> None:
-        """Run a call with all checks, and enable the compiled call for similar ones."""
+        """Launch with all checks, and enable the compiled fast path for similar calls."""
         if status > 0 and self._mapped is not None:
-            raise as_kind(FrontendRuntimeError, "the launch", self._mapped.error(status))
-        key = self.key(pack, workspace)
+            raise convert_error(FrontendRuntimeError, "the launch", self._mapped.error(status))
+        key = self.resolve_addresses(pack, workspace)
         made = self._find(key)
         if made is None:
             made = self._new_pack(pack, key)
         try:
             self._launch(handle, made)
         except CudnnBackendError as error:
-            raise as_kind(FrontendRuntimeError, "the launch", error) from error
+            raise convert_error(FrontendRuntimeError, "the launch", error) from error
         if self._mapped is not None:
             self._mapped.bind_current_context()
         if compiled_library() is not None and not self._slices:
-            self._take_fast_path(pack, workspace)
+            self._enable_fast_path(pack, workspace)
 
     def _launch(self, handle: Handle, made: Any) -> None:
         """Launch in the context of the handle's stream, and keep the plan alive if that is captured."""
@@ -164,11 +164,11 @@ class Runner:
         if stream is not None:  # else cuDNN says what is wrong with the handle
             make_current(stream, handle.device or 0)
             if self._retains and (captured := captured_graph(stream)) is not None:
-                self._keep_for(*captured)
+                self._keep_plan_alive(*captured)
         self._run(handle, made)
 
-    def _take_fast_path(self, pack: Mapping[Any, Any], workspace: Any) -> None:
-        """Let the compiled code make the next calls, reading addresses and one framework's buffers."""
+    def _enable_fast_path(self, pack: Mapping[Any, Any], workspace: Any) -> None:
+        """Let compiled code make the next calls, with plain addresses and with buffers of one framework."""
         kinds = {type(value) for value in (*pack.values(), workspace)}
         found = next(filter(None, map(find_exchange, kinds)), None)
         if self._length > DictCall.PLACES or (
@@ -186,22 +186,24 @@ class Runner:
         )
         self._go = self._mapped.go
 
-    def execute_with(self, pack: Mapping[Any, Any], workspace: Any, handle: Any, overrides: Overrides) -> None:
+    def execute_with_overrides(
+        self, pack: Mapping[Any, Any], workspace: Any, handle: Any, overrides: Overrides
+    ) -> None:
         """Run the plan with other dims and strides for some uids."""
         self.check_handle(handle)
-        key = self.key(pack, workspace)
-        self._check(pack, key)
-        with status_as(FrontendRuntimeError, "the launch with other dims and strides"):
+        key = self.resolve_addresses(pack, workspace)
+        self._check_pack(pack, key)
+        with convert_errors(FrontendRuntimeError, "the launch with other dims and strides"):
             self._launch(handle, self.launcher.pack(self.launcher.row(*key[1:]), key[0], overrides))
 
-    def workspace_with(self, handle: Any, overrides: Overrides) -> int:
+    def workspace_with_overrides(self, handle: Any, overrides: Overrides) -> int:
         """Return the workspace bytes for other dims and strides of some uids, as queried from the device."""
         self.check_handle(handle)
-        with status_as(FrontendRuntimeError, "the workspace for other dims and strides"):
+        with convert_errors(FrontendRuntimeError, "the workspace for other dims and strides"):
             return self._memory.scratch_bytes + self.launcher.workspace_bytes(handle, overrides)
 
-    def key(self, pack: Mapping[Any, Any], workspace: Any) -> tuple[int, ...]:
-        """Return workspace and addresses in the launcher's order, 0 for missing ones.
+    def resolve_addresses(self, pack: Mapping[Any, Any], workspace: Any) -> tuple[int, ...]:
+        """Return the addresses of workspace and buffers in the launcher's order, 0 for missing ones.
 
         Raises
         ------
@@ -222,16 +224,16 @@ class Runner:
                 try:
                     addresses[at] = value.data_ptr()
                 except AttributeError:
-                    addresses[at] = _address(value, name)
+                    addresses[at] = _buffer_address(value, name)
         base = workspace if type(workspace) is int else _workspace_address(workspace)
         if self._is_special:
-            base = self._place(addresses, base)
+            base = self._fill_addresses(addresses, base)
         if self._has_workspace:
             addresses[0] = base
         return tuple(addresses)
 
-    def _place(self, addresses: list[int], base: int) -> int:
-        """Fill in scratch, constants and slices; return the plan's workspace address."""
+    def _fill_addresses(self, addresses: list[int], base: int) -> int:
+        """Fill in the addresses of scratch, constants and slices; return the address of the plan's workspace."""
         if self._constants and self._device is None:
             self._upload()
         for at, _ in self._constants:
@@ -244,14 +246,14 @@ class Runner:
         return base + self._memory.scratch_bytes if base else 0
 
     def _new_pack(self, pack: Mapping[Any, Any], key: tuple[int, ...]) -> Any:
-        self._check(pack, key)
+        self._check_pack(pack, key)
         try:
             return self.launcher.cache_pack(key, self.launcher.row(*key[1:]), key[0])
         except CudnnBackendError as error:
-            raise as_kind(FrontendRuntimeError, "the variant pack", error) from error
+            raise convert_error(FrontendRuntimeError, "the variant pack", error) from error
 
-    def _check_described(self, pack: Mapping[Any, Any]) -> None:
-        """Check without a device that each tensor has a buffer of a kind with an address."""
+    def _check_without_device(self, pack: Mapping[Any, Any]) -> None:
+        """Check without a device that each tensor has a buffer of a kind that has an address."""
         self._check_names(pack)
         given = set()
         for name, value in pack.items():
@@ -259,12 +261,12 @@ class Runner:
             if at is not None and value is not None:
                 given.add(at)
                 if type(value) is not int and not hasattr(value, "data_ptr"):
-                    _address(value, name)
+                    _buffer_address(value, name)
         absent = {uid for at, uid, _ in self._user if at not in given}
         if absent:
-            self._refuse_missing(absent)
+            self._raise_missing_buffers(absent)
 
-    def _refuse_missing(self, absent: set[int]) -> None:
+    def _raise_missing_buffers(self, absent: set[int]) -> None:
         absent |= {whole for uid, (whole, _) in self._memory.slices.items() if uid in absent}
         missing = [
             f"tensor uid {uid}" + (f" ({item.name!r})" if item is not None and item.name else "")
@@ -284,7 +286,7 @@ class Runner:
         )
 
     def check_handle(self, handle: Any) -> None:
-        """Check that it is an open handle of the plan's device.
+        """Check that a handle is open and belongs to the plan's device.
 
         Raises
         ------
@@ -300,13 +302,13 @@ class Runner:
                 fix="serialize() it and deserialize() it where the GPU is, or build it there",
             )
         if not isinstance(handle, Handle):
-            raise not_a_handle(handle)
-        with status_as(FrontendRuntimeError, "the handle"):
+            raise not_a_handle_error(handle)
+        with convert_errors(FrontendRuntimeError, "the handle"):
             self.launcher.check_handle(handle)
         self._handle_address = handle.owner.pointer.value
         self._handle_checked = handle
 
-    def _check(self, pack: Mapping[Any, Any], key: tuple[int, ...]) -> None:
+    def _check_pack(self, pack: Mapping[Any, Any], key: tuple[int, ...]) -> None:
         """Check a new variant pack: all addresses are given, and buffers are on a device.
 
         Buffers are looked at in the first variant packs of a plan only: a program that gives host memory does so
@@ -314,12 +316,12 @@ class Runner:
         """
         self._check_names(pack)
         if 0 in key and (0 in key[1:] or self._has_workspace):
-            self._refuse_missing({uid for uid, at in zip(self.launcher.uids, key[1:], strict=True) if not at})
+            self._raise_missing_buffers({uid for uid, at in zip(self.launcher.uids, key[1:], strict=True) if not at})
         if self._packs_to_check:
             self._packs_to_check -= 1
             for name, value in pack.items():
                 if type(value) is not int and not getattr(value, "is_cuda", True):
-                    self._check_host(name, value)
+                    self._reject_host_buffer(name, value)
 
     def _check_names(self, pack: Mapping[Any, Any]) -> None:
         unknown = [name for name in pack if type(name) is str and name not in self._names]
@@ -330,8 +332,8 @@ class Runner:
                 fix=f"its tensors are {', '.join(sorted(self._names)) or 'known by uid only'}",
             )
 
-    def _check_host(self, name: Any, value: Any) -> None:
-        """Refuse a buffer in host memory for a tensor that is not by value."""
+    def _reject_host_buffer(self, name: Any, value: Any) -> None:
+        """Raise if a tensor that is not by value was given a buffer in host memory."""
         uid = name.uid if isinstance(name, tensor) else name
         item = next((item for _, known, item in self._user if known == uid), None)
         if item is not None and not item.by_value:
@@ -343,14 +345,14 @@ class Runner:
 
     def _upload(self) -> None:
         """Copy the graph's constants to the device, once."""
-        import numpy as np  # read_per_dim graphs have constants
+        import numpy as np  # few graphs have constants
 
         try:
             memory = Memory(live_handle(self.plan).device or 0)
             for at, values in self._constants:
                 self._template[at] = memory.copy_in(np.asarray(values, np.float32))
         except CudnnBackendError as error:
-            raise as_kind(
+            raise convert_error(
                 FrontendRuntimeError, "the graph's constants could not be copied to the device", error
             ) from error
         self._device = memory
@@ -359,32 +361,34 @@ class Runner:
 
     # CUDA graphs
 
-    def populate(self, pack: Mapping[Any, Any], workspace: Any, handle: Any, cuda_graph: int) -> None:
+    def populate_cuda_graph(self, pack: Mapping[Any, Any], workspace: Any, handle: Any, cuda_graph: int) -> None:
         """Add the plan's nodes to a CUDA graph."""
         self._kept_for.discard((0, int(cuda_graph)))  # another one may have had the address
-        self._to_cuda_graph(self.launcher.populate, pack, workspace, handle, cuda_graph)
+        self._apply_to_cuda_graph(self.launcher.populate, pack, workspace, handle, cuda_graph)
 
-    def update(self, pack: Mapping[Any, Any], workspace: Any, handle: Any, cuda_graph: int) -> None:
+    def update_cuda_graph(self, pack: Mapping[Any, Any], workspace: Any, handle: Any, cuda_graph: int) -> None:
         """Replace the addresses in the nodes of a CUDA graph."""
-        self._to_cuda_graph(self.launcher.update, pack, workspace, handle, cuda_graph)
+        self._apply_to_cuda_graph(self.launcher.update, pack, workspace, handle, cuda_graph)
 
-    def _to_cuda_graph(self, call: Any, pack: Mapping[Any, Any], workspace: Any, handle: Any, cuda_graph: int) -> None:
+    def _apply_to_cuda_graph(
+        self, call: Any, pack: Mapping[Any, Any], workspace: Any, handle: Any, cuda_graph: int
+    ) -> None:
         self.check_handle(handle)
-        key = self.key(pack, workspace)
+        key = self.resolve_addresses(pack, workspace)
         made = self._find(key) or self._new_pack(pack, key)
-        with status_as(FrontendRuntimeError, "the CUDA graph"):
+        with convert_errors(FrontendRuntimeError, "the CUDA graph"):
             call(handle, made, int(cuda_graph))
             if self._retains:
-                self._keep_for(0, int(cuda_graph))
+                self._keep_plan_alive(0, int(cuda_graph))
 
-    def _keep_for(self, capture: int, graph: int) -> None:
+    def _keep_plan_alive(self, capture: int, graph: int) -> None:
         """Make a CUDA graph keep the plan and its device memory alive, once per capture (0: none)."""
         if (capture, graph) not in self._kept_for:
             keep_for_cuda_graph(graph, self)
             self._kept_for.add((capture, graph))
 
 
-def _look_closer(_handle: Any, _pack: Any, _workspace: Any) -> int:
+def _request_checks(_handle: Any, _pack: Any, _workspace: Any) -> int:
     return LOOK_CLOSER
 
 
@@ -394,10 +398,10 @@ def _workspace_address(workspace: Any) -> int:
     try:
         return int(workspace.data_ptr())
     except AttributeError:
-        return _address(workspace, "workspace")
+        return _buffer_address(workspace, "workspace")
 
 
-def _address(value: Any, name: Any) -> int:
+def _buffer_address(value: Any, name: Any) -> int:
     """Return the address of a buffer on the device or, for by-value scalars, in host memory."""
     what = name.name or str(name.uid) if isinstance(name, tensor) else str(name)
     numpy = sys.modules.get("numpy")  # not imported: then it is no array

@@ -1,4 +1,4 @@
-"""A built graph as bytes that cudnn-frontend can read: the plan in cuDNN's JSON, and its memory layout.
+"""Serialize a built graph as bytes that cudnn-frontend can read: the plan in cuDNN's JSON, and its memory layout.
 
 They are an object in UBJSON with cudnn-frontend 1.32's names. Next to those there is what this package reads of its
 own: the graph, and a SHA-256 of that and of the plan. cudnn-frontend's own bytes have neither, so their graph is read
@@ -28,10 +28,10 @@ from ..system.typed import read_fields
 from ..system.version import Version
 from ..target import Target
 from .runner import Placement
-from .tensors import as_bits
+from .tensors import to_float32_hex
 from .ubjson import read_ubjson, write_ubjson
 
-__all__ = ["dump", "load", "read_text"]
+__all__ = ["deserialize_plan", "read_graph_json", "serialize_plan"]
 
 SCHEMA = "cudnn-backend-py/frontend-graph"
 SCHEMA_VERSION = 1
@@ -42,8 +42,8 @@ _COPIED, _CLEARED = 0, 1  # what cudnn-frontend does to memory in front of the w
 _KINDS = ("INT64", "INT32", "HALF", "FLOAT")  # of scalars, as its C++ counts them; how it writes a HALF is not known
 
 
-def dump(plan: Plan, memory: Placement, notes: Sequence[str] = ()) -> bytes:
-    """Return a plan with the names of its behavior notes and the layout of its memory."""
+def serialize_plan(plan: Plan, memory: Placement, notes: Sequence[str] = ()) -> bytes:
+    """Return a serialized plan, with the names of its behavior notes and its memory layout."""
     record = plan.record().to_dict()
     code = record.pop("plan")
     own = json.dumps(
@@ -55,11 +55,11 @@ def dump(plan: Plan, memory: Placement, notes: Sequence[str] = ()) -> bytes:
             "slices": {str(uid): list(place) for uid, place in memory.slices.items()},
         }
     )
-    seal = _seal(own, code)
+    seal = _compute_checksum(own, code)
     return write_ubjson({**_to_frontend_json(memory, notes), _PLAN: code, _OWN: own, _SEAL: seal})
 
 
-def _seal(own: str, code: str) -> str:
+def _compute_checksum(own: str, code: str) -> str:
     return hashlib.sha256(f"{len(own)} {own}{code}".encode()).hexdigest()
 
 
@@ -68,10 +68,10 @@ def _to_frontend_json(memory: Placement, notes: Sequence[str]) -> dict[str, Any]
     size = memory.scratch_bytes
     places: dict[str, Any] = {str(uid): [2, offset, []] for uid, offset in memory.offsets.items()}
     for uid, values in memory.constants.items():
-        places[str(uid)] = [_COPIED, size, [as_bits(value) for value in values]]
+        places[str(uid)] = [_COPIED, size, [to_float32_hex(value) for value in values]]
         size += -(-4 * len(values) // SCRATCH_ALIGNMENT) * SCRATCH_ALIGNMENT
     known = [item for item in memory.tensors if item.value is not None]
-    runs = all(_is_known(item) for item in known)
+    runs = all(_is_supported_scalar(item) for item in known)
     runs = runs and len({whole for whole, _ in memory.slices.values()}) == len(memory.slices)  # one slice of each whole
     return {
         **({"json_version": JSON_VERSION} if runs else {}),
@@ -79,7 +79,7 @@ def _to_frontend_json(memory: Placement, notes: Sequence[str]) -> dict[str, Any]
         "tensors": [_tensor_to_frontend_json(item) for item in memory.tensors],
         "behavior_notes": [list(notes)],
         "variant_pack_uids": [item.uid for item in memory.tensors],
-        "pass_by_values": {str(item.uid): _scalar(item) for item in known if _is_known(item)},
+        "pass_by_values": {str(item.uid): _scalar_to_json(item) for item in known if _is_supported_scalar(item)},
         "workspace_modifications": places,
         "aligned_operands": {},
         "variant_pack_replacements": [[whole, [uid, start]] for uid, (whole, start) in memory.slices.items()],
@@ -88,13 +88,16 @@ def _to_frontend_json(memory: Placement, notes: Sequence[str]) -> dict[str, Any]
     }
 
 
-def _is_known(item: Any) -> bool:
+def _is_supported_scalar(item: Any) -> bool:
     return item.data_type.name in ("INT64", "INT32", "FLOAT")
 
 
-def _scalar(item: Any) -> dict[str, Any]:
+def _scalar_to_json(item: Any) -> dict[str, Any]:
     floating = item.data_type is DataType.FLOAT
-    return {"index": _KINDS.index(item.data_type.name), "value": as_bits(item.value) if floating else int(item.value)}
+    return {
+        "index": _KINDS.index(item.data_type.name),
+        "value": to_float32_hex(item.value) if floating else int(item.value),
+    }
 
 
 def _tensor_to_frontend_json(item: Any) -> dict[str, Any]:
@@ -106,13 +109,13 @@ def _tensor_to_frontend_json(item: Any) -> dict[str, Any]:
         "data_type": item.data_type.name,
         "is_virtual": False,
         "is_pass_by_value": item.by_value,
-        "pass_by_value": _scalar(item) if item.value is not None and _is_known(item) else None,
+        "pass_by_value": _scalar_to_json(item) if item.value is not None and _is_supported_scalar(item) else None,
         "reordering_type": item.reordering.name,
     }
 
 
-def load(data: Any, target: Target) -> tuple[Plan, Placement]:
-    """Return the plan, ready on `target`, and its memory layout.
+def deserialize_plan(data: Any, target: Target) -> tuple[Plan, Placement]:
+    """Load a serialized plan, ready to run on `target`; return it with its memory layout.
 
     Raises
     ------
@@ -128,17 +131,17 @@ def load(data: Any, target: Target) -> tuple[Plan, Placement]:
     except (TypeError, ValueError) as error:
         raise GraphError(f"the data is not a serialized graph: {error}", code="plan-file") from None
     source = "the serialized graph"
-    content = _read(raw)
+    content = _read_content(raw)
     if _OWN not in content and _PLAN in content:
         record, memory = _read_frontend_serialization(content)
         return restore_plan(record, memory.graph, target, source), memory
     record = PlanRecord.from_dict({"target": "", **content}, source)  # the target's name was not always kept
-    parts = _fields(_OWN_PARTS, content)
+    parts = _check_fields(_OWN_PARTS, content)
     memory = _read_placement(record.read_graph(), parts["constants"], parts["slices"])
     return restore_plan(record, memory.graph, target, source), memory
 
 
-def _fields(kinds: Mapping[str, Any], content: Any) -> dict[str, Any]:
+def _check_fields(kinds: Mapping[str, Any], content: Any) -> dict[str, Any]:
     return read_fields(kinds, content, "the data", code="plan-file", error=GraphError)
 
 
@@ -152,12 +155,12 @@ def _read_placement(
     memory = Placement(graph, constants, slices, scratch)
     there = {item.uid: item for item in memory.tensors}
     if unknown := sorted((constants.keys() | memory.offsets.keys()) - there.keys()):
-        raise GraphError(f"the data places the tensors {unknown}, which it does not have", code="plan-file")
+        raise GraphError(f"the data has memory locations of the unknown tensors {unknown}", code="plan-file")
     for uid, offset in memory.offsets.items():
         if not 0 <= offset <= memory.scratch_bytes - there[uid].span_bytes:
             raise GraphError(
-                f"the data has scratch memory of {there[uid].span_bytes} bytes at byte {offset} of "
-                f"{memory.scratch_bytes}",
+                f"scratch of {there[uid].span_bytes} bytes at byte {offset} does not fit into the scratch memory of "
+                f"{memory.scratch_bytes} bytes",
                 code="plan-file",
             )
     if any(start < 0 for _, start in slices.values()):
@@ -165,19 +168,19 @@ def _read_placement(
     return memory
 
 
-def _read(raw: bytes) -> dict[str, Any]:
-    """Read a serialization of this package or cudnn-frontend, checked."""
+def _read_content(raw: bytes) -> dict[str, Any]:
+    """Return the content of a serialization of this package or of cudnn-frontend, after checking its integrity."""
     if hashlib.sha256(raw[_HASH_BYTES:]).digest() == raw[:_HASH_BYTES]:  # as it was written before
-        content = _parse(raw[_HASH_BYTES:].decode("utf-8", "replace"))
+        content = _parse_json_text(raw[_HASH_BYTES:].decode("utf-8", "replace"))
     else:
         found = read_ubjson(raw)
         if not isinstance(found, dict) or not isinstance(found.get(_PLAN), str):
             raise GraphError("the data is not a serialized graph: it has no plan", code="plan-file")
         if _OWN not in found:
             return found
-        if not isinstance(found[_OWN], str) or _seal(found[_OWN], found[_PLAN]) != found.get(_SEAL):
+        if not isinstance(found[_OWN], str) or _compute_checksum(found[_OWN], found[_PLAN]) != found.get(_SEAL):
             raise GraphError("the data was changed since it was serialized", code="plan-file")
-        content = _parse(found[_OWN])
+        content = _parse_json_text(found[_OWN])
         if isinstance(content, dict):
             content["plan"] = found[_PLAN]
     if not isinstance(content, dict) or (content.get("schema"), content.get("version")) != (SCHEMA, SCHEMA_VERSION):
@@ -185,12 +188,12 @@ def _read(raw: bytes) -> dict[str, Any]:
     return content
 
 
-def _parse(text: str) -> Any:
+def _parse_json_text(text: str) -> Any:
     return parse_json(text, "the serialized graph", code="plan-file")
 
 
 @dataclass(frozen=True, slots=True)
-class _Scalar:
+class _FrontendScalar:
     """A cudnn-frontend scalar, with floats as eight hex digits."""
 
     index: int
@@ -201,45 +204,47 @@ _OWN_PARTS = {"constants": Mapping[int, tuple[float, ...]], "slices": Mapping[in
 _THEIR_PARTS = {
     "workspace_modifications": Mapping[int, tuple[int, int, tuple[str, ...]]],
     "fe_workspace_size": int,
-    "pass_by_values": Mapping[int, _Scalar],
+    "pass_by_values": Mapping[int, _FrontendScalar],
     "variant_pack_replacements": tuple[tuple[int, tuple[int, int]], ...],
 }
 
 
-def _number_of(scalar: _Scalar) -> float | int:
+def _scalar_value(scalar: _FrontendScalar) -> float | int:
     kind = _KINDS[scalar.index] if 0 <= scalar.index < len(_KINDS) else ""
     if kind == "FLOAT" and isinstance(scalar.value, str):
-        return _float_of(scalar.value)
+        return _float_from_hex(scalar.value)
     if kind in ("INT64", "INT32") and isinstance(scalar.value, int):
         return scalar.value
-    raise GraphError(f"the data has a scalar {scalar.value!r} of unknown kind {scalar.index}", code="plan-file")
+    raise GraphError(f"the data has a scalar {scalar.value!r} of the unsupported kind {scalar.index}", code="plan-file")
 
 
-def _float_of(bits: str) -> float:
+def _float_from_hex(bits: str) -> float:
     try:
         return float(struct.unpack(">f", bytes.fromhex(bits))[0])
     except (ValueError, struct.error):
-        raise GraphError(f"{bits[:20]!r} is no float, eight hexadecimal digits are needed", code="plan-file") from None
+        raise GraphError(
+            f"{bits[:20]!r} is not a float: eight hexadecimal digits are needed", code="plan-file"
+        ) from None
 
 
 def _read_frontend_serialization(content: Mapping[str, Any]) -> tuple[PlanRecord, Placement]:
-    """Read a serialization of cudnn-frontend; the graph is that of cuDNN's plan.
+    """Read a serialization of cudnn-frontend; the graph is rebuilt from cuDNN's plan.
 
     Raises
     ------
     GraphError
         ``plan-file`` where something is missing, or memory has to be cleared before each launch.
     """
-    plan = _fields({"engine": Mapping[str, Any], "cudnnVersion": int}, _parse(content[_PLAN]))
-    sm = _fields({"smVersion": int}, plan["engine"])["smVersion"] // 10
-    graph = graph_from_log_json(_parse(content[_PLAN]))
+    plan = _check_fields({"engine": Mapping[str, Any], "cudnnVersion": int}, _parse_json_text(content[_PLAN]))
+    sm = _check_fields({"smVersion": int}, plan["engine"])["smVersion"] // 10
+    graph = graph_from_log_json(_parse_json_text(content[_PLAN]))
     logged = read_logged_choice(plan["engine"])
     if logged is None:
-        raise GraphError("cuDNN's plan names no engine", code="plan-file")
-    parts = _fields(_THEIR_PARTS, content)
+        raise GraphError("the plan does not name its engine", code="plan-file")
+    parts = _check_fields(_THEIR_PARTS, content)
     places = parts["workspace_modifications"]
     constants = {
-        uid: [_float_of(bits) for bits in values] for uid, (how, _, values) in places.items() if how == _COPIED
+        uid: [_float_from_hex(bits) for bits in values] for uid, (how, _, values) in places.items() if how == _COPIED
     }
     scratch = {uid: offset for uid, (how, offset, _) in places.items() if how not in (_COPIED, _CLEARED)}
     if cleared := [uid for uid, (how, *_) in places.items() if how == _CLEARED]:
@@ -249,7 +254,7 @@ def _read_frontend_serialization(content: Mapping[str, Any]) -> tuple[PlanRecord
             code="plan-file",
             fix="build the graph here",
         )
-    numbers = {uid: _number_of(value) for uid, value in parts["pass_by_values"].items()}
+    numbers = {uid: _scalar_value(value) for uid, value in parts["pass_by_values"].items()}
     slices = {uid: (whole, start) for whole, (uid, start) in parts["variant_pack_replacements"]}
     changed = {
         item.uid: replace(item, value=numbers.get(item.uid), scratch=item.uid in scratch)
@@ -263,8 +268,8 @@ def _read_frontend_serialization(content: Mapping[str, Any]) -> tuple[PlanRecord
     )
 
 
-def read_text(text: str) -> Any:
-    """Return cudnn-frontend's JSON of a graph.
+def read_graph_json(text: str) -> Any:
+    """Parse cudnn-frontend's JSON of a graph.
 
     Raises
     ------

@@ -6,25 +6,25 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import Any, Self
 
-from .arguments import instance, integers, single, whole
+from .arguments import check_instance, to_float32, to_int, to_int_list
 from .enums import data_type, scalar_type, tensor_reordering, to_data_type
 from .errors import attribute_not_set, invalid_value
 
-__all__ = ["as_bits", "tensor"]
+__all__ = ["tensor", "to_float32_hex"]
 
 _RUNTIME = scalar_type.RUNTIME_PARAM
 
 
-def as_bits(value: float | None) -> str | None:
-    """Return a number in the form of cudnn-frontend's graph text: the hex digits of its four bytes."""
-    return None if value is None else struct.pack(">f", single("value", value)).hex().upper()
+def to_float32_hex(value: float | None) -> str | None:
+    """Return a number in the form of cudnn-frontend's graph JSON: the hex digits of its four float32 bytes."""
+    return None if value is None else struct.pack(">f", to_float32("value", value)).hex().upper()
 
 
-def _format_value(value: float | int | None) -> dict[str, Any] | None:
-    """Return a value in cudnn-frontend's form: a C++ type number (1 for int32, 3 for float) and the value."""
+def _value_to_json(value: float | int | None) -> dict[str, Any] | None:
+    """Return a scalar's value in cudnn-frontend's JSON: a C++ type number (1 for int32, 3 for float) and the value."""
     if value is None:
         return None
-    return {"index": 1, "value": value} if isinstance(value, int) else {"index": 3, "value": as_bits(value)}
+    return {"index": 1, "value": value} if isinstance(value, int) else {"index": 3, "value": to_float32_hex(value)}
 
 
 class tensor:
@@ -84,8 +84,8 @@ class tensor:
         scalar_type: scalar_type | None = None,
         owner: Callable[[], Any] | None = None,
     ) -> None:
-        self.dim = integers("dim", dim)
-        self.stride = integers("stride", stride)
+        self.dim = to_int_list("dim", dim)
+        self.stride = to_int_list("stride", stride)
         self.data_type = data_type
         self.virtual = bool(is_virtual)
         self.by_value = bool(is_pass_by_value)
@@ -98,8 +98,8 @@ class tensor:
         self.uid = uid
         self.uid_given = uid_assigned or uid != 0
         self.alignment = 16
-        self.alignment_value = whole("alignment_value", alignment_value)
-        self.ragged_offset_multiplier = whole("ragged_offset_multiplier", ragged_offset_multiplier)
+        self.alignment_value = to_int("alignment_value", alignment_value)
+        self.ragged_offset_multiplier = to_int("ragged_offset_multiplier", ragged_offset_multiplier)
         self.dim_given = dim_assigned or bool(self.dim)
         self.stride_given = stride_assigned or bool(self.stride)
         self.owner = owner
@@ -123,7 +123,7 @@ class tensor:
             "data_type": None if self.data_type == data_type.NOT_SET else self.data_type.name,
             "is_virtual": self.virtual,
             "is_pass_by_value": self.by_value,
-            "pass_by_value": _format_value(self.value),
+            "pass_by_value": _value_to_json(self.value),
             "reordering_type": self.reordering.name,
             "uid": self.uid,
             "uid_assigned": self.uid_given,
@@ -135,18 +135,18 @@ class tensor:
 
     def set_dim(self, dim: Iterable[int]) -> Self:
         """Set the sizes, a list, tuple or ``torch.Size``."""
-        return self._set("set_dim", dim=integers("dim", dim), dim_given=True)
+        return self._set_fields("set_dim", dim=to_int_list("dim", dim), dim_given=True)
 
     def set_stride(self, stride: Iterable[int]) -> Self:
         """Set the strides in elements."""
-        return self._set("set_stride", stride=integers("stride", stride), stride_given=True)
+        return self._set_fields("set_stride", stride=to_int_list("stride", stride), stride_given=True)
 
     def set_name(self, name: str) -> Self:
         """Set the name; a renamed tensor moves to the end of the graph's list, as in cudnn-frontend."""
-        is_other = instance("name", name, str, "a text") != self.name
-        self._set("set_name", name=name)
-        if is_other and (graph := self._graph()) is not None:
-            graph.record.move_last(self)
+        is_other = check_instance("name", name, str, "a text") != self.name
+        self._set_fields("set_name", name=name)
+        if is_other and (graph := self._owner_graph()) is not None:
+            graph.record.move_to_end(self)
         return self
 
     def set_uid(self, uid: int) -> Self:
@@ -157,29 +157,29 @@ class tensor:
         ValueError
             If a program gave it to another tensor of the graph.
         """
-        self._announce("set_uid", uid=whole("uid", uid))
-        graph = self._graph()
+        self._announce_change("set_uid", uid=to_int("uid", uid))
+        graph = self._owner_graph()
         if graph is not None:
-            graph.record.claim(self, whole("uid", uid))
-        return self._set("set_uid", uid=whole("uid", uid), uid_given=True)
+            graph.record.claim_uid(self, to_int("uid", uid))
+        return self._set_fields("set_uid", uid=to_int("uid", uid), uid_given=True)
 
     def set_data_type(self, dtype: Any = data_type.NOT_SET, *, data_type: Any = None) -> Self:
         """Set the type of the elements: a ``cudnn.data_type`` or a torch dtype."""
-        return self._set("set_data_type", data_type=to_data_type(dtype if data_type is None else data_type))
+        return self._set_fields("set_data_type", data_type=to_data_type(dtype if data_type is None else data_type))
 
     _set_data_type = set_data_type
 
     def set_output(self, value: bool) -> Self:
-        """Make it an output in memory, or a virtual tensor."""
-        return self._set("set_output", virtual=not value)
+        """Make the tensor an output in memory, or a virtual tensor."""
+        return self._set_fields("set_output", virtual=not value)
 
     def set_is_virtual(self, value: bool) -> Self:
-        """Make it virtual or not."""
-        return self._set("set_is_virtual", virtual=bool(value))
+        """Make the tensor virtual or not."""
+        return self._set_fields("set_is_virtual", virtual=bool(value))
 
     def set_is_pass_by_value(self, value: bool) -> Self:
-        """Make it a scalar passed by the address of host memory, or not."""
-        return self._set("set_is_pass_by_value", by_value=bool(value))
+        """Make the tensor a scalar passed by the address of host memory, or not."""
+        return self._set_fields("set_is_pass_by_value", by_value=bool(value))
 
     def set_ragged_offset(self, ragged_offset: tensor | None) -> Self:
         """Set the tensor with the first element of each sequence.
@@ -190,7 +190,7 @@ class tensor:
             If its own offsets are this tensor, or lead back to it.
         """
         if ragged_offset is not None:
-            link: tensor | None = instance("ragged_offset", ragged_offset, tensor, "a cudnn.tensor")
+            link: tensor | None = check_instance("ragged_offset", ragged_offset, tensor, "a cudnn.tensor")
             while link is not None and link is not self:
                 link = link.ragged_offset
             if link is self:
@@ -198,12 +198,12 @@ class tensor:
                     f"the ragged_offset of tensor {self.name!r} is {ragged_offset.name!r}, which refers back to it",
                     fix="give a separate INT32 or INT64 tensor with batch + 1 elements",
                 )
-        return self._set("set_ragged_offset", ragged_offset=ragged_offset)
+        return self._set_fields("set_ragged_offset", ragged_offset=ragged_offset)
 
     def set_ragged_offset_multiplier(self, multiplier: int) -> Self:
         """Set the number of elements that one ragged offset counts; cuDNN 9.24."""
-        count = whole("ragged_offset_multiplier", multiplier)
-        return self._set("set_ragged_offset_multiplier", ragged_offset_multiplier=count)
+        count = to_int("ragged_offset_multiplier", multiplier)
+        return self._set_fields("set_ragged_offset_multiplier", ragged_offset_multiplier=count)
 
     def set_alignment_value(self, value: int) -> Self:
         """Promise that every value is a multiple of `value`; cuDNN's graphs do not use this.
@@ -213,9 +213,9 @@ class tensor:
         ValueError
             If it is below 1.
         """
-        if whole("alignment_value", value) < 1:
+        if to_int("alignment_value", value) < 1:
             raise attribute_not_set(f"alignment_value must be >= 1, got {value}", fix="give a positive int")
-        return self._set("set_alignment_value", alignment_value=whole("alignment_value", value))
+        return self._set_fields("set_alignment_value", alignment_value=to_int("alignment_value", value))
 
     def validate(self) -> None:
         """Check dims and strides.
@@ -227,13 +227,13 @@ class tensor:
         ValueError
             If one is missing, they differ in length, or the tensor is both virtual and by value.
         """
-        instance(f"scalar_type of {self.name!r}", self.scalar_type, scalar_type, "a cudnn.scalar_type")
+        check_instance(f"scalar_type of {self.name!r}", self.scalar_type, scalar_type, "a cudnn.scalar_type")
         sizes = {"dims": self.dim, "strides": self.stride}
         missing = " and ".join(f"{what} not set" for what, given in sizes.items() if not given)
         if missing or len(self.dim) != len(self.stride):
             raise attribute_not_set(
-                f"tensor {self.name!r} has dims {self.dim} and strides {self.stride}, as many of both are needed: "
-                f"{missing or 'their lengths are a mismatch'}",
+                f"tensor {self.name!r} must have as many strides as dims, got {self.dim} and {self.stride}: "
+                f"{missing or 'there is a mismatch of lengths'}",
                 fix="set_dim(...) and set_stride(...)",
             )
         if self.virtual and self.by_value:
@@ -244,49 +244,49 @@ class tensor:
     def set_reordering_type(self, reordering_type: tensor_reordering | None) -> Self:
         """Set the order of elements in memory, None for the plain order."""
         order = tensor_reordering.NONE if reordering_type is None else reordering_type
-        instance("reordering_type", order, tensor_reordering, "a cudnn.tensor_reordering")
-        return self._set("set_reordering_type", reordering=order)
+        check_instance("reordering_type", order, tensor_reordering, "a cudnn.tensor_reordering")
+        return self._set_fields("set_reordering_type", reordering=order)
 
     def set_alignment(self, alignment: int) -> Self:
         """Set the alignment of the address in bytes."""
-        return self._set("set_alignment", alignment=whole("alignment", alignment))
+        return self._set_fields("set_alignment", alignment=to_int("alignment", alignment))
 
     def set_vector_count_and_dimension(self, count: int, dimension: int) -> Self:
         """Set the number of elements packed into one, and the dimension of packing."""
-        both = {"vector_count": whole("count", count), "vector_dimension": whole("dimension", dimension)}
-        return self._set("set_vector_count_and_dimension", **both)
+        both = {"vector_count": to_int("count", count), "vector_dimension": to_int("dimension", dimension)}
+        return self._set_fields("set_vector_count_and_dimension", **both)
 
     def get_dim(self) -> list[int]:
-        """Return the sizes; those of a result are inferred where possible."""
-        return list(self.dim if self._is_settled(self.dim) else self.foresee()[0])
+        """Return the dims; those of a result are inferred where possible."""
+        return list(self.dim if self._is_set_by_program(self.dim) else self.infer_dims_and_strides()[0])
 
     def get_stride(self) -> list[int]:
         """Return the strides in elements, inferred as in :meth:`get_dim`."""
-        return list(self.stride if self._is_settled(self.stride) else self.foresee()[1])
+        return list(self.stride if self._is_set_by_program(self.stride) else self.infer_dims_and_strides()[1])
 
-    def _set(self, method: str, **values: Any) -> Self:
-        self._announce(method, **values)
+    def _set_fields(self, method: str, **values: Any) -> Self:
+        self._announce_change(method, **values)
         for name, value in values.items():
             setattr(self, name, value)
         return self
 
-    def _announce(self, method: str, **values: Any) -> None:
-        """Announce a coming change to the graph, which may refuse it."""
+    def _announce_change(self, method: str, **values: Any) -> None:
+        """Announce a coming change of the tensor to its graph, which may refuse it."""
         changes = any(getattr(self, name) != value for name, value in values.items() if not name.endswith("_given"))
-        if changes and (graph := self._graph()) is not None:
-            graph.record.change(f"{method} of tensor {self.name!r} changes", self)
+        if changes and (graph := self._owner_graph()) is not None:
+            graph.record.announce_change(f"{method} of tensor {self.name!r} changes", self)
 
-    def _graph(self) -> Any:
+    def _owner_graph(self) -> Any:
         return None if self.owner is None else self.owner()
 
-    def _is_settled(self, sizes: list[int]) -> bool:
-        graph = self._graph()
+    def _is_set_by_program(self, sizes: list[int]) -> bool:
+        graph = self._owner_graph()
         return bool(sizes) and (graph is None or self not in graph.record.shown)
 
-    def foresee(self) -> tuple[list[int], list[int]]:
+    def infer_dims_and_strides(self) -> tuple[list[int], list[int]]:
         """Return the dims and strides inferred so far, empty where unknown."""
-        graph = self._graph()
-        return ([], []) if graph is None else graph.foresee(self)
+        graph = self._owner_graph()
+        return ([], []) if graph is None else graph.infer_dims_and_strides(self)
 
     def get_name(self) -> str:
         """Return the name."""
@@ -301,15 +301,15 @@ class tensor:
         return self.data_type
 
     def get_is_virtual(self) -> bool:
-        """Return whether it exists only inside the graph."""
+        """Return whether the tensor exists only inside the graph."""
         return self.virtual
 
     def get_is_pass_by_value(self) -> bool:
-        """Return whether it is a scalar passed by the address of host memory."""
+        """Return whether the tensor is a scalar passed by the address of host memory."""
         return self.by_value
 
     def get_has_compile_time_constant(self) -> bool:
-        """Return whether its value is fixed in the plan."""
+        """Return whether the tensor's value is fixed in the plan."""
         return self.scalar_type is scalar_type.COMPILE_TIME_CONST
 
     def get_ragged_offset(self) -> tensor | None:
@@ -340,17 +340,17 @@ class tensor:
 
     @property
     def is_virtual(self) -> bool:
-        """Whether it exists only inside the graph."""
+        """Whether the tensor exists only inside the graph."""
         return self.virtual
 
     @property
     def is_pass_by_value(self) -> bool:
-        """Whether it is a scalar passed by the address of host memory."""
+        """Whether the tensor is a scalar passed by the address of host memory."""
         return self.by_value
 
     @property
     def pass_by_value(self) -> float | int | None:
-        """Its number, if the value is part of the graph."""
+        """The scalar's value, if it is part of the graph."""
         return self.value
 
     @property

@@ -20,16 +20,16 @@ _CONSTANTS = {ord("Z"): None, ord("T"): True, ord("F"): False}
 
 
 def read_ubjson(data: bytes) -> Any:
-    """Return the value encoded by the bytes.
+    """Return the value that UBJSON bytes encode.
 
     Raises
     ------
     GraphError
         ``plan-file`` where they are no UBJSON of this kind, end early, or go on after their value.
     """
-    reader = _Reader(data)
+    reader = _UbjsonReader(data)
     try:
-        value = reader.value(reader.byte(), 0)
+        value = reader.read_value(reader.read_byte(), 0)
     except (IndexError, struct.error, UnicodeDecodeError) as error:
         raise _error(f"ends early or is damaged at byte {reader.at}: {error}") from None
     if reader.at != len(data):
@@ -38,80 +38,84 @@ def read_ubjson(data: bytes) -> Any:
 
 
 def write_ubjson(value: Any) -> bytes:
-    """Return JSON values (None, booleans, numbers, texts, lists, dicts) as bytes."""
+    """Return a JSON value (None, boolean, number, text, list or dict) encoded as UBJSON bytes."""
     out = bytearray()
-    _write(out, value)
+    _write_value(out, value)
     return bytes(out)
 
 
 def _error(what: str) -> GraphError:
-    return GraphError(f"the data is not a serialized graph, as UBJSON it {what}", code="plan-file")
+    return GraphError(f"the data is not a serialized graph: as UBJSON, it {what}", code="plan-file")
 
 
-class _Reader:
-    """A position in bytes."""
+class _UbjsonReader:
+    """Reads UBJSON values one after the other; ``at`` is the position in the bytes."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.at = 0
 
-    def byte(self) -> int:
+    def read_byte(self) -> int:
         self.at += 1
         return self.data[self.at - 1]
 
-    def number(self, marker: int) -> int | float:
+    def read_number(self, marker: int) -> int | float:
         kind = _NUMBERS[marker]
         (value,) = kind.unpack_from(self.data, self.at)
         self.at += kind.size
         return value  # type: ignore[no-any-return]
 
-    def text(self) -> str:
-        marker = self.byte()
+    def read_text(self) -> str:
+        marker = self.read_byte()
         if marker not in _INTEGERS:
-            raise _error(f"has no length of a text at byte {self.at - 1}")
-        size = self.number(marker)
+            raise _error(f"has a text without a length at byte {self.at - 1}")
+        size = self.read_number(marker)
         begin, self.at = self.at, self.at + int(size)
         if size < 0 or self.at > len(self.data):
-            raise _error(f"has a text of {size} bytes at byte {begin}, {len(self.data) - begin} are left")
+            raise _error(
+                f"has a text of {size} bytes at byte {begin}, but only {len(self.data) - begin} bytes are left"
+            )
         return self.data[begin : self.at].decode("utf-8")
 
-    def value(self, marker: int, depth: int) -> Any:
+    def read_value(self, marker: int, depth: int) -> Any:
         if marker in _NUMBERS:
-            return self.number(marker)
+            return self.read_number(marker)
         if marker in _CONSTANTS:
             return _CONSTANTS[marker]
         if marker == ord("S"):
-            return self.text()
+            return self.read_text()
         if marker not in b"[{" or depth == MAX_DEPTH:
-            raise _error(f"has {bytes([marker])!r} at byte {self.at - 1}, {depth} lists and objects deep")
-        return self.items(depth + 1) if marker == ord("[") else self.fields(depth + 1)
+            raise _error(
+                f"has the invalid marker {bytes([marker])!r} at byte {self.at - 1}, inside {depth} lists and objects"
+            )
+        return self.read_items(depth + 1) if marker == ord("[") else self.read_fields(depth + 1)
 
-    def items(self, depth: int) -> list[Any]:
+    def read_items(self, depth: int) -> list[Any]:
         found = []
-        while (marker := self.byte()) != ord("]"):
-            found.append(self.value(marker, depth))
+        while (marker := self.read_byte()) != ord("]"):
+            found.append(self.read_value(marker, depth))
         return found
 
-    def fields(self, depth: int) -> dict[str, Any]:
+    def read_fields(self, depth: int) -> dict[str, Any]:
         found: dict[str, Any] = {}
         while self.data[self.at] != ord("}"):
-            name = self.text()
-            found[name] = self.value(self.byte(), depth)
+            name = self.read_text()
+            found[name] = self.read_value(self.read_byte(), depth)
         self.at += 1
         return found
 
 
-def _write(out: bytearray, value: Any) -> None:
+def _write_value(out: bytearray, value: Any) -> None:
     if isinstance(value, dict):
         out += b"{"
         for name, item in value.items():
             _write_text(out, name)
-            _write(out, item)
+            _write_value(out, item)
         out += b"}"
     elif isinstance(value, (list, tuple)):
         out += b"["
         for item in value:
-            _write(out, item)
+            _write_value(out, item)
         out += b"]"
     elif isinstance(value, str):
         out += b"S"

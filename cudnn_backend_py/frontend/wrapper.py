@@ -15,7 +15,7 @@ from ..native import Handle
 from .enums import TORCH_NAMES, heur_mode, to_data_type
 from .errors import FrontendRuntimeError, attribute_not_set, invalid_value
 from .graphs import pygraph
-from .handles import DescribedHandle, cached_handle, create_handle, default_target, destroy_handle, set_stream
+from .handles import DescribedHandle, create_handle, default_target, destroy_handle, get_cached_handle, set_stream
 from .recorded import OPERATIONS
 from .tensors import tensor
 
@@ -53,7 +53,7 @@ _BLOCKED = frozenset(
 )
 
 
-def _torch(purpose: str) -> Any:
+def _import_torch(purpose: str) -> Any:
     try:
         return import_module("torch")
     except ImportError as error:
@@ -83,8 +83,8 @@ def get_default_handle(stream: Any = None) -> Any:
     """
     if default_target() is not None:
         return create_handle()
-    cuda = _torch("the default handle follows torch's current stream").cuda
-    handle = cached_handle(_default_handles, threading.get_ident(), cuda.current_device())
+    cuda = _import_torch("the default handle follows torch's current stream").cuda
+    handle = get_cached_handle(_default_handles, threading.get_ident(), cuda.current_device())
     set_stream(handle=handle, stream=cuda.current_stream().cuda_stream if stream is None else stream)
     return handle
 
@@ -95,8 +95,8 @@ def destroy_default_handle() -> None:
         destroy_handle(_default_handles.popitem()[1])
 
 
-class _Sources:
-    """The framework's tensors that a graph was written with, by identity, with their graph tensors.
+class _FrameworkTensors:
+    """Maps the framework tensors that a graph was written with to graph tensors, by identity.
 
     They are not kept alive: one that is gone is forgotten, and another with its address is another tensor.
     """
@@ -161,7 +161,7 @@ class Graph:
         **options: Any,
     ) -> None:
         for argument, value in (("inputs", inputs), ("outputs", outputs), ("heuristics", heuristics)):
-            _check_list(argument, [] if value is None else value)
+            _require_list(argument, [] if value is None else value)
         for key in {"io_data_type", "intermediate_data_type", "compute_data_type"} & set(options):
             options[key] = to_data_type(options[key])
         self._handle = handle or None
@@ -171,7 +171,7 @@ class Graph:
         self._wanted = (inputs or (), outputs or ())
         self._graph: pygraph | None = None
         self._built = False
-        self._sources = _Sources()
+        self._sources = _FrameworkTensors()
         self._created: list[tensor] = []
         self._ports_in: dict[str, tensor] = {}
         self._ports_out: dict[str, tensor] = {}
@@ -182,7 +182,9 @@ class Graph:
     def __repr__(self) -> str:
         state = "built" if self._built else "empty" if self._graph is None else "under construction"
         ports = {"inputs": self._ports_in, "outputs": self._ports_out}
-        texts = (f"{what} {[port for port, item in found.items() if _is_given(item)]}" for what, found in ports.items())
+        texts = (
+            f"{what} {[port for port, item in found.items() if _needs_buffer(item)]}" for what, found in ports.items()
+        )
         return f"<cudnn.Graph {state}: {', '.join(texts)}>"
 
     def __str__(self) -> str:
@@ -232,12 +234,12 @@ class Graph:
             )
         attribute = getattr(graph, name)
         if name in ("tensor", "tensor_like"):
-            return partial(self._create, attribute)
+            return partial(self._create_tensor, attribute)
         if name in OPERATIONS:
             return partial(self._add_node, name, attribute)
         return attribute
 
-    def _create(self, make: Callable[..., tensor], *args: Any, **kwargs: Any) -> tensor:
+    def _create_tensor(self, make: Callable[..., tensor], *args: Any, **kwargs: Any) -> tensor:
         made = make(*args, **kwargs)
         self._created.append(made)
         return made
@@ -248,25 +250,27 @@ class Graph:
         if node in self._nodes:
             raise attribute_not_set(f"node name {node!r} is used already", fix="give each node a name of its own")
         self._nodes.add(node)
-        positional = [self._argument(f"{node}::{position}", value) for position, value in enumerate(args)]
-        named = {key: self._argument(f"{node}::{key}", value) for key, value in kwargs.items()}
+        positional = [self._convert_argument(f"{node}::{position}", value) for position, value in enumerate(args)]
+        named = {key: self._convert_argument(f"{node}::{key}", value) for key, value in kwargs.items()}
         result = add(*positional, **named)
         for position, item in enumerate(result if isinstance(result, (list, tuple)) else [result]):
             if isinstance(item, tensor):
                 self._ports_out[item.name or f"{node}::{position}"] = item
         return result
 
-    def _argument(self, port: str, value: Any) -> Any:
+    def _convert_argument(self, port: str, value: Any) -> Any:
         """Return an argument with graph tensors in place of the framework's, and note the ports."""
         if type(value) in (list, tuple):
-            return type(value)(self._argument(f"{port}::{position}", item) for position, item in enumerate(value))
+            return type(value)(
+                self._convert_argument(f"{port}::{position}", item) for position, item in enumerate(value)
+            )
         if hasattr(value, "__dlpack__"):
-            value = self._tensor_of(value)
+            value = self._find_graph_tensor(value)
         if isinstance(value, tensor):
             self._ports_in[port] = value
         return value
 
-    def _tensor_of(self, source: Any) -> tensor:
+    def _find_graph_tensor(self, source: Any) -> tensor:
         found = self._sources.find(source)
         if found is None:
             assert self._graph is not None
@@ -290,20 +294,20 @@ class Graph:
         ValueError
             If one is unknown, virtual or named twice, or one is left out.
         """
-        _check_list("inputs", inputs)
-        _check_list("outputs", outputs)
+        _require_list("inputs", inputs)
+        _require_list("outputs", outputs)
         if not self._built:
             self._wanted = (inputs, outputs)
             return
         order = (
-            [self._find("input", position, which, self._ports_in) for position, which in enumerate(inputs)],
-            [self._find("output", position, which, self._ports_out) for position, which in enumerate(outputs)],
+            [self._find_port("input", position, which, self._ports_in) for position, which in enumerate(inputs)],
+            [self._find_port("output", position, which, self._ports_out) for position, which in enumerate(outputs)],
         )
-        self._check_order(*order)
+        self._check_io_order(*order)
         self._order = order
 
-    def _find(self, role: str, position: int, which: Any, ports: dict[str, tensor]) -> tensor:
-        found = self._match(which, ports)
+    def _find_port(self, role: str, position: int, which: Any, ports: dict[str, tensor]) -> tensor:
+        found = self._match_tensor(which, ports)
         if found is None:
             raise attribute_not_set(
                 f"{role} {position} ({which!r}) not found among the {role}s of the graph",
@@ -316,7 +320,7 @@ class Graph:
             )
         return found
 
-    def _match(self, which: Any, ports: dict[str, tensor]) -> tensor | None:
+    def _match_tensor(self, which: Any, ports: dict[str, tensor]) -> tensor | None:
         candidates = [*ports.values(), *self._created]
         if isinstance(which, str):
             return ports.get(which) or next((item for item in candidates if item.name == which), None)
@@ -325,14 +329,14 @@ class Graph:
         known = which if isinstance(which, tensor) else self._sources.find(which)
         return next((item for item in candidates if item is known), None)
 
-    def _check_order(self, inputs: list[tensor], outputs: list[tensor]) -> None:
+    def _check_io_order(self, inputs: list[tensor], outputs: list[tensor]) -> None:
         seen: set[tensor] = set()
         for item in (*inputs, *outputs):
             if item in seen:
                 raise attribute_not_set(f"tensor {item.name!r} is named twice, it is a duplicate")
             seen.add(item)
-        left_out = [port for port, item in self._ports_out.items() if _is_given(item) and item not in outputs]
-        left_out += [port for port, item in self._ports_in.items() if _is_given(item) and item not in seen]
+        left_out = [port for port, item in self._ports_out.items() if _needs_buffer(item) and item not in outputs]
+        left_out += [port for port, item in self._ports_in.items() if _needs_buffer(item) and item not in seen]
         if left_out:
             raise attribute_not_set(
                 f"{', '.join(left_out)}: in memory, but specified neither as input nor as output",
@@ -367,14 +371,14 @@ class Graph:
         if self._graph is None or not self._built:
             raise invalid_value("this Graph is not built yet: call it after its with block")
         if len(args) == 1 and isinstance(args[0], dict):
-            options = self._resources(kwargs)
-            self._graph.execute(self._pack_of_dict(args[0]), **options)
+            options = self._execute_options(kwargs)
+            self._graph.execute(self._make_variant_pack(args[0]), **options)
             return args[0]
-        outputs = self._run_in_order(args, kwargs)
+        outputs = self._run_positional(args, kwargs)
         return outputs[0] if len(outputs) == 1 else outputs
 
-    def _resources(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Return the options of execute, with the graph's handle and workspace as defaults."""
+    def _execute_options(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Return the options of ``execute``, with the graph's handle and workspace as defaults."""
         assert self._graph is not None
         if "handle" not in options and self._handle is None:
             raise invalid_value(
@@ -403,11 +407,11 @@ class Graph:
     def _own_workspace(self) -> Any:
         assert self._graph is not None
         if self.__workspace is None:
-            torch = _torch("the workspace is a tensor of it")
+            torch = _import_torch("the workspace is a torch tensor")
             self.__workspace = torch.empty(self._graph.get_workspace_size(), device="cuda", dtype=torch.uint8)
         return self.__workspace
 
-    def _run_in_order(self, args: Sequence[Any], options: dict[str, Any]) -> list[Any]:
+    def _run_positional(self, args: Sequence[Any], options: dict[str, Any]) -> list[Any]:
         if self._order is None:
             raise attribute_not_set(
                 "the order of inputs and outputs is not set, so positional tensors are ambiguous",
@@ -416,17 +420,17 @@ class Graph:
         inputs, outputs = self._order
         if len(args) != len(inputs):
             raise attribute_not_set(f"{len(args)} tensors were given, the graph has {len(inputs)} inputs")
-        options = self._resources(options)
-        results = [_allocate(item) for item in outputs]
+        options = self._execute_options(options)
+        results = [_allocate_output(item) for item in outputs]
         assert self._graph is not None
         self._graph.execute(dict(zip((*inputs, *outputs), (*args, *results), strict=True)), **options)
         return results
 
-    def _pack_of_dict(self, given: dict[Any, Any]) -> dict[tensor, Any]:
-        """Return the variant pack, and add allocated outputs to the dict."""
+    def _make_variant_pack(self, given: dict[Any, Any]) -> dict[tensor, Any]:
+        """Return the variant pack for a dict of buffers, and add allocated outputs to the dict."""
         pack: dict[tensor, Any] = {}
         for port, item in self._all_ports():
-            if _is_given(item) and (value := _look_up(given, port, item)) is not None:
+            if _needs_buffer(item) and (value := _find_buffer(given, port, item)) is not None:
                 pack[item] = value
         outputs = {item: port for port, item in self._ports_out.items() if not item.virtual}
         missing = [
@@ -436,7 +440,7 @@ class Graph:
             raise invalid_value(f"the dict has no tensors for the inputs {', '.join(missing)}")
         for item, port in outputs.items():
             if item not in pack:
-                pack[item] = given[port] = _allocate(item)
+                pack[item] = given[port] = _allocate_output(item)
         return pack
 
     def _all_ports(self) -> Iterator[tuple[str, tensor]]:
@@ -445,12 +449,12 @@ class Graph:
         yield from ((item.name, item) for item in self._created)
 
 
-def _is_given(item: tensor) -> bool:
-    """Return whether the variant pack contains it: a tensor in memory that is not a known scalar."""
+def _needs_buffer(item: tensor) -> bool:
+    """Return whether a tensor needs a buffer in the variant pack: it is in memory and not a known scalar."""
     return not item.virtual and item.value is None
 
 
-def _look_up(given: dict[Any, Any], port: str, item: tensor) -> Any:
+def _find_buffer(given: dict[Any, Any], port: str, item: tensor) -> Any:
     for key in (port, item, item.name, item.uid):
         if key in given:
             if not hasattr(given[key], "__dlpack__"):
@@ -459,7 +463,7 @@ def _look_up(given: dict[Any, Any], port: str, item: tensor) -> Any:
     return None
 
 
-def _allocate(item: tensor) -> Any:
+def _allocate_output(item: tensor) -> Any:
     """Return a new torch tensor on the device for an output.
 
     Raises
@@ -467,13 +471,13 @@ def _allocate(item: tensor) -> Any:
     TypeError
         If torch has no such type.
     """
-    torch = _torch("outputs are tensors of it")
+    torch = _import_torch("outputs are torch tensors")
     kind = getattr(torch, TORCH_NAMES.get(item.data_type, ""), None)
     if kind is None:
         raise TypeError(f"output {item.name!r} is {item.data_type}, for which this torch has no type")
     return torch.empty_strided(item.dim, item.stride, device="cuda", dtype=kind)
 
 
-def _check_list(argument: str, value: Any) -> None:
+def _require_list(argument: str, value: Any) -> None:
     if not isinstance(value, (list, tuple)):
         raise attribute_not_set(f"{argument} is a {type(value).__name__}, a list or tuple is needed")

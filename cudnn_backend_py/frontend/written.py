@@ -10,22 +10,22 @@ from typing import Any, SupportsIndex
 from ..errors import CudnnBackendError
 from ..execution.buffers import dlpack_facts
 from ..printable import shown
-from .arguments import instance, number
+from .arguments import check_instance, to_float
 from .context import Context
 from .enums import DLPACK_TYPES, data_type, scalar_type, tensor_reordering, to_data_type
 from .errors import attribute_not_set
 from .ops.node import Node as OperationNode
 from .ops.node import pack_strides
-from .recorded import Node, Record
+from .recorded import GraphRecord, Node
 from .tensors import tensor as UserTensor
 
 __all__ = ["WrittenGraph"]
 
 
 class WrittenGraph:
-    """The part of a ``pygraph`` that has its tensors and nodes."""
+    """The part of a ``pygraph`` that creates and finds its tensors and nodes."""
 
-    record: Record
+    record: GraphRecord
     context: Context
     _created: list[UserTensor]
     _nodes: list[OperationNode]
@@ -56,7 +56,7 @@ class WrittenGraph:
             kind = context.intermediate if is_virtual else context.io
         made = UserTensor(dim, () if stride is None else stride, kind, is_virtual, is_pass_by_value)
         made.stride = made.stride or pack_strides(made.dim)
-        made.name = instance("name", name or f"tensor_{len(self.record.by_name())}", str, "a text")
+        made.name = check_instance("name", name or f"tensor_{len(self.record.tensors_by_name())}", str, "a text")
         if ragged_offset is not None:
             made.set_ragged_offset(ragged_offset)
         if reordering_type is not made.reordering:
@@ -64,7 +64,7 @@ class WrittenGraph:
         made.set_ragged_offset_multiplier(ragged_offset_multiplier).set_alignment_value(alignment_value)
         if uid is not None and uid != -1:
             made.set_uid(uid)
-        return self._take(made)
+        return self._add_tensor(made)
 
     _make_tensor = tensor
 
@@ -81,33 +81,33 @@ class WrittenGraph:
         if isinstance(template, UserTensor):
             by_value = template.by_value
             return self.tensor(template.dim, template.stride, template.data_type, is_virtual, by_value, name=name)
-        dims, strides, kind, on_host = _read_facts(template)
+        dims, strides, kind, on_host = _read_layout(template)
         return self.tensor(dims, strides, kind, is_virtual, is_pass_by_value=on_host, name=name)
 
     def tensor_scalar(
         self, value: float | int, scalar_type: scalar_type = scalar_type.RUNTIME_PARAM, name: str = ""
     ) -> UserTensor:
-        """Return a by-value scalar with its number, of rank 1."""
+        """Return a by-value scalar tensor of rank 1 with this number."""
         whole = isinstance(value, SupportsIndex) and not isinstance(value, bool)
         made = UserTensor([1], [1], data_type.INT32 if whole else data_type.FLOAT, is_pass_by_value=True)
-        made.set_name(name or f"scalar_{len(self.record.by_name())}")
-        made.value = int(value) if whole else number("value", value)
+        made.set_name(name or f"scalar_{len(self.record.tensors_by_name())}")
+        made.value = int(value) if whole else to_float("value", value)
         made.scalar_type = scalar_type
-        return self._take(made)
+        return self._add_tensor(made)
 
-    def _take(self, made: UserTensor) -> UserTensor:
-        """Add a new tensor, unless its uid is used."""
+    def _add_tensor(self, made: UserTensor) -> UserTensor:
+        """Add a new tensor to the graph and return it; raise if another tensor has its uid."""
         self.record.add(made)
         self._created.append(made)
         return made
 
     # inspection
 
-    def foresee(self, item: UserTensor) -> tuple[list[int], list[int]]:
+    def infer_dims_and_strides(self, item: UserTensor) -> tuple[list[int], list[int]]:
         """Return the inferred dims and strides of a tensor, empty where unknown."""
         seen = self._used_tensors()
         kept = [(each, each.dim, each.stride, each.data_type) for each in seen]
-        self.record.hide()
+        self.record.hide_inferred()
         try:
             for node in self._nodes:
                 with suppress(CudnnBackendError, ValueError, LookupError, TypeError, ArithmeticError):
@@ -125,7 +125,7 @@ class WrittenGraph:
     @property
     def tensors(self) -> dict[str, UserTensor]:
         """The tensors with a unique name, by name."""
-        return self.record.by_name()
+        return self.record.tensors_by_name()
 
     def find_tensor(self, name_or_uid: str | int) -> UserTensor | None:
         """Return a tensor by name or uid, None if there is none.
@@ -156,8 +156,8 @@ class WrittenGraph:
         context = self.context
         return {
             "context": {
-                "io_data_type": _tensor_to_json(context.io_data_type),
-                "compute_data_type": _tensor_to_json(context.compute_data_type),
+                "io_data_type": _data_type_to_json(context.io_data_type),
+                "compute_data_type": _data_type_to_json(context.compute_data_type),
             },
             "nodes": [
                 {
@@ -173,7 +173,7 @@ class WrittenGraph:
                 name: {
                     "dim": item.get_dim(),
                     "stride": item.get_stride(),
-                    "dtype": _tensor_to_json(item.data_type),
+                    "dtype": _data_type_to_json(item.data_type),
                     "is_virtual": item.virtual,
                     "uid": item.uid,
                 }
@@ -182,11 +182,11 @@ class WrittenGraph:
         }
 
 
-def _tensor_to_json(kind: data_type) -> str:
+def _data_type_to_json(kind: data_type) -> str:
     return str(None if kind.backend is None else kind)
 
 
-def _read_facts(source: Any) -> tuple[Sequence[int], Sequence[int], data_type, bool]:
+def _read_layout(source: Any) -> tuple[Sequence[int], Sequence[int], data_type, bool]:
     """Return dims, strides in elements, type, and whether the tensor is in host memory."""
     if hasattr(source, "data_ptr") and hasattr(source, "stride"):  # torch
         kind = to_data_type(source.dtype)

@@ -14,7 +14,7 @@ __all__ = ["compute_yarn_freqs", "compute_yarn_inv_freq", "yarn_get_mscale"]
 
 
 def yarn_get_mscale(scaling_factor: float, mscale_factor: float = 1.0) -> float:
-    """Return YaRN's factor for cosines and sines, 1 up to a scaling factor of 1."""
+    """Return YaRN's factor for cosines and sines: 1 for scaling factors up to 1."""
     return 1.0 + 0.1 * mscale_factor * math.log(scaling_factor) if scaling_factor > 1.0 else 1.0
 
 
@@ -48,11 +48,11 @@ def compute_yarn_inv_freq(
     if scaling_factor <= 1.0:
         return plain
 
-    def pair_with_rotations(times: float) -> float:
+    def pair_index(times: float) -> float:
         return head_dim * math.log(original_max_position / (2 * math.pi * times)) / (2 * math.log(base))
 
-    first = max(math.floor(pair_with_rotations(beta_fast)), 0)
-    last = min(math.ceil(pair_with_rotations(beta_slow)), head_dim - 1)
+    first = max(math.floor(pair_index(beta_fast)), 0)
+    last = min(math.ceil(pair_index(beta_slow)), head_dim - 1)
     kept = 1 - ((pairs - first) / ((last - first) or 1e-3)).clamp(0, 1)
     return plain / scaling_factor * (1 - kept) + plain * kept
 

@@ -9,10 +9,10 @@ from ..errors import GraphError
 from ..generated.attributes import ATTRIBUTES
 from ..generated.enums import DescriptorType
 from ..graph.ir import Graph
-from .cudnn_json import Dump, Made, graph_from_descriptors, logged_field
-from .records import Recent
+from .cudnn_json import DumpEntry, LoggedDescriptor, graph_from_descriptors, logged_field
+from .records import LruDict
 
-__all__ = ["DESCRIPTORS", "ELEMENT", "FIELD_OF", "TRACKED", "Calls", "read_dump"]
+__all__ = ["DESCRIPTORS", "ELEMENT", "FIELD_OF", "TRACKED", "DescriptorCalls", "read_dump"]
 
 _MAX_MADE = 4096  # descriptors of a thread
 _MAX_CALLS = 4 << 20  # characters of the calls of a thread
@@ -28,67 +28,69 @@ _COUNT = re.compile(r"^ *elementCount: type=int64_t; val=(\d{1,9});", re.MULTILI
 
 
 @dataclass(slots=True)
-class _Handled:
-    """One descriptor from its first call until another one uses it."""
+class _DescriptorState:
+    """The state of a logged descriptor, from its first call until another descriptor uses it."""
 
-    made: Made
+    made: LoggedDescriptor
     mark: int = 0  # of its dump, when it was finalized
     text: str = ""  # that dump, of an operation
     pointers: dict[tuple[str, int], str] = field(default_factory=dict)  # to other descriptors
     count: int = 0  # elements given, of which cuDNN logs the first ten
 
 
-class Calls:
-    """Descriptors made by the calls of one thread; the log gives no addresses for set or new ones.
+class DescriptorCalls:
+    """Tracks the descriptors that one thread builds; the log omits their addresses in create and set calls.
 
     So a call is about the open descriptor of its type, and an address belongs to the one descriptor of its type that
     was finalized and not used yet, or to the one whose dump is that of the user's. Where two fit it stays unknown.
     """
 
     def __init__(self) -> None:
-        self.open: dict[DescriptorType, list[_Handled]] = {}
-        self.unused: dict[DescriptorType, list[_Handled]] = {}
-        self.addresses: Recent[str, _Handled] = Recent(_MAX_MADE)
-        self.tensors: Recent[int, Made] = Recent(_MAX_MADE)  # by their dumps
+        self.open: dict[DescriptorType, list[_DescriptorState]] = {}
+        self.unused: dict[DescriptorType, list[_DescriptorState]] = {}
+        self.addresses: LruDict[str, _DescriptorState] = LruDict(_MAX_MADE)
+        self.tensors: LruDict[int, LoggedDescriptor] = LruDict(_MAX_MADE)  # by their dumps
         self.size = 0
 
-    def _grow(self, size: int, limit: int = 2 * _MAX_CALLS) -> None:
-        """Count stored values, and drop all of them above a limit."""
+    def _count_characters(self, size: int, limit: int = 2 * _MAX_CALLS) -> None:
+        """Count stored characters, and forget all descriptors above a limit."""
         self.size += size
         if self.size > limit:
             self.__init__()  # type: ignore[misc]
 
     def create(self, kind: DescriptorType) -> None:
-        self._push(self.open, kind, _Handled(Made(kind)))
+        self._append_bounded(self.open, kind, _DescriptorState(LoggedDescriptor(kind)))
 
-    def _push(self, place: dict[DescriptorType, list[_Handled]], kind: DescriptorType, item: _Handled) -> None:
+    def _append_bounded(
+        self, place: dict[DescriptorType, list[_DescriptorState]], kind: DescriptorType, item: _DescriptorState
+    ) -> None:
         found = place.setdefault(kind, [])
         found.append(item)
         if len(found) > _MAX_MADE:
             del found[0]
 
-    def _find_descriptor(self, kind: DescriptorType) -> _Handled:
+    def _find_descriptor(self, kind: DescriptorType) -> _DescriptorState:
         """Return the descriptor that a call refers to."""
         found = self.open.get(kind)
         if not found:
-            found = self.open[kind] = [_Handled(Made(kind, whole=False))]
+            found = self.open[kind] = [_DescriptorState(LoggedDescriptor(kind, whole=False))]
         if len(found) > 1:
             for item in found:
                 item.made.whole = False
         return found[-1]
 
     def set(self, attribute: str, text: str) -> None:
-        self._grow(len(text))
+        self._count_characters(len(text))
         kind, name = FIELD_OF[attribute]
         item = self._find_descriptor(kind)
-        values: list[str | Made | None] = []
+        values: list[str | LoggedDescriptor | None] = []
         for number, match in enumerate(ELEMENT.finditer(text)):
             value = match[2] or ""
             element = DESCRIPTORS.get(match[1] or "")
             if element is None:
                 values.append(value)
                 continue
-            used = self._use(value, element)
+            used = self._resolve_address(value, element)
             values.append(used.made if used else None)
             item.pointers[name, number] = value
         item.made.attributes[name] = values
@@ -96,8 +98,8 @@ class Calls:
         if name == "ops":
             item.count = int(count[1]) if count else len(values)
 
-    def _use(self, address: str, kind: DescriptorType, mark: int | None = None) -> _Handled | None:
-        """Return the descriptor at an address; `mark` identifies it in the user's dump."""
+    def _resolve_address(self, address: str, kind: DescriptorType, mark: int | None = None) -> _DescriptorState | None:
+        """Return the descriptor at an address, None if unclear; `mark` is the hash of its dump, if known."""
         known = self.addresses.get(address)
         if known is not None and known.made.kind is kind and mark in (None, known.mark):
             return known
@@ -109,13 +111,13 @@ class Calls:
         self.addresses.put(address, fitting[-1])
         return fitting[-1]
 
-    def finalize(self, dump: Dump, text: str = "") -> _Handled:
+    def finalize(self, dump: DumpEntry, text: str = "") -> _DescriptorState:
         kind = dump.kind
         assert kind is not None
         item = self._find_descriptor(kind)
         self.open[kind] = [other for other in self.open[kind] if other is not item]
-        item.mark = _mark(dump)
-        shown: dict[str, list[Dump]] = {}
+        item.mark = _hash_dump(dump)
+        shown: dict[str, list[DumpEntry]] = {}
         for child in dump.children:
             shown.setdefault(logged_field(kind, child.key), []).append(child)
         for (name, number), address in item.pointers.items():
@@ -125,25 +127,25 @@ class Calls:
             child = children[number]
             if child.kind is None:
                 continue
-            used = self._use(address, child.kind, _mark(child))
+            used = self._resolve_address(address, child.kind, _hash_dump(child))
             item.made.attributes[name][number] = used.made if used else None
         if kind is DescriptorType.TENSOR:
             self.tensors.put(item.mark, item.made)
         elif kind.name.startswith("OPERATION_"):
             item.text = text
-            self._grow(len(text))
-        self._push(self.unused, kind, item)
+            self._count_characters(len(text))
+        self._append_bounded(self.unused, kind, item)
         return item
 
-    def destroy(self, dump: Dump) -> None:
+    def destroy(self, dump: DumpEntry) -> None:
         """Forget the address of a destroyed descriptor, as it may be reused."""
-        mark = _mark(dump)
+        mark = _hash_dump(dump)
         gone = [key for key, item in self.addresses.items.items() if item.mark == mark]
         for key in gone:
             del self.addresses.items[key]
 
-    def graph(self, dump: Dump, is_cut: bool) -> tuple[Graph, int]:
-        """Return the graph of a finalized operation graph descriptor, and the number of tensors with unlogged calls.
+    def graph(self, dump: DumpEntry, is_cut: bool) -> tuple[Graph, int]:
+        """Return the graph of a finalized operation graph descriptor, and how many of its tensors have no logged calls.
 
         Of a dump that is cut off, the operations are those that were finalized, if they are as many as were given.
         """
@@ -158,48 +160,50 @@ class Calls:
         given = item.count
         if (given or is_cut) and len(shown) != given:
             raise GraphError(
-                f"the log has {len(shown)} operations of a graph of {given or 'more'}",
+                f"the log has only {len(shown)} operations of a graph with {given or 'more'}",
                 code="log-graph",
                 fix="log from the start of the program",
             )
-        ops: list[Made | None] = []
+        ops: list[LoggedDescriptor | None] = []
         for child in shown:
-            fitting = [operation for operation in left if operation.mark == _mark(child)]
+            fitting = [operation for operation in left if operation.mark == _hash_dump(child)]
             ops.append(fitting[0].made if fitting else None)
             left = [operation for operation in left if not fitting or operation is not fitting[0]]
         for kind in [kind for kind in self.unused if kind.name.startswith("OPERATION_")]:
             self.unused[kind] = [one for one in self.unused[kind] if any(one is other for other in left)]
-        whole = Dump(dump.key, dump.type, dump.value, tuple(shown))
-        tensors: dict[int, Made | None] = {}
-        _collect(whole, self.tensors, tensors)
-        self._grow(0, _MAX_CALLS)
+        whole = DumpEntry(dump.key, dump.type, dump.value, tuple(shown))
+        tensors: dict[int, LoggedDescriptor | None] = {}
+        _collect_tensors(whole, self.tensors, tensors)
+        self._count_characters(0, _MAX_CALLS)
         return graph_from_descriptors(whole, tensors, ops), sum(made is None for made in tensors.values())
 
 
-def _mark(dump: Dump) -> int:
+def _hash_dump(dump: DumpEntry) -> int:
     return hash((dump.type, dump.value, dump.children))
 
 
-def _collect(dump: Dump, known: Recent[int, Made], found: dict[int, Made | None]) -> None:
-    """Add the logged calls of each tensor in a dump, by uid."""
+def _collect_tensors(
+    dump: DumpEntry, known: LruDict[int, LoggedDescriptor], found: dict[int, LoggedDescriptor | None]
+) -> None:
+    """Add the tensors of a dump to `found`, by uid: each with the descriptor that its logged calls built, or None."""
     if dump.kind is DescriptorType.TENSOR:
         uid = next((child.value for child in dump.children if child.key == "uid"), None)
         if uid is not None and uid.isdecimal() and len(uid) < 20:
-            found[int(uid)] = known.get(_mark(dump))
+            found[int(uid)] = known.get(_hash_dump(dump))
     for child in dump.children:
-        _collect(child, known, found)
+        _collect_tensors(child, known, found)
 
 
-def read_dump(text: str) -> Dump | None:
-    """Return the descriptor dumped in a record, None if incomplete."""
-    stack: list[tuple[int, str, str, str | None, list[Dump]]] = []
-    root: Dump | None = None
+def read_dump(text: str) -> DumpEntry | None:
+    """Return the descriptor that a record dumps, None if the dump is incomplete."""
+    stack: list[tuple[int, str, str, str | None, list[DumpEntry]]] = []
+    root: DumpEntry | None = None
 
-    def close(depth: int) -> None:
+    def close_entries(depth: int) -> None:
         nonlocal root
         while stack and stack[-1][0] >= depth:
             _, key, kind, value, children = stack.pop()
-            made = Dump(key, kind, value, tuple(children))
+            made = DumpEntry(key, kind, value, tuple(children))
             if stack:
                 stack[-1][4].append(made)
             else:
@@ -215,7 +219,7 @@ def read_dump(text: str) -> Dump | None:
         if depth > _MAX_DEPTH or (depth <= 4 and (stack or root is not None)):
             break
         kind, has_value, value = rest.rstrip(" \r").partition("; val=")
-        close(depth)
+        close_entries(depth)
         stack.append((depth, key.strip(), kind.rstrip(":;"), value.removesuffix(";") if has_value else None, []))
-    close(0)
+    close_entries(0)
     return root if root is not None and root.key == "descriptor" and root.kind is not None else None

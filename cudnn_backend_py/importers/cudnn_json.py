@@ -32,8 +32,8 @@ from ..generated.operations import DEFAULTS, FIXED_VALUES, LOGGED_NAMES, UNDUMPE
 from ..graph.ir import Graph, Matmul, Op, Operation, Parameters, Pointwise, Reduction, Tensor
 
 __all__ = [
-    "Dump",
-    "Made",
+    "DumpEntry",
+    "LoggedDescriptor",
     "drop_defaults",
     "graph_from_descriptors",
     "graph_from_log_json",
@@ -59,30 +59,30 @@ def _normalize_name(name: str) -> str:
 
 
 @cache
-def _find_known(kind: DescriptorType) -> dict[str, str]:
+def _fields_by_logged_name(kind: DescriptorType) -> dict[str, str]:
     fields = {_normalize_name(facts.field): facts.field for facts in ATTRIBUTES[kind] if facts.role != "output"}
     return fields | LOGGED_NAMES.get(kind, {})
 
 
 def logged_field(kind: DescriptorType, key: str) -> str:
     """Return the descriptor field for a name in a dump, "" if there is none."""
-    return _find_known(kind).get(_normalize_name(key), "")
+    return _fields_by_logged_name(kind).get(_normalize_name(key), "")
 
 
 @cache
-def _facts(kind: DescriptorType) -> dict[str, AttributeFacts]:
+def _attribute_facts(kind: DescriptorType) -> dict[str, AttributeFacts]:
     return {facts.field: facts for facts in ATTRIBUTES[kind] if facts.role != "output"}
 
 
 @cache
-def _members(enum: type[CudnnEnum]) -> dict[str, CudnnEnum]:
+def _members_by_c_name(enum: type[CudnnEnum]) -> dict[str, CudnnEnum]:
     """Return the enum members by their C names, including aliases."""
     return {
         member.c_name.replace(member.name, name): member for name, member in reversed(list(enum.__members__.items()))
     }
 
 
-def _brief(value: Any) -> str:
+def _short_repr(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
 
@@ -104,18 +104,18 @@ def _shortest_float32(value: float) -> float:
     return value
 
 
-def _member(enum: type[CudnnEnum], value: Any, where: str) -> CudnnEnum:
+def _enum_member(enum: type[CudnnEnum], value: Any, where: str) -> CudnnEnum:
     try:
-        return _members(enum)[value] if isinstance(value, str) else enum(value)
+        return _members_by_c_name(enum)[value] if isinstance(value, str) else enum(value)
     except (KeyError, ValueError, TypeError):
-        raise _error(f"{where} is {_brief(value)}, which is no {enum.__name__} this package knows") from None
+        raise _error(f"{where} is {_short_repr(value)}, which is not a known {enum.__name__}") from None
 
 
 def _read_element(facts: AttributeFacts, value: Any, where: str) -> Any:
     """Return one attribute value from its text in the log."""
     for kind in facts.types:
         if kind in ENUM_OF_TYPE:
-            return _member(ENUM_OF_TYPE[kind], value, where)
+            return _enum_member(ENUM_OF_TYPE[kind], value, where)
         if kind is AttributeType.FRACTION and isinstance(value, list) and len(value) == 2:
             return value[0] if value[1] == 1 else tuple(value)
         if kind is AttributeType.FLOAT and isinstance(value, float) and AttributeType.DOUBLE not in facts.types:
@@ -125,14 +125,14 @@ def _read_element(facts: AttributeFacts, value: Any, where: str) -> Any:
     return value
 
 
-def _read_values(facts: AttributeFacts, value: Any, where: str) -> Any:
+def _read_attribute(facts: AttributeFacts, value: Any, where: str) -> Any:
     if isinstance(value, list) and facts.max_count != 1:
         return tuple(_read_element(facts, item, where) for item in value)
     return _read_element(facts, value, where)
 
 
 def drop_defaults(kind: DescriptorType, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a descriptor without default values, which the log does not distinguish from absent ones."""
+    """Return a descriptor's fields without default values, which the log does not distinguish from absent ones."""
     defaults = DEFAULTS.get(kind, {})
     return {
         name: value for name, value in fields.items() if name not in defaults or not _is_default(value, defaults[name])
@@ -145,14 +145,14 @@ def _is_default(value: Any, default: Any) -> bool:
     return bool(value == default)
 
 
-def _make(kind: DescriptorType, name: str, given: Mapping[str, Any]) -> Op:
+def _make_operation(kind: DescriptorType, name: str, given: Mapping[str, Any]) -> Op:
     """Return the operation with these fields; a parameter descriptor is a dict or :class:`Parameters`."""
     fields = drop_defaults(kind, given)
     for key, value in fields.items():
         if isinstance(value, dict):
-            elements = _facts(kind)[key].element
+            elements = _attribute_facts(kind)[key].element
             if len(elements) != 1:
-                raise _error(f"{key} of {name!r} is {_brief(value)}, one value is needed")
+                raise _error(f"{key} of {name!r} cannot be read from an object: {_short_repr(value)}")
             fields[key] = _drop_other_distributions(drop_defaults(elements[0], value))
     if kind is _D.OPERATION_MATMUL:
         return _make_matmul(name, fields)
@@ -161,16 +161,16 @@ def _make(kind: DescriptorType, name: str, given: Mapping[str, Any]) -> Op:
     if kind is _D.OPERATION_REDUCTION and set(fields) <= {"x", "y", "reduction"}:
         return _make_reduction(name, fields)
     if kind in (_D.OPERATION_ROPE_FWD, _D.OPERATION_ROPE_BWD):
-        _drop_whole_rope(fields)
+        _drop_full_rope_dim(fields)
     for key, value in fields.items():
         if isinstance(value, dict):
-            (element,) = _facts(kind)[key].element
+            (element,) = _attribute_facts(kind)[key].element
             fields[key] = Parameters(element, value)
     return Operation(kind, name, {**FIXED_VALUES.get(kind, {}), **fields})
 
 
 def _drop_other_distributions(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return a random generator's fields without those of other distributions, which dumps show as -1."""
+    """Return a random generator's fields without parameters of other distributions, which dumps show as -1."""
     chosen = fields.get("distribution")
     if not isinstance(chosen, RngDistribution):
         return fields
@@ -178,30 +178,30 @@ def _drop_other_distributions(fields: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if "_dist_" not in name or name.startswith(word)}
 
 
-def _drop_whole_rope(fields: dict[str, Any]) -> None:
-    """Drop a rotated dim equal to the whole dim, which the log prints where none was set."""
+def _drop_full_rope_dim(fields: dict[str, Any]) -> None:
+    """Drop a ``rope_dim`` equal to the tensor's last dim, which the log prints if none was set."""
     rotated = fields.get("x", fields.get("dy"))
     if isinstance(rotated, Tensor) and fields.get("rope_dim") == rotated.dims[-1]:
         del fields["rope_dim"]
 
 
-def _ports(name: str, fields: Mapping[str, Any], needed: Iterable[str]) -> None:
+def _require_fields(name: str, fields: Mapping[str, Any], needed: Iterable[str]) -> None:
     missing = [port for port in needed if fields.get(port) is None]
     if missing:
-        raise _error(f"the log does not say what {', '.join(missing)} of {name!r} is")
+        raise _error(f"the log does not contain {', '.join(missing)} of {name!r}")
 
 
-def _parameters(name: str, fields: Mapping[str, Any], key: str, needed: Iterable[str]) -> dict[str, Any]:
+def _parameter_fields(name: str, fields: Mapping[str, Any], key: str, needed: Iterable[str]) -> dict[str, Any]:
     found = fields.get(key, {})
     if not isinstance(found, dict):
-        raise _error(f"{key} of {name!r} is {_brief(found)}, an object is needed")
-    _ports(name, found, needed)
+        raise _error(f"{key} of {name!r} must be an object with parameters, got {_short_repr(found)}")
+    _require_fields(name, found, needed)
     return found
 
 
 def _make_matmul(name: str, fields: dict[str, Any]) -> Matmul:
-    _ports(name, fields, "abc")
-    found = _parameters(name, fields, "matmul", ["comp_type"])
+    _require_fields(name, fields, "abc")
+    found = _parameter_fields(name, fields, "matmul", ["comp_type"])
     overrides = {f"{size}_override": fields.get(f"gemm_{size}_override") for size in "mnk"}
     return Matmul(
         name=name,
@@ -215,18 +215,18 @@ def _make_matmul(name: str, fields: dict[str, Any]) -> Matmul:
 
 
 def _make_pointwise(name: str, fields: dict[str, Any]) -> Pointwise:
-    found = dict(_parameters(name, fields, "pointwise", ["mode", "math_prec"]))
+    found = dict(_parameter_fields(name, fields, "pointwise", ["mode", "math_prec"]))
     if found["mode"] is PointwiseMode.GEN_INDEX and "axis" not in found:
-        raise _error(f"the log does not say along which axis {name!r} counts")
+        raise _error(f"the log does not contain the axis of the GEN_INDEX operation {name!r}")
     if found.pop("nan_propagation", None) is not None:
         raise _error(f"{name!r} propagates NaN, which this package's pointwise operations do not support")
     mode, compute_type = found.pop("mode"), found.pop("math_prec")
-    return Pointwise(name=name, mode=mode, compute_type=compute_type, **found, **_without(fields, "pointwise"))
+    return Pointwise(name=name, mode=mode, compute_type=compute_type, **found, **_without_field(fields, "pointwise"))
 
 
 def _make_reduction(name: str, fields: dict[str, Any]) -> Reduction:
-    _ports(name, fields, "xy")
-    found = _parameters(name, fields, "reduction", ["operator", "comp_type"])
+    _require_fields(name, fields, "xy")
+    found = _parameter_fields(name, fields, "reduction", ["operator", "comp_type"])
     return Reduction(
         name=name,
         operator=found["operator"],
@@ -237,12 +237,12 @@ def _make_reduction(name: str, fields: dict[str, Any]) -> Reduction:
     )
 
 
-def _without(fields: Mapping[str, Any], key: str) -> dict[str, Any]:
+def _without_field(fields: Mapping[str, Any], key: str) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name != key}
 
 
 def _op_name(kind: DescriptorType, fields: Mapping[str, Any], number: int) -> str:
-    """Return a name such as ``exp_7``."""
+    """Return a name for an operation, such as ``exp_7``."""
     parameters = fields.get("pointwise", fields.get("reduction"))
     mode = None
     if isinstance(parameters, dict):
@@ -257,7 +257,7 @@ def _op_name(kind: DescriptorType, fields: Mapping[str, Any], number: int) -> st
 
 
 def graph_from_log_json(data: Any, subgraph: Any = None) -> Graph:
-    """Return the graph of cuDNN's JSON of an operation graph.
+    """Return the graph from cuDNN's JSON of an operation graph.
 
     Source: ``apiLog: type=json`` of ``cudnnBackendFinalizeGraphVisualize`` and its kin, cuDNN 9.5 and later. Tensors
     are called ``t`` and their uid, operations by what they do and their number.
@@ -274,25 +274,25 @@ def graph_from_log_json(data: Any, subgraph: Any = None) -> Graph:
     GraphError
         ``log-graph`` saying what is missing or unknown, and everything a graph itself can refuse.
     """
-    return _JsonGraph(_operation_graph(subgraph)).read(_operation_graph(data), "graph", 0)
+    return _JsonReader(_unwrap_operation_graph(subgraph)).read(_unwrap_operation_graph(data), "graph", 0)
 
 
-def _operation_graph(data: Any) -> Any:
+def _unwrap_operation_graph(data: Any) -> Any:
     return data["operationGraph"] if isinstance(data, dict) and "operationGraph" in data else data
 
 
 def is_subgraph(data: Any) -> bool:
     """Return whether cuDNN's JSON is a sub-graph: it reads a virtual tensor that none of its nodes writes."""
     try:
-        graph = _JsonGraph().read(_operation_graph(data), "graph", 0, is_subgraph=True)
+        graph = _JsonReader().read(_unwrap_operation_graph(data), "graph", 0, is_subgraph=True)
     except GraphError:
         return False
     written = {tensor.uid for op in graph.ops for tensor in op.outputs().values()}
     return any(tensor.virtual and tensor.uid not in written for op in graph.ops for tensor in op.inputs().values())
 
 
-class _JsonGraph:
-    """A graph with its sub-graphs, which share tensors."""
+class _JsonReader:
+    """Reads cuDNN's JSON of a graph; its sub-graphs share its tensors."""
 
     def __init__(self, subgraph: Any = None) -> None:
         self.tensors: dict[str, Tensor] = {}
@@ -300,45 +300,45 @@ class _JsonGraph:
 
     def read(self, data: Any, name: str, depth: int, is_subgraph: bool = False) -> Graph:
         if depth > _NESTED:
-            raise _error(f"graphs are nested more than {_NESTED} deep")
-        nodes = self._list(data, "nodes")
+            raise _error(f"graphs are nested more than {_NESTED} levels deep")
+        nodes = self._get_list(data, "nodes")
         if len(nodes) > _NODES:
-            raise _error(f"the logged graph has {len(nodes)} nodes, this package reads {_NODES} at most")
-        for record in self._list(data, "tensors"):
-            self._tensor(record, 0)
-        ops = tuple(self._op(node, number, depth) for number, node in enumerate(nodes))
+            raise _error(f"the logged graph has {len(nodes)} nodes, at most {_NODES} can be read")
+        for record in self._get_list(data, "tensors"):
+            self._read_tensor(record, 0)
+        ops = tuple(self._read_operation(node, number, depth) for number, node in enumerate(nodes))
         return Graph(ops, name, is_subgraph)
 
-    def _list(self, data: Any, key: str) -> list[Any]:
+    def _get_list(self, data: Any, key: str) -> list[Any]:
         if not isinstance(data, dict) or not isinstance(data.get(key), list):
-            raise _error(f"the logged graph has no list of {key}")
+            raise _error(f"the logged graph has no list {key!r}")
         found: list[Any] = data[key]
         return found
 
-    def _tensor(self, record: Any, depth: int) -> Tensor:
+    def _read_tensor(self, record: Any, depth: int) -> Tensor:
         if not isinstance(record, dict) or depth > 1:
-            raise _error(f"the log has {_brief(record)} where a tensor is needed")
+            raise _error(f"a logged tensor must be an object, got {_short_repr(record)}")
         for key in ("name", "dataType", "dim", "stride"):
             if key not in record:
-                raise _error(f"the logged tensor {_brief(record.get('name'))} lacks {key}")
-        uid = _uid(record["name"])
+                raise _error(f"the logged tensor {_short_repr(record.get('name'))} lacks {key}")
+        uid = _read_uid(record["name"])
         offsets = record.get("isRagged") or []
         if not isinstance(offsets, list) or len(offsets) > 1:
-            raise _error(f"tensor {uid} has ragged offsets {_brief(offsets)}, one is needed")
+            raise _error(f"tensor {uid} must have at most one ragged offset, got {_short_repr(offsets)}")
         made = Tensor(
             name=f"t{uid}",
             uid=uid,
             dims=record["dim"],
             strides=record["stride"],
-            data_type=_data_type(record["dataType"], uid),
+            data_type=_read_data_type(record["dataType"], uid),
             alignment=record.get("ptrAlignment", 16),
             virtual=record.get("isVirtual", False),
             by_value=record.get("isByValue", False),
             value=_WORDS.get(record["value"], record["value"])
             if isinstance(record.get("value"), str)
             else record.get("value"),
-            reordering=_reordering(record.get("reordering", 0), uid),
-            ragged_offset=self._tensor(offsets[0], depth + 1) if offsets else None,
+            reordering=_read_reordering(record.get("reordering", 0), uid),
+            ragged_offset=self._read_tensor(offsets[0], depth + 1) if offsets else None,
             ragged_offset_multiplier=record.get("raggedOffsetMultiplier", 1),
             vector_count=record.get("vectCount", 1),
             vector_dim=record.get("vectDim", -1),
@@ -348,24 +348,24 @@ class _JsonGraph:
             raise _error(f"tensor {uid} is logged twice with different properties")
         return known
 
-    def _op(self, node: Any, number: int, depth: int) -> Op:
+    def _read_operation(self, node: Any, number: int, depth: int) -> Op:
         kind = _operation_kind(node.get("operation") if isinstance(node, dict) else node)
-        fields = self._fields(kind, node, f"node {number}, {kind.c_name}", depth)
-        return _make(kind, _op_name(kind, fields, number), fields)
+        fields = self._read_fields(kind, node, f"node {number}, {kind.c_name}", depth)
+        return _make_operation(kind, _op_name(kind, fields, number), fields)
 
-    def _fields(self, kind: DescriptorType, node: Mapping[str, Any], where: str, depth: int) -> dict[str, Any]:
+    def _read_fields(self, kind: DescriptorType, node: Mapping[str, Any], where: str, depth: int) -> dict[str, Any]:
         fields: dict[str, Any] = {}
         for key, value in node.items():
             if key == "operation":
                 continue
-            for path in _json_paths(kind, key, node, where):
+            for path in _fields_of_json_key(kind, key, node, where):
                 holder, _, inner = path.rpartition(".")
                 at = f"{key} of {where}"
                 if holder:
-                    (element,) = _facts(kind)[holder].element
-                    fields.setdefault(holder, {})[inner] = _read_values(_facts(element)[inner], value, at)
+                    (element,) = _attribute_facts(kind)[holder].element
+                    fields.setdefault(holder, {})[inner] = _read_attribute(_attribute_facts(element)[inner], value, at)
                 else:
-                    fields[path] = self._value(_facts(kind)[path], value, at, depth)
+                    fields[path] = self._read_value(_attribute_facts(kind)[path], value, at, depth)
         if isinstance(parameters := fields.get("convolution"), dict):
             parameters["spatial_dims"] = len(parameters.get("dilations", ()))
         if kind is _D.OPERATION_SDPA_BWD and self.subgraph is not None and "subgraph" not in fields:
@@ -378,60 +378,60 @@ class _JsonGraph:
         written = {tensor.uid for op in inner.ops for tensor in op.outputs().values()}
         sources, results = read - written, written - read
         if len(sources) != 1 or len(results) != 1:
-            raise _error(f"a sub-graph has {len(sources)} inputs and {len(results)} outputs, 1 and 1 are needed")
+            raise _error(f"a sub-graph must have one input and one output, got {len(sources)} and {len(results)}")
         return {"subgraph": inner, "subgraph_input_uid": sources.pop(), "subgraph_output_uid": results.pop()}
 
-    def _value(self, facts: AttributeFacts, value: Any, where: str, depth: int) -> Any:
+    def _read_value(self, facts: AttributeFacts, value: Any, where: str, depth: int) -> Any:
         if AttributeType.BACKEND_DESCRIPTOR not in facts.types or isinstance(value, (int, float)):
-            return _read_values(facts, value, where)
+            return _read_attribute(facts, value, where)
         if isinstance(value, dict):
-            return self._read_inner(facts, value, where, depth + 1)
+            return self._read_nested(facts, value, where, depth + 1)
         if isinstance(value, list):
-            return tuple(self._find_named(item, where) for item in value)
-        return self._find_named(value, where)
+            return tuple(self._find_tensor(item, where) for item in value)
+        return self._find_tensor(value, where)
 
-    def _read_inner(self, facts: AttributeFacts, value: dict[str, Any], where: str, depth: int) -> Graph | Op:
+    def _read_nested(self, facts: AttributeFacts, value: dict[str, Any], where: str, depth: int) -> Graph | Op:
         if depth > _NESTED:
-            raise _error(f"{where} is nested more than {_NESTED} deep")
+            raise _error(f"{where} is nested more than {_NESTED} levels deep")
         if _D.OPERATIONGRAPH in facts.element:
             return self.read(value, facts.field, depth, is_subgraph=True)
         kind = _operation_kind(value.get("operation"))
-        return _make(kind, facts.field, self._fields(kind, value, where, depth))
+        return _make_operation(kind, facts.field, self._read_fields(kind, value, where, depth))
 
-    def _find_named(self, name: Any, where: str) -> Tensor:
+    def _find_tensor(self, name: Any, where: str) -> Tensor:
         tensor = self.tensors.get(name) if isinstance(name, str) else None
         if tensor is None:
-            raise _error(f"{where} is tensor {_brief(name)}, which the logged graph does not have")
+            raise _error(f"{where} is tensor {_short_repr(name)}, which the logged graph does not have")
         return tensor
 
 
-def _uid(name: Any) -> int:
+def _read_uid(name: Any) -> int:
     if isinstance(name, bool) or not isinstance(name, (str, int)) or not re.fullmatch(r"-?\d{1,19}", str(name)):
-        raise _error(f"a tensor is called {_brief(name)}, its uid is needed")
+        raise _error(f"a logged tensor must be named by its uid, got {_short_repr(name)}")
     return int(name)
 
 
-def _data_type(value: Any, uid: int) -> DataType:
-    found = _member(DataType, value, f"the data type of tensor {uid}")
+def _read_data_type(value: Any, uid: int) -> DataType:
+    found = _enum_member(DataType, value, f"the data type of tensor {uid}")
     assert isinstance(found, DataType)
     return found
 
 
-def _reordering(value: Any, uid: int) -> TensorReordering:
-    found = _member(TensorReordering, value, f"the reordering of tensor {uid}")
+def _read_reordering(value: Any, uid: int) -> TensorReordering:
+    found = _enum_member(TensorReordering, value, f"the reordering of tensor {uid}")
     assert isinstance(found, TensorReordering)
     return found
 
 
 def _operation_kind(name: Any) -> DescriptorType:
-    found = _members(DescriptorType).get(name) if isinstance(name, str) else None
+    found = _members_by_c_name(DescriptorType).get(name) if isinstance(name, str) else None
     if not isinstance(found, DescriptorType) or not found.name.startswith("OPERATION_"):
-        raise _error(f"a node has the unknown operation {_brief(name)}")
+        raise _error(f"a node has the unknown operation {_short_repr(name)}")
     return found
 
 
-def _json_paths(kind: DescriptorType, key: str, node: Mapping[str, Any], where: str) -> Iterator[str]:
-    """Yield the fields for a JSON key: none, one, or both paddings of a convolution."""
+def _fields_of_json_key(kind: DescriptorType, key: str, node: Mapping[str, Any], where: str) -> Iterator[str]:
+    """Yield the descriptor fields of a JSON key: none, one, or both paddings of a convolution."""
     plain = _normalize_name(key)
     if plain == "pad" and "dilation" in node:
         yield from ("convolution.pre_paddings", "convolution.post_paddings")
@@ -440,9 +440,9 @@ def _json_paths(kind: DescriptorType, key: str, node: Mapping[str, Any], where: 
         swish = "SWISH" in str(node.get("pointwiseMode"))
         yield "pointwise.elu_alpha" if plain == "alpha" else f"pointwise.{'swish' if swish else 'softplus'}_beta"
         return
-    path = _find_known(kind).get(plain)
+    path = _fields_by_logged_name(kind).get(plain)
     if path is None:
-        raise _error(f"{where} has {key} {_brief(node[key])}, which this package does not know")
+        raise _error(f"{where} has the unknown attribute {key}: {_short_repr(node[key])}")
     if path:
         yield path
 
@@ -451,18 +451,18 @@ def _json_paths(kind: DescriptorType, key: str, node: Mapping[str, Any], where: 
 
 
 @dataclass(frozen=True, slots=True)
-class Dump:
-    """A line ``key: type=...; val=...;`` of the log with the more indented lines below it."""
+class DumpEntry:
+    """One entry of a dump: a line ``key: type=...; val=...;`` of the log with the more indented lines below it."""
 
     key: str
     type: str
     value: str | None
-    children: tuple[Dump, ...] = ()
+    children: tuple[DumpEntry, ...] = ()
 
     @property
     def kind(self) -> DescriptorType | None:
         """The type of the dumped descriptor."""
-        found = _members(DescriptorType).get(self.type)
+        found = _members_by_c_name(DescriptorType).get(self.type)
         return found if isinstance(found, DescriptorType) else None
 
     @property
@@ -474,15 +474,17 @@ class Dump:
 
 
 @dataclass(slots=True)
-class Made:
-    """A descriptor built from API calls: its attributes by field, as texts or other descriptors."""
+class LoggedDescriptor:
+    """A descriptor built from logged API calls: its attributes by field, as text or other descriptors."""
 
     kind: DescriptorType
-    attributes: dict[str, list[str | Made | None]] = field(default_factory=dict)
+    attributes: dict[str, list[str | LoggedDescriptor | None]] = field(default_factory=dict)
     whole: bool = True  # False where calls may be missing
 
 
-def graph_from_descriptors(dump: Dump, made: Mapping[int, Made | None], ops: Iterable[Made | None] = ()) -> Graph:
+def graph_from_descriptors(
+    dump: DumpEntry, made: Mapping[int, LoggedDescriptor | None], ops: Iterable[LoggedDescriptor | None] = ()
+) -> Graph:
     """Return the graph from the dump of an operation graph descriptor.
 
     Parameters
@@ -502,31 +504,32 @@ def graph_from_descriptors(dump: Dump, made: Mapping[int, Made | None], ops: Ite
     nodes = [child for child in dump.children if child.kind is not None and child.kind.name.startswith("OPERATION_")]
     if not nodes:
         raise _error(
-            "the log holds no operations of this graph", "log from the start of the program, at level INFO (3)"
+            "the log does not contain the operations of this graph",
+            "log from the start of the program, at level INFO (3)",
         )
     known = list(ops) or [None] * len(nodes)
     if len(known) != len(nodes):
-        raise _error(f"the log has {len(nodes)} operations of this graph, {len(known)} were made")
-    reader = _DumpGraph(made)
+        raise _error(f"the log has dumps of {len(nodes)} operations of this graph, but calls for {len(known)}")
+    reader = _DumpReader(made)
     return Graph(
         tuple(reader.op(node, how, number) for number, (node, how) in enumerate(zip(nodes, known, strict=True)))
     )
 
 
-_FROM_THE_START = "log from the start of the program: this is seen only where it is set"
+_FROM_THE_START = "log from the start of the program: only the calls that set these attributes show them"
 
 
-class _DumpGraph:
-    def __init__(self, made: Mapping[int, Made | None]) -> None:
+class _DumpReader:
+    def __init__(self, made: Mapping[int, LoggedDescriptor | None]) -> None:
         self.made = made
         self.tensors: dict[int, Tensor] = {}
 
-    def op(self, node: Dump, how: Made | None, number: int) -> Op:
+    def op(self, node: DumpEntry, how: LoggedDescriptor | None, number: int) -> Op:
         kind = node.kind
         assert kind is not None
-        fields = self._visible_fields(kind, node)
+        fields = self._dumped_fields(kind, node)
         if how is not None:
-            self._add_set(kind, fields, how, f"operation {number}, {kind.c_name}")
+            self._add_logged_attributes(kind, fields, how, f"operation {number}, {kind.c_name}")
         elif node.value == "NOT_IMPLEMENTED" or any(not child.key for child in node.children):
             raise _error(f"this cuDNN does not dump the attributes of {kind.c_name}", _FROM_THE_START)
         unknown = [
@@ -537,26 +540,26 @@ class _DumpGraph:
                 f"the log does not contain {', '.join(unknown)} of operation {number}, {kind.c_name}",
                 _FROM_THE_START,
             )
-        return _make(kind, _op_name(kind, fields, number), fields)
+        return _make_operation(kind, _op_name(kind, fields, number), fields)
 
-    def _visible_fields(self, kind: DescriptorType, node: Dump) -> dict[str, Any]:
-        """Return the fields that the dump contains."""
+    def _dumped_fields(self, kind: DescriptorType, node: DumpEntry) -> dict[str, Any]:
+        """Return the fields that the dump of a descriptor contains."""
         fields: dict[str, Any] = {}
         for child in node.children:
             where = f"{child.key} of {kind.c_name}"
-            path = _find_known(kind).get(_normalize_name(child.key))
+            path = _fields_by_logged_name(kind).get(_normalize_name(child.key))
             if not path or not child.is_set or "." in path:
                 continue
-            facts = _facts(kind)[path]
+            facts = _attribute_facts(kind)[path]
             if child.kind is _D.TENSOR:
-                self._add_tensor(fields, facts, self._tensor(child))
+                self._add_tensor(fields, facts, self._read_tensor(child))
             elif child.kind is not None and child.kind.name.startswith("OPERATION"):
                 if any(inner.is_set and inner.children for inner in child.children):
-                    raise _error(f"{where} is a graph or operation of its own, which is not read from a dump")
+                    raise _error(f"{where} is a nested graph or operation, which cannot be read from a dump")
             elif child.kind is not None:
-                fields[path] = self._visible_fields(child.kind, child)
-            elif child.value is not None and not _allows_number_alone(facts, child):
-                fields[path] = _read_values(facts, _number(child.value, facts), where)
+                fields[path] = self._dumped_fields(child.kind, child)
+            elif child.value is not None and not _is_ambiguous_zero(facts, child):
+                fields[path] = _read_attribute(facts, _parse_value(child.value, facts), where)
         return fields
 
     def _add_tensor(self, fields: dict[str, Any], facts: AttributeFacts, tensor: Tensor) -> None:
@@ -565,48 +568,52 @@ class _DumpGraph:
         else:
             fields[facts.field] = (*fields.get(facts.field, ()), tensor)
 
-    def _tensor(self, node: Dump) -> Tensor:
+    def _read_tensor(self, node: DumpEntry) -> Tensor:
         seen = {child.key: child for child in node.children}
         for key in ("type", "dimA", "strideA", "uid"):
             if key not in seen:
-                raise _error(f"the log of a tensor is cut off: {key} is missing")
-        uid = _uid(seen["uid"].value)
+                raise _error(f"the dump of a tensor is cut off: {key} is missing")
+        uid = _read_uid(seen["uid"].value)
         offset = seen.get("raggedOffsetDesc")
         how = self.made.get(uid)
         hidden = how.attributes if how is not None else {}
         made = Tensor(
             name=f"t{uid}",
             uid=uid,
-            dims=_numbers(seen["dimA"].value, uid),
-            strides=_numbers(seen["strideA"].value, uid),
-            data_type=_data_type(_enumerator(seen["type"].value), uid),
-            alignment=_read_whole(seen, "alignmentInBytes", 16),
-            virtual=_read_flag(seen, "isVirtual"),
-            by_value=_read_flag(seen, "isByVal"),
-            reordering=_reordering(_hidden_error(hidden, "reordering_mode", "0"), uid),
-            ragged_offset=self._tensor(offset) if offset is not None else self._hidden_offset(hidden, uid),
-            vector_count=_read_whole(seen, "vectCount", 1),
-            vector_dim=_read_whole(seen, "vectDim", -1),
+            dims=_read_integers(seen["dimA"].value, uid),
+            strides=_read_integers(seen["strideA"].value, uid),
+            data_type=_read_data_type(_read_enumerator(seen["type"].value), uid),
+            alignment=_read_integer_field(seen, "alignmentInBytes", 16),
+            virtual=_read_flag_field(seen, "isVirtual"),
+            by_value=_read_flag_field(seen, "isByVal"),
+            reordering=_read_reordering(_undumped_attribute(hidden, "reordering_mode", "0"), uid),
+            ragged_offset=self._read_tensor(offset)
+            if offset is not None
+            else self._undumped_ragged_offset(hidden, uid),
+            vector_count=_read_integer_field(seen, "vectCount", 1),
+            vector_dim=_read_integer_field(seen, "vectDim", -1),
         )
         known = self.tensors.setdefault(uid, made)
         if known != made:
             raise _error(f"tensor {uid} is logged twice with different properties")
         return known
 
-    def _hidden_offset(self, hidden: Mapping[str, list[str | Made | None]], uid: int) -> Tensor | None:
+    def _undumped_ragged_offset(
+        self, hidden: Mapping[str, list[str | LoggedDescriptor | None]], uid: int
+    ) -> Tensor | None:
         if "ragged_offset" not in hidden:
             return None
-        return self._made_tensor(hidden["ragged_offset"][0], f"the ragged offset of tensor {uid}", 1)
+        return self._tensor_from_calls(hidden["ragged_offset"][0], f"the ragged offset of tensor {uid}", 1)
 
-    def _made_tensor(self, how: str | Made | None, where: str, depth: int = 0) -> Tensor:
-        """Return a tensor from the API calls that made it, as no dump contains it."""
-        if not isinstance(how, Made) or how.kind is not _D.TENSOR or depth > 2:
-            raise _error(f"the log does not name the tensor of {where}")
+    def _tensor_from_calls(self, how: str | LoggedDescriptor | None, where: str, depth: int = 0) -> Tensor:
+        """Return a tensor from the logged API calls that built it, as no dump contains it."""
+        if not isinstance(how, LoggedDescriptor) or how.kind is not _D.TENSOR or depth > 2:
+            raise _error(f"the log does not identify {where}")
         given = {name: [str(item) for item in values] for name, values in how.attributes.items()}
         for name in ("unique_id", "dimensions", "strides", "data_type"):
             if name not in given:
                 raise _error(f"the log does not contain {name} of {where}")
-        uid = _uid(given["unique_id"][0])
+        uid = _read_uid(given["unique_id"][0])
         if uid in self.tensors:
             return self.tensors[uid]
         inner = how.attributes.get("ragged_offset")
@@ -615,89 +622,93 @@ class _DumpGraph:
             Tensor(
                 name=f"t{uid}",
                 uid=uid,
-                dims=tuple(map(_integer, given["dimensions"])),
-                strides=tuple(map(_integer, given["strides"])),
-                data_type=_data_type(_enumerator(given["data_type"][0]), uid),
-                alignment=_integer(given.get("byte_alignment", ["16"])[0]),
+                dims=tuple(map(_read_integer, given["dimensions"])),
+                strides=tuple(map(_read_integer, given["strides"])),
+                data_type=_read_data_type(_read_enumerator(given["data_type"][0]), uid),
+                alignment=_read_integer(given.get("byte_alignment", ["16"])[0]),
                 virtual=given.get("is_virtual") == ["true"],
                 by_value=given.get("is_by_value") == ["true"],
-                reordering=_reordering(_hidden_error(how.attributes, "reordering_mode", "0"), uid),
-                ragged_offset=self._made_tensor(inner[0], where, depth + 1) if inner else None,
+                reordering=_read_reordering(_undumped_attribute(how.attributes, "reordering_mode", "0"), uid),
+                ragged_offset=self._tensor_from_calls(inner[0], where, depth + 1) if inner else None,
             ),
         )
 
-    def _add_set(self, kind: DescriptorType, fields: dict[str, Any], how: Made, where: str) -> None:
-        """Add attributes from API calls: exact numbers, and tensors missing in the dump."""
+    def _add_logged_attributes(
+        self, kind: DescriptorType, fields: dict[str, Any], how: LoggedDescriptor, where: str
+    ) -> None:
+        """Add attributes from logged API calls: exact numbers, and tensors missing in the dump."""
         for name, values in how.attributes.items():
-            facts = _facts(kind).get(name)
+            facts = _attribute_facts(kind).get(name)
             if facts is None or not values:
                 continue
             first = values[0]
-            if isinstance(first, Made) and first.kind is not _D.TENSOR:
+            if isinstance(first, LoggedDescriptor) and first.kind is not _D.TENSOR:
                 inner = fields.setdefault(name, {})
                 if isinstance(inner, dict):
-                    self._add_set(first.kind, inner, first, f"{name} of {where}")
+                    self._add_logged_attributes(first.kind, inner, first, f"{name} of {where}")
             elif _D.TENSOR in facts.element and not _is_number(first):
                 if name not in fields:
-                    tensors = tuple(self._made_tensor(item, f"{name} of {where}") for item in values)
+                    tensors = tuple(self._tensor_from_calls(item, f"{name} of {where}") for item in values)
                     fields[name] = tensors[0] if facts.max_count == 1 else tensors
             elif all(isinstance(item, str) for item in values):
-                numbers = [_number(str(item), facts) for item in values]
-                fields[name] = _read_values(facts, numbers if facts.max_count != 1 else numbers[0], where)
+                numbers = [_parse_value(str(item), facts) for item in values]
+                fields[name] = _read_attribute(facts, numbers if facts.max_count != 1 else numbers[0], where)
 
 
-def _allows_number_alone(facts: AttributeFacts, child: Dump) -> bool:
-    """Return whether a number may be dumped without its tensor, as the seed of a random generator."""
+def _is_ambiguous_zero(facts: AttributeFacts, child: DumpEntry) -> bool:
+    """Return whether a dumped 0 may hide a tensor: an attribute such as a seed may be either."""
     return AttributeType.BACKEND_DESCRIPTOR in facts.types and child.value == "0"
 
 
-def _is_number(value: str | Made | None) -> bool:
+def _is_number(value: str | LoggedDescriptor | None) -> bool:
     return isinstance(value, str) and not value.startswith("0x")
 
 
-def _hidden_error(attributes: Mapping[str, list[str | Made | None]], name: str, default: str) -> int | str:
+def _undumped_attribute(
+    attributes: Mapping[str, list[str | LoggedDescriptor | None]], name: str, default: str
+) -> int | str:
     value = attributes.get(name, [default])[0]
-    return _enumerator(value) if isinstance(value, str) else default
+    return _read_enumerator(value) if isinstance(value, str) else default
 
 
-def _enumerator(value: str | None) -> int | str:
+def _read_enumerator(value: str | None) -> int | str:
     """Return the name in ``CUDNN_DATA_HALF (2)``, or the number if there is no name."""
     word = (value or "").partition(" ")[0]
     return int(word) if re.fullmatch(r"-?\d{1,9}", word) else word
 
 
-def _integer(text: str) -> int:
+def _read_integer(text: str) -> int:
     if not re.fullmatch(r"-?\d{1,19}", text):
-        raise _error(f"the log has {_brief(text)} where a number is needed")
+        raise _error(f"the log contains an invalid number: {_short_repr(text)}")
     return int(text)
 
 
-def _numbers(text: str | None, uid: int) -> tuple[int, ...]:
+def _read_integers(text: str | None, uid: int) -> tuple[int, ...]:
     match = re.fullmatch(r"\[([-\d,]*)\]", text or "")
     if match is None:
-        raise _error(f"the log has {_brief(text)} where dims or strides of tensor {uid} are needed")
-    return tuple(_integer(item) for item in match[1].split(",") if item)
+        raise _error(f"the log contains invalid dims or strides of tensor {uid}: {_short_repr(text)}")
+    return tuple(_read_integer(item) for item in match[1].split(",") if item)
 
 
-def _read_whole(seen: Mapping[str, Dump], key: str, default: int) -> int:
-    return _integer(seen[key].value or "") if key in seen else default
+def _read_integer_field(seen: Mapping[str, DumpEntry], key: str, default: int) -> int:
+    return _read_integer(seen[key].value or "") if key in seen else default
 
 
-def _read_flag(seen: Mapping[str, Dump], key: str) -> bool:
+def _read_flag_field(seen: Mapping[str, DumpEntry], key: str) -> bool:
     return key in seen and seen[key].value == "true"
 
 
-def _number(text: str, facts: AttributeFacts) -> Any:
-    """Return a logged value as a Python one: an enum member, number, flag, or list of numbers."""
+def _parse_value(text: str, facts: AttributeFacts) -> Any:
+    """Return a logged value as a Python value: an enum member, number, flag, or list of numbers."""
     if text.startswith("["):
-        return [_number(item, facts) for item in text.strip("[]").split(",") if item]
+        return [_parse_value(item, facts) for item in text.strip("[]").split(",") if item]
     if text in ("true", "false"):
         return text == "true"
     if any(kind in ENUM_OF_TYPE for kind in facts.types):
-        return _enumerator(text)
+        return _read_enumerator(text)
     if match := re.fullmatch(r"(-?\d{1,9})/(\d{1,9})", text):
         return [int(match[1]), int(match[2])]
     try:
         return int(text) if re.fullmatch(r"-?\d{1,19}", text) else float(text)
     except ValueError:
-        raise _error(f"the log has {_brief(text)} where a number is needed") from None
+        raise _error(f"the log contains an invalid number: {_short_repr(text)}") from None

@@ -1,4 +1,4 @@
-"""Files with graphs, read as data: the suffix gives the format, else the content."""
+"""Read graphs from files: the suffix gives the format, otherwise the content."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..graph.ir import Graph
 from ..system.interruption import pass_interruption
 from ..system.strict import MAX_BYTES, parse_json, read_text
 from .graphs import GraphSource, read_graphs
-from .records import Foreign
+from .records import ForeignJson
 
 __all__ = ["FORMATS", "STDIN", "open_log", "read_graph_data"]
 
@@ -28,7 +28,7 @@ _SOURCES = {".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hh", ".hpp", ".h
 
 
 def read_graph_data(path: str, *, also: Iterable[str] = ()) -> list[Graph | GraphError | None]:
-    """Return the graphs of a file without running them; for a graph that cannot be rebuilt, the reason or None.
+    """Return the graphs of a file as data; for a graph that cannot be rebuilt, its error or None.
 
     Parameters
     ----------
@@ -64,25 +64,25 @@ def open_log(path: str, *, also: Iterable[str] = ()) -> GraphSource:
         return sys.stdin.buffer
     place = Path(path)
     try:
-        is_built, is_folder = place.exists(), place.is_dir()
+        exists, is_folder = place.exists(), place.is_dir()
     except (OSError, ValueError) as error:  # ValueError: a null character in the name
         pass_interruption(error)
-        is_built = is_folder = False
+        exists = is_folder = False
     if is_folder:
-        raise GraphError(f"{path} is a folder, a file is needed", code="graph-file")
-    if not is_built:
+        raise GraphError(f"{path} is a folder, but a file is needed", code="graph-file")
+    if not exists:
         raise GraphError(f"there is no file {path}", code="graph-file")
     suffix = _suffix(path)
     if suffix in _SOURCES:
         raise GraphError(
-            f"{path} is source code of C or C++, which is not read: a graph exists only while the program runs",
+            f"{path} is C or C++ source code, which cannot be read: a graph exists only while the program runs",
             code="graph-file",
             fix="compile it, and run it: cudnn-backend log -- PROGRAM explains the graphs that it makes\n"
             "or run it with CUDNN_LOGLEVEL_DBG=3 CUDNN_LOGDEST_DBG=cudnn.log in its environment, and give cudnn.log",
         )
     if suffix not in _STRICT and suffix not in _BY_CONTENT:
         raise GraphError(
-            f"{path} ends in {suffix}, and files of that name are neither read nor run",
+            f"{path} ends in {suffix}, a file type that can be neither read nor run",
             code="graph-file",
             fix="\n".join(["give one of these:", *also, *FORMATS]),
         )
@@ -90,7 +90,7 @@ def open_log(path: str, *, also: Iterable[str] = ()) -> GraphSource:
         return path
     text = read_text(path, code="graph-json", max_bytes=largest)
     parse_json(text, path, code="graph-json")
-    return [Foreign(text, 1)]
+    return [ForeignJson(text, 1)]
 
 
 def _suffix(path: str) -> str:

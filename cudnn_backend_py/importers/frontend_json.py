@@ -18,7 +18,7 @@ from ..graph.attention import sdpa_backward, sdpa_forward
 from ..graph.ir import ACTIVATION_NUMBERS, Graph, Matmul, Op, Pointwise, Reduction, Tensor, packed_strides
 from ..system.version import Version
 
-__all__ = ["graph_from_frontend_json", "number_in", "read_nodes", "unread_node"]
+__all__ = ["graph_from_frontend_json", "parse_number", "read_nodes", "unsupported_node_error"]
 
 _INPUTS = {"IN_0": "x", "IN_1": "b", "IN_2": "t"}
 _NODES = 4096
@@ -28,11 +28,11 @@ def _error(headline: str, fix: str | None = None) -> GraphError:
     return GraphError(headline, code="frontend-json", fix=fix)
 
 
-_NO_GRAPH = "this is no graph of cuDNN's frontend: it has no nodes or no tensors"
+_NO_GRAPH = "the JSON is not a cudnn-frontend graph: it has no nodes or no tensors"
 
 
 def read_nodes(data: Any) -> list[dict[str, Any]]:
-    """Return the nodes of a cudnn-frontend graph's JSON, each of which has a tag.
+    """Return the nodes in the JSON of a cudnn-frontend graph, after checking that each has a tag.
 
     Raises
     ------
@@ -50,9 +50,11 @@ def read_nodes(data: Any) -> list[dict[str, Any]]:
     return nodes
 
 
-def unread_node(number: int, tag: str, read: str) -> GraphError:
-    """Return the error for a node with an unknown tag; `read` names the known ones."""
-    return _error(f"node {number} of the frontend graph is {tag[:60]}, which is not read", read)
+def unsupported_node_error(number: int, tag: str, read: str) -> GraphError:
+    """Return the error for a node that cannot be read; `read` lists the tags that can."""
+    return _error(
+        f"node {number} of the frontend graph is {tag[:60]}, which cannot be read", f"use only these nodes: {read}"
+    )
 
 
 def graph_from_frontend_json(data: Any) -> Graph:
@@ -69,27 +71,27 @@ def graph_from_frontend_json(data: Any) -> Graph:
     if not isinstance(data, dict) or not isinstance(data.get("tensors"), dict):
         raise _error(_NO_GRAPH)
     nodes = read_nodes(data)
-    reader = _Reader(data)
+    reader = _FrontendGraphReader(data)
     if nodes[0]["tag"].startswith("SDPA_"):
         if len(nodes) > 1:
             raise _error(
-                f"the frontend graph has {nodes[0]['tag']} next to {len(nodes) - 1} other nodes, it is read alone"
+                f"the frontend graph has {nodes[0]['tag']} next to {len(nodes) - 1} other nodes; it must be alone"
             )
         return reader.attention(nodes[0])
     return reader.graph(nodes)
 
 
-def _refuse_ragged(record: Mapping[str, Any], name: str) -> None:
+def _reject_ragged_tensor(record: Mapping[str, Any], name: str) -> None:
     if any("ragged" in key and value not in (None, "") for key, value in record.items()):
-        raise _error(f"tensor {name[:60]!r} of the frontend graph is ragged, which is not read")
+        raise _error(f"tensor {name[:60]!r} of the frontend graph is ragged, which cannot be read")
 
 
-class _Reader:
+class _FrontendGraphReader:
     def __init__(self, data: Mapping[str, Any]) -> None:
         context = data.get("context")
         self.context: Mapping[str, Any] = context if isinstance(context, dict) else {}
         self.records: Mapping[str, Any] = data["tensors"]
-        self.version = _version(data.get("cudnn_backend_version"))
+        self.version = _read_version(data.get("cudnn_backend_version"))
         self.tensors: dict[str, Tensor] = {}
         given = [
             item.get("uid") for item in self.records.values() if isinstance(item, dict) and item.get("uid_assigned")
@@ -100,17 +102,17 @@ class _Reader:
 
     def graph(self, nodes: list[dict[str, Any]]) -> Graph:
         readers: dict[str, Callable[[dict[str, Any], str], Op]] = {
-            "MATMUL": self._matmul,
-            "POINTWISE": self._pointwise,
-            "REDUCTION": self._reduction,
+            "MATMUL": self._read_matmul,
+            "POINTWISE": self._read_pointwise,
+            "REDUCTION": self._read_reduction,
         }
         ops = []
         names: set[str] = set()
         for number, node in enumerate(nodes):
             tag = node["tag"]
             if tag not in readers:
-                read = f"{', '.join(readers)} are, and SDPA_FWD, SDPA_FP8_FWD or SDPA_BWD alone"
-                raise unread_node(number, tag, read)
+                read = f"{', '.join(readers)}, or one SDPA_FWD, SDPA_FP8_FWD or SDPA_BWD alone"
+                raise unsupported_node_error(number, tag, read)
             name = node.get("name")
             unique = name if isinstance(name, str) and name and name not in names else f"{tag.lower()}_{number}"
             names.add(unique)
@@ -118,8 +120,8 @@ class _Reader:
         name = self.context.get("name")
         return Graph(tuple(ops), name if isinstance(name, str) and name else "frontend")
 
-    def _matmul(self, node: dict[str, Any], name: str) -> Matmul:
-        a, b = self._input(node, "A"), self._input(node, "B")
+    def _read_matmul(self, node: dict[str, Any], name: str) -> Matmul:
+        a, b = self._get_input(node, "A"), self._get_input(node, "B")
         batch = tuple(map(max, a.dims[:-2], b.dims[:-2]))
         dims = (*batch, *a.dims[-2:-1], *b.dims[-1:])
         padding = node.get("padding_value")
@@ -127,87 +129,89 @@ class _Reader:
             name=name,
             a=a,
             b=b,
-            c=self._output(node, "C", dims, packed_strides(dims)),
-            compute_type=self._compute_type(node),
+            c=self._get_output(node, "C", dims, packed_strides(dims)),
+            compute_type=self._read_compute_type(node),
             padding_value=padding if padding else None,
             **{f"{size.lower()}_override": self._find_input(node, f"{size}_override") for size in "MNK"},
         )
 
-    def _pointwise(self, node: dict[str, Any], name: str) -> Pointwise:
-        mode = _member(PointwiseMode, node.get("mode"), f"the mode of {name!r}")
+    def _read_pointwise(self, node: dict[str, Any], name: str) -> Pointwise:
+        mode = _enum_member(PointwiseMode, node.get("mode"), f"the mode of {name!r}")
         assert isinstance(mode, PointwiseMode)
         given = {port: self._find_input(node, key) for key, port in _INPUTS.items()}
         inputs = [tensor for tensor in given.values() if tensor is not None]
         if not inputs:
-            raise _error(f"{name!r} has no inputs")
+            raise _error(f"node {name!r} of the frontend graph has no inputs")
         rank = max(tensor.rank for tensor in inputs)
         full = [tensor for tensor in inputs if tensor.rank == rank]
         dims = tuple(max(sizes) for sizes in zip(*(tensor.dims for tensor in full), strict=True))
         strides = next((tensor.strides for tensor in full if tensor.dims == dims), packed_strides(dims))
-        output = self._output(node, "OUT_0", dims, strides)
+        output = self._get_output(node, "OUT_0", dims, strides)
         if mode.name.endswith("_BWD"):
             ports: dict[str, Any] = {"dy": given["x"], "x": given["b"], "dx": output}
         else:
             ports = {**given, "y": output}
         numbers: dict[str, Any] = {
-            key: _float(node[key], key) for key in ACTIVATION_NUMBERS if node.get(key) is not None
+            key: _read_float(node[key], key) for key in ACTIVATION_NUMBERS if node.get(key) is not None
         }
         axis = node.get("axis")
-        return Pointwise(name=name, mode=mode, compute_type=self._compute_type(node), axis=axis, **numbers, **ports)
+        return Pointwise(
+            name=name, mode=mode, compute_type=self._read_compute_type(node), axis=axis, **numbers, **ports
+        )
 
-    def _reduction(self, node: dict[str, Any], name: str) -> Reduction:
-        operator = _member(ReduceTensorOp, node.get("mode"), f"the mode of {name!r}")
+    def _read_reduction(self, node: dict[str, Any], name: str) -> Reduction:
+        operator = _enum_member(ReduceTensorOp, node.get("mode"), f"the mode of {name!r}")
         assert isinstance(operator, ReduceTensorOp)
         return Reduction(
             name=name,
             operator=operator,
-            x=self._input(node, "X"),
-            y=self._output(node, "Y"),
-            compute_type=self._compute_type(node),
+            x=self._get_input(node, "X"),
+            y=self._get_output(node, "Y"),
+            compute_type=self._read_compute_type(node),
             deterministic=True if node.get("is_deterministic") else None,
         )
 
-    def _compute_type(self, node: Mapping[str, Any]) -> DataType:
-        return self._type(node.get("compute_data_type"), "compute_data_type")
+    def _read_compute_type(self, node: Mapping[str, Any]) -> DataType:
+        return self._read_data_type(node.get("compute_data_type"), "compute_data_type")
 
     # tensors
 
-    def _names(self, node: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    def _tensor_names(self, node: Mapping[str, Any], key: str) -> Mapping[str, Any]:
         found = node.get(key)
         return found if isinstance(found, dict) else {}
 
     def _find_input(self, node: Mapping[str, Any], port: str) -> Tensor | None:
-        name = self._names(node, "inputs").get(port)
-        return None if name is None else self._tensor(name)
+        name = self._tensor_names(node, "inputs").get(port)
+        return None if name is None else self._read_tensor(name)
 
-    def _input(self, node: Mapping[str, Any], port: str) -> Tensor:
+    def _get_input(self, node: Mapping[str, Any], port: str) -> Tensor:
         found = self._find_input(node, port)
         if found is None:
             raise _error(f"node {str(node.get('name'))[:60]!r} has no input {port}")
         return found
 
-    def _output(
+    def _get_output(
         self, node: Mapping[str, Any], port: str, dims: tuple[int, ...] = (), strides: tuple[int, ...] = ()
     ) -> Tensor:
-        name = self._names(node, "outputs").get(port)
+        name = self._tensor_names(node, "outputs").get(port)
         if name is None:
             raise _error(f"node {str(node.get('name'))[:60]!r} has no output {port}")
-        return self._tensor(name, dims, strides)
+        return self._read_tensor(name, dims, strides)
 
-    def _record(self, name: Any) -> Mapping[str, Any]:
+    def _tensor_record(self, name: Any) -> Mapping[str, Any]:
         key = str(name) if isinstance(name, int) else name
         record = self.records.get(key) if isinstance(key, str) else None
         if not isinstance(record, dict):
             raise _error(f"the frontend graph has no tensor {str(name)[:60]!r}")
         return record
 
-    def _tensor(self, name: Any, dims: tuple[int, ...] = (), strides: tuple[int, ...] = ()) -> Tensor:
-        """Return the tensor of that name; `dims` and `strides` apply if its record leaves them open."""
+    def _read_tensor(self, name: Any, dims: tuple[int, ...] = (), strides: tuple[int, ...] = ()) -> Tensor:
+        """Return the tensor with this name; `dims` and `strides` apply if its record has none."""
         key = str(name)
         if key in self.tensors:
             return self.tensors[key]
-        record = self._record(name)
-        given, stride = _integers(record, "dim", key) or dims, _integers(record, "stride", key) or strides
+        record = self._tensor_record(name)
+        given, stride = _read_integers(record, "dim", key) or dims, _read_integers(record, "stride", key) or strides
         if not given:
             raise _error(
                 f"tensor {key[:60]!r} of the frontend graph has no dims yet", "serialize the graph after building it"
@@ -217,19 +221,19 @@ class _Reader:
         called = record.get("name")
         made = Tensor(
             name=called if isinstance(called, str) and called else f"t{key}",
-            uid=self._uid(record),
+            uid=self._read_or_assign_uid(record),
             dims=given,
             strides=stride or packed_strides(given),
-            data_type=self._type(record.get("data_type"), default),
+            data_type=self._read_data_type(record.get("data_type"), default),
             virtual=virtual,
             by_value=record.get("is_pass_by_value", False),
-            value=number_in(record.get("pass_by_value")),
-            reordering=_reordering(record.get("reordering_type")),
+            value=parse_number(record.get("pass_by_value")),
+            reordering=_read_reordering(record.get("reordering_type")),
         )
-        _refuse_ragged(record, key)
+        _reject_ragged_tensor(record, key)
         return self.tensors.setdefault(key, made)
 
-    def _uid(self, record: Mapping[str, Any]) -> int:
+    def _read_or_assign_uid(self, record: Mapping[str, Any]) -> int:
         uid = record.get("uid")
         if isinstance(uid, int) and record.get("uid_assigned", True):
             return uid
@@ -237,11 +241,11 @@ class _Reader:
         self.taken.add(fresh)
         return fresh
 
-    def _type(self, value: Any, default: str) -> DataType:
+    def _read_data_type(self, value: Any, default: str) -> DataType:
         chosen = value if value is not None else self.context.get(default)
         if chosen is None and default != "io_data_type":
             return DataType.FLOAT
-        found = _member(DataType, chosen, f"a type ({default})")
+        found = _enum_member(DataType, chosen, f"a type ({default})")
         assert isinstance(found, DataType)
         return found
 
@@ -250,9 +254,9 @@ class _Reader:
     def attention(self, node: dict[str, Any]) -> Graph:
         tag = node["tag"]
         if tag not in ("SDPA_FWD", "SDPA_FP8_FWD", "SDPA_BWD"):
-            raise _error(f"the frontend graph is {tag[:60]}, which is not read")
+            raise _error(f"the frontend graph is {tag[:60]}, which cannot be read")
         backward = tag == "SDPA_BWD"
-        options = self._sizes(node, backward) | self._masks(node) | self._read_extras(node, backward)
+        options = self._read_shapes(node, backward) | self._read_masks(node) | self._read_options(node, backward)
         if backward:
             return sdpa_backward(**options, version=self.version, implementation="composite", allow_hazards=True)
         wanted = str(node.get("implementation") or "COMPOSITE").lower()
@@ -264,19 +268,19 @@ class _Reader:
     def _read_rank_4(
         self, node: Mapping[str, Any], port: str, key: str = "inputs"
     ) -> tuple[list[int], tuple[int, ...], DataType]:
-        """Return dims, strides and type of a tensor b, h, s, d."""
-        record = self._record(self._names(node, key).get(port))
-        _refuse_ragged(record, port)
+        """Return dims, strides and data type of a tensor [b, h, s, d]."""
+        record = self._tensor_record(self._tensor_names(node, key).get(port))
+        _reject_ragged_tensor(record, port)
         dims, strides = record.get("dim"), record.get("stride")
         for what in (dims, strides):
             fits = isinstance(what, list) and len(what) == 4 and all(type(item) is int for item in what)
             if not fits:
-                raise _error(f"{port} of {node['tag']} has dims or strides {str(what)[:60]}, four ints are needed")
+                raise _error(f"dims and strides of {port} of {node['tag']} must be four ints, got {str(what)[:60]}")
         assert isinstance(dims, list)
         assert isinstance(strides, list)
-        return dims, tuple(strides), self._type(record.get("data_type"), "io_data_type")
+        return dims, tuple(strides), self._read_data_type(record.get("data_type"), "io_data_type")
 
-    def _sizes(self, node: Mapping[str, Any], backward: bool) -> dict[str, Any]:
+    def _read_shapes(self, node: Mapping[str, Any], backward: bool) -> dict[str, Any]:
         q, q_strides, data_type = self._read_rank_4(node, "Q")
         k, k_strides, _ = self._read_rank_4(node, "K")
         v, v_strides, _ = self._read_rank_4(node, "V")
@@ -287,7 +291,7 @@ class _Reader:
             layout["do"] = self._read_rank_4(node, "dO")[1]
         for name, record in (("stats", "Stats"),):
             side = "inputs" if backward else "outputs"
-            if self._names(node, side).get(record) is not None:
+            if self._tensor_names(node, side).get(record) is not None:
                 _, layout[name], _ = self._read_rank_4(node, record, side)
         return {
             "batch": q[0],
@@ -303,31 +307,31 @@ class _Reader:
             "layout": layout,
         }
 
-    def _masks(self, node: Mapping[str, Any]) -> dict[str, Any]:
-        """Return bounds and alignment from the JSON of any cudnn-frontend version."""
+    def _read_masks(self, node: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the mask options from the JSON of any cudnn-frontend version."""
         left, right = node.get("left_bound", node.get("sliding_window_length")), node.get("right_bound")
         bottom = node.get("diagonal_alignment") == "BOTTOM_RIGHT" or node.get("causal_mask_bottom_right") is True
         if node.get("causal_mask") is True or node.get("causal_mask_bottom_right") is True:
             right = 0 if right is None else right
         return {
-            "left_bound": _read_whole(left, "left_bound"),
-            "right_bound": _read_whole(right, "right_bound"),
+            "left_bound": _read_integer(left, "left_bound"),
+            "right_bound": _read_integer(right, "right_bound"),
             "alignment": "bottom_right" if bottom else "top_left",
             "padding": node.get("padding_mask") is True,
             "alibi": node.get("alibi_mask") is True,
         }
 
-    def _read_extras(self, node: Mapping[str, Any], backward: bool) -> dict[str, Any]:
-        inputs, outputs = self._names(node, "inputs"), self._names(node, "outputs")
+    def _read_options(self, node: Mapping[str, Any], backward: bool) -> dict[str, Any]:
+        inputs, outputs = self._tensor_names(node, "inputs"), self._tensor_names(node, "outputs")
         unread = [key for key in (*inputs, *outputs) if key in _UNREAD and (inputs.get(key) or outputs.get(key))]
         if unread:
-            raise _error(f"{node['tag']} has {', '.join(unread)}, which is not read")
+            raise _error(f"{node['tag']} has {', '.join(unread)}, which cannot be read")
         found: dict[str, Any] = {
-            "scale": self._scale(node, inputs),
+            "scale": self._read_scale(node, inputs),
             "sink": inputs.get("SINK_TOKEN") is not None,
         }
         if (probability := node.get("dropout_probability")) is not None:
-            found["dropout"] = _float(probability, "dropout_probability")
+            found["dropout"] = _read_float(probability, "dropout_probability")
         found["dropout_mask"] = inputs.get("Dropout_mask") is not None
         if inputs.get("Bias") is not None:
             found["bias"] = tuple(self._read_rank_4(node, "Bias")[0])
@@ -344,64 +348,64 @@ class _Reader:
         found["rng_dump"] = outputs.get("RNG_DUMP") is not None
         return found
 
-    def _scale(self, node: Mapping[str, Any], inputs: Mapping[str, Any]) -> float | str | None:
-        """Return the scale: a number, a tensor, or None if it is given at execution."""
+    def _read_scale(self, node: Mapping[str, Any], inputs: Mapping[str, Any]) -> float | str | None:
+        """Return the attention scale: a number, ``"none"``, ``"tensor"``, or None if it is given at execution."""
         if (value := node.get("attn_scale_value")) is not None:
-            return _float(value, "attn_scale_value")
+            return _read_float(value, "attn_scale_value")
         if inputs.get("Attn_scale") is None:
             return "none"
-        record = self._record(inputs["Attn_scale"])
+        record = self._tensor_record(inputs["Attn_scale"])
         if not record.get("is_pass_by_value"):
             return "tensor"
-        return number_in(record.get("pass_by_value"))
+        return parse_number(record.get("pass_by_value"))
 
 
 # Ports of attention this reader does not take over.
 _UNREAD = ("Page_table_K", "Page_table_V")
 
 
-def _integers(record: Mapping[str, Any], what: str, name: str) -> tuple[int, ...]:
-    """Return the dims or strides of a tensor; empty if its record leaves them open."""
+def _read_integers(record: Mapping[str, Any], what: str, name: str) -> tuple[int, ...]:
+    """Return the dims or strides of a tensor; empty if its record has none."""
     value = record.get(what) or []
     if not isinstance(value, list) or len(value) > DIM_MAX or not all(type(item) is int for item in value):
-        raise _error(f"tensor {name[:60]!r} has {what} {str(value)[:60]}, at most {DIM_MAX} integers are needed")
+        raise _error(f"{what} of tensor {name[:60]!r} must be at most {DIM_MAX} integers, got {str(value)[:60]}")
     return tuple(value)
 
 
-def _version(text: Any) -> Version | None:
+def _read_version(text: Any) -> Version | None:
     match = re.match(r"(\d{1,3})\.(\d{1,3})\.(\d{1,3})", text) if isinstance(text, str) else None
     return Version.from_text(match[0]) if match else None
 
 
-def _member(enum: type[PointwiseMode] | type[ReduceTensorOp] | type[DataType], name: Any, where: str) -> Any:
+def _enum_member(enum: type[PointwiseMode] | type[ReduceTensorOp] | type[DataType], name: Any, where: str) -> Any:
     if not isinstance(name, str) or name not in enum.__members__:
-        raise _error(f"{where} is {str(name)[:60]!r}, which is no {enum.__name__}")
+        raise _error(f"{where} is {str(name)[:60]!r}, which is not a {enum.__name__}")
     return enum[name]
 
 
-def _reordering(name: Any) -> TensorReordering:
+def _read_reordering(name: Any) -> TensorReordering:
     if name is None:
         return TensorReordering.NONE
     if not isinstance(name, str) or name not in TensorReordering.__members__:
-        raise _error(f"reordering {str(name)[:60]!r} is unknown")
+        raise _error(f"reordering_type {str(name)[:60]!r} of a tensor is unknown")
     return TensorReordering[name]
 
 
-def _read_whole(value: Any, what: str) -> int | None:
+def _read_integer(value: Any, what: str) -> int | None:
     if value is not None and type(value) is not int:
-        raise _error(f"{what} is {str(value)[:60]}, an int is needed")
+        raise _error(f"{what} must be an int, got {str(value)[:60]}")
     return value
 
 
-def _float(value: Any, what: str) -> float:
-    number = number_in(value)
+def _read_float(value: Any, what: str) -> float:
+    number = parse_number(value)
     if number is None:
-        raise _error(f"{what} is {str(value)[:60]}, a number is needed")
+        raise _error(f"{what} must be a number, got {str(value)[:60]}")
     return float(number)
 
 
-def number_in(value: Any) -> float | int | None:
-    """Return a number from its text, None if `value` is not one.
+def parse_number(value: Any) -> float | int | None:
+    """Return the number in a JSON value, None if it has none.
 
     It is there as such, as the eight digits of a float32's four bytes, or as ``{"index": ..., "value": ...}`` of
     either, where the index says the kind.

@@ -21,10 +21,10 @@ from ..plans.choice import EngineChoice, read_logged_choice
 from ..plans.refusals import Reason, read_refusals
 from ..system.strict import parse_json
 from ..system.version import Version
-from .calls import DESCRIPTORS, ELEMENT, FIELD_OF, TRACKED, Calls, read_dump
+from .calls import DESCRIPTORS, ELEMENT, FIELD_OF, TRACKED, DescriptorCalls, read_dump
 from .cudnn_json import graph_from_log_json, is_subgraph
 from .frontend_json import graph_from_frontend_json
-from .records import MAX_STREAMS, Foreign, Recent, Source, scan
+from .records import MAX_STREAMS, ForeignJson, LruDict, Source, scan_log
 
 __all__ = ["GraphSource", "LoggedConfig", "LoggedGraph", "read_graphs"]
 
@@ -44,7 +44,7 @@ _ENGINE = re.compile(r"^ *engine_id: type=int; val=(\d{1,9});", re.MULTILINE)
 _KNOB = re.compile(r"^ *(CUDNN_KNOB_TYPE_\w+): type=int; val=(-?\d{1,9});", re.MULTILINE)
 _ENGINE_KEY = '},"engine":'
 
-GraphSource = Source | Iterable[LogRecord | Foreign]
+GraphSource = Source | Iterable[LogRecord | ForeignJson]
 _Key = tuple[str, bool, Graph | str | GraphError]  # version, of the frontend, graph or text of the fault
 
 
@@ -127,7 +127,7 @@ class LoggedGraph:
     made_at: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data; ``graph`` is graph JSON."""
+        """Return the logged graph as plain data; ``graph`` is graph JSON."""
         return {
             "graph": None if self.graph is None else graph_to_json(self.graph),
             "fault": None if self.fault is None else self.fault.to_dict(),
@@ -160,32 +160,32 @@ def read_graphs(source: GraphSource) -> Iterator[LoggedGraph]:
         ``log-file``.
     """
     reader = _GraphReader()
-    for item in log_items(source):
-        reader.take(item)
-        yield from reader.overflow()
-    yield from reader.rest()
+    for item in read_log_items(source):
+        reader.add_item(item)
+        yield from reader.pop_overflow()
+    yield from reader.finish()
 
 
-def log_items(source: GraphSource) -> Iterator[LogRecord | Foreign]:
-    """Yield the records and the JSON of a log, as :func:`read_graphs` reads them."""
+def read_log_items(source: GraphSource) -> Iterator[LogRecord | ForeignJson]:
+    """Yield the records of a log and the JSON between them, from a file, text or records."""
     if isinstance(source, (str, os.PathLike)) or hasattr(source, "read"):
-        yield from scan(source)  # type: ignore[arg-type]
+        yield from scan_log(source)  # type: ignore[arg-type]
         return
     items = iter(source)
     for item in items:
-        if isinstance(item, (LogRecord, Foreign)):
+        if isinstance(item, (LogRecord, ForeignJson)):
             yield item
         else:
-            yield from scan(cast("Iterable[str | bytes]", chain([item], items)))
+            yield from scan_log(cast("Iterable[str | bytes]", chain([item], items)))
 
 
-def _is_own_json(data: Any) -> bool:
+def _is_package_json(data: Any) -> bool:
     """Return whether JSON was written by this package."""
     return isinstance(data, dict) and "schema" in data
 
 
-def _graph_from_own_json(data: Any) -> Graph:
-    from ..plans import record  # read_per_dim logs have a plan
+def _graph_from_package_json(data: Any) -> Graph:
+    from ..plans import record  # few logs have a plan
 
     return record.record_from(data, "the JSON").read_graph() if record.is_plan(data) else graph_from_json(data)
 
@@ -194,7 +194,7 @@ def _error(headline: str, fix: str | None = None) -> GraphError:
     return GraphError(headline, code="log-graph", fix=fix)
 
 
-def _load(text: str) -> Any:
+def _parse_json_or_none(text: str) -> Any:
     """Return the JSON value, None if the text is not JSON."""
     try:
         return parse_json(text, "a graph", code="log-graph")
@@ -203,15 +203,15 @@ def _load(text: str) -> Any:
 
 
 @dataclass(slots=True)
-class _Thread:
+class _ThreadState:
     """The state of one thread of a logged process."""
 
-    calls: Calls = field(default_factory=Calls)
+    calls: DescriptorCalls = field(default_factory=DescriptorCalls)
     graph: _Key | None = None  # of the one made last
     pending: tuple[LogRecord, Graph | GraphError, int] | None = None  # from a dump; its JSON may follow
     subgraphs: list[tuple[LogRecord, Any]] = field(default_factory=list)
     asked: LoggedConfig | None = None  # what the next record may refuse
-    texts: Recent[int, _Key] = field(default_factory=lambda: Recent(16))
+    texts: LruDict[int, _Key] = field(default_factory=lambda: LruDict(16))
     planning: _Key | None = None  # the graph whose plan is being built
     made_at: str | None = None  # when its last operation graph was made
 
@@ -221,55 +221,57 @@ class _GraphReader:
 
     def __init__(self) -> None:
         self.graphs: OrderedDict[_Key, LoggedGraph] = OrderedDict()
-        self.threads: Recent[tuple[int, int], _Thread] = Recent(MAX_STREAMS)
-        self.latest: Recent[int, _Key] = Recent(MAX_STREAMS)  # graph of a process
-        self.devices: Recent[int, dict[str, int | str]] = Recent(MAX_STREAMS)
+        self.threads: LruDict[tuple[int, int], _ThreadState] = LruDict(MAX_STREAMS)
+        self.latest: LruDict[int, _Key] = LruDict(MAX_STREAMS)  # graph of a process
+        self.devices: LruDict[int, dict[str, int | str]] = LruDict(MAX_STREAMS)
         self.operations = 0
 
-    def overflow(self) -> Iterator[LoggedGraph]:
+    def pop_overflow(self) -> Iterator[LoggedGraph]:
         while len(self.graphs) > MAX_GRAPHS or (self.operations > MAX_OPERATIONS and len(self.graphs) > 1):
             oldest = self.graphs.popitem(last=False)[1]
             self.operations -= len(oldest.graph.ops) if oldest.graph is not None else 0
             yield oldest
 
-    def rest(self) -> Iterator[LoggedGraph]:
+    def finish(self) -> Iterator[LoggedGraph]:
         for thread in list(self.threads.items.values()):
-            self._settle(thread)
+            self._count_pending_graph(thread)
             for record, _ in thread.subgraphs:
-                self._add(record, _error("the log has this sub-graph, not the graph it is part of"), "json")
+                self._add_graph(
+                    record, _error("the log has this sub-graph, but not the graph that contains it"), "json"
+                )
         yield from sorted(self.graphs.values(), key=lambda graph: graph.line)
 
-    def take(self, item: LogRecord | Foreign) -> None:
-        if isinstance(item, Foreign):
-            self._take_foreign(item)
+    def add_item(self, item: LogRecord | ForeignJson) -> None:
+        if isinstance(item, ForeignJson):
+            self._read_foreign_json(item)
             return
-        thread = self._thread_of(item)
+        thread = self._find_thread(item)
         if "deviceVer: " in item.text:
-            self._take_device(item)
+            self._read_device(item)
         if '"operationGraph"' in item.text:
             for line in item.text.splitlines():
                 if '"operationGraph"' in line:
-                    self._take_json(item, thread, line)
+                    self._read_json_line(item, thread, line)
         if "Reason: " in item.text:
-            self._take_reasons(item, thread)
-        self._take_call(item, thread)
+            self._read_reasons(item, thread)
+        self._read_call(item, thread)
 
-    def _thread_of(self, item: LogRecord) -> _Thread:
-        """Return the thread of a record; if the record is cut off, the only thread."""
+    def _find_thread(self, item: LogRecord) -> _ThreadState:
+        """Return the state of a record's thread; if the record is cut off, of the only thread."""
         if not (item.process or item.thread) and len(self.threads.items) == 1:
             return next(iter(self.threads.items.values()))
         thread = self.threads.get((item.process, item.thread))
         if thread is None:
-            thread = _Thread()
+            thread = _ThreadState()
             if (lost := self.threads.put((item.process, item.thread), thread)) is not None:
-                self._settle(lost)
+                self._count_pending_graph(lost)
         return thread
 
     # entries
 
-    def _add(
+    def _add_graph(
         self,
-        record: LogRecord | Foreign,
+        record: LogRecord | ForeignJson,
         graph: Graph | GraphError,
         source: str,
         version: str | None = None,
@@ -277,9 +279,9 @@ class _GraphReader:
         mark: int | None = None,
         made: bool = True,
     ) -> _Key:
-        """Return the key of a new or known graph; count it if it was made.
+        """Add a graph unless it is known, count it if `made`, and return its key.
 
-        `mark` reports a fault from others of the same words.
+        `mark` distinguishes graphs that cannot be rebuilt for the same reason.
         """
         number = record.version if isinstance(record, LogRecord) else None
         said = _version_text(number) if version is None else version
@@ -302,34 +304,34 @@ class _GraphReader:
         entry.count += made
         return key
 
-    def _note_made(self, record: LogRecord, thread: _Thread, key: _Key) -> None:
+    def _note_finalized(self, record: LogRecord, thread: _ThreadState, key: _Key) -> None:
         thread.graph = key
         thread.asked = None
         thread.made_at = record.time
         self.graphs[key].made_at = self.graphs[key].made_at or record.time
         self.latest.put(record.process, key)
 
-    def _entry(self, record: LogRecord, thread: _Thread) -> LoggedGraph | None:
+    def _find_graph(self, record: LogRecord, thread: _ThreadState) -> LoggedGraph | None:
         """Return the graph that a record refers to: the last one of its thread, else of its process, else None."""
         key = thread.graph or self.latest.get(record.process) or self.latest.get(0)
         return self.graphs.get(key) if key is not None else None
 
-    def _settle(self, thread: _Thread) -> None:
-        """Count the graph of a dump for which no JSON followed."""
+    def _count_pending_graph(self, thread: _ThreadState) -> None:
+        """Count the graph of a descriptor dump if no JSON followed."""
         if thread.pending is None:
             return
         record, graph, unknown = thread.pending
         thread.pending = None
-        key = self._add(record, graph, "descriptors")
+        key = self._add_graph(record, graph, "descriptors")
         if unknown and isinstance(graph, Graph):
-            text = f"the log does not hold how {unknown} tensors were made: reordering and ragged offsets are not known"
+            text = f"the log has no calls that built {unknown} tensors: reordering and ragged offsets are unknown"
             self.graphs[key].notes = (text,)
-        self._note_made(record, thread, key)
+        self._note_finalized(record, thread, key)
 
     # JSON
 
-    def _take_foreign(self, item: Foreign) -> None:
-        data = _load(item.text)
+    def _read_foreign_json(self, item: ForeignJson) -> None:
+        data = _parse_json_or_none(item.text)
         fields = data if isinstance(data, dict) else {}
         source, version = "frontend", fields.get("cudnn_backend_version")
         try:
@@ -337,70 +339,70 @@ class _GraphReader:
             if "operationGraph" in fields or "finalizeMode" in fields:
                 graph = graph_from_log_json(_drop_scalar_values(fields))
                 source, version = "json", _version_text(fields.get("cudnnVersion"))
-            elif _is_own_json(data):
+            elif _is_package_json(data):
                 source = "own"
-                graph = _graph_from_own_json(data)
+                graph = _graph_from_package_json(data)
             else:
                 graph = graph_from_frontend_json(data)
         except GraphError as error:
             graph = error
-        self._add(item, graph, source, version[:20] if isinstance(version, str) else "")
+        self._add_graph(item, graph, source, version[:20] if isinstance(version, str) else "")
 
-    def _take_json(self, record: LogRecord, thread: _Thread, line: str) -> None:
+    def _read_json_line(self, record: LogRecord, thread: _ThreadState, line: str) -> None:
         text = line[line.index("{") :].rstrip("; \r") if "{" in line else ""
-        data = _load(text)
+        data = _parse_json_or_none(text)
         if not isinstance(data, dict):
-            self._take_cut(record, thread, hash(text.partition('"tensors"')[2][:_KEPT]))
+            self._read_truncated_json(record, thread, hash(text.partition('"tensors"')[2][:_KEPT]))
             return
         body = text.partition('"tensors"')[2].rpartition(_ENGINE_KEY)[0]
         logged = read_logged_choice(data.get("engine"))
         if "engine" not in data:
-            self._make(record, thread, data, text.partition('"tensors"')[2].removesuffix("}"))
+            self._add_finalized_graph(record, thread, data, text.partition('"tensors"')[2].removesuffix("}"))
             return
         key = thread.texts.get(hash(body))
         if key is None or key not in self.graphs:
-            key = self._find(record, thread, data)
+            key = self._find_graph_of_config(record, thread, data)
         thread.graph = key
         entry = self.graphs[key]
-        executed = self._run(record, entry)
+        executed = self._count_execution(record, entry)
         if executed:
-            _add_values(entry, data)
+            _add_scalar_values(entry, data)
         if logged is not None:
-            _set_config(entry, LoggedConfig(*logged, state="executed" if executed else "named"))
+            _merge_config(entry, LoggedConfig(*logged, state="executed" if executed else "named"))
 
-    def _take_cut(self, record: LogRecord, thread: _Thread, mark: int) -> None:
-        """Count a graph or its run with truncated JSON; `mark` is the part that exists."""
+    def _read_truncated_json(self, record: LogRecord, thread: _ThreadState, mark: int) -> None:
+        """Count a graph with truncated JSON, or its execution; `mark` is the hash of the part that exists."""
         function = record.function or ""
-        if "EngineCfg" in function and self._entry(record, thread) is not None:
+        if "EngineCfg" in function and self._find_graph(record, thread) is not None:
             return
         fault = _error("the JSON of a graph is cut off: cuDNN ends its messages at 64 KiB, or the log is cut off")
         if "FinalizeGraph" in function:
             whole = thread.pending is not None and isinstance(thread.pending[1], Graph)
             if whole:
-                self._settle(thread)
+                self._count_pending_graph(thread)
             else:
                 thread.pending = None
-                self._note_made(record, thread, self._add(record, fault, "json", mark=mark))
+                self._note_finalized(record, thread, self._add_graph(record, fault, "json", mark=mark))
             if thread.graph is not None:
                 thread.texts.put(mark, thread.graph)
             return
         key = thread.texts.get(mark)
         if key is None or key not in self.graphs:
-            key = self._add(record, fault, "json", mark=mark, made=False)
+            key = self._add_graph(record, fault, "json", mark=mark, made=False)
         thread.graph = key
-        self._run(record, self.graphs[key])
+        self._count_execution(record, self.graphs[key])
 
-    def _run(self, record: LogRecord, entry: LoggedGraph) -> bool:
-        """Count a run if the record is one."""
+    def _count_execution(self, record: LogRecord, entry: LoggedGraph) -> bool:
+        """Return whether a record is an execution, and count it."""
         if "Execute" not in (record.function or ""):
             return False
         entry.executions += 1
         if entry.executions == 1:
-            entry.run_s = _seconds(entry.made_at, record.time)
+            entry.run_s = _seconds_between(entry.made_at, record.time)
         return True
 
-    def _make(self, record: LogRecord, thread: _Thread, data: dict[str, Any], body: str) -> None:
-        """Count a finalized operation graph, unless it is part of another one."""
+    def _add_finalized_graph(self, record: LogRecord, thread: _ThreadState, data: dict[str, Any], body: str) -> None:
+        """Add the graph in the JSON that cuDNN logs on finalization, unless it is a sub-graph."""
         pending, thread.pending = thread.pending, None
         inner = thread.subgraphs[-1][1] if thread.subgraphs else None
         graph: Graph | GraphError
@@ -412,14 +414,16 @@ class _GraphReader:
                 return
             graph = pending[1] if pending is not None and isinstance(pending[1], Graph) else error
         thread.subgraphs = []
-        key = self._add(record, graph, "json", _version_text(data.get("cudnnVersion")))
+        key = self._add_graph(record, graph, "json", _version_text(data.get("cudnnVersion")))
         if inner is None and _hides_subgraph(graph, data):
-            self.graphs[key].notes = ("cuDNN does not log the sub-graph of SDPA_BWD with it, and none was seen before",)
+            self.graphs[key].notes = (
+                "cuDNN logs the sub-graph of SDPA_BWD separately, and the log does not contain it",
+            )
         thread.texts.put(hash(body), key)
-        self._note_made(record, thread, key)
+        self._note_finalized(record, thread, key)
 
-    def _find(self, record: LogRecord, thread: _Thread, data: dict[str, Any]) -> _Key:
-        """Return the key of the graph that a config was made for; count it if it is new."""
+    def _find_graph_of_config(self, record: LogRecord, thread: _ThreadState, data: dict[str, Any]) -> _Key:
+        """Return the key of the graph that an engine config belongs to; add the graph if it is new."""
         graph: Graph | GraphError
         try:
             graph = graph_from_log_json(_drop_scalar_values(data))
@@ -434,11 +438,11 @@ class _GraphReader:
         ):
             return last
         key = (version, False, str(graph) if isinstance(graph, GraphError) else graph)
-        return key if key in self.graphs else self._add(record, graph, "json", version)
+        return key if key in self.graphs else self._add_graph(record, graph, "json", version)
 
     # what else records say
 
-    def _take_device(self, record: LogRecord) -> None:
+    def _read_device(self, record: LogRecord) -> None:
         found: dict[str, int | str] = {}
         for key, value in _DEVICE.findall(record.text):
             number = value.lstrip("-")
@@ -448,69 +452,71 @@ class _GraphReader:
         if entry is not None and not entry.device:
             entry.device = found
 
-    def _take_reasons(self, record: LogRecord, thread: _Thread) -> None:
-        lines = [line for line in record.text.splitlines() if _is_reason(line)]
+    def _read_reasons(self, record: LogRecord, thread: _ThreadState) -> None:
+        lines = [line for line in record.text.splitlines() if _is_reason_line(line)]
         if not any(": CUDNN_STATUS_" in line for line in lines):
             return
-        self._settle(thread)
-        entry = self._entry(record, thread)
+        self._count_pending_graph(thread)
+        entry = self._find_graph(record, thread)
         if entry is None:
-            text = "the log has reasons of cuDNN, not the graph they are about"
-            key = self._add(record, _error(text, "set CUDNN_LOGLEVEL_DBG=3"), "none", made=False)
+            text = "the log has reasons of cuDNN, but not the graph that they refer to"
+            key = self._add_graph(record, _error(text, "set CUDNN_LOGLEVEL_DBG=3"), "none", made=False)
             entry = self.graphs[key]
         for refusal in read_refusals("\n".join(lines)):
             config = thread.asked
             if refusal.engine is not None:
                 config = LoggedConfig(refusal.engine, refusal.knobs)
             if config is not None:
-                _set_config(entry, replace(config, state="refused", reasons=refusal.reasons))
+                _merge_config(entry, replace(config, state="refused", reasons=refusal.reasons))
             elif len(entry.reasons) < _MAX_REASONS:
                 entry.reasons += tuple(reason for reason in refusal.reasons if reason not in entry.reasons)
 
-    def _take_call(self, record: LogRecord, thread: _Thread) -> None:
+    def _read_call(self, record: LogRecord, thread: _ThreadState) -> None:
         function = record.function
         text = record.text
         if function == "cudnnBackendSetAttribute":
             match = _ATTRIBUTE.search(text)
             if match is not None:
-                self._take_set(record, thread, match[1], text[match.end() :])
+                self._read_set_attribute(record, thread, match[1], text[match.end() :])
         elif function == "cudnnBackendCreateDescriptor":
             kind = DESCRIPTORS.get(text.partition("; val=")[2].partition(" ")[0])
             if kind in TRACKED:
-                self._settle(thread)
+                self._count_pending_graph(thread)
                 thread.calls.create(kind)
         elif function == "cudnnBackendFinalize":
-            self._take_finalize(record, thread)
+            self._read_finalize(record, thread)
         elif function == "cudnnBackendDestroyDescriptor":
             dump = read_dump(text) if getattr(record, "whole", True) else None
             if dump is not None and dump.kind in TRACKED:
                 thread.calls.destroy(dump)
 
-    def _take_set(self, record: LogRecord, thread: _Thread, attribute: str, text: str) -> None:
+    def _read_set_attribute(self, record: LogRecord, thread: _ThreadState, attribute: str, text: str) -> None:
         if attribute in FIELD_OF and FIELD_OF[attribute][0] in TRACKED:
             thread.calls.set(attribute, text)
             return
         if not attribute.startswith("CUDNN_ATTR_ENGINEHEUR_"):
             return
-        self._settle(thread)
+        self._count_pending_graph(thread)
         value = next((match[2] or "" for match in ELEMENT.finditer(text)), "")
-        entry = self._entry(record, thread)
+        entry = self._find_graph(record, thread)
         if attribute.endswith("_OPERATION_GRAPH") and entry is None:
             text = f"the log has an operation graph at {value[:40]}, but not the calls that made it"
-            self._note_made(
-                record, thread, self._add(record, _error(text, "log from the start of the program"), "none", made=False)
+            self._note_finalized(
+                record,
+                thread,
+                self._add_graph(record, _error(text, "log from the start of the program"), "none", made=False),
             )
         elif attribute.endswith("_MODE") and entry is not None:
-            mode = _heur_mode(value)
+            mode = _heuristics_mode(value)
             if mode not in entry.modes and len(entry.modes) < len(HeurMode.__members__):
                 entry.modes += (mode,)
 
-    def _take_finalize(self, record: LogRecord, thread: _Thread) -> None:
+    def _read_finalize(self, record: LogRecord, thread: _ThreadState) -> None:
         if "    descriptor: type=" not in record.text:  # the answer to the call before
             done = "val=CUDNN_STATUS_SUCCESS" in record.text
             thread.asked = None if done else thread.asked
             entry, thread.planning = self.graphs.get(thread.planning or ("", False, "")), None
-            took = _seconds(thread.made_at, record.time)
+            took = _seconds_between(thread.made_at, record.time)
             if done and entry is not None and entry.plan_s and took is not None:
                 entry.plan_s = (*entry.plan_s[:-1], took)  # where the log has it, the end of the building
             return
@@ -518,13 +524,13 @@ class _GraphReader:
         named = re.match(r"\w*", record.text.partition("descriptor: type=")[2])
         kind = DESCRIPTORS.get(named[0] if named else "")
         if kind in (DescriptorType.EXECUTION_PLAN, DescriptorType.ENGINECFG):
-            self._take_plan(record, thread, kind)
+            self._read_plan(record, thread, kind)
             return
         if kind not in TRACKED or not whole:
             if kind is DescriptorType.OPERATIONGRAPH:
                 thread.pending = (record, _error("the dump of a graph is cut off in the log"), 0)
             return
-        self._settle(thread)
+        self._count_pending_graph(thread)
         dump = read_dump(record.text)
         if dump is None:
             return
@@ -538,29 +544,29 @@ class _GraphReader:
             graph, unknown = error, 0
         thread.pending = (record, graph, unknown)
 
-    def _take_plan(self, record: LogRecord, thread: _Thread, kind: DescriptorType) -> None:
-        entry = self._entry(record, thread)
+    def _read_plan(self, record: LogRecord, thread: _ThreadState, kind: DescriptorType) -> None:
+        entry = self._find_graph(record, thread)
         engine = _ENGINE.search(record.text)
         is_plan = kind is DescriptorType.EXECUTION_PLAN
         is_cut = is_plan and not getattr(record, "whole", True) and "engine_id: " not in record.text
         if engine is None and not is_cut:  # a plan that was loaded has an engine of -1
             return
         if entry is None and is_plan:
-            text = "the log has a plan, not the graph it is of"
-            key = self._add(record, _error(text, "log from the start of the program"), "none", made=False)
+            text = "the log has a plan, but not its graph"
+            key = self._add_graph(record, _error(text, "log from the start of the program"), "none", made=False)
             entry = self.graphs[key]
         if entry is None:
             return
         if is_plan:
             entry.plans += 1
-            if (took := _seconds(thread.made_at, record.time)) is not None and len(entry.plan_s) < MAX_GRAPHS:
+            if (took := _seconds_between(thread.made_at, record.time)) is not None and len(entry.plan_s) < MAX_GRAPHS:
                 entry.plan_s += (took,)
                 thread.planning = thread.graph or self.latest.get(record.process)
         if engine is None:
             return
         knobs = {name: int(value) for name, value in _KNOB.findall(record.text)}
         thread.asked = LoggedConfig(int(engine[1]), knobs, "planned" if is_plan else "named")
-        _set_config(entry, thread.asked)
+        _merge_config(entry, thread.asked)
 
 
 def _version_text(number: Any) -> str:
@@ -570,7 +576,7 @@ def _version_text(number: Any) -> str:
     return str(Version.from_number(number))
 
 
-def _seconds(begin: str | None, end: str | None) -> float | None:
+def _seconds_between(begin: str | None, end: str | None) -> float | None:
     """Return the seconds between two log times; None if one is missing or invalid."""
     try:
         return (datetime.fromisoformat(end or "") - datetime.fromisoformat(begin or "")).total_seconds()
@@ -578,11 +584,11 @@ def _seconds(begin: str | None, end: str | None) -> float | None:
         return None
 
 
-def _heur_mode(value: str) -> str:
+def _heuristics_mode(value: str) -> str:
     return next((mode.name for mode in HeurMode if value == str(mode.value)), value[:20])
 
 
-def _is_reason(line: str) -> bool:
+def _is_reason_line(line: str) -> bool:
     if "Reason: " in line:
         return "CUDNN_STATUS_SUCCESS" not in line
     return '"engineId"' in line and '"operationGraph"' not in line
@@ -591,8 +597,8 @@ def _is_reason(line: str) -> bool:
 _STATES = ("named", "planned", "refused", "executed")
 
 
-def _set_config(entry: LoggedGraph, config: LoggedConfig) -> None:
-    """Add facts about a config; the strongest state wins."""
+def _merge_config(entry: LoggedGraph, config: LoggedConfig) -> None:
+    """Add or update an engine config of a graph; the strongest state wins."""
     for index, known in enumerate(entry.configs):
         if known.tag == config.tag:
             state = max(known.state, config.state, key=_STATES.index)
@@ -615,7 +621,7 @@ def _drop_scalar_values(data: dict[str, Any]) -> dict[str, Any]:
     return {**inner, "tensors": tensors}
 
 
-def _add_values(entry: LoggedGraph, data: dict[str, Any]) -> None:
+def _add_scalar_values(entry: LoggedGraph, data: dict[str, Any]) -> None:
     """Insert the values of host scalars, which cuDNN logs on execution."""
     if entry.executions > 1 or entry.graph is None or _hides_subgraph(entry.graph, data):
         return
@@ -624,11 +630,8 @@ def _add_values(entry: LoggedGraph, data: dict[str, Any]) -> None:
 
 
 def _hides_subgraph(graph: Graph | GraphError, data: dict[str, Any]) -> bool:
-    """Return whether cuDNN may have omitted a sub-graph, as for backward attention since 9.21."""
+    """Return whether cuDNN may have omitted a sub-graph from the JSON, as for backward attention since 9.21."""
     number = data.get("cudnnVersion")
     if not isinstance(number, int) or number < 92100 or isinstance(graph, GraphError):
         return False
     return any(op.kind is DescriptorType.OPERATION_SDPA_BWD for op in graph.ops)
-
-
-# a whole log

@@ -22,7 +22,7 @@ from ..errors import UsageError
 from ..generated.enums import Severity
 from ..native.log import LogRecord
 
-__all__ = ["FileRecord", "Foreign", "Recent", "Source", "read_log", "scan"]
+__all__ = ["FileRecord", "ForeignJson", "LruDict", "Source", "read_log", "scan_log"]
 
 MAX_LINE = 1 << 20  # characters
 MAX_RECORD = 1 << 18
@@ -45,7 +45,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Recent(Generic[K, V]):
+class LruDict(Generic[K, V]):
     """A bounded dict that evicts the least recently used entry."""
 
     def __init__(self, size: int) -> None:
@@ -76,7 +76,7 @@ class FileRecord(LogRecord):
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenRecord:
     """A record that is not complete yet."""
 
     severity: Severity
@@ -114,32 +114,32 @@ def read_log(source: Source) -> Iterator[FileRecord]:
     UsageError
         ``log-file`` if the file cannot be read.
     """
-    return (item for item in scan(source) if isinstance(item, FileRecord))
+    return (item for item in scan_log(source) if isinstance(item, FileRecord))
 
 
 @dataclass(frozen=True, slots=True)
-class Foreign:
+class ForeignJson:
     """JSON outside of records: cudnn-frontend's, or a whole file."""
 
     text: str
     line: int
 
 
-def scan(source: Source) -> Iterator[FileRecord | Foreign]:
+def scan_log(source: Source) -> Iterator[FileRecord | ForeignJson]:
     """Yield the records of a log and the JSON between them."""
-    opened: Recent[str, _Open] = Recent(MAX_STREAMS)
-    whole_file: _Open | None = None
+    opened: LruDict[str, _OpenRecord] = LruDict(MAX_STREAMS)
+    whole_file: _OpenRecord | None = None
     begun = False
     for number, (line, is_cut) in enumerate(_iterate_lines(source), 1):
-        found = _read_mark(line)
+        found = _parse_log_line(line)
         if found is None:
             if not begun and line.strip():
                 begun = True
-                whole_file = _Open(Severity.INFO, number) if line.lstrip().startswith("{") else None
+                whole_file = _OpenRecord(Severity.INFO, number) if line.lstrip().startswith("{") else None
             if whole_file is not None:
                 whole_file.add(line, MAX_FILE)
             elif (at := line.find(_FRONTEND)) >= 0:
-                yield Foreign(line[at:], number)
+                yield ForeignJson(line[at:], number)
             continue
         begun = True
         stream, letter, text = found
@@ -149,7 +149,7 @@ def scan(source: Source) -> Iterator[FileRecord | Foreign]:
                 continue
             if current is not None:
                 yield current.close()
-            current = _Open(_SEVERITIES[letter.upper()], number)
+            current = _OpenRecord(_SEVERITIES[letter.upper()], number)
             if (lost := opened.put(stream, current)) is not None:
                 yield lost.close()
         current.add(text)
@@ -160,11 +160,11 @@ def scan(source: Source) -> Iterator[FileRecord | Foreign]:
     for current in opened.items.values():
         yield current.close()
     if whole_file is not None:
-        yield Foreign("\n".join(whole_file.lines), whole_file.line)
+        yield ForeignJson("\n".join(whole_file.lines), whole_file.line)
 
 
-def _read_mark(line: str) -> tuple[str, str, str] | None:
-    """Return writer, letter and text of a line; None if it is not cuDNN's."""
+def _parse_log_line(line: str) -> tuple[str, str, str] | None:
+    """Return writer prefix, severity letter and text of a log line; None if cuDNN did not write it."""
     if line[1:3] == "! " and (line[0] in "iwef" or (line[0] in "IWEF" and line.startswith(_HEAD, 3))):
         return "", line[0], line[3:]
     if "! " not in line[:240]:
@@ -187,7 +187,7 @@ def _iterate_pieces(source: Source) -> Iterator[str | bytes]:
         except (OSError, EOFError, ValueError, zlib.error) as error:
             if begun and isinstance(error, EOFError):  # a packed log that is cut off, as one that is not packed may be
                 return
-            raise UsageError(f"the log {os.fspath(source)!r} cannot be read: {error}", code="log-file") from None
+            raise UsageError(f"cannot read the log {os.fspath(source)!r}: {error}", code="log-file") from None
     elif hasattr(source, "read"):
         while data := source.read(_PIECE):
             yield data

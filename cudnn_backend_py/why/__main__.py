@@ -13,7 +13,7 @@ import click
 
 from ..command_line import Seconds, program_command
 from ..errors import CudnnBackendError
-from ..frontend.__main__ import make_start
+from ..frontend.__main__ import select_program
 from ..frontend.as_cudnn import describe_torch
 from ..printable import printable_lines, without_commands
 from ..system.after_import import after_import
@@ -75,7 +75,7 @@ def _command(
     budget: float,
     program: tuple[str, ...],
 ) -> Callable[[], None]:
-    start = make_start(program)
+    start = select_program(program)
     where = None if output is None else Path(output).absolute()
     form = style or {".json": "json", ".html": "html"}.get(where.suffix if where else "", "text")
     if where is not None and not where.parent.is_dir():

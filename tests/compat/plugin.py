@@ -225,10 +225,10 @@ def _append(path: str, line: dict[str, Any]) -> None:
 
 def _install_placeholders() -> None:
     """Allow imports of names of ``OWN`` at the top of a file: their use is refused."""
-    from cudnn_backend_py.frontend.errors import kernel_not_offered
+    from cudnn_backend_py.frontend.errors import kernel_not_offered_error
 
     def refuse(self: Any, *args: Any, **kwargs: Any) -> None:
-        raise kernel_not_offered(type(self).__name__)
+        raise kernel_not_offered_error(type(self).__name__)
 
     for name, members in OWN.items():
         full = f"cudnn.{name}"

@@ -44,7 +44,7 @@ def _whole() -> bytes:
     graph = ZOO["matmul f16 64"]()
     plans: list[Any] = []
     explain(graph, _target(), build=True, plans=plans)
-    return serialize.dump(plans[0], Placement(graph, {}, {}))
+    return serialize.serialize_plan(plans[0], Placement(graph, {}, {}))
 
 
 def _damaged_bytes(rng: random.Random, content: dict[str, Any]) -> bytes:
@@ -71,7 +71,7 @@ def _damaged_theirs(rng: random.Random, content: dict[str, Any]) -> bytes:
 
 def _damaged_own(rng: random.Random, content: dict[str, Any]) -> bytes:
     own = json.dumps(mutate_json(rng, json.loads(content[_OWN])))
-    return write_ubjson({**content, _OWN: own, _SEAL: serialize._seal(own, content[_CODE])})
+    return write_ubjson({**content, _OWN: own, _SEAL: serialize._compute_checksum(own, content[_CODE])})
 
 
 def _theirs(content: dict[str, Any]) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def attack(seed: int, folder: Path) -> Counter[str]:
         except (CudnnBackendError, AttributeError, OverflowError, UnicodeEncodeError):  # UBJSON cannot represent it
             continue
         try:
-            serialize.load(data, _target())[0].close()
+            serialize.deserialize_plan(data, _target())[0].close()
             counts[f"{kind}: loaded"] += 1
         except CudnnBackendError as error:
             assert_safe_to_print(error.render())

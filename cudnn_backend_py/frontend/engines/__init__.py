@@ -1,11 +1,11 @@
-"""``cudnn.engines``: cuDNN's engines; those of cudnn-frontend's own kernels are refused by name."""
+"""``cudnn.engines``: cuDNN's engines; cudnn-frontend's own kernels are refused by name."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from ..as_cudnn import not_offered
+from ..as_cudnn import not_offered_error
 from ..enums import knob_type
 from ..plan_list import PlanConfig
 from . import manifest
@@ -40,4 +40,4 @@ def public_knobs_repr(public: Mapping[knob_type | int, int]) -> str:
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
-    raise not_offered(f"cudnn.engines.{name}")
+    raise not_offered_error(f"cudnn.engines.{name}")

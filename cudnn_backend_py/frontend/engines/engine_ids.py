@@ -19,7 +19,7 @@ BACKEND_HEURISTIC_ENGINE_ID = -1
 
 
 def is_backend_engine(engine_id: int) -> bool:
-    """Return whether an engine is cuDNN's, which is true for all engines here."""
+    """Return whether an engine is cuDNN's, which is true for all engines of this package."""
     return BACKEND_ENGINE_ID_BASE <= engine_id < CPP_OSS_ENGINE_ID_BASE
 
 

@@ -27,7 +27,7 @@ _BLOCKS = {
 
 @dataclass(frozen=True)
 class EngineFamily:
-    """The kernels of cudnn-frontend for one kind of graph; ``engine_id`` is their first number."""
+    """A family of cudnn-frontend's own kernels for one kind of graph; ``engine_id`` is its first number."""
 
     engine_id: int
     name: str
@@ -39,7 +39,7 @@ class EngineFamily:
 
     @property
     def slots(self) -> Mapping[str, object]:
-        """The kernels by name: empty here."""
+        """The kernels of the family by name: empty, as this package has none."""
         return {}
 
     def owns(self, engine_id: int) -> bool:
@@ -47,7 +47,7 @@ class EngineFamily:
         return self.engine_id <= engine_id < self.id_end
 
     def offered_ids(self) -> dict[str, int]:
-        """Return the number of each available kernel by name: empty here."""
+        """Return the number of each available kernel by name: empty, as this package has none."""
         return {}
 
 
@@ -55,5 +55,5 @@ MANIFEST = tuple(EngineFamily(PYTHON_ENGINE_ID_BASE + block * _BLOCK, name) for 
 
 
 def opt_in_engines_enabled() -> bool:
-    """Return whether opt-in kernels are offered: never here, whatever the environment requests."""
+    """Return whether opt-in kernels are offered: never by this package, whatever the environment requests."""
     return False

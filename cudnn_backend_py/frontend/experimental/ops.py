@@ -7,7 +7,7 @@ from typing import Any
 
 from ..decorators import graph_cache
 from ..enums import data_type, heur_mode, moe_grouped_matmul_mode, to_data_type
-from ..errors import attribute_not_set, kernel_not_offered
+from ..errors import attribute_not_set, kernel_not_offered_error
 from ..graphs import pygraph
 from ..wrapper import get_default_handle
 
@@ -68,7 +68,7 @@ def moe_grouped_matmul(
     torch = import_module("torch")
     out = torch.empty((1, rows, weight.shape[2]), dtype=token.dtype, device=token.device)
     handle = get_default_handle()
-    graph, workspace_bytes = _graph(kinds, mode, int(top_k), tuple(out.shape), str(token.device), handle)
+    graph, workspace_bytes = _build_graph(kinds, mode, int(top_k), tuple(out.shape), str(token.device), handle)
     workspace = torch.empty(workspace_bytes, dtype=torch.uint8, device=token.device)
     graph.execute({**tensors, "out": out}, workspace, handle=handle)
     return out
@@ -76,14 +76,14 @@ def moe_grouped_matmul(
 
 def _check_mode(mode: str, given: dict[str, Any]) -> None:
     if mode not in _MODES:
-        raise attribute_not_set(f"invalid mode {mode!r}", fix=f"mode is one of {', '.join(_MODES)}")
+        raise attribute_not_set(f"invalid mode {mode!r}", fix=f"use one of {', '.join(_MODES)}")
     missing = [name for name in _MODES[mode] if given[name] is None]
     if missing:
         raise attribute_not_set(f"mode {mode!r} requires {' and '.join(missing)}", fix="give int32 tensors [1, n, 1]")
 
 
 @graph_cache(lambda kinds, mode, top_k, out, device, handle: (kinds, mode, top_k, device))
-def _graph(
+def _build_graph(
     kinds: tuple[Any, ...], mode: str, top_k: int, out: tuple[int, ...], device: str, handle: Any
 ) -> tuple[pygraph, int]:
     """Return the built graph for these arguments and its workspace size; `device` distinguishes GPUs."""
@@ -103,5 +103,5 @@ def _graph(
 
 def __getattr__(name: str) -> Any:
     if name in _KERNELS:
-        raise kernel_not_offered(f"cudnn.experimental.ops.{name}")
+        raise kernel_not_offered_error(f"cudnn.experimental.ops.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

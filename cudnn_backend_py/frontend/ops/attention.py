@@ -1,11 +1,11 @@
-"""Attention with cudnn-frontend's signatures: arguments become one request and a node of the graph."""
+"""Attention with cudnn-frontend's signatures: a method's arguments become one request and a node of the graph."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from ..arguments import single
+from ..arguments import to_float32
 from ..enums import attention_implementation, data_type, diagonal_alignment
 from ..errors import invalid_value
 from ..tensors import tensor
@@ -55,7 +55,7 @@ def _read_stats(generate_stats: Any, is_inference: Any) -> bool:
 def _read_mask(
     causal: bool, corner: bool, alignment: diagonal_alignment, right: Any, name: str
 ) -> tuple[diagonal_alignment, int | None]:
-    """Return alignment and right bound; the older flags of causal masks exclude each other and the bound."""
+    """Return alignment and right bound; the older causal-mask flags exclude each other and a right bound."""
     if causal and corner:
         raise invalid_value("use_causal_mask and use_causal_mask_bottom_right cannot both be true")
     for flag, wanted in (("use_causal_mask", causal), ("use_causal_mask_bottom_right", corner)):
@@ -74,7 +74,7 @@ def _read_left_bound(window: Any, left: Any, name: str) -> int | None:
 
 def _read_scale(attn_scale: Any) -> tuple[float | None, tensor | None]:
     if isinstance(attn_scale, float):
-        return single("attn_scale", attn_scale), None
+        return to_float32("attn_scale", attn_scale), None
     if attn_scale is None or isinstance(attn_scale, tensor):
         return None, attn_scale
     raise invalid_value(f"attn_scale must be a cudnn_tensor or float, got {attn_scale!r}: invalid")
@@ -86,12 +86,12 @@ _DROPOUT = (
 
 
 def _read_dropout(dropout: Any, rng_dump: Any, *, backward: bool) -> tuple[float | None, dict[str, Any]]:
-    """Return the probability, and the tensors: seed, offset and dump, or mask and scale (backward: its inverse too)."""
+    """Return the dropout probability, and its tensors by name: seed, offset and dump, or mask and scales."""
     _check_tensors({}, {"rng_dump": rng_dump})
     if dropout is None:
         return None, {}
     parts = tuple(dropout) if isinstance(dropout, (tuple, list)) else ()
-    probability = single("dropout", parts[0]) if parts and isinstance(parts[0], float) else None
+    probability = to_float32("dropout", parts[0]) if parts and isinstance(parts[0], float) else None
     others = parts if probability is None else parts[1:]
     sizes = (3,) if backward or probability is not None else (2, 3)
     if len(parts) not in sizes or not all(isinstance(item, tensor) for item in others):
@@ -103,7 +103,7 @@ def _read_dropout(dropout: Any, rng_dump: Any, *, backward: bool) -> tuple[float
 
 
 class AttentionOps(OpsBase):
-    """Attention, with cudnn-frontend's arguments.
+    """The attention methods of a ``pygraph``, with cudnn-frontend's arguments.
 
     Q, K, V, O and their gradients have dims b, h, s, d, and strides in elements that say how they are; with
     ``seq_len_q`` and ``seq_len_kv`` [b, 1, 1, 1] int32 and ragged offsets sequences are one after the other. Bounds
@@ -172,7 +172,7 @@ class AttentionOps(OpsBase):
             "diagonal_band_right_bound",
         )
         limit = _check_int("paged_attention_max_seq_len_kv", paged_attention_max_seq_len_kv)
-        request = _read(
+        request = _make_request(
             *(name, "half", False, {"q": q, "k": k, "v": v}),
             {
                 "bias": bias,
@@ -203,9 +203,9 @@ class AttentionOps(OpsBase):
             score_mod=score_mod,
             unfuse_fma=bool(unfuse_fma),
         )
-        return self._forward(request, ("o", "stats"))
+        return self._add_forward(request, ("o", "stats"))
 
-    def _forward(self, request: AttentionRequest, outputs: tuple[str, ...]) -> list[tensor | None]:
+    def _add_forward(self, request: AttentionRequest, outputs: tuple[str, ...]) -> list[tensor | None]:
         """Add a forward pass and return its outputs, None for statistics that are not requested."""
         wanted = [name for name in outputs if name != "stats" or request.stats]
         self._add(AttentionNode(request, wanted, self))
@@ -249,11 +249,11 @@ class AttentionOps(OpsBase):
         ``dropout`` is (probability, seed, offset) or (mask, scale, inverse of the scale). A bound that is given goes
         before the flags of causal masks, and the left bound before the length of the sliding window.
         """
-        alignment, right = _mask_of_flags(use_causal_mask, use_causal_mask_bottom_right, diagonal_alignment)
+        alignment, right = _mask_from_flags(use_causal_mask, use_causal_mask_bottom_right, diagonal_alignment)
         right_given = _check_int("diagonal_band_right_bound", diagonal_band_right_bound)
         window = _check_int("sliding window", sliding_window_length)
         left = _check_int("diagonal_band_left_bound", diagonal_band_left_bound)
-        request = _read(
+        request = _make_request(
             *(name, "half", True, {"q": q, "k": k, "v": v, "o": o, "do": dO, "stats": stats}),
             {
                 "bias": bias,
@@ -276,9 +276,9 @@ class AttentionOps(OpsBase):
             score_mod=score_mod,
             score_mod_bprop=score_mod_bprop,
         )
-        return self._backward(request, ("dq", "dk", "dv"))
+        return self._add_backward(request, ("dq", "dk", "dv"))
 
-    def _backward(self, request: AttentionRequest, outputs: tuple[str, ...]) -> list[tensor | None]:
+    def _add_backward(self, request: AttentionRequest, outputs: tuple[str, ...]) -> list[tensor | None]:
         self._add(AttentionNode(request, outputs, self))
         return [request.get(name) for name in outputs]
 
@@ -344,7 +344,7 @@ class AttentionOps(OpsBase):
             "scale_s": scale_s,
             "scale_o": scale_o,
         }
-        request = _read(
+        request = _make_request(
             *(name, "fp8", False, required),
             {
                 "bias": bias,
@@ -374,7 +374,7 @@ class AttentionOps(OpsBase):
             unfuse_fma=bool(unfuse_fma),
             score_mod=fn,
         )
-        return self._forward(request, ("o", "stats", "amax_s", "amax_o"))
+        return self._add_forward(request, ("o", "stats", "amax_s", "amax_o"))
 
     def sdpa_mxfp8(
         self,
@@ -419,7 +419,7 @@ class AttentionOps(OpsBase):
             raise invalid_value("generate_stats must be provided", fix="generate_stats=True or False")
         stats = _read_stats(generate_stats, None)
         required = {"q": q, "k": k, "v": v, "descale_q": descale_q, "descale_k": descale_k, "descale_v": descale_v}
-        request = _read(
+        request = _make_request(
             *(name, "mxfp8", False, required),
             {
                 "sink": sink_token,
@@ -442,7 +442,7 @@ class AttentionOps(OpsBase):
             implementation=attention_implementation(implementation),
             unfuse_fma=bool(unfuse_fma),
         )
-        return self._forward(request, ("o", "stats", "amax_o"))
+        return self._add_forward(request, ("o", "stats", "amax_o"))
 
     def sdpa_fp8_backward(
         self,
@@ -506,7 +506,7 @@ class AttentionOps(OpsBase):
         alignment, right = _read_mask(
             use_causal_mask, use_causal_mask_bottom_right, diagonal_alignment, right_bound, "right_bound"
         )
-        request = _read(
+        request = _make_request(
             *(name, "fp8", True, required),
             {"seq_len_q": seq_len_q, "seq_len_kv": seq_len_kv, "sink": sink_token, "dsink": dSink_token},
             attn_scale=attn_scale,
@@ -519,7 +519,7 @@ class AttentionOps(OpsBase):
             right_bound=right,
             deterministic=bool(use_deterministic_algorithm),
         )
-        return self._backward(request, ("dq", "dk", "dv", "amax_dq", "amax_dk", "amax_dv", "amax_dp"))
+        return self._add_backward(request, ("dq", "dk", "dv", "amax_dq", "amax_dk", "amax_dv", "amax_dp"))
 
     def sdpa_mxfp8_backward(
         self,
@@ -584,7 +584,7 @@ class AttentionOps(OpsBase):
         alignment, right = _read_mask(
             use_causal_mask, use_causal_mask_bottom_right, diagonal_alignment, right_bound, "right_bound"
         )
-        request = _read(
+        request = _make_request(
             *(name, "mxfp8", True, required),
             {"seq_len_q": seq_len_q, "seq_len_kv": seq_len_kv, "sink": sink_token, "dsink": dSink_token},
             attn_scale=attn_scale,
@@ -597,20 +597,22 @@ class AttentionOps(OpsBase):
             right_bound=right,
             deterministic=bool(use_deterministic_algorithm),
         )
-        return self._backward(request, ("dq", "dk", "dv", "amax_dq", "amax_dk", "amax_dv"))
+        return self._add_backward(request, ("dq", "dk", "dv", "amax_dq", "amax_dk", "amax_dv"))
 
     scaled_dot_product_flash_attention = sdpa
     scaled_dot_product_flash_attention_backward = sdpa_backward
 
 
-def _mask_of_flags(causal: bool, corner: bool, alignment: diagonal_alignment) -> tuple[diagonal_alignment, int | None]:
-    """Return alignment and right bound as the flags set them, the later one last."""
+def _mask_from_flags(
+    causal: bool, corner: bool, alignment: diagonal_alignment
+) -> tuple[diagonal_alignment, int | None]:
+    """Return alignment and right bound for causal-mask flags; bottom-right wins over top-left."""
     if causal or corner:
         return (_BOTTOM_RIGHT if corner else _TOP_LEFT), 0
     return diagonal_alignment(alignment), None
 
 
-def _read(
+def _make_request(
     name: str,
     kind: Kind,
     backward: bool,
@@ -623,7 +625,7 @@ def _read(
     compute: Any,
     **options: Any,
 ) -> AttentionRequest:
-    """Return the arguments of a method as a request; `options` are the fields read already."""
+    """Return an attention method's arguments as a request; `options` are the fields read already."""
     scale, scale_tensor = _read_scale(attn_scale)
     probability, of_dropout = _read_dropout(*dropout, backward=backward)
     return AttentionRequest(

@@ -20,11 +20,11 @@ from ...graph.ir import Tensor
 from ...plans.choice import EngineChoice
 from ..enums import data_type, diagonal_alignment
 from ..errors import not_supported
-from ..recorded import Record
-from ..tensors import as_bits, tensor
-from .attention_rules import AttentionRequest, Kind, check, check_softmax_outputs, is_deterministic, is_unified
+from ..recorded import GraphRecord
+from ..tensors import tensor, to_float32_hex
+from .attention_rules import AttentionRequest, Kind, check_request, check_softmax_outputs, is_deterministic, is_unified
 from .base import OpsBase
-from .node import Emitter, Node, pack_strides, prepare
+from .node import Emitter, Node, check_and_infer, pack_strides
 
 if TYPE_CHECKING:
     from ..context import Context
@@ -67,14 +67,14 @@ _PORTS = {
 
 
 def alibi_slopes(heads: int) -> list[float]:
-    """Return the slopes of ALiBi, one per head, as numbers saved with the graph."""
+    """Return the ALiBi slopes, one per head, to store with the graph."""
     from ...interpreter.reference import alibi_slopes as slopes
 
     return [float(slope) for slope in slopes(heads).ravel()]
 
 
 class AttentionNode(Node):
-    """A forward or backward pass."""
+    """A forward or backward pass of attention, with cudnn-frontend's tensors and options."""
 
     def __init__(self, request: AttentionRequest, outputs: Iterable[str], graph: OpsBase) -> None:
         self.request = request
@@ -91,7 +91,7 @@ class AttentionNode(Node):
             if not item.name:
                 item.set_name(f"{self.name}::{port}")
         for name in outputs:
-            request.tensors[name] = self.output(port_name(name))
+            request.tensors[name] = self.add_output(port_name(name))
         self.tag = _TAGS[request.kind, request.backward]
 
     def parameters(self) -> dict[str, Any]:
@@ -99,8 +99,8 @@ class AttentionNode(Node):
         return {
             "alibi_mask": r.alibi,
             "padding_mask": r.padding,
-            "dropout_probability": as_bits(r.dropout),
-            "attn_scale_value": as_bits(r.scale),
+            "dropout_probability": to_float32_hex(r.dropout),
+            "attn_scale_value": to_float32_hex(r.scale),
             "max_total_seq_len_q": r.max_total_seq_q,
             "max_total_seq_len_kv": r.max_total_seq_kv,
             "left_bound": r.left_bound,
@@ -122,13 +122,13 @@ class AttentionNode(Node):
             ),
         }
 
-    def ranks(self) -> dict[tensor, int]:
+    def required_ranks(self) -> dict[tensor, int]:
         items = self.request.tensors.items()
         lengths = [item for name, item in items if name.startswith(("seq_len_", "cu_seq_len_"))]
         return dict.fromkeys([*lengths, *(item.ragged_offset for _, item in items if item.ragged_offset)], 4)
 
     def check(self, context: Context) -> None:
-        check(self.request, context)
+        check_request(self.request, context)
 
     # what the user need not set
 
@@ -137,16 +137,16 @@ class AttentionNode(Node):
         b, h, s_q, _ = r.tensors["q"].dim
         for name, item in r.tensors.items():
             if name in _PER_ROW and not (name == "stats" and r.backward):
-                _fill(item, [b, h, s_q, 1], data_type.FLOAT)
+                _fill_output(item, [b, h, s_q, 1], data_type.FLOAT)
             elif name.startswith("amax_"):
-                _fill(item, [1, 1, 1, 1], data_type.FLOAT)
+                _fill_output(item, [1, 1, 1, 1], data_type.FLOAT)
             elif name == "rng_dump":
-                _fill(item, [b, h, s_q, r.s_kv], data_type.FLOAT)
+                _fill_output(item, [b, h, s_q, r.s_kv], data_type.FLOAT)
             elif name in ("dq", "dk", "dv", "dbias", "dsink"):
                 like = r.tensors.get(name[1:])
-                _fill(item, item.dim if like is None else like.dim)
+                _fill_output(item, item.dim if like is None else like.dim)
         if not r.backward:
-            _fill(r.tensors["o"], [b, h, s_q, r.size("v", 3)])
+            _fill_output(r.tensors["o"], [b, h, s_q, r.size("v", 3)])
 
     # to the graph
 
@@ -158,8 +158,8 @@ class AttentionNode(Node):
             raise not_supported(f"unfuse_fma of node {r.name!r} is not supported before cuDNN 9.21.0")
         if not unified and not r.backward:
             check_softmax_outputs(r, context)
-        problem = self.problem(to)
-        frame = AttentionBuilder(problem, "sdpa", context.version, ExistingGraph(to.g, self._values(to)))
+        problem = self.to_problem(to)
+        frame = AttentionBuilder(problem, "sdpa", context.version, ExistingGraph(to.g, self._graph_tensors(to)))
         if r.backward:
             add_composite_backward(frame)
         elif unified:
@@ -169,18 +169,18 @@ class AttentionNode(Node):
         if r.alibi:
             to.constants[frame.per_head_tensor("alibi_slopes").uid] = alibi_slopes(problem.heads)
 
-    def _values(self, to: Emitter) -> dict[str, Tensor]:
-        """Return the user's tensors by their names in the problem."""
+    def _graph_tensors(self, to: Emitter) -> dict[str, Tensor]:
+        """Return the graph values of the user's tensors, by their names in the attention problem."""
         r = self.request
         values = {name: to.tensor(item) for name, item in r.tensors.items()}
         if r.kind == "mxfp8" and r.backward:
             values["o_f16"] = values["o"]
             for name in ("q", "k"):
-                values[f"descale_{name}_t"] = _order_scales(values[f"descale_{name}_t"], values[name].dims)
+                values[f"descale_{name}_t"] = _with_frontend_strides(values[f"descale_{name}_t"], values[name].dims)
         return values
 
-    def problem(self, to: Emitter) -> UncheckedAttention:
-        """Return the node as an attention problem with the user's tensors."""
+    def to_problem(self, to: Emitter) -> UncheckedAttention:
+        """Return the node as an attention problem for ``graph.attention``."""
         r, context = self.request, to.context
         q, k, v = (r.tensors[name] for name in ("q", "k", "v"))
         kind = to.tensor(q).data_type
@@ -205,7 +205,7 @@ class AttentionNode(Node):
             data_type=kind,
             output_type=to.tensor(r.tensors["dq" if r.backward else "o"]).data_type,
             mx=r.kind == "mxfp8",
-            layout=self._layout(),
+            layout=self._strides_by_name(),
             scale=r.scale if r.scale is not None else "tensor" if r.has("scale") else "none",
             left_bound=r.left_bound,
             right_bound=r.right_bound,
@@ -218,10 +218,10 @@ class AttentionNode(Node):
             page_size=None if paged is None else r.size(paged, 2),
             pages_k=k.dim[0],
             pages_v=v.dim[0],
-            bias=None if bias is None else _check_rank_4(bias.dim),
+            bias=None if bias is None else _to_rank_4(bias.dim),
             dbias=r.has("dbias"),
             alibi=r.alibi,
-            score_modifier=None if r.score_mod is r.score_mod_bprop is None else _Modifier(self, to),
+            score_modifier=None if r.score_mod is r.score_mod_bprop is None else _ScoreModifier(self, to),
             dropout=r.dropout or 0.0,
             dropout_mask=r.has("dropout_mask"),
             rng_dump=r.has("rng_dump") and bool(r.dropout),
@@ -235,12 +235,12 @@ class AttentionNode(Node):
             deterministic=is_deterministic(r, context),
         )
 
-    def _layout(self) -> dict[str, tuple[int, ...]]:
+    def _strides_by_name(self) -> dict[str, tuple[int, ...]]:
         names = ("q", "k", "v", "o", "do", "dq", "dk", "dv", "stats")
         return {name: tuple(self.request.tensors[name].stride) for name in names if self.request.has(name)}
 
     def _uses_total_lengths(self, context: Context) -> bool:
-        """Return whether bounds of total lengths are used; cudnn-frontend drops them elsewhere, which costs memory."""
+        """Return whether total-length bounds apply: cudnn-frontend ignores them for some versions, GPUs and dims."""
         whole = self.request.size("q", 3) % 16 == 0 and self.request.size("v", 3) % 16 == 0
         small = context.version >= (9, 18, 1) and context.sm // 10 in (8, 12)
         return context.version >= (9, 6, 0) and whole and not small
@@ -269,7 +269,7 @@ class AttentionNode(Node):
 
 
 def port_name(name: str) -> str:
-    """Return cudnn-frontend's name of a tensor: ``Amax_dQ``, ``Descale_K_T``, ``Stats``."""
+    """Return cudnn-frontend's name for the port of a tensor: ``Amax_dQ``, ``Descale_K_T``, ``Stats``."""
     known = _PORTS.get(name)
     if known is not None:
         return known
@@ -281,40 +281,40 @@ def port_name(name: str) -> str:
     return name.capitalize()
 
 
-def _check_rank_4(dims: list[int]) -> tuple[int, int, int, int]:
+def _to_rank_4(dims: list[int]) -> tuple[int, int, int, int]:
     b, h, s_q, s_kv = dims
     return b, h, s_q, s_kv
 
 
-def _order_scales(scales: Tensor, dims: tuple[int, ...]) -> Tensor:
-    """Return block scales along s with cudnn-frontend's strides, regardless of the user's."""
+def _with_frontend_strides(scales: Tensor, dims: tuple[int, ...]) -> Tensor:
+    """Return block scales along s with the strides that cudnn-frontend uses, instead of the user's."""
     b, h, s, _ = dims
     blocks = -(-s // 128) * 4 * 128
     return replace(scales, strides=(h * blocks, blocks, b * h * blocks, 1))
 
 
-def _fill(item: tensor, dims: list[int], kind: data_type = data_type.NOT_SET) -> None:
-    """Give an output missing dims, packed strides and type."""
+def _fill_output(item: tensor, dims: list[int], kind: data_type = data_type.NOT_SET) -> None:
+    """Set an output's missing dims, packed strides and type."""
     item.dim = item.dim or list(dims)
     item.stride = item.stride or pack_strides(item.dim)
     if item.data_type == data_type.NOT_SET:
         item.data_type = kind
 
 
-class _Modifier:
-    """The user's score_mod and score_mod_bprop, called with a separate graph that is emitted in place."""
+class _ScoreModifier:
+    """Calls the user's score_mod or score_mod_bprop with a separate graph, and emits its nodes in place."""
 
     def __init__(self, node: AttentionNode, to: Emitter) -> None:
         self._node = node
         self._to = to
 
     def forward(self, g: GraphBuilder, score: Tensor) -> Tensor:
-        return self._call(self._node.request.score_mod, score)
+        return self._emit_score_mod(self._node.request.score_mod, score)
 
     def backward(self, g: GraphBuilder, d_score: Tensor, score: Tensor) -> Tensor:
-        return self._call(self._node.request.score_mod_bprop, d_score)
+        return self._emit_score_mod(self._node.request.score_mod_bprop, d_score)
 
-    def _call(self, modify: ScoreMod | None, value: Tensor) -> Tensor:
+    def _emit_score_mod(self, modify: ScoreMod | None, value: Tensor) -> Tensor:
         if modify is None:
             return value
         to, context = self._to, self._to.context
@@ -323,11 +323,11 @@ class _Modifier:
         to.tensors[stands_for] = value
         inner = copy(self._node.graph())
         assert inner is not None
-        inner._nodes, inner.record = [], Record()
+        inner._nodes, inner.record = [], GraphRecord()
         result = modify(inner, stands_for)
         if not isinstance(result, tensor):
             raise TypeError(f"score_mod of {self._node.name!r} returned {result!r}, a cudnn.tensor is needed")
         for node in inner._nodes:
-            prepare(node, context)
+            check_and_infer(node, context)
             node.emit(to)
         return to.tensor(result)

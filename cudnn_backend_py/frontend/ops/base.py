@@ -1,4 +1,4 @@
-"""``OpsBase``: the base of the operation families, which adds nodes to their graph."""
+"""``OpsBase``: base class of the operation families, which add nodes to their graph."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from ...printable import shown
 from ..context import Context
-from ..recorded import Record
+from ..recorded import GraphRecord
 from ..tensors import tensor
 from .node import Node
 
@@ -16,10 +16,10 @@ AnyNode = TypeVar("AnyNode", bound=Node)
 
 
 class OpsBase:
-    """A graph under construction: nodes in the order they were written."""
+    """A graph under construction; ``_nodes`` are its nodes in the order they were added."""
 
     _nodes: list[Node]
-    record: Record
+    record: GraphRecord
     context: Context
 
     def _add(self, node: AnyNode) -> AnyNode:

@@ -1,4 +1,4 @@
-"""Shape inference of a graph under construction as in cudnn-frontend: types, dims and strides."""
+"""Shape inference as in cudnn-frontend for a graph under construction: types, dims and strides."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "OpNode",
     "check_type",
-    "fill",
+    "fill_dims_and_strides",
     "infer_matmul",
     "infer_pointwise",
     "require_version",
@@ -28,7 +28,7 @@ NOT_SET = data_type.NOT_SET
 
 
 class OpNode(Node):
-    """A node of one operation, with the inputs it ``needs`` and :meth:`infer_shapes` for its outputs."""
+    """A node with one operation; ``needs`` are its required inputs, :meth:`infer_shapes` fills in its outputs."""
 
     needs: tuple[str, ...] = ()
 
@@ -83,7 +83,7 @@ def _has_value(item: tensor) -> bool:
 
 
 def require_version(to: Emitter, version: tuple[int, int], what: str) -> None:
-    """Refuse an operation that the loaded cuDNN is too old for.
+    """Raise if the loaded cuDNN is too old for an operation.
 
     Raises
     ------
@@ -97,8 +97,8 @@ def require_version(to: Emitter, version: tuple[int, int], what: str) -> None:
         )
 
 
-def fill(item: tensor, dims: Sequence[int] | None, strides: Sequence[int] | None = None) -> None:
-    """Set missing dims and strides, by default channels last; None leaves them unset.
+def fill_dims_and_strides(item: tensor, dims: Sequence[int] | None, strides: Sequence[int] | None = None) -> None:
+    """Set a tensor's missing dims and strides, channels last by default; None for `dims` raises if they are missing.
 
     Raises
     ------
@@ -135,7 +135,7 @@ def infer_matmul(name: str, inputs: Mapping[str, tensor], c: tensor) -> None:
     batch = [max(pair) for pair in zip(a[:-2], b[:-2], strict=False)]
     if not c.dim:
         c.dim = [*batch, a[-2], b[-1]]
-    fill(c, None, pack_strides(c.dim))
+    fill_dims_and_strides(c, None, pack_strides(c.dim))
 
 
 def infer_pointwise(name: str, inputs: Sequence[tensor], out: tensor) -> None:
@@ -157,7 +157,7 @@ def infer_pointwise(name: str, inputs: Sequence[tensor], out: tensor) -> None:
     if same is not None:
         out.stride = list(same.stride)
     elif out.virtual:
-        fill(out, None, preserve_order(out.dim, inputs[0].stride))
+        fill_dims_and_strides(out, None, preserve_order(out.dim, inputs[0].stride))
     else:
         raise attribute_not_set(
             f"strides of output {out.name!r} cannot be inferred: no input has its dims {out.dim}",

@@ -10,12 +10,12 @@ from ...generated.operations import OUTPUT_PORTS
 from ...graph.ir import Matmul, Parameters
 from ...graph.shapes import convolution_input, convolution_output, expert_output_dims
 from ...graph.strides import column_major
-from ..arguments import integers, whole
+from ..arguments import to_int, to_int_list
 from ..enums import convolution_mode, data_type, moe_grouped_matmul_mode, reduction_mode
-from ..errors import attribute_not_set, invalid_value, kernel_not_offered
+from ..errors import attribute_not_set, invalid_value, kernel_not_offered_error
 from ..tensors import tensor
 from .base import OpsBase
-from .infer import NOT_SET, OpNode, check_type, fill, infer_matmul, require_version
+from .infer import NOT_SET, OpNode, check_type, fill_dims_and_strides, infer_matmul, require_version
 from .node import Emitter, pack_strides
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class _Matmul(OpNode):
         for port, item in self.inputs.items():
             if isinstance(item, tensor) and not item.name:
                 item.set_name(f"{name}::{port}")
-        self.output("C")
+        self.add_output("C")
 
     def parameters(self) -> dict[str, Any]:
         return {"padding_value": self.padding}
@@ -92,13 +92,13 @@ class _Reduction(OpNode):
         if not isinstance(mode, reduction_mode):
             raise TypeError(f"mode is {mode!r}, a cudnn.reduction_mode is needed")
         self.mode = mode
-        self.output("Y")
+        self.add_output("Y")
 
     def parameters(self) -> dict[str, Any]:
         return {"mode": self.mode.name, "is_deterministic": False}
 
     def infer_shapes(self) -> None:
-        fill(self.outputs["Y"], None)
+        fill_dims_and_strides(self.outputs["Y"], None)
 
     def emit(self, to: Emitter) -> None:
         if self.mode is reduction_mode.NOT_SET:
@@ -184,8 +184,8 @@ class _Convolution(OpNode):
         (self.result,) = (port.upper() for port in OUTPUT_PORTS[self.kind])
         self.needs = tuple(inputs)
         self.mode = mode
-        self.window = {side: integers(side, options.get(side, ())) for side in _WINDOW}
-        self.output(self.result)
+        self.window = {side: to_int_list(side, options.get(side, ())) for side in _WINDOW}
+        self.add_output(self.result)
 
     def parameters(self) -> dict[str, Any]:
         return {**self.window, "math_mode": self.mode.name}
@@ -214,13 +214,13 @@ class _Convolution(OpNode):
                     f"stride of conv_fprop {self.name!r} is {self.window['stride']}: dims cannot be inferred from it",
                     fix="give at least 1 for each spatial dim",
                 )
-            dims = convolution_output(*self._inputs_of_one_rank(), window)
+            dims = convolution_output(*self._checked_input_dims(), window)
         elif self.tag == "CONV_DGRAD" and not result.dim:
-            dims = convolution_input(*self._inputs_of_one_rank(), window, groups=1)
-        fill(result, dims)
+            dims = convolution_input(*self._checked_input_dims(), window, groups=1)
+        fill_dims_and_strides(result, dims)
 
-    def _inputs_of_one_rank(self) -> tuple[list[int], list[int]]:
-        """Return the dims of both inputs, which have two more dims than the spatial ones."""
+    def _checked_input_dims(self) -> tuple[list[int], list[int]]:
+        """Return the dims of both inputs, after checking that each has the spatial dims and two more."""
         rank = len(self.window["stride"]) + 2
         one, other = ((port, item.dim) for port, item in self.inputs.items())
         for port, dims in (one, other):
@@ -262,8 +262,8 @@ class _Convolution(OpNode):
         )
 
 
-def _options(method: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a convolution by name for either of its signatures; None means not given.
+def _convolution_options(method: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
+    """Return a convolution's options by name, for either of its signatures; None means not given.
 
     Raises
     ------
@@ -278,7 +278,7 @@ def _options(method: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) 
     wrong = sorted(set(keywords) - set(names)) + sorted(set(keywords) & set(given))
     if wrong or len(arguments) > len(names):
         raise TypeError(
-            f"{method}() takes {', '.join(_SAME_PADDING)}, or pre_padding and post_padding instead of padding; "
+            f"{method}() accepts {', '.join(_SAME_PADDING)}, or pre_padding and post_padding instead of padding; "
             f"{', '.join(wrong) or f'{len(arguments)} arguments'} do not fit"
         )
     options = {"name": "", **given, **keywords}
@@ -327,7 +327,7 @@ class ConvOps(OpsBase):
 
         C: ``CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR``.
         """
-        options = _options("conv_fprop", arguments, keywords)
+        options = _convolution_options("conv_fprop", arguments, keywords)
         return self._add(_Convolution("CONV_FPROP", {"X": image, "W": weight}, options)).outputs["Y"]
 
     @overload
@@ -365,7 +365,7 @@ class ConvOps(OpsBase):
 
         C: ``CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR``.
         """
-        options = _options("conv_dgrad", arguments, keywords)
+        options = _convolution_options("conv_dgrad", arguments, keywords)
         return self._add(_Convolution("CONV_DGRAD", {"DY": loss, "W": filter}, options)).outputs["DX"]
 
     @overload
@@ -400,11 +400,11 @@ class ConvOps(OpsBase):
 
         C: ``CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR``.
         """
-        options = _options("conv_wgrad", arguments, keywords)
+        options = _convolution_options("conv_wgrad", arguments, keywords)
         return self._add(_Convolution("CONV_WGRAD", {"X": image, "DY": loss}, options)).outputs["DW"]
 
 
-class _Moe(OpNode):
+class _MoeMatmul(OpNode):
     tag = "MOE_GROUPED_MATMUL"
     needs = ("Token", "Weight", "FirstTokenOffset")
 
@@ -415,8 +415,8 @@ class _Moe(OpNode):
         if not isinstance(mode, moe_grouped_matmul_mode):
             raise TypeError(f"mode is {mode!r}, a cudnn.moe_grouped_matmul_mode is needed")
         self.mode = mode
-        self.top_k = whole("top_k", top_k)
-        self.output("Output")
+        self.top_k = to_int("top_k", top_k)
+        self.add_output("Output")
 
     def parameters(self) -> dict[str, Any]:
         return {"mode": self.mode.name, "top_k": self.top_k}
@@ -424,14 +424,14 @@ class _Moe(OpNode):
     def check(self, context: Context) -> None:
         super().check(context)
         if self.mode is moe_grouped_matmul_mode.COMBINE:
-            raise kernel_not_offered("moe_grouped_matmul_mode.COMBINE, with top_k_scores,")
+            raise kernel_not_offered_error("moe_grouped_matmul_mode.COMBINE, with top_k_scores,")
         routed = {
             moe_grouped_matmul_mode.GATHER: ("TokenIndex",),
             moe_grouped_matmul_mode.SCATTER: ("TokenIndex", "TokenKs"),
         }
         for port in routed.get(self.mode, ()):
             if port not in self.inputs:
-                raise attribute_not_set(f"moe_grouped_matmul {self.name!r} in mode {self.mode.name} has no {port}")
+                raise attribute_not_set(f"moe_grouped_matmul {self.name!r} in mode {self.mode.name} needs {port}")
 
     def infer_shapes(self) -> None:
         gathered = self.mode is moe_grouped_matmul_mode.GATHER
@@ -439,7 +439,7 @@ class _Moe(OpNode):
         index = self.inputs["TokenIndex"].dim if gathered else None
         if not out.dim:
             out.dim = list(expert_output_dims(self.inputs["Token"].dim, weight, index))
-        fill(out, None, pack_strides(out.dim))
+        fill_dims_and_strides(out, None, pack_strides(out.dim))
 
     def emit(self, to: Emitter) -> None:
         require_version(to, (9, 15), "moe grouped matmul")
@@ -467,14 +467,14 @@ class _MoeBackward(OpNode):
 
     def __init__(self, name: str, compute: Any, inputs: dict[str, Any]) -> None:
         super().__init__(name, check_type(compute), inputs, {})
-        self.output("DWeight")
+        self.add_output("DWeight")
 
     def infer_shapes(self) -> None:
         out = self.outputs["DWeight"]
         if not out.dim:
             groups, token, doutput = (self.inputs[port].dim for port in ("FirstTokenOffset", "Token", "DOutput"))
             out.dim = [groups[0], token[2], doutput[2]]
-        fill(out, None, column_major(out.dim))
+        fill_dims_and_strides(out, None, column_major(out.dim))
 
     def emit(self, to: Emitter) -> None:
         require_version(to, (9, 22), "moe grouped matmul backward")
@@ -538,7 +538,7 @@ class MoeOps(OpsBase):
             "TokenKs": token_ks,
             "TopKScores": top_k_scores,
         }
-        node = _Moe(name, compute_data_type, inputs, mode, top_k)
+        node = _MoeMatmul(name, compute_data_type, inputs, mode, top_k)
         return self._add(node).outputs["Output"]
 
     def moe_grouped_matmul_bwd(

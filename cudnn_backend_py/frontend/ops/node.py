@@ -27,16 +27,16 @@ __all__ = [
     "Node",
     "add_dims_to_errors",
     "broadcast_dims",
+    "check_and_infer",
     "check_type",
     "fill_type",
     "pack_strides",
-    "prepare",
     "warn_of_graph",
 ]
 
 
 class FrontendKnownIssueWarning(KnownIssueWarning):
-    """Warns about a graph that cuDNN, with cudnn-frontend's or usual buffers, is known to get wrong."""
+    """Warns about a graph that cuDNN is known to compute wrong, with cudnn-frontend's or usual buffers."""
 
 
 def warn_of_graph(graph: Graph, sm: int, version: VersionTuple) -> None:
@@ -47,7 +47,7 @@ def warn_of_graph(graph: Graph, sm: int, version: VersionTuple) -> None:
 
 
 class Node:
-    """One operation as the user wrote it.
+    """One operation of a graph under construction, as the user wrote it.
 
     A subclass sets ``tag``, cudnn-frontend's name for it in JSON, and writes :meth:`emit`; :meth:`check` and
     :meth:`infer` where it has something to check and to infer.
@@ -61,37 +61,37 @@ class Node:
         self.inputs: dict[str, UserTensor] = {port: item for port, item in inputs.items() if item is not None}
         self.outputs: dict[str, UserTensor] = {port: item for port, item in outputs.items() if item is not None}
 
-    def output(self, port: str) -> UserTensor:
+    def add_output(self, port: str) -> UserTensor:
         """Add a virtual output tensor with cudnn-frontend's name at a port, and return it."""
         made = UserTensor(is_virtual=True, name=f"{self.name}::{port}")
         self.outputs[port] = made
         return made
 
     def tensors(self) -> Iterable[UserTensor]:
-        """Yield all tensors it touches."""
+        """Yield all input and output tensors of the node."""
         yield from self.inputs.values()
         yield from self.outputs.values()
 
-    def ranks(self) -> dict[UserTensor, int]:
+    def required_ranks(self) -> dict[UserTensor, int]:
         """Return the rank that cuDNN requires of tensors given with fewer dims, which are extended by 1."""
         return {}
 
     def check(self, context: Context) -> None:
-        """Refuse what cudnn-frontend refuses before cuDNN is queried, with the same type of exception."""
+        """Raise for what cudnn-frontend refuses before cuDNN is queried, with the same type of exception."""
 
     def infer(self, context: Context) -> None:
         """Fill in dims and strides of outputs that the user did not set."""
 
     def emit(self, to: Emitter) -> None:
-        """Add the operations to the graph value under construction."""
+        """Add the node's operations to the graph value under construction."""
         raise NotImplementedError
 
     def engine_choice(self, context: Context) -> EngineChoice | None:
-        """Return the engine that the graph needs if heuristics do not propose it, else None."""
+        """Return the engine that the graph needs if heuristics do not list it, else None."""
         return None
 
     def parameters(self) -> dict[str, Any]:
-        """Return the parameters other than tensors, for the JSON form."""
+        """Return the node's parameters other than tensors, as plain data."""
         return {}
 
     def to_json(self) -> dict[str, Any]:
@@ -108,7 +108,7 @@ class Node:
 
 @contextmanager
 def add_dims_to_errors(node: Node) -> Iterator[None]:
-    """Add the dims of a node's inputs to errors about unexpected ranks or empty dims."""
+    """Convert errors about unexpected ranks or empty dims into one that shows the dims of the node's inputs."""
     try:
         yield
     except CudnnBackendError:
@@ -121,7 +121,7 @@ def add_dims_to_errors(node: Node) -> Iterator[None]:
         ) from error
 
 
-def prepare(node: Node, context: Context) -> None:
+def check_and_infer(node: Node, context: Context) -> None:
     """Check a node, infer missing properties, and give each of its tensors a type."""
     node.check(context)
     with add_dims_to_errors(node):
@@ -133,7 +133,7 @@ def prepare(node: Node, context: Context) -> None:
 
 
 def fill_type(item: UserTensor, context: Context) -> None:
-    """Give a tensor without a type the default for virtual tensors or those in memory."""
+    """Set a missing data type of a tensor to the graph's default for virtual tensors or for those in memory."""
     if item.data_type == data_type.NOT_SET:
         item.data_type = context.intermediate if item.virtual else context.io
 
@@ -148,7 +148,7 @@ class Emitter:
 
     def __init__(self, context: Context, name: str, own: Iterable[UserTensor] = (), nodes: Iterable[Node] = ()) -> None:
         self.context = context
-        self._ranks = {item: rank for node in nodes for item, rank in node.ranks().items()}
+        self._ranks = {item: rank for node in nodes for item, rank in node.required_ranks().items()}
         self._own = {item for item in own if item.uid}
         self.g = GraphBuilder(
             name,
@@ -162,13 +162,13 @@ class Emitter:
         self.slices: dict[int, tuple[int, int]] = {}
 
     def graph(self) -> Graph:
-        """Return the graph as a value, with the warnings of :func:`warn_of_graph`."""
+        """Return the graph value, after warning as :func:`warn_of_graph`."""
         made = self.g.graph()
         warn_of_graph(made, self.context.sm, self.context.version)
         return made
 
     def tensor(self, source: UserTensor) -> Tensor:
-        """Return the graph value of a user's tensor, made on the first call."""
+        """Return the graph value of a user's tensor, created on the first call."""
         made = self.tensors.get(source)
         if made is None:
             kind = source.data_type.backend
@@ -196,8 +196,8 @@ class Emitter:
             source.uid = made.uid
         return made
 
-    def maybe(self, source: UserTensor | None) -> Tensor | None:
-        """Return the graph value, None for None."""
+    def optional_tensor(self, source: UserTensor | None) -> Tensor | None:
+        """Return the graph value of a user's tensor, None for None."""
         return None if source is None else self.tensor(source)
 
     def compute(self, node: Node) -> DataType:
@@ -207,7 +207,7 @@ class Emitter:
 
 
 def check_type(value: Any) -> data_type:
-    """Return a data type argument, a ``cudnn.data_type`` or a torch dtype.
+    """Return a data type argument, given as a ``cudnn.data_type`` or a torch dtype.
 
     Raises
     ------

@@ -12,7 +12,7 @@ from ..enums import data_type, norm_forward_phase
 from ..errors import attribute_not_set, invalid_value
 from ..tensors import tensor
 from .base import OpsBase
-from .infer import NOT_SET, OpNode, check_type, fill
+from .infer import NOT_SET, OpNode, check_type, fill_dims_and_strides
 from .node import Emitter, pack_strides
 
 if TYPE_CHECKING:
@@ -75,12 +75,12 @@ def _json_tags(mode: NormMode) -> tuple[str, str]:
     return _TAGS.get(mode, (mode.name, f"{mode.name}_BPROP"))
 
 
-def _peers(peer_stats: Sequence[tensor]) -> dict[str, tensor]:
+def _peer_stats_by_port(peer_stats: Sequence[tensor]) -> dict[str, tensor]:
     return {f"{_PEER}[{number}]": item for number, item in enumerate(peer_stats)}
 
 
 class _Norm(OpNode):
-    """Common base of forward and backward passes."""
+    """Common base of the forward and backward passes of normalizations."""
 
     mode: NormMode
 
@@ -92,14 +92,16 @@ class _Norm(OpNode):
         own = {port: uid for port, uid in shown["inputs"].items() if not port.startswith(_PEER)}
         return {**shown, "inputs": own, "peer_stats": [uid for port, uid in shown["inputs"].items() if port not in own]}
 
-    def _emit(self, to: Emitter, kind: DescriptorType, ports: dict[str, str], result: str, **more: Any) -> None:
+    def _emit_operation(
+        self, to: Emitter, kind: DescriptorType, ports: dict[str, str], result: str, **more: Any
+    ) -> None:
         every = {**self.inputs, **self.outputs}
         fields: dict[str, Any] = {field: to.tensor(every[port]) for port, field in ports.items() if port in every}
         peers = [to.tensor(item) for port, item in self.inputs.items() if port.startswith(_PEER)]
         to.g.operation(kind, fields[result].name, **fields, **more, peer_stat=peers or None)
 
 
-class _Forward(_Norm):
+class _NormForward(_Norm):
     def __init__(
         self, name: str, compute: Any, mode: NormMode, phase: norm_forward_phase, inputs: dict[str, Any]
     ) -> None:
@@ -111,10 +113,10 @@ class _Forward(_Norm):
         scale = () if mode in _WITHOUT_SCALE else ("SCALE",)
         bias = ("BIAS",) if mode in (NormMode.BATCH_NORM, NormMode.INSTANCE_NORM) else ()
         self.needs = ("X", *scale, "EPSILON", *bias)
-        self.output("Y")
+        self.add_output("Y")
         if phase is norm_forward_phase.TRAINING:
             for port in ("INV_VARIANCE",) if mode is NormMode.RMS_NORM else ("MEAN", "INV_VARIANCE"):
-                self.output(port)
+                self.add_output(port)
 
     def parameters(self) -> dict[str, Any]:
         return {"forward_phase": self.phase.name}
@@ -128,48 +130,48 @@ class _Forward(_Norm):
             )
         if "BIAS" in self.inputs and "SCALE" not in self.inputs:
             raise invalid_value(
-                f"{self.tag.lower()} {self.name!r} has a bias and no scale, which is needed with it",
+                f"{self.tag.lower()} {self.name!r} has a bias but no scale; a bias needs a scale",
                 fix="give a scale of ones",
             )
 
     def infer_shapes(self) -> None:
         x, y = self.inputs["X"], self.outputs["Y"]
-        fill(y, x.dim, x.stride)
+        fill_dims_and_strides(y, x.dim, x.stride)
         if self.mode in (NormMode.LAYER_NORM, NormMode.ADA_LAYER_NORM):
-            self._infer_inputs(x)
+            self._infer_scale_and_bias(x)
         by_channel = self.mode in (NormMode.BATCH_NORM, NormMode.INSTANCE_NORM)
         if self.mode in _WITHOUT_SCALE and "SCALE" not in self.inputs:
-            self._check_axes(x.dim)
+            self._check_normalized_dims(x.dim)
         for port in ("MEAN", "INV_VARIANCE", *_NEXT_RUNNING):
             if port in self.outputs:
                 item = self.outputs[port]
-                dims = item.dim or self._statistics()
-                fill(item, dims, channels_last(dims) if by_channel else preserve_order(dims, x.stride))
+                dims = item.dim or self._statistics_dims()
+                fill_dims_and_strides(item, dims, channels_last(dims) if by_channel else preserve_order(dims, x.stride))
 
-    def _infer_inputs(self, x: tensor) -> None:
+    def _infer_scale_and_bias(self, x: tensor) -> None:
         for port in ("SCALE", "BIAS"):
             if port in self.inputs:
                 item = self.inputs[port]
                 dims = item.dim or [1, *x.dim[1:]]
-                fill(item, dims, preserve_order(dims, x.stride))
+                fill_dims_and_strides(item, dims, preserve_order(dims, x.stride))
         ones = [1] * len(x.dim)
-        fill(self.inputs["EPSILON"], ones, ones)
+        fill_dims_and_strides(self.inputs["EPSILON"], ones, ones)
 
-    def _known_statistics(self) -> list[int]:
-        """Return the given dims of mean or inverse variance, empty if none were given."""
+    def _given_statistics_dims(self) -> list[int]:
+        """Return the dims that the user gave mean or inverse variance, empty if none."""
         return next((item.dim for port in _STATISTICS if (item := self.outputs.get(port)) and item.dim), [])
 
-    def _check_axes(self, x: list[int]) -> None:
-        """Refuse a norm where neither a scale nor anything else gives the normalized dims."""
-        if sum(size != 1 for size in x[1:]) > 1 and not self._known_statistics():
+    def _check_normalized_dims(self, x: list[int]) -> None:
+        """Raise if neither a scale nor the statistics determine the normalized dims."""
+        if sum(size != 1 for size in x[1:]) > 1 and not self._given_statistics_dims():
             raise invalid_value(
                 f"{self.tag.lower()} {self.name!r} has no scale, and x has dims {x}: the normalized dims are unknown",
-                fix="give a scale, or x the dims rows, hidden, 1, 1, or (training) the statistics theirs with set_dim",
+                fix="give a scale, or give x the dims [rows, hidden, 1, 1], or (training) set the statistics dims",
             )
 
-    def _statistics(self) -> tuple[int, ...]:
+    def _statistics_dims(self) -> tuple[int, ...]:
         """Return the dims of mean and inverse variance: one number per normalized group."""
-        known = self._known_statistics()
+        known = self._given_statistics_dims()
         if "SCALE" not in self.inputs and known:
             return tuple(known)
         x, scale = self.inputs["X"].dim, self.inputs["SCALE"].dim if "SCALE" in self.inputs else []
@@ -177,43 +179,43 @@ class _Forward(_Norm):
         if dims is None:
             raise attribute_not_set(
                 f"statistics of {self.tag.lower()} {self.name!r} cannot be inferred: scale has dims {scale}, x {x}",
-                fix=f"give scale {len(x)} dims",
+                fix=f"give a scale of {len(x)} dims",
             )
         return dims
 
     def emit(self, to: Emitter) -> None:
         phase = NormFwdPhase[self.phase.name]
-        self._emit(to, DescriptorType.OPERATION_NORM_FORWARD, _FORWARD, "y", mode=self.mode, phase=phase)
+        self._emit_operation(to, DescriptorType.OPERATION_NORM_FORWARD, _FORWARD, "y", mode=self.mode, phase=phase)
 
 
-class _BatchTraining(_Forward):
+class _BatchNormTraining(_NormForward):
     def __init__(self, name: str, compute: Any, inputs: dict[str, Any], running: dict[str, Any]) -> None:
         kept = running if any(running[port] is not None for port in _RUNNING[:2]) else {}
         super().__init__(name, compute, NormMode.BATCH_NORM, norm_forward_phase.TRAINING, {**inputs, **kept})
         self.needs = (*self.needs, *kept)
         if all(port in self.inputs for port in _RUNNING):
             for port in _NEXT_RUNNING:
-                self.output(port)
+                self.add_output(port)
 
 
-class _BatchInference(_Norm):
+class _BatchNormInference(_Norm):
     tag = "BATCHNORM_INFERENCE"
     needs = ("X", "MEAN", "INV_VARIANCE", "SCALE", "BIAS")
 
     def __init__(self, name: str, compute: Any, inputs: dict[str, Any]) -> None:
         super().__init__(name, check_type(compute), inputs, {})
-        self.output("Y")
+        self.add_output("Y")
 
     def infer_shapes(self) -> None:
         x = self.inputs["X"]
-        fill(self.outputs["Y"], x.dim, x.stride)
+        fill_dims_and_strides(self.outputs["Y"], x.dim, x.stride)
 
     def emit(self, to: Emitter) -> None:
         mode, phase = NormMode.BATCH_NORM, NormFwdPhase.INFERENCE
-        self._emit(to, DescriptorType.OPERATION_NORM_FORWARD, _FORWARD, "y", mode=mode, phase=phase)
+        self._emit_operation(to, DescriptorType.OPERATION_NORM_FORWARD, _FORWARD, "y", mode=mode, phase=phase)
 
 
-class _Backward(_Norm):
+class _NormBackward(_Norm):
     def __init__(self, name: str, compute: Any, mode: NormMode, inputs: dict[str, Any], has_dbias: bool = True) -> None:
         super().__init__(name, check_type(compute), inputs, {})
         self.tag = _json_tags(mode)[1]
@@ -221,14 +223,14 @@ class _Backward(_Norm):
         mean = () if mode is NormMode.RMS_NORM else ("MEAN",)
         scale = () if mode in _WITHOUT_SCALE else ("SCALE",)
         self.needs = ("DY", "X", *scale, *mean, "INV_VARIANCE")
-        self.output("DX")
+        self.add_output("DX")
         self.has_dbias = has_dbias and mode is NormMode.RMS_NORM
         if scale or "SCALE" in self.inputs:
-            self.output("DSCALE")
+            self.add_output("DSCALE")
             if has_dbias:
-                self.output("DBIAS")
+                self.add_output("DBIAS")
 
-    def results(self) -> list[tensor | None]:
+    def gradients(self) -> list[tensor | None]:
         """Return the gradients, None for a missing scale or bias."""
         return [self.outputs["DX"], self.outputs.get("DSCALE"), self.outputs.get("DBIAS")]
 
@@ -254,10 +256,12 @@ class _Backward(_Norm):
             item = every[port]
             size = item.dim or (self._scale_dims() if port in ("DSCALE", "DBIAS") else model.dim)
             if self.mode in (NormMode.LAYER_NORM, NormMode.RMS_NORM):
-                fill(item, size, model.stride if len(model.stride) == len(size) else preserve_order(size, model.stride))
+                fill_dims_and_strides(
+                    item, size, model.stride if len(model.stride) == len(size) else preserve_order(size, model.stride)
+                )
             else:
                 adaptive = self.mode is NormMode.ADA_LAYER_NORM
-                fill(item, size, pack_strides(size) if adaptive else channels_last(size))
+                fill_dims_and_strides(item, size, pack_strides(size) if adaptive else channels_last(size))
 
     def _scale_dims(self) -> list[int]:
         if self.mode in (NormMode.BATCH_NORM, NormMode.INSTANCE_NORM):
@@ -265,7 +269,7 @@ class _Backward(_Norm):
         return self.inputs["SCALE"].dim
 
     def emit(self, to: Emitter) -> None:
-        self._emit(to, DescriptorType.OPERATION_NORM_BACKWARD, _BACKWARD, "dx", mode=self.mode)
+        self._emit_operation(to, DescriptorType.OPERATION_NORM_BACKWARD, _BACKWARD, "dx", mode=self.mode)
 
 
 class _Genstats(OpNode):
@@ -274,12 +278,12 @@ class _Genstats(OpNode):
 
     def __init__(self, name: str, compute: Any, x: tensor) -> None:
         super().__init__(name, check_type(compute), {"X": x}, {})
-        self.output("SUM").set_name(f"{name}_sum_output")
-        self.output("SQ_SUM").set_name(f"{name}_sq_sum_output")
+        self.add_output("SUM").set_name(f"{name}_sum_output")
+        self.add_output("SQ_SUM").set_name(f"{name}_sq_sum_output")
 
     def infer_shapes(self) -> None:
         for item in self.outputs.values():
-            fill(item, per_channel_dims(self.inputs["X"].dim))
+            fill_dims_and_strides(item, per_channel_dims(self.inputs["X"].dim))
 
     def emit(self, to: Emitter) -> None:
         x, total = to.tensor(self.inputs["X"]), to.tensor(self.outputs["SUM"])
@@ -301,11 +305,11 @@ class _BnFinalize(OpNode):
     def __init__(self, name: str, compute: Any, inputs: dict[str, Any]) -> None:
         super().__init__(name, check_type(compute), inputs, {})
         for port in ("EQ_SCALE", "EQ_BIAS", "MEAN", "INV_VARIANCE", *_NEXT_RUNNING):
-            self.output(port)
+            self.add_output(port)
 
     def infer_shapes(self) -> None:
         for item in self.outputs.values():
-            fill(item, self.inputs["SUM"].dim)
+            fill_dims_and_strides(item, self.inputs["SUM"].dim)
 
     def emit(self, to: Emitter) -> None:
         every = {**self.inputs, **self.outputs}
@@ -327,7 +331,7 @@ class NormOps(OpsBase):
     `momentum` are by-value tensors of one element.
     """
 
-    def _norm(
+    def _add_norm(
         self,
         mode: NormMode,
         phase: norm_forward_phase,
@@ -336,7 +340,7 @@ class NormOps(OpsBase):
         name: str,
     ) -> list[tensor | None]:
         inputs = dict(zip(("X", "SCALE", "BIAS", "EPSILON"), tensors, strict=True))
-        node = self._add(_Forward(name, compute, mode, phase, inputs))
+        node = self._add(_NormForward(name, compute, mode, phase, inputs))
         ports = ("Y", "INV_VARIANCE") if mode is NormMode.RMS_NORM else ("Y", "MEAN", "INV_VARIANCE")
         return [node.outputs.get(port) for port in ports]
 
@@ -355,7 +359,7 @@ class NormOps(OpsBase):
         Scale and bias without dims get [1, c, ...]. Without a scale, over all but n, of which one may have a size.
         """
         tensors = (input, scale, bias, _require_epsilon("layernorm", epsilon))
-        return self._norm(NormMode.LAYER_NORM, norm_forward_phase, tensors, compute_data_type, name)
+        return self._add_norm(NormMode.LAYER_NORM, norm_forward_phase, tensors, compute_data_type, name)
 
     def adalayernorm(
         self,
@@ -369,7 +373,7 @@ class NormOps(OpsBase):
     ) -> list[tensor | None]:
         """Normalize as :meth:`layernorm` with a scale and bias for each n; return [Y, mean, inv_variance]."""
         tensors = (input, scale, bias, _require_epsilon("adalayernorm", epsilon))
-        return self._norm(NormMode.ADA_LAYER_NORM, norm_forward_phase, tensors, compute_data_type, name)
+        return self._add_norm(NormMode.ADA_LAYER_NORM, norm_forward_phase, tensors, compute_data_type, name)
 
     def rmsnorm(
         self,
@@ -383,7 +387,7 @@ class NormOps(OpsBase):
     ) -> list[tensor | None]:
         """Divide by the root of the mean square over the dims in which `scale` is not 1; return [Y, inv_variance]."""
         tensors = (input, scale, bias, _require_epsilon("rmsnorm", epsilon))
-        return self._norm(NormMode.RMS_NORM, norm_forward_phase, tensors, compute_data_type, name)
+        return self._add_norm(NormMode.RMS_NORM, norm_forward_phase, tensors, compute_data_type, name)
 
     def instancenorm(
         self,
@@ -397,7 +401,7 @@ class NormOps(OpsBase):
     ) -> list[tensor | None]:
         """Normalize each n and c; return [Y, mean, inv_variance], statistics [n, c, 1 ...]."""
         tensors = (input, scale, bias, epsilon)
-        return self._norm(NormMode.INSTANCE_NORM, norm_forward_phase, tensors, compute_data_type, name)
+        return self._add_norm(NormMode.INSTANCE_NORM, norm_forward_phase, tensors, compute_data_type, name)
 
     def batchnorm(
         self,
@@ -426,9 +430,9 @@ class NormOps(OpsBase):
         list
             [Y, mean, inv_variance, next_running_mean, next_running_var], statistics [1, c, 1 ...].
         """
-        inputs = {"X": input, "SCALE": scale, "BIAS": bias, "EPSILON": epsilon, **_peers(peer_stats)}
+        inputs = {"X": input, "SCALE": scale, "BIAS": bias, "EPSILON": epsilon, **_peer_stats_by_port(peer_stats)}
         running = dict(zip(_RUNNING, (in_running_mean, in_running_var, momentum), strict=True))
-        outputs = self._add(_BatchTraining(name, compute_data_type, inputs, running)).outputs
+        outputs = self._add(_BatchNormTraining(name, compute_data_type, inputs, running)).outputs
         return [outputs.get(port) for port in ("Y", "MEAN", "INV_VARIANCE", *_NEXT_RUNNING)]
 
     def batchnorm_inference(
@@ -443,9 +447,9 @@ class NormOps(OpsBase):
     ) -> tensor:
         """Normalize each c with given statistics; return Y."""
         inputs = {"X": input, "MEAN": mean, "INV_VARIANCE": inv_variance, "SCALE": scale, "BIAS": bias}
-        return self._add(_BatchInference(name, compute_data_type, inputs)).outputs["Y"]
+        return self._add(_BatchNormInference(name, compute_data_type, inputs)).outputs["Y"]
 
-    def _norm_backward(
+    def _add_norm_backward(
         self,
         mode: NormMode,
         tensors: tuple[tensor | None, ...],
@@ -455,7 +459,9 @@ class NormOps(OpsBase):
         has_dbias: bool = True,
     ) -> list[tensor | None]:
         inputs = dict(zip(("DY", "X", "SCALE", "MEAN", "INV_VARIANCE"), tensors, strict=True))
-        return self._add(_Backward(name, compute, mode, {**inputs, **_peers(peer_stats)}, has_dbias)).results()
+        return self._add(
+            _NormBackward(name, compute, mode, {**inputs, **_peer_stats_by_port(peer_stats)}, has_dbias)
+        ).gradients()
 
     def batchnorm_backward(
         self,
@@ -470,7 +476,7 @@ class NormOps(OpsBase):
     ) -> list[tensor | None]:
         """Return the gradients [DX, DScale, DBias] of :meth:`batchnorm`."""
         tensors = (grad, input, scale, mean, inv_variance)
-        return self._norm_backward(NormMode.BATCH_NORM, tensors, compute_data_type, name, peer_stats)
+        return self._add_norm_backward(NormMode.BATCH_NORM, tensors, compute_data_type, name, peer_stats)
 
     def layernorm_backward(
         self,
@@ -484,7 +490,7 @@ class NormOps(OpsBase):
     ) -> list[tensor | None]:
         """Return the gradients [DX, DScale, DBias] of :meth:`layernorm`."""
         tensors = (grad, input, scale, mean, inv_variance)
-        return self._norm_backward(NormMode.LAYER_NORM, tensors, compute_data_type, name)
+        return self._add_norm_backward(NormMode.LAYER_NORM, tensors, compute_data_type, name)
 
     def adalayernorm_backward(
         self,
@@ -498,7 +504,7 @@ class NormOps(OpsBase):
     ) -> list[tensor | None]:
         """Return the gradients [DX, DScale, DBias] of :meth:`adalayernorm`; DBias is computed if it is an output."""
         tensors = (grad, input, scale, mean, inv_variance)
-        return self._norm_backward(NormMode.ADA_LAYER_NORM, tensors, compute_data_type, name)
+        return self._add_norm_backward(NormMode.ADA_LAYER_NORM, tensors, compute_data_type, name)
 
     def rmsnorm_backward(
         self,
@@ -512,7 +518,7 @@ class NormOps(OpsBase):
     ) -> list[tensor | None]:
         """Return the gradients [DX, DScale, DBias] of :meth:`rmsnorm`; DBias is None unless `has_dbias`."""
         tensors = (grad, input, scale, None, inv_variance)
-        return self._norm_backward(NormMode.RMS_NORM, tensors, compute_data_type, name, has_dbias=bool(has_dbias))
+        return self._add_norm_backward(NormMode.RMS_NORM, tensors, compute_data_type, name, has_dbias=bool(has_dbias))
 
     def instancenorm_backward(
         self,
@@ -526,7 +532,7 @@ class NormOps(OpsBase):
     ) -> list[tensor | None]:
         """Return the gradients [DX, DScale, DBias] of :meth:`instancenorm`; both statistics are needed."""
         tensors = (grad, input, scale, mean, inv_variance)
-        return self._norm_backward(NormMode.INSTANCE_NORM, tensors, compute_data_type, name)
+        return self._add_norm_backward(NormMode.INSTANCE_NORM, tensors, compute_data_type, name)
 
     def genstats(self, input: tensor, compute_data_type: data_type = NOT_SET, name: str = "") -> list[tensor]:
         """Return [sum, sum of squares] over each channel: dims [1, c, 1 ...]."""
@@ -570,7 +576,7 @@ class NormOps(OpsBase):
 
 
 def _require_epsilon(method: str, epsilon: tensor | None) -> tensor:
-    """Return epsilon, which is required although it follows an argument with a default."""
+    """Return epsilon, and raise if it is missing: it is required, although it follows an optional argument."""
     if epsilon is None:
         raise TypeError(f"{method}() needs epsilon, a cudnn.tensor")
     return epsilon

@@ -6,9 +6,9 @@ from typing import Any, Protocol, cast
 
 from ...generated.enums import DataType, PointwiseMode
 from ...generated.operations import BACKWARD_MODES
-from ..arguments import single, whole
+from ..arguments import to_float32, to_int
 from ..enums import data_type
-from ..tensors import as_bits, tensor
+from ..tensors import tensor, to_float32_hex
 from .base import OpsBase
 from .infer import NOT_SET, OpNode, check_type, infer_pointwise
 from .node import Emitter
@@ -46,15 +46,15 @@ class _Pointwise(OpNode):
         self.mode = mode
         self.needs = _PORTS[: len(inputs)]
         given = (numbers or {}).items()
-        self.numbers = {name: None if value is None else single(name, value) for name, value in given}
-        self.axis = None if axis is None else whole("axis", axis)
+        self.numbers = {name: None if value is None else to_float32(name, value) for name, value in given}
+        self.axis = None if axis is None else to_int("axis", axis)
         for port, item in self.inputs.items():
             if isinstance(item, tensor) and not item.name:
                 item.set_name(f"{name}::{port}")
-        self.output("OUT_0")
+        self.add_output("OUT_0")
 
     def parameters(self) -> dict[str, Any]:
-        given = {_TERMS.get(name, name): as_bits(value) for name, value in self.numbers.items()}
+        given = {_TERMS.get(name, name): to_float32_hex(value) for name, value in self.numbers.items()}
         return {"mode": self.mode.name, **_NUMBERS, **given, "axis": self.axis}
 
     def infer_shapes(self) -> None:
@@ -72,12 +72,12 @@ class _Pointwise(OpNode):
             dy=inputs[0] if backward else None,
             compute_type=compute,
             axis=self.axis,
-            parameters=self._activation(compute),
+            parameters=self._activation_parameters(compute),
             out=to.tensor(self.outputs["OUT_0"]),
         )
 
-    def _activation(self, compute: DataType) -> dict[str, float]:
-        """Return the numbers of the activation, without cuDNN's own defaults where the user gave none."""
+    def _activation_parameters(self, compute: DataType) -> dict[str, float]:
+        """Return the activation's parameters; without a value from the user, cuDNN's default applies."""
         family = self.mode.name.rpartition("_")[0]
         if family == "RELU":
             largest = _FLOAT_MAX if compute is DataType.FLOAT else _DOUBLE_MAX
@@ -95,33 +95,33 @@ class _Pointwise(OpNode):
 # The signatures of families of methods, as cudnn-frontend's keywords have them.
 
 
-class _Unary(Protocol):
+class _UnaryMethod(Protocol):
     def __call__(self, input: tensor, compute_data_type: data_type = NOT_SET, name: str = "") -> tensor: ...
 
 
-class _Binary(Protocol):
+class _BinaryMethod(Protocol):
     def __call__(self, a: tensor, b: tensor, compute_data_type: data_type = NOT_SET, name: str = "") -> tensor: ...
 
 
-class _Numbered(Protocol):
+class _NumberedInputsMethod(Protocol):
     def __call__(
         self, input0: tensor, input1: tensor, compute_data_type: data_type = NOT_SET, name: str = ""
     ) -> tensor: ...
 
 
-class _Comparison(Protocol):
+class _ComparisonMethod(Protocol):
     def __call__(
         self, input: tensor, comparison: tensor, compute_data_type: data_type = NOT_SET, name: str = ""
     ) -> tensor: ...
 
 
-class _Backward(Protocol):
+class _BackwardMethod(Protocol):
     def __call__(
         self, loss: tensor, input: tensor, compute_data_type: data_type = NOT_SET, name: str = ""
     ) -> tensor: ...
 
 
-def _named(method: Any, name: str, doc: str) -> Any:
+def _set_name_and_doc(method: Any, name: str, doc: str) -> Any:
     method.__name__, method.__qualname__ = name, f"PointwiseOps.{name}"
     method.__doc__ = f"""Return {doc}, element by element.
 
@@ -130,47 +130,49 @@ def _named(method: Any, name: str, doc: str) -> Any:
     return method
 
 
-def _unary(name: str, mode: PointwiseMode, doc: str) -> _Unary:
+def _make_unary_method(name: str, mode: PointwiseMode, doc: str) -> _UnaryMethod:
     def method(self: PointwiseOps, input: tensor, compute_data_type: data_type = NOT_SET, name: str = "") -> tensor:
-        return self._pointwise(mode, (input,), compute_data_type, name)
+        return self._add_pointwise(mode, (input,), compute_data_type, name)
 
-    return cast(_Unary, _named(method, name, doc))
+    return cast(_UnaryMethod, _set_name_and_doc(method, name, doc))
 
 
-def _binary(name: str, mode: PointwiseMode, doc: str) -> _Binary:
+def _make_binary_method(name: str, mode: PointwiseMode, doc: str) -> _BinaryMethod:
     def method(
         self: PointwiseOps, a: tensor, b: tensor, compute_data_type: data_type = NOT_SET, name: str = ""
     ) -> tensor:
-        return self._pointwise(mode, (a, b), compute_data_type, name)
+        return self._add_pointwise(mode, (a, b), compute_data_type, name)
 
-    return cast(_Binary, _named(method, name, doc))
+    return cast(_BinaryMethod, _set_name_and_doc(method, name, doc))
 
 
-def _numbered(name: str, mode: PointwiseMode, doc: str) -> _Numbered:
+def _make_numbered_inputs_method(name: str, mode: PointwiseMode, doc: str) -> _NumberedInputsMethod:
     def method(
         self: PointwiseOps, input0: tensor, input1: tensor, compute_data_type: data_type = NOT_SET, name: str = ""
     ) -> tensor:
-        return self._pointwise(mode, (input0, input1), compute_data_type, name)
+        return self._add_pointwise(mode, (input0, input1), compute_data_type, name)
 
-    return cast(_Numbered, _named(method, name, doc))
+    return cast(_NumberedInputsMethod, _set_name_and_doc(method, name, doc))
 
 
-def _comparison(name: str, mode: PointwiseMode, sign: str) -> _Comparison:
+def _make_comparison_method(name: str, mode: PointwiseMode, sign: str) -> _ComparisonMethod:
     def method(
         self: PointwiseOps, input: tensor, comparison: tensor, compute_data_type: data_type = NOT_SET, name: str = ""
     ) -> tensor:
-        return self._pointwise(mode, (input, comparison), compute_data_type, name)
+        return self._add_pointwise(mode, (input, comparison), compute_data_type, name)
 
-    return cast(_Comparison, _named(method, name, f"whether `input` {sign} `comparison`"))
+    return cast(_ComparisonMethod, _set_name_and_doc(method, name, f"whether `input` {sign} `comparison`"))
 
 
-def _backward(name: str, mode: PointwiseMode, function: str) -> _Backward:
+def _make_backward_method(name: str, mode: PointwiseMode, function: str) -> _BackwardMethod:
     def method(
         self: PointwiseOps, loss: tensor, input: tensor, compute_data_type: data_type = NOT_SET, name: str = ""
     ) -> tensor:
-        return self._pointwise(mode, (loss, input), compute_data_type, name)
+        return self._add_pointwise(mode, (loss, input), compute_data_type, name)
 
-    return cast(_Backward, _named(method, name, f"`loss` times the derivative of {function} at `input`"))
+    return cast(
+        _BackwardMethod, _set_name_and_doc(method, name, f"`loss` times the derivative of {function} at `input`")
+    )
 
 
 class PointwiseOps(OpsBase):
@@ -180,7 +182,7 @@ class PointwiseOps(OpsBase):
     ``CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR``.
     """
 
-    def _pointwise(
+    def _add_pointwise(
         self,
         mode: PointwiseMode,
         inputs: tuple[tensor, ...],
@@ -192,74 +194,76 @@ class PointwiseOps(OpsBase):
         node = _Pointwise(name, compute, mode, inputs, numbers, axis)
         return self._add(node).outputs["OUT_0"]
 
-    abs = _unary("abs", PointwiseMode.ABS, "the absolute value")
-    ceil = _unary("ceil", PointwiseMode.CEIL, "the smallest integer not below")
-    cos = _unary("cos", PointwiseMode.COS, "the cosine")
-    elu = _unary("elu", PointwiseMode.ELU_FWD, "the ELU with alpha 1")
-    erf = _unary("erf", PointwiseMode.ERF, "the error function")
-    exp = _unary("exp", PointwiseMode.EXP, "the exponential")
-    floor = _unary("floor", PointwiseMode.FLOOR, "the largest integer not above")
-    gelu = _unary("gelu", PointwiseMode.GELU_FWD, "the GELU")
-    gelu_approx_tanh = _unary("gelu_approx_tanh", PointwiseMode.GELU_APPROX_TANH_FWD, "the GELU's form with tanh")
-    identity = _unary("identity", PointwiseMode.IDENTITY, "the same, in the type of the result")
-    log = _unary("log", PointwiseMode.LOG, "the natural logarithm")
-    logical_not = _unary("logical_not", PointwiseMode.LOGICAL_NOT, "the negated truth value")
-    neg = _unary("neg", PointwiseMode.NEG, "the negated value")
-    reciprocal = _unary("reciprocal", PointwiseMode.RECIPROCAL, "one divided by the value")
-    rsqrt = _unary("rsqrt", PointwiseMode.RSQRT, "one divided by the square root")
-    sigmoid = _unary("sigmoid", PointwiseMode.SIGMOID_FWD, "the sigmoid")
-    sin = _unary("sin", PointwiseMode.SIN, "the sine")
-    softplus = _unary("softplus", PointwiseMode.SOFTPLUS_FWD, "the softplus with beta 1")
-    sqrt = _unary("sqrt", PointwiseMode.SQRT, "the square root")
-    tan = _unary("tan", PointwiseMode.TAN, "the tangent")
-    tanh = _unary("tanh", PointwiseMode.TANH_FWD, "the hyperbolic tangent")
+    abs = _make_unary_method("abs", PointwiseMode.ABS, "the absolute value")
+    ceil = _make_unary_method("ceil", PointwiseMode.CEIL, "the smallest integer not below")
+    cos = _make_unary_method("cos", PointwiseMode.COS, "the cosine")
+    elu = _make_unary_method("elu", PointwiseMode.ELU_FWD, "the ELU with alpha 1")
+    erf = _make_unary_method("erf", PointwiseMode.ERF, "the error function")
+    exp = _make_unary_method("exp", PointwiseMode.EXP, "the exponential")
+    floor = _make_unary_method("floor", PointwiseMode.FLOOR, "the largest integer not above")
+    gelu = _make_unary_method("gelu", PointwiseMode.GELU_FWD, "the GELU")
+    gelu_approx_tanh = _make_unary_method(
+        "gelu_approx_tanh", PointwiseMode.GELU_APPROX_TANH_FWD, "the GELU's form with tanh"
+    )
+    identity = _make_unary_method("identity", PointwiseMode.IDENTITY, "the same, in the type of the result")
+    log = _make_unary_method("log", PointwiseMode.LOG, "the natural logarithm")
+    logical_not = _make_unary_method("logical_not", PointwiseMode.LOGICAL_NOT, "the negated truth value")
+    neg = _make_unary_method("neg", PointwiseMode.NEG, "the negated value")
+    reciprocal = _make_unary_method("reciprocal", PointwiseMode.RECIPROCAL, "one divided by the value")
+    rsqrt = _make_unary_method("rsqrt", PointwiseMode.RSQRT, "one divided by the square root")
+    sigmoid = _make_unary_method("sigmoid", PointwiseMode.SIGMOID_FWD, "the sigmoid")
+    sin = _make_unary_method("sin", PointwiseMode.SIN, "the sine")
+    softplus = _make_unary_method("softplus", PointwiseMode.SOFTPLUS_FWD, "the softplus with beta 1")
+    sqrt = _make_unary_method("sqrt", PointwiseMode.SQRT, "the square root")
+    tan = _make_unary_method("tan", PointwiseMode.TAN, "the tangent")
+    tanh = _make_unary_method("tanh", PointwiseMode.TANH_FWD, "the hyperbolic tangent")
 
-    add = _binary("add", PointwiseMode.ADD, "a + b")
-    add_square = _binary("add_square", PointwiseMode.ADD_SQUARE, "a + b * b")
-    div = _binary("div", PointwiseMode.DIV, "a / b")
-    logical_and = _binary("logical_and", PointwiseMode.LOGICAL_AND, "whether a and b")
-    logical_or = _binary("logical_or", PointwiseMode.LOGICAL_OR, "whether a or b")
-    mul = _binary("mul", PointwiseMode.MUL, "a * b")
-    sub = _binary("sub", PointwiseMode.SUB, "a - b")
+    add = _make_binary_method("add", PointwiseMode.ADD, "a + b")
+    add_square = _make_binary_method("add_square", PointwiseMode.ADD_SQUARE, "a + b * b")
+    div = _make_binary_method("div", PointwiseMode.DIV, "a / b")
+    logical_and = _make_binary_method("logical_and", PointwiseMode.LOGICAL_AND, "whether a and b")
+    logical_or = _make_binary_method("logical_or", PointwiseMode.LOGICAL_OR, "whether a or b")
+    mul = _make_binary_method("mul", PointwiseMode.MUL, "a * b")
+    sub = _make_binary_method("sub", PointwiseMode.SUB, "a - b")
 
-    max = _numbered("max", PointwiseMode.MAX, "the larger of both")
-    min = _numbered("min", PointwiseMode.MIN, "the smaller of both")
-    mod = _numbered("mod", PointwiseMode.MOD, "the remainder of `input0` / `input1`")
-    pow = _numbered("pow", PointwiseMode.POW, "`input0` to the power of `input1`")
+    max = _make_numbered_inputs_method("max", PointwiseMode.MAX, "the larger of both")
+    min = _make_numbered_inputs_method("min", PointwiseMode.MIN, "the smaller of both")
+    mod = _make_numbered_inputs_method("mod", PointwiseMode.MOD, "the remainder of `input0` / `input1`")
+    pow = _make_numbered_inputs_method("pow", PointwiseMode.POW, "`input0` to the power of `input1`")
 
-    cmp_eq = _comparison("cmp_eq", PointwiseMode.CMP_EQ, "=")
-    cmp_neq = _comparison("cmp_neq", PointwiseMode.CMP_NEQ, "is not")
-    cmp_gt = _comparison("cmp_gt", PointwiseMode.CMP_GT, ">")
-    cmp_ge = _comparison("cmp_ge", PointwiseMode.CMP_GE, ">=")
-    cmp_lt = _comparison("cmp_lt", PointwiseMode.CMP_LT, "<")
-    cmp_le = _comparison("cmp_le", PointwiseMode.CMP_LE, "<=")
+    cmp_eq = _make_comparison_method("cmp_eq", PointwiseMode.CMP_EQ, "=")
+    cmp_neq = _make_comparison_method("cmp_neq", PointwiseMode.CMP_NEQ, "is not")
+    cmp_gt = _make_comparison_method("cmp_gt", PointwiseMode.CMP_GT, ">")
+    cmp_ge = _make_comparison_method("cmp_ge", PointwiseMode.CMP_GE, ">=")
+    cmp_lt = _make_comparison_method("cmp_lt", PointwiseMode.CMP_LT, "<")
+    cmp_le = _make_comparison_method("cmp_le", PointwiseMode.CMP_LE, "<=")
 
-    elu_backward = _backward("elu_backward", PointwiseMode.ELU_BWD, "the ELU")
-    gelu_approx_tanh_backward = _backward(
+    elu_backward = _make_backward_method("elu_backward", PointwiseMode.ELU_BWD, "the ELU")
+    gelu_approx_tanh_backward = _make_backward_method(
         "gelu_approx_tanh_backward", PointwiseMode.GELU_APPROX_TANH_BWD, "the GELU's form with tanh"
     )
-    gelu_backward = _backward("gelu_backward", PointwiseMode.GELU_BWD, "the GELU")
-    sigmoid_backward = _backward("sigmoid_backward", PointwiseMode.SIGMOID_BWD, "the sigmoid")
-    softplus_backward = _backward("softplus_backward", PointwiseMode.SOFTPLUS_BWD, "the softplus")
-    tanh_backward = _backward("tanh_backward", PointwiseMode.TANH_BWD, "the hyperbolic tangent")
+    gelu_backward = _make_backward_method("gelu_backward", PointwiseMode.GELU_BWD, "the GELU")
+    sigmoid_backward = _make_backward_method("sigmoid_backward", PointwiseMode.SIGMOID_BWD, "the sigmoid")
+    softplus_backward = _make_backward_method("softplus_backward", PointwiseMode.SOFTPLUS_BWD, "the softplus")
+    tanh_backward = _make_backward_method("tanh_backward", PointwiseMode.TANH_BWD, "the hyperbolic tangent")
 
     def bias(self, input: tensor, bias: tensor, compute_data_type: data_type = NOT_SET, name: str = "") -> tensor:
         """Return `input` + `bias`."""
-        return self._pointwise(PointwiseMode.ADD, (input, bias), compute_data_type, name)
+        return self._add_pointwise(PointwiseMode.ADD, (input, bias), compute_data_type, name)
 
     def scale(self, input: tensor, scale: tensor, compute_data_type: data_type = NOT_SET, name: str = "") -> tensor:
         """Return `input` * `scale`."""
-        return self._pointwise(PointwiseMode.MUL, (input, scale), compute_data_type, name)
+        return self._add_pointwise(PointwiseMode.MUL, (input, scale), compute_data_type, name)
 
     def binary_select(
         self, input0: tensor, input1: tensor, mask: tensor, compute_data_type: data_type = NOT_SET, name: str = ""
     ) -> tensor:
         """Return `input0` where `mask` is true and `input1` elsewhere."""
-        return self._pointwise(PointwiseMode.BINARY_SELECT, (input0, input1, mask), compute_data_type, name)
+        return self._add_pointwise(PointwiseMode.BINARY_SELECT, (input0, input1, mask), compute_data_type, name)
 
     def gen_index(self, input: tensor, axis: int, compute_data_type: data_type = NOT_SET, name: str = "") -> tensor:
         """Return the position along `axis`, in the dims of `input`."""
-        return self._pointwise(PointwiseMode.GEN_INDEX, (input,), compute_data_type, name, axis=axis)
+        return self._add_pointwise(PointwiseMode.GEN_INDEX, (input,), compute_data_type, name, axis=axis)
 
     def relu(
         self,
@@ -272,7 +276,7 @@ class PointwiseOps(OpsBase):
     ) -> tensor:
         """Return `input` clipped to `lower_clip` (0) and `upper_clip` (none), with a slope (0) below."""
         numbers = {"negative_slope": negative_slope, "lower_clip": lower_clip, "upper_clip": upper_clip}
-        return self._pointwise(PointwiseMode.RELU_FWD, (input,), compute_data_type, name, numbers)
+        return self._add_pointwise(PointwiseMode.RELU_FWD, (input,), compute_data_type, name, numbers)
 
     def relu_backward(
         self,
@@ -286,7 +290,7 @@ class PointwiseOps(OpsBase):
     ) -> tensor:
         """Return `loss` times the derivative of :meth:`relu` at `input`."""
         numbers = {"negative_slope": negative_slope, "lower_clip": lower_clip, "upper_clip": upper_clip}
-        return self._pointwise(PointwiseMode.RELU_BWD, (loss, input), compute_data_type, name, numbers)
+        return self._add_pointwise(PointwiseMode.RELU_BWD, (loss, input), compute_data_type, name, numbers)
 
     def leaky_relu(
         self, input: tensor, negative_slope: float, compute_data_type: data_type = NOT_SET, name: str = ""
@@ -309,7 +313,7 @@ class PointwiseOps(OpsBase):
     ) -> tensor:
         """Return `input` * sigmoid(`swish_beta` * `input`), with beta 1 by default."""
         numbers = {"swish_beta": swish_beta}
-        return self._pointwise(PointwiseMode.SWISH_FWD, (input,), compute_data_type, name, numbers)
+        return self._add_pointwise(PointwiseMode.SWISH_FWD, (input,), compute_data_type, name, numbers)
 
     def swish_backward(
         self,
@@ -321,4 +325,4 @@ class PointwiseOps(OpsBase):
     ) -> tensor:
         """Return `loss` times the derivative of :meth:`swish` at `input`."""
         numbers = {"swish_beta": swish_beta}
-        return self._pointwise(PointwiseMode.SWISH_BWD, (loss, input), compute_data_type, name, numbers)
+        return self._add_pointwise(PointwiseMode.SWISH_BWD, (loss, input), compute_data_type, name, numbers)

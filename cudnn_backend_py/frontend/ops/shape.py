@@ -17,12 +17,12 @@ from ...graph.data_types import ELEMENT_BITS
 from ...graph.ir import Parameters
 from ...graph.shapes import concatenated_dims, permuted_dims, pooled_size, sliced_dims
 from ...graph.strides import ordered_strides, preserve_order
-from ..arguments import instance, integers, items_of, number, whole
+from ..arguments import check_instance, to_float, to_int, to_int_list, to_list
 from ..enums import data_type, padding_mode, resample_mode, reshape_mode, rng_distribution
 from ..errors import attribute_not_set, invalid_value
-from ..tensors import as_bits, tensor
+from ..tensors import tensor, to_float32_hex
 from .base import OpsBase
-from .infer import NOT_SET, OpNode, check_type, fill, require_version
+from .infer import NOT_SET, OpNode, check_type, fill_dims_and_strides, require_version
 from .node import Emitter, fill_type
 
 if TYPE_CHECKING:
@@ -33,14 +33,14 @@ __all__ = ["BlockScaleOps", "ShapeOps"]
 Slices = Sequence[slice]
 
 
-def _same_type(node: OpNode) -> None:
-    """Give the result the type of the input; refuse another one, including the graph's default."""
+def _require_same_type(node: OpNode) -> None:
+    """Give the result the input's data type; raise if it has another one, including the graph's default."""
     x, y = node.inputs["X"], node.outputs["Y"]
     if y.data_type == NOT_SET:
         y.data_type = x.data_type
     if y.data_type != x.data_type:
         raise invalid_value(
-            f"data types of {node.tag.lower()} {node.name!r} mismatch: {x.data_type.name} in, {y.data_type.name} out",
+            f"data types of {node.tag.lower()} {node.name!r} mismatch: x {x.data_type.name}, y {y.data_type.name}",
             fix=f"set_data_type(cudnn.data_type.{x.data_type.name}) on the result, or give the graph no other type",
         )
 
@@ -54,7 +54,7 @@ class _Reshape(OpNode):
         if not isinstance(mode, reshape_mode):
             raise TypeError(f"reshape_mode is {mode!r}, a cudnn.reshape_mode is needed")
         self.mode = mode
-        self.output("Y")
+        self.add_output("Y")
 
     def parameters(self) -> dict[str, Any]:
         y = self.outputs["Y"]
@@ -62,9 +62,9 @@ class _Reshape(OpNode):
 
     def infer_shapes(self) -> None:
         x, y = self.inputs["X"], self.outputs["Y"]
-        fill(y, None)
+        fill_dims_and_strides(y, None)
         if self.mode is reshape_mode.LOGICAL:
-            _same_type(self)
+            _require_same_type(self)
         elif y.data_type == NOT_SET:
             y.data_type = x.data_type
 
@@ -84,7 +84,7 @@ class _Transpose(OpNode):
     def __init__(self, name: str, compute: Any, x: tensor, permutation: list[int]) -> None:
         super().__init__(name, check_type(compute), {"X": x}, {})
         self.permutation = permutation
-        self.output("Y")
+        self.add_output("Y")
 
     def parameters(self) -> dict[str, Any]:
         return {"permutation": self.permutation}
@@ -99,8 +99,8 @@ class _Transpose(OpNode):
                 where=f"its input has {len(x.dim)} dims",
                 fix=f"give each of 0 to {len(x.dim) - 1} once",
             )
-        fill(y, permuted_dims(x.dim, self.permutation), permuted_dims(x.stride, self.permutation))
-        _same_type(self)
+        fill_dims_and_strides(y, permuted_dims(x.dim, self.permutation), permuted_dims(x.stride, self.permutation))
+        _require_same_type(self)
 
     def emit(self, to: Emitter) -> None:
         require_version(to, (9, 22), "transpose")
@@ -110,17 +110,17 @@ class _Transpose(OpNode):
 
 
 class _Slice(OpNode):
-    """A slice: of a tensor in memory an offset into it, of a virtual tensor or output an operation."""
+    """A slice: an offset into a tensor in memory, or an operation for a virtual tensor or an output."""
 
     tag = "SLICE"
     needs = ("X",)
 
     def __init__(self, name: str, compute: Any, x: tensor, slices: Slices) -> None:
         super().__init__(name, check_type(compute), {"X": x}, {})
-        self.slices = [*items_of("slices", slices, "a list of slices")]
+        self.slices = [*to_list("slices", slices, "a list of slices")]
         for item in self.slices:
-            instance("a part of slices", item, slice, "a slice for each dim")
-        self.output("Y").data_type = getattr(x, "data_type", NOT_SET)
+            check_instance("a part of slices", item, slice, "a slice for each dim")
+        self.add_output("Y").data_type = getattr(x, "data_type", NOT_SET)
 
     def infer(self, context: Context) -> None:
         x, y = self.inputs["X"], self.outputs["Y"]
@@ -148,23 +148,27 @@ class _Slice(OpNode):
             )
         for axis, (_, _, step) in enumerate(self.ranges):
             if step <= 0:
-                raise invalid_value(f"slice {self.name!r} has an invalid step of {step} in dim {axis}, 1 is the least")
+                raise invalid_value(
+                    f"slice {self.name!r} has an invalid step of {step} in dim {axis}: it must be at least 1"
+                )
         dims = list(sliced_dims(self.ranges))
-        fill(y, dims, [stride * step for stride, (_, _, step) in zip(x.stride, self.ranges, strict=True)])
+        fill_dims_and_strides(
+            y, dims, [stride * step for stride, (_, _, step) in zip(x.stride, self.ranges, strict=True)]
+        )
         if list(y.dim) != dims:
             raise invalid_value(
-                f"the result of slice {self.name!r} has dims {list(y.dim)}, its slices leave {dims}",
+                f"the result of slice {self.name!r} has dims {list(y.dim)}, but its slices have dims {dims}",
                 fix="give it these dims, or none",
             )
-        _same_type(self)
+        _require_same_type(self)
         y.in_memory = y.virtual and (x.in_memory or not x.virtual)
         if y.in_memory:
             # An address that is less aligned than the whole tensor's must be called so.
-            while self._offset() % y.alignment:
+            while self._byte_offset() % y.alignment:
                 y.alignment //= 2
 
-    def _offset(self) -> int:
-        """Return the bytes from the start of the whole tensor to that of the slice."""
+    def _byte_offset(self) -> int:
+        """Return the bytes from the start of the whole tensor to the start of the slice."""
         x = self.inputs["X"]
         elements = sum(start * stride for (start, _, _), stride in zip(self.ranges, x.stride, strict=True))
         kind = x.data_type.backend
@@ -176,7 +180,7 @@ class _Slice(OpNode):
             return
         x, y = to.tensor(self.inputs["X"]), to.tensor(self.outputs["Y"])
         memory, before = to.slices.get(x.uid, (x.uid, 0))
-        to.slices[y.uid] = (memory, before + self._offset())
+        to.slices[y.uid] = (memory, before + self._byte_offset())
 
     def _emit_operation(self, to: Emitter) -> None:
         require_version(to, (9, 22), "a slice of a virtual tensor, or one that is an output,")
@@ -197,11 +201,11 @@ class _Concatenate(OpNode):
     tag = "CONCATENATE"
 
     def __init__(self, name: str, inputs: Sequence[tensor], axis: int, in_place_index: int | None) -> None:
-        items = items_of("inputs", inputs, "a list of tensors")
-        super().__init__(name, NOT_SET, {str(number): item for number, item in enumerate(items)}, {})
-        self.axis = whole("axis", axis)
-        self.in_place_index = None if in_place_index is None else whole("in_place_index", in_place_index)
-        self.output("Y")
+        items = to_list("inputs", inputs, "a list of tensors")
+        super().__init__(name, NOT_SET, {str(index): item for index, item in enumerate(items)}, {})
+        self.axis = to_int("axis", axis)
+        self.in_place_index = None if in_place_index is None else to_int("in_place_index", in_place_index)
+        self.add_output("Y")
 
     def parameters(self) -> dict[str, Any]:
         return {"axis": self.axis, "in_place_index": self.in_place_index}
@@ -215,7 +219,7 @@ class _Concatenate(OpNode):
         if not 0 <= self.axis < len(first.dim):
             raise invalid_value(f"concatenate {self.name!r} has an invalid axis {self.axis} for dims {first.dim}")
         dims = concatenated_dims([item.dim for item in self.inputs.values()], self.axis)
-        fill(self.outputs["Y"], dims, preserve_order(dims, first.stride))
+        fill_dims_and_strides(self.outputs["Y"], dims, preserve_order(dims, first.stride))
 
     def emit(self, to: Emitter) -> None:
         y = to.tensor(self.outputs["Y"])
@@ -238,19 +242,19 @@ class _Rng(OpNode):
     ) -> None:
         super().__init__(name, NOT_SET, inputs, {})
         self.distribution, self.probability = distribution, probability
-        self.output("Y")
+        self.add_output("Y")
 
     def parameters(self) -> dict[str, Any]:
         return {"distribution": self.distribution.name, "bernoulli_probability": self.probability}
 
     def infer_shapes(self) -> None:
-        fill(self.outputs["Y"], None)
+        fill_dims_and_strides(self.outputs["Y"], None)
 
     def emit(self, to: Emitter) -> None:
         if self.distribution is not rng_distribution.BERNOULLI or self.probability is None:
             raise attribute_not_set(
-                f"rng {self.name!r} has distribution {self.distribution.name} and probability {self.probability}, "
-                "no other than BERNOULLI with a probability is supported"
+                f"rng {self.name!r} has distribution {self.distribution.name} and probability {self.probability}; "
+                "only BERNOULLI with a probability is supported"
             )
         y = to.tensor(self.outputs["Y"])
         parameters = {
@@ -283,9 +287,9 @@ class _Resample(OpNode):
         super().__init__(name, check_type(compute), {"X": x}, {})
         self.mode, self.padding = modes
         self.window = window
-        self.output("Y")
+        self.add_output("Y")
         if generate_index and self.mode is resample_mode.MAXPOOL:
-            self.output("Index")
+            self.add_output("Index")
 
     def parameters(self) -> dict[str, Any]:
         modes = {"resample_mode": self.mode.name, "padding_mode": self.padding.name}
@@ -309,10 +313,10 @@ class _Resample(OpNode):
         for axis, (size, stride, before, after) in enumerate(zip(*self.window.values(), strict=True), 2):
             if axis < len(x):
                 dims[axis] = pooled_size(x[axis], size, stride, before, after)
-        fill(y, dims)
+        fill_dims_and_strides(y, dims)
         if "Index" in self.outputs:
             self.outputs["Index"].dim = list(y.dim)
-            fill(self.outputs["Index"], y.dim)
+            fill_dims_and_strides(self.outputs["Index"], y.dim)
 
     def emit(self, to: Emitter) -> None:
         y = to.tensor(self.outputs["Y"])
@@ -335,7 +339,7 @@ class _Resample(OpNode):
             y.name,
             x=to.tensor(self.inputs["X"]),
             y=y,
-            idx=to.maybe(self.outputs.get("Index")),
+            idx=to.optional_tensor(self.outputs.get("Index")),
             alpha=1.0,
             beta=0.0,
             resample=Parameters(DescriptorType.RESAMPLE, parameters),
@@ -348,7 +352,7 @@ class _PagedCacheLoad(OpNode):
 
     def __init__(self, name: str, inputs: dict[str, Any]) -> None:
         super().__init__(name, NOT_SET, inputs, {})
-        self.output("yOut")
+        self.add_output("yOut")
 
     def infer(self, context: Context) -> None:
         y, container = self.outputs["yOut"], self.inputs["container"]
@@ -358,12 +362,12 @@ class _PagedCacheLoad(OpNode):
 
     def infer_shapes(self) -> None:
         y, container, table = self.outputs["yOut"], self.inputs["container"], self.inputs["pageTable"]
-        fill(y, None)
+        fill_dims_and_strides(y, None)
         sequence = y.dim[3 if y.stride[2] == 1 else 2]
         needed = -(-sequence // container.dim[2])
         if table.ragged_offset is None and needed != table.dim[2]:
             raise invalid_value(
-                f"page table of {self.name!r} has {table.dim[2]} pages, a mismatch: {needed} are needed",
+                f"page table of {self.name!r} has {table.dim[2]} pages, but {needed} are needed: a mismatch",
                 where=f"{sequence} positions in blocks of {container.dim[2]}",
             )
 
@@ -393,17 +397,17 @@ class _Rope(OpNode):
         super().__init__(name, check_type(compute), inputs, {})
         self.tag = tag
         self.needs = tuple(inputs)
-        self.output_scale, self.rope_dim = number("output_scale", output_scale), whole("rope_dim", rope_dim)
-        self.output(_ROPES[tag][3][1]).in_memory = True
+        self.output_scale, self.rope_dim = to_float("output_scale", output_scale), to_int("rope_dim", rope_dim)
+        self.add_output(_ROPES[tag][3][1]).in_memory = True
 
     def parameters(self) -> dict[str, Any]:
-        return {"output_scale": as_bits(self.output_scale), "rope_dim": self.rope_dim}
+        return {"output_scale": to_float32_hex(self.output_scale), "rope_dim": self.rope_dim}
 
     def infer_shapes(self) -> None:
         source, target = (
             ports[port] for ports, port in zip((self.inputs, self.outputs), _ROPES[self.tag][3], strict=True)
         )
-        fill(target, source.dim, source.stride)
+        fill_dims_and_strides(target, source.dim, source.stride)
 
     def emit(self, to: Emitter) -> None:
         kind, fields, version, (source, target) = _ROPES[self.tag]
@@ -434,7 +438,7 @@ class ShapeOps(OpsBase):
         self, input: tensor, permutation: Sequence[int], compute_data_type: data_type = NOT_SET, name: str = ""
     ) -> tensor:
         """Return `input` with dim i of the result being dim ``permutation[i]``; needs cuDNN 9.22."""
-        node = _Transpose(name, compute_data_type, input, integers("permutation", permutation))
+        node = _Transpose(name, compute_data_type, input, to_int_list("permutation", permutation))
         return self._add(node).outputs["Y"]
 
     def slice(
@@ -508,7 +512,7 @@ class ShapeOps(OpsBase):
             compute_data_type,
             input,
             (resampling_mode, padding_mode),
-            {side: integers(side, values) for side, values in sides.items()},
+            {side: to_int_list(side, values) for side, values in sides.items()},
             generate_index,
         )
         outputs = self._add(node).outputs
@@ -589,11 +593,11 @@ class _Quantize(OpNode):
 
     def __init__(self, name: str, compute: Any, x: tensor, block_size: int, axis: int | None, transpose: bool) -> None:
         super().__init__(name, check_type(compute), {"X": x}, {})
-        self.block_size = whole("block_size", block_size)
-        self.axis = None if axis is None else whole("axis", axis)
+        self.block_size = to_int("block_size", block_size)
+        self.axis = None if axis is None else to_int("axis", axis)
         self.transpose = bool(transpose)
-        self.output("Y")
-        self.output("scale")
+        self.add_output("Y")
+        self.add_output("scale")
 
     def parameters(self) -> dict[str, Any]:
         return {"block_size": self.block_size, "axis": self.axis, "transpose": self.transpose}
@@ -604,21 +608,25 @@ class _Quantize(OpNode):
         rank = len(self.inputs["X"].dim)
         if self.axis is not None and not -rank <= self.axis < rank:
             raise attribute_not_set(
-                f"axis {self.axis} of block_scale_quantize {self.name!r} is out of range, the input has {rank} dims",
+                f"axis {self.axis} of block_scale_quantize {self.name!r} is out of range for the input of {rank} dims",
                 fix=f"give one of 0 to {rank - 1}",
             )
 
     def infer_shapes(self) -> None:
         x, y, scale = self.inputs["X"], self.outputs["Y"], self.outputs["scale"]
-        fill(y, y.dim or x.dim, self._transpose_strides(y.dim or x.dim) if self.transpose else x.stride)
+        fill_dims_and_strides(
+            y, y.dim or x.dim, self._transpose_strides(y.dim or x.dim) if self.transpose else x.stride
+        )
         dims = scale.dim
         if not dims:
             dims = list(x.dim)
             dims[-1 if self.axis is None else self.axis] //= self.block_size
-        fill(scale, dims, self._transpose_strides(dims) if self.transpose else preserve_order(dims, x.stride))
+        fill_dims_and_strides(
+            scale, dims, self._transpose_strides(dims) if self.transpose else preserve_order(dims, x.stride)
+        )
 
     def _transpose_strides(self, dims: Sequence[int]) -> tuple[int, ...]:
-        """Return strides in x's order, rotated so that the axis of the blocks is the fastest."""
+        """Return strides in the order of x's strides, rotated so that the axis of the blocks is the fastest."""
         x = self.inputs["X"]
         # Of equal strides those of size 1 are faster, and of these the last.
         order = sorted(range(len(x.dim)), key=lambda axis: (x.stride[axis], x.dim[axis] != 1, -axis))
@@ -649,7 +657,7 @@ class _Dequantize(OpNode):
     ) -> None:
         super().__init__(name, check_type(compute), {"X": x, "scale": scale}, {})
         self.block_size, self.negative = block_size, bool(negative)
-        self.output("Y")
+        self.add_output("Y")
 
     def parameters(self) -> dict[str, Any]:
         return {"block_size": self.block_size, "is_negative_scale": self.negative}
@@ -661,13 +669,13 @@ class _Dequantize(OpNode):
         _check_block_size(self, self.block_size)
         if not self.outputs["Y"].virtual:
             raise invalid_value(
-                f"the result of block_scale_dequantize {self.name!r} is an output, it must be virtual",
-                fix="feed it to another operation, such as identity, and make that one's result the output",
+                f"the result of block_scale_dequantize {self.name!r} is an output, but must be virtual",
+                fix="use it in another operation, such as identity, and make that operation's result the output",
             )
 
     def infer_shapes(self) -> None:
         x = self.inputs["X"]
-        fill(self.outputs["Y"], x.dim, x.stride)
+        fill_dims_and_strides(self.outputs["Y"], x.dim, x.stride)
 
     def emit(self, to: Emitter) -> None:
         y = to.tensor(self.outputs["Y"])
@@ -713,6 +721,6 @@ class BlockScaleOps(OpsBase):
         name: str = "",
     ) -> tensor:
         """Return `input` multiplied by its block scales: a virtual tensor with the dims and strides of `input`."""
-        sizes = integers("block_size", block_size)
+        sizes = to_int_list("block_size", block_size)
         node = _Dequantize(name, compute_data_type, input, descale, sizes, is_negative_scale)
         return self._add(node).outputs["Y"]

@@ -161,16 +161,22 @@ def test_modes_of_heuristics_are_a_list() -> None:
 @pytest.mark.parametrize(
     ("uids", "shapes", "strides", "kind", "words"),
     [
-        ([1], None, None, RuntimeError, r"override_uids is \[1\], 0 override_shapes and 0 override_strides"),
+        ([1], None, None, RuntimeError, r"override_uids is \[1\], but 0 override_shapes and 0 override_strides"),
         (
             [1, 1],
             [[1, 8, 16]] * 2,
             [[128, 16, 1]] * 2,
             RuntimeError,
-            r"override_uids is \[1, 1\], 2 .* name each .* once",
+            r"override_uids is \[1, 1\], but 2 .* name each .* once",
         ),
-        ([9], [[1, 8, 16]], [[128, 16, 1]], RuntimeError, r"override_uids has 9, the graph's tensors have \[1, 2, 3\]"),
-        ([1], [[8, 16]], [[16, 1]], RuntimeError, r"dims \[8, 16\] .* for uid 1, which has 3 dims; give 3 of each"),
+        (
+            [9],
+            [[1, 8, 16]],
+            [[128, 16, 1]],
+            RuntimeError,
+            r"override_uids has 9, but the uids of the graph's tensors are \[1, 2, 3\]",
+        ),
+        ([1], [[8, 16]], [[16, 1]], RuntimeError, r"dims \[8, 16\] .* of uid 1 must have 3 .*; give 3 of each"),
         ([1], [[-1, 8, 16]], [[128, 16, 1]], RuntimeError, "none negative"),
         (np.array([1, 9]), np.ones((2, 3), int), np.ones((2, 3), int), RuntimeError, "override_uids has 9"),
         ("a", [], [], TypeError, "override_uids is 'a', a list of int is needed"),

@@ -332,7 +332,7 @@ def test_a_tensor_of_another_graph_with_a_used_uid_is_reported(given: bool, offs
     if given:
         x.set_uid(7)
         y.set_uid(7)
-    words = r"tensor 'y' belongs to another graph, where it got uid [17], which is that of tensor 'x' in this one"
+    words = r"tensor 'y' belongs to another graph, and its uid [17] is the uid of tensor 'x' in this graph"
     if offset:
         g.relu(x.set_ragged_offset(y)).set_output(True)
         with pytest.raises(ValueError, match=words):
@@ -413,7 +413,7 @@ def test_plans_know_whether_cuda_graphs_keep_them() -> None:
         g.build([cudnn.heur_mode.A])
         assert g.get_cuda_graph_retention() is (retention or cudnn.cuda_graph_retention.PER_GRAPH)
         if is_reported:
-            found = g._plans.built(0).descriptor.get(Attr.EXECUTION_PLAN_CUDA_GRAPH_RETENTION)
+            found = g._plans.get_built_plan(0).descriptor.get(Attr.EXECUTION_PLAN_CUDA_GRAPH_RETENTION)
             assert found.name == (retention or cudnn.cuda_graph_retention.PER_GRAPH).name
     with pytest.raises(TypeError, match=r"a cudnn\.cuda_graph_retention is needed"):
         new_graph(cuda_graph_retention="NONE")
@@ -483,8 +483,8 @@ def test_an_invalid_index_of_a_plan_is_an_index_error(index: Any) -> None:
         ("deselect_behavior_notes", [cudnn.numerical_note.TENSOR_CORE], "a list of cudnn.behavior_note is needed"),
         ("deselect_workspace_greater_than", None, "None is no number of bytes"),
         ("deselect_shared_mem_greater_than", 1.5, "1.5 is no number of bytes"),
-        ("deselect_engines", "eng0", "names of engines are 'eng0'"),
-        ("deselect_engines", [3], r"names of engines are \[3\]"),
+        ("deselect_engines", "eng0", "engine_names must be a list of str, got 'eng0'"),
+        ("deselect_engines", [3], r"engine_names must be a list of str, got \[3\]"),
     ],
 )
 def test_arguments_of_a_wrong_kind_are_type_errors(call: str, given: Any, message: str) -> None:
@@ -498,7 +498,7 @@ def test_knobs_and_engines_that_are_not_cudnns_are_refused_by_name() -> None:
     engine, _ = g.get_engine_and_knobs_at_index(0)
     with pytest.raises(RuntimeError, match=r"has the knob SPLIT_KV \(in .*convert_to_backend_knob_type"):
         g.create_execution_plan(engine, {cudnn.knob_type.SPLIT_KV: 1})
-    with pytest.raises(ValueError, match="engine 20500 is of cudnn-frontend's own"):
+    with pytest.raises(ValueError, match="engine 20500 is one of cudnn-frontend's own"):
         g.create_execution_plan(20500, {})
 
 
@@ -588,7 +588,7 @@ def test_scratch_memory_is_part_of_the_workspace() -> None:
     scratch = 128 * 64 * 2 * 4 + 128 * 2 * 4
     assert g._memory is not None
     assert g._memory.scratch_bytes == scratch
-    assert g.get_workspace_size() == scratch + g._plans.built(0).workspace_bytes
+    assert g.get_workspace_size() == scratch + g._plans.get_built_plan(0).workspace_bytes
     assert len(g._get_variant_pack_uids_sorted()) == 9
 
 
@@ -601,11 +601,11 @@ def test_variant_packs_are_checked_before_c_sees_them() -> None:
     assert runner is not None
     short = dict.fromkeys(uids[1:], 4096)
     with pytest.raises(ValueError, match="missing a buffer for tensor uid") as caught:
-        runner._check(short, runner.key(short, 1 << 20))
+        runner._check_pack(short, runner.resolve_addresses(short, 1 << 20))
     assert f"uid {uids[0]}" in str(caught.value)
     with pytest.raises(ValueError, match="no DLPack"):
-        runner.key(full | {uids[0]: "text"}, 1 << 20)
-    assert runner.key(full | {None: 1, 99999: 7}, 1 << 20) == runner.key(full, 1 << 20)
+        runner.resolve_addresses(full | {uids[0]: "text"}, 1 << 20)
+    assert runner.resolve_addresses(full | {None: 1, 99999: 7}, 1 << 20) == runner.resolve_addresses(full, 1 << 20)
     with pytest.raises(TypeError, match="create_handle"):
         g.execute(full, 1 << 20, handle=77)
     with pytest.raises(RuntimeError, match="described target"):
@@ -646,7 +646,7 @@ def test_a_compiled_call_reports_the_same_as_python() -> None:
     g, full = ready_to_run()
     runner, handle = g._current, null_handle()
     assert runner is not None
-    runner._take_fast_path(full, 1 << 20)
+    runner._enable_fast_path(full, 1 << 20)
     assert runner._mapped is not None
     for pack in (
         full,
@@ -709,10 +709,10 @@ def test_the_workspace_for_other_dims_is_queried_from_cudnn() -> None:
     runner, uid = g._current, min(full)
     assert runner is not None
     with pytest.raises(RuntimeError, match="the workspace for other dims and strides: cudnn") as caught:
-        runner.workspace_with(null_handle(), ([uid], [[1, 2, 128, 64]], [[16384, 8192, 64, 1]]))
+        runner.workspace_with_overrides(null_handle(), ([uid], [[1, 2, 128, 64]], [[16384, 8192, 64, 1]]))
     assert "CUDNN_STATUS_" in caught.value.sections["cudnn"]
     with pytest.raises(RuntimeError, match="1 uids, 2 dims and 1 strides"):
-        runner.workspace_with(null_handle(), ([uid], [[1], [2]], [[1]]))
+        runner.workspace_with_overrides(null_handle(), ([uid], [[1], [2]], [[1]]))
 
 
 def test_overrides_of_different_counts_are_a_runtime_error() -> None:
@@ -743,7 +743,7 @@ def test_wrong_handles_are_runtime_errors_with_a_kept_pack_too() -> None:
     with pytest.raises(RuntimeError, match="the handle: this plan is bound to GPU 0, the handle to GPU 1"):
         g.execute(full, 1 << 20, null_handle(1))
     with pytest.raises(RuntimeError, match="the handle: this plan is bound to GPU 0, the handle to GPU 1"):
-        runner.populate(full, 1 << 20, null_handle(1), 0)
+        runner.populate_cuda_graph(full, 1 << 20, null_handle(1), 0)
     mine.close()
     with pytest.raises(RuntimeError, match="this handle is closed"):
         g.execute(full, 1 << 20, mine)
@@ -788,7 +788,7 @@ def test_a_graph_that_gets_a_plan_drops_its_earlier_plans() -> None:
     g.create_execution_plans([cudnn.heur_mode.FALLBACK])
     g.build_plans(cudnn.build_plan_policy.ALL)
     assert len(g.plans) > 1
-    g._runner(1)
+    g._get_runner(1)
     g.deserialize(data)
     with pytest.raises(RuntimeError, match="Plan index 1 is invalid"):
         g.execute_plan_at_index({}, 0, 1)
@@ -798,10 +798,10 @@ def test_deselected_plans_are_not_timed() -> None:
     g, _ = matmul()
     g.create_execution_plans()
     g.build_plans(cudnn.build_plan_policy.ALL)
-    names = [g.get_plan_name_at_index(index) for index in g._built_plans()]
+    names = [g.get_plan_name_at_index(index) for index in g._runnable_plans()]
     assert len(names) > 1
     g.deselect_engines(names[:1])
-    assert names[0] not in [g.get_plan_name_at_index(index) for index in g._built_plans()]
+    assert names[0] not in [g.get_plan_name_at_index(index) for index in g._runnable_plans()]
     g.deselect_engines(names)
     with pytest.raises(RuntimeError, match="no plan is built"):
         g.autotune({}, 0)
@@ -923,7 +923,7 @@ def made(lib):
         let_go.wait()
     return null_handle(device)
 
-handles._check_gpu, handles.current_device, handles._new_handle = lambda lib: None, lambda: device, made
+handles._require_gpu, handles.current_device, handles._new_handle = lambda lib: None, lambda: device, made
 parents = handles.shared_handle()
 assert handles.shared_handle() is parents
 device = 1

@@ -681,7 +681,7 @@ def test_a_graph_of_a_list_of_tensors_is_built() -> None:
     [
         ({"tag": "CONV_FPROP", "inputs": {"X": 1, "W": 9}}, "no tensor '9'"),
         ({"math_mode": "SIDEWAYS"}, "where a convolution_mode is needed"),
-        ({"outputs": {"Y": 3, "Z": 4}}, "writes 'Z'"),
+        ({"outputs": {"Y": 3, "Z": 4}}, "the unknown output 'Z'"),
         ({"inputs": {"X": 1}}, "cannot be read"),
         ({"inputs": {"X": 1, "W": 2, "V": 2}}, "V"),
         ({"inputs": None}, "no inputs"),
@@ -692,7 +692,10 @@ def test_a_graph_of_a_list_of_tensors_is_built() -> None:
             {"tag": "TRANSPOSE", "inputs": {"X": 1}, "permutation": 3},
             "'conv' of the JSON cannot be read: permutation is 3",
         ),
-        ({"tag": "SDPA", "inputs": {"X": 1}, "outputs": {"O": 3}}, "attention of the JSON has 'X'"),
+        (
+            {"tag": "SDPA", "inputs": {"X": 1}, "outputs": {"O": 3}},
+            "the attention node of the JSON has the unknown port 'X'",
+        ),
         ({"tag": "POINTWISE", "inputs": {"IN_0": 1}, "mode": "FLY"}, "not an elementwise operation"),
         ({"compute_data_type": "SOFT"}, "where a data_type is needed"),
     ],
@@ -730,14 +733,14 @@ def test_buffers_are_given_by_name_as_a_list_or_with_the_operation() -> None:
     m.g.build()
     runner = m.g._current
     assert runner is not None
-    by_tensor = runner.key({x: 16, w: 32, y: 48}, 64)
-    assert by_tensor == runner.key({"x": 16, "w": 32, "mm::C": 48}, 64)
+    by_tensor = runner.resolve_addresses({x: 16, w: 32, y: 48}, 64)
+    assert by_tensor == runner.resolve_addresses({"x": 16, "w": 32, "mm::C": 48}, 64)
     uids = [item.get_uid() for item in (y, x, w)]
-    assert by_tensor == runner.key(m.g._pack([48, 16, 32], uids), 64)
-    assert by_tensor == runner.key(m.g._pack([16, 32, 48], None), 64)
+    assert by_tensor == runner.resolve_addresses(m.g._make_variant_pack([48, 16, 32], uids), 64)
+    assert by_tensor == runner.resolve_addresses(m.g._make_variant_pack([16, 32, 48], None), 64)
     for given, named in (([1, 2], uids), ([1, 2, 3], [1, 1, 2]), ({x: 1}, uids)):
         with pytest.raises(ValueError, match=r"one is needed for each|applies to a list of buffers"):
-            m.g._pack(given, named)
+            m.g._make_variant_pack(given, named)
 
 
 def test_arrays_given_to_operations_are_described_and_kept_for_the_execution() -> None:
@@ -748,7 +751,7 @@ def test_arrays_given_to_operations_are_described_and_kept_for_the_execution() -
     (node,) = m.g.nodes
     made = node.inputs["IN_1"]
     assert (made.get_name(), made.get_dim(), made.get_is_pass_by_value()) == ("scaled::IN_1", [1, 1, 1], True)
-    assert m.g._pack({y: 1}, None)[made] is half
+    assert m.g._make_variant_pack({y: 1}, None)[made] is half
 
 
 def test_none_equals_a_missing_argument() -> None:

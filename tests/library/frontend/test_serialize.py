@@ -127,14 +127,17 @@ def test_graphs_beyond_the_format_do_not_claim_its_version() -> None:
     [
         ({"workspace_modifications": {"3": [1, 0, ["42800000"]]}}, r"clears memory before each launch \(uids \[3\]\)"),
         ({"workspace_modifications": None}, "workspace_modifications is None, an object is needed"),
-        ({"workspace_modifications": {"4711": [0, 0, []]}}, r"places the tensors \[4711\], which it does not have"),
+        ({"workspace_modifications": {"4711": [0, 0, []]}}, r"has memory locations of the unknown tensors \[4711\]"),
         ({"fe_workspace_size": None}, "fe_workspace_size is None, an integer of 64 bits is needed"),
         ({"fe_workspace_size": float("inf")}, "fe_workspace_size is inf, an integer of 64 bits is needed"),
-        ({"workspace_modifications": {"3": [2, 64, []]}}, "has scratch memory of 128 bytes at byte 64 of 0"),
-        ({"pass_by_values": {"3": {"index": 2, "value": 1}}}, "has a scalar 1 of unknown kind 2"),
+        (
+            {"workspace_modifications": {"3": [2, 64, []]}},
+            "scratch of 128 bytes at byte 64 does not fit into the scratch memory of 0",
+        ),
+        ({"pass_by_values": {"3": {"index": 2, "value": 1}}}, "has a scalar 1 of the unsupported kind 2"),
         ({"pass_by_values": {"inf": {"index": 0, "value": 1}}}, "a key of pass_by_values is 'inf'"),
         ({"workspace_modifications": {"3": [0, 0, [64.0]]}}, r"workspace_modifications.3\[2\]\[0\] is 64.0, a text"),
-        ({"workspace_modifications": {"3": [0, 0, ["42"]]}}, "'42' is no float"),
+        ({"workspace_modifications": {"3": [0, 0, ["42"]]}}, "'42' is not a float"),
         ({"cudnn_backend_data": "{}"}, "the data lacks engine, cudnnVersion"),
         ({"cudnn_backend_data": 5}, "it has no plan"),
         ({"variant_pack_replacements": [[1]]}, r"variant_pack_replacements\[0\] is \[1\], a list of 2"),
@@ -180,7 +183,7 @@ def test_json_is_refused_if_a_plan_is_requested() -> None:
     ]
     for more, named in ways:
         for first in ((), (None,)):
-            with pytest.raises(cudnn.cudnnGraphNotSupportedError, match="has no plan, which enforce_precompiled"):
+            with pytest.raises(cudnn.cudnnGraphNotSupportedError, match="enforce_precompiled needs a serialized plan"):
                 cudnn.pygraph().deserialize(*first, text, *more, **named)
             read = cudnn.pygraph()
             read.deserialize(*first, data, *more, **named)

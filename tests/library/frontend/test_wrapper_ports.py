@@ -101,10 +101,10 @@ def test_explicit_tensors_may_be_named_as_inputs() -> None:
 
 def test_lists_and_tuples_of_tensors_have_ports_with_positions() -> None:
     graph = cudnn.Graph(**TYPES).__enter__()
-    listed = graph._argument("node::inputs", [A, B])
+    listed = graph._convert_argument("node::inputs", [A, B])
     assert [item.dim for item in listed] == [[2, 64, 128], [2, 128, 32]]
-    assert graph._argument("node::dropout", (0.5, A)) == (0.5, listed[0])
-    assert graph._argument("node::padding", [1, 1]) == [1, 1]
+    assert graph._convert_argument("node::dropout", (0.5, A)) == (0.5, listed[0])
+    assert graph._convert_argument("node::padding", [1, 1]) == [1, 1]
     assert list(graph._ports_in) == ["node::inputs::0", "node::inputs::1", "node::dropout::1"]
 
 
@@ -151,16 +151,16 @@ def test_a_dict_is_read_by_port_tensor_name_and_uid(graph: cudnn.Graph) -> None:
         ("mm::0", b.uid, "add.0::b", y),
     ):
         values = (A, B, BIAS, half(2, 64, 32))
-        pack = graph._pack_of_dict(dict(zip(keys, values, strict=True)))
+        pack = graph._make_variant_pack(dict(zip(keys, values, strict=True)))
         assert [pack[graph._ports_in[port]] for port in ("mm::0", "mm::B", "add.0::b")] == [A, B, BIAS]
         assert pack[y] is values[3]
 
 
 def test_a_dict_without_an_input_is_refused(graph: cudnn.Graph) -> None:
     with pytest.raises(RuntimeError, match=r"the dict has no tensors for the inputs mm::B, add\.0::b"):
-        graph._pack_of_dict({"mm::0": A})
+        graph._make_variant_pack({"mm::0": A})
     with pytest.raises(RuntimeError, match=r"tensor 'mm::0' is a int, one with DLPack is needed"):
-        graph._pack_of_dict({"mm::0": 1 << 40})
+        graph._make_variant_pack({"mm::0": 1 << 40})
 
 
 def test_a_call_needs_a_handle_a_workspace_and_an_order(monkeypatch: pytest.MonkeyPatch, graph: cudnn.Graph) -> None:
@@ -195,9 +195,9 @@ def test_each_thread_has_a_default_handle_on_its_own_stream(monkeypatch: pytest.
     )
     set_streams: list[tuple[Any, int]] = []
     monkeypatch.setattr(handles, "_default_target", None)
-    monkeypatch.setattr(handles, "_check_gpu", lambda lib: None)
+    monkeypatch.setattr(handles, "_require_gpu", lambda lib: None)
     monkeypatch.setattr(handles, "_new_handle", lambda lib: null_handle())
-    monkeypatch.setattr(wrapper, "_torch", lambda purpose: torch)
+    monkeypatch.setattr(wrapper, "_import_torch", lambda purpose: torch)
     monkeypatch.setattr(wrapper, "set_stream", lambda handle, stream: set_streams.append((handle, stream)))
     monkeypatch.setattr(wrapper, "_default_handles", {})
 

@@ -10,7 +10,7 @@ import pytest
 from cudnn_backend_py.errors import UsageError
 from cudnn_backend_py.frontend import attention_implementation, cudnnGraphNotSupportedError, data_type, tensor
 from cudnn_backend_py.frontend import diagonal_alignment as corner
-from cudnn_backend_py.frontend.errors import FrontendRuntimeError, status_as
+from cudnn_backend_py.frontend.errors import FrontendRuntimeError, convert_errors
 from cudnn_backend_py.frontend.ops.attention_node import alibi_slopes
 from cudnn_backend_py.frontend.ops.node import pack_strides
 from cudnn_backend_py.generated.enums import KnobType
@@ -340,10 +340,10 @@ def test_an_output_with_three_dims_or_strides_is_refused() -> None:
 def test_an_error_for_a_newer_attribute_becomes_graph_not_supported() -> None:
     with (
         pytest.raises(Refused, match=r"the graph: one; install"),
-        status_as(FrontendRuntimeError, "the graph"),
+        convert_errors(FrontendRuntimeError, "the graph"),
     ):
         raise UsageError("one", code="attribute-newer-than-library", fix="install")
-    with pytest.raises(FrontendRuntimeError), status_as(FrontendRuntimeError, "the graph"):
+    with pytest.raises(FrontendRuntimeError), convert_errors(FrontendRuntimeError, "the graph"):
         raise UsageError("one", code="frontend-value")
 
 

@@ -27,7 +27,7 @@ from cudnn_backend_py.frontend.ops.node import Emitter, Node, pack_strides
 from cudnn_backend_py.frontend.ops.norm import NormOps
 from cudnn_backend_py.frontend.ops.pointwise import PointwiseOps
 from cudnn_backend_py.frontend.ops.shape import BlockScaleOps, ShapeOps
-from cudnn_backend_py.frontend.recorded import Record, recorded
+from cudnn_backend_py.frontend.recorded import GraphRecord, record_operations
 from cudnn_backend_py.frontend.tensors import tensor
 from cudnn_backend_py.graph import Graph, Matmul, Operation, Parameters, Pointwise
 from cudnn_backend_py.graph.strides import channels_last, column_major, ordered_strides, preserve_order
@@ -36,13 +36,13 @@ HALF, FLOAT = data_type.HALF, data_type.FLOAT
 TRAINING, INFERENCE = norm_forward_phase.TRAINING, norm_forward_phase.INFERENCE
 
 
-@recorded
+@record_operations
 class OperationRecorder(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, ShapeOps, BlockScaleOps):
     """A graph that records all operations but attention, and needs no library."""
 
     def __init__(self, version: tuple[int, ...] = (9, 28, 0)) -> None:
         self._nodes: list[Node] = []
-        self.record = Record()
+        self.record = GraphRecord()
         self.context: Any = SimpleNamespace(io=HALF, intermediate=FLOAT, compute=FLOAT, version=version)
 
     def validate(self) -> None:

@@ -46,12 +46,12 @@ def test_damaged_bytes_raise_only_graph_errors() -> None:
     ("data", "message"),
     [
         (b"", "ends early or is damaged"),
-        (b"[" * 70, "64 lists and objects deep"),
+        (b"[" * 70, "inside 64 lists and objects"),
         (b"ZZ", "has data after byte 1"),
         (b"SL" + b"\x7f" * 8, "are left"),
         (b"Si\xff", "a text of -1 bytes"),
-        (b"Sd\x00\x00\x00\x00", "no length of a text"),
-        (b"[$i#i\x02ab", "has b'\\$' at byte 1"),
+        (b"Sd\x00\x00\x00\x00", "a text without a length"),
+        (b"[$i#i\x02ab", "has the invalid marker b'\\$' at byte 1"),
     ],
 )
 def test_invalid_bytes_are_refused_with_a_message(data: bytes, message: str) -> None:

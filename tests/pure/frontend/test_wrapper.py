@@ -39,7 +39,7 @@ def test_a_graph_has_no_operations_outside_its_with_block() -> None:
 
 
 def test_source_arrays_are_compared_by_identity_and_not_kept_alive() -> None:
-    sources = wrapper._Sources()
+    sources = wrapper._FrameworkTensors()
     first, second = np.zeros(2), np.zeros(2)
     made = sources.add(first, tensor(name="first"))
     assert sources.find(first) is made
@@ -51,7 +51,7 @@ def test_source_arrays_are_compared_by_identity_and_not_kept_alive() -> None:
 
 
 def test_a_source_without_weak_references_is_found_again() -> None:
-    sources = wrapper._Sources()
+    sources = wrapper._FrameworkTensors()
     number = 10**9
     made = sources.add(number, tensor())
     assert sources.find(number) is made
@@ -62,7 +62,7 @@ def test_names_of_torch_dtypes_are_converted_to_cudnn_types(kind: cudnn.data_typ
     assert to_data_type(f"torch.{name}") is kind
 
 
-@pytest.mark.parametrize("use", [wrapper.get_default_handle, lambda: wrapper._allocate(tensor([1], [1]))])
+@pytest.mark.parametrize("use", [wrapper.get_default_handle, lambda: wrapper._allocate_output(tensor([1], [1]))])
 def test_functions_that_need_torch_raise_an_error_without_it(monkeypatch: pytest.MonkeyPatch, use: Any) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(RuntimeError, match="torch cannot be imported, and") as caught:

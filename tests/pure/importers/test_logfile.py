@@ -18,7 +18,7 @@ from cudnn_backend_py.diagnose.logs import report_log
 from cudnn_backend_py.generated.enums import Severity
 from cudnn_backend_py.graph import Operation
 from cudnn_backend_py.importers.cudnn_json import graph_from_log_json
-from cudnn_backend_py.importers.frontend_json import graph_from_frontend_json, number_in
+from cudnn_backend_py.importers.frontend_json import graph_from_frontend_json, parse_number
 from cudnn_backend_py.importers.graphs import LoggedConfig, LoggedGraph, read_graphs
 from cudnn_backend_py.importers.records import MAX_LINE, FileRecord, read_log
 from tests.support.child import ROOT, run_code
@@ -114,7 +114,7 @@ def test_windows_line_ends_are_accepted() -> None:
 def test_error_names_the_unreadable_file(tmp_path: Path) -> None:
     (tmp_path / "broken.gz").write_bytes(b"\x1f\x8b not gzip")
     for path in (tmp_path / "absent.log", tmp_path, tmp_path / "broken.gz"):
-        with pytest.raises(UsageError, match="cannot be read") as caught:
+        with pytest.raises(UsageError, match="cannot read the log") as caught:
             list(read_graphs(path))
         assert caught.value.code == "log-file"
 
@@ -315,14 +315,14 @@ def break_operation_graph(change: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ("unknown operation", "a node has the unknown operation 'CUDNN_BACKEND_OPERATION_TELEPORT_DESCRIPTOR'"),
-        ("unknown key", "has colour 'red', which this package does not know"),
+        ("unknown operation", "node has the unknown operation 'CUDNN_BACKEND_OPERATION_TELEPORT_DESCRIPTOR'"),
+        ("unknown key", "has the unknown attribute colour: 'red'"),
         ("unknown tensor", "matA of node 0, CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR is tensor '999'"),
         ("no dims", "tensor '0' lacks dim"),
-        ("no nodes", "no list of nodes"),
-        ("unknown type", "'CUDNN_DATA_QUAD', which is no DataType"),
-        ("axis missing", "along which axis 'gen_index_2' counts"),
-        ("uid", "a tensor is called 'query', its uid is needed"),
+        ("no nodes", "no list 'nodes'"),
+        ("unknown type", "'CUDNN_DATA_QUAD', which is not a known DataType"),
+        ("axis missing", "does not contain the axis of the GEN_INDEX operation 'gen_index_2'"),
+        ("uid", "a logged tensor must be named by its uid, got 'query'"),
     ],
 )
 def test_errors_name_invalid_parts_of_the_graph_json(change: str, words: str) -> None:
@@ -404,14 +404,14 @@ def test_every_number_format_of_frontend_json_is_read() -> None:
         by_value = {"data_type": "FLOAT", "is_pass_by_value": True, "pass_by_value": half}
         graph = graph_from_frontend_json(make_frontend_json([add, relu], **{**TENSORS, "b": {**b, **by_value}}))
         assert (graph.ops[1].relu_lower_clip, graph.tensor("b").value) == (0.5, 0.5)
-    assert number_in("wrong") is number_in(None) is number_in({"index": 3}) is number_in(True) is None
+    assert parse_number("wrong") is parse_number(None) is parse_number({"index": 3}) is parse_number(True) is None
 
 
 def test_error_names_an_unsupported_frontend_node() -> None:
     with pytest.raises(GraphError) as caught:
         graph_from_frontend_json(make_frontend_json([MATMUL, {"tag": "CONV_FPROP", "name": "conv"}], **TENSORS))
     assert caught.value.code == "frontend-json"
-    assert caught.value.headline == "node 1 of the frontend graph is CONV_FPROP, which is not read"
+    assert caught.value.headline == "node 1 of the frontend graph is CONV_FPROP, which cannot be read"
     with pytest.raises(GraphError, match="SDPA_FWD next to 1 other nodes"):
         graph_from_frontend_json({**FRONTEND_GRAPHS[0], "nodes": [*FRONTEND_GRAPHS[0]["nodes"], MATMUL]})
 
@@ -434,7 +434,7 @@ def test_diagonal_bounds_of_frontend_attention_are_read(change: dict[str, Any], 
 def test_a_ragged_tensor_in_frontend_json_is_refused() -> None:
     data = copy.deepcopy(FRONTEND_GRAPHS[0])
     data["tensors"][str(data["nodes"][0]["inputs"]["Q"])]["ragged_offset_uid"] = 7
-    with pytest.raises(GraphError, match="is ragged, which is not read"):
+    with pytest.raises(GraphError, match="is ragged, which cannot be read"):
         graph_from_frontend_json(data)
     plain = make_frontend_json([MATMUL], **{**TENSORS, "a": {**TENSORS["a"], "ragged_offset": "offsets"}})
     with pytest.raises(GraphError, match="'a' of the frontend graph is ragged"):
