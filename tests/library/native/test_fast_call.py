@@ -24,6 +24,7 @@ from cudnn_backend_py import (
     build_plan,
     open_target,
 )
+from cudnn_backend_py.execution.buffers import dlpack_type_code, find_exchange
 from cudnn_backend_py.execution.checks import buffer_requirements
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.native import fast_call as module

@@ -141,7 +141,7 @@ def test_the_report_lists_unchecked_parts() -> None:
 def test_the_environment_variable_starts_an_audit(said: str, warns: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDNN_BACKEND_AUDIT", said)
     if warns:
-        with pytest.warns(UserWarning, match="a number of calls is needed: nothing is audited"):
+        with pytest.warns(UserWarning, match="must be a number of calls, got .*: nothing is audited"):
             audit_from_environment()
     else:
         audit_from_environment()
