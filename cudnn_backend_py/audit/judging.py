@@ -23,7 +23,7 @@ import numpy as np
 from ..errors import CudnnBackendError, GraphError
 from ..graph.formats import is_integer
 from ..interpreter.data import make_inputs
-from ..system.child import ONE_THREAD, LastingChild, Say, serve
+from ..system.child import ONE_THREAD, AnswerWriter, LastingChild, serve
 from ..tuning.trial.expectation import expectation
 from .case import Case, load_case
 from .part import CasePart, select_part
@@ -129,7 +129,7 @@ def serve_judging() -> None:
     serve(_judge_query)
 
 
-def _judge_query(asked: dict[str, Any], say: Say) -> None:
+def _judge_query(asked: dict[str, Any], say: AnswerWriter) -> None:
     case = load_case(asked["case"])
     lost = _find_not_finite(case)
     if lost:

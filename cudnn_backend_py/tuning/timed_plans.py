@@ -19,7 +19,7 @@ from ..plans.build import shared_target
 from ..plans.engine import EngineConfig, OperationGraph
 from ..plans.plan import Plan, build_plan
 from ..plans.select import Selection, candidates, nothing_selected
-from ..system.child import LastingChild, Say, serve
+from ..system.child import AnswerWriter, LastingChild, serve
 from ..target import Target
 from ..versions.store import environment_for
 from .stage import TimingBuffers
@@ -126,7 +126,7 @@ class _PlanServer:
         self._stage: TimingBuffers | None = None
         self._plans: list[tuple[Plan, VariantPack]] = []
 
-    def answer(self, asked: dict[str, Any], say: Say) -> None:
+    def answer(self, asked: dict[str, Any], say: AnswerWriter) -> None:
         if "rounds" in asked:
             say(times=self._time_plans(asked["rounds"], asked["host_below_us"]))
             return
@@ -146,7 +146,7 @@ class _PlanServer:
             self._stage.close()
             self._stage = None
 
-    def _build_configs(self, graph: Graph, target: Target, count: int, say: Say) -> None:
+    def _build_configs(self, graph: Graph, target: Target, count: int, say: AnswerWriter) -> None:
         question, wanted = OperationGraph(graph, target), Selection(modes=_MODES)
         found = candidates(question, wanted)
         if not found.configs:

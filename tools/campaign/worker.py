@@ -15,7 +15,7 @@ from cudnn_backend_py.graph.replace import all_ops
 from cudnn_backend_py.graph.serial import graph_to_json
 from cudnn_backend_py.known_issues import KnownIssueWarning, find_ending_problems, name_failure
 from cudnn_backend_py.rewrite.reduce import Reduced, reduce_failure
-from cudnn_backend_py.system.child import Say, serve
+from cudnn_backend_py.system.child import AnswerWriter, serve
 from cudnn_backend_py.target import Target, open_target
 
 from .coverage import covers
@@ -45,7 +45,7 @@ class _Worker:
             self.target = open_target(name)
         return self.target
 
-    def answer(self, request: dict[str, Any], say: Say) -> None:
+    def answer(self, request: dict[str, Any], say: AnswerWriter) -> None:
         """Report cuDNN's answer to a graph; if the result is wrong, also each smaller graph with a wrong result."""
         target = self.open(request["target"])
         if self._is_lost(target):
@@ -86,7 +86,7 @@ class _Worker:
     def _is_lost(target: Target) -> bool:
         return target.handle is not None and is_context_lost(target.handle.device or 0)
 
-    def _deviceless(self, graph: Graph, kinds: list[str], request: dict[str, Any], say: Say) -> None:
+    def _deviceless(self, graph: Graph, kinds: list[str], request: dict[str, Any], say: AnswerWriter) -> None:
         """Report whether both modes of the interpreter agree."""
         for kind in kinds if request["interpret"] else ():
             began = time.perf_counter()
@@ -99,7 +99,9 @@ class _Worker:
             if found.wrong:
                 say(outcome="differs", data=kind, words=found.wrong[:3], largest=_largest(found))
 
-    def _on_device(self, graph: Graph, got: PlanAnswer, kinds: list[str], request: dict[str, Any], say: Say) -> None:
+    def _on_device(
+        self, graph: Graph, got: PlanAnswer, kinds: list[str], request: dict[str, Any], say: AnswerWriter
+    ) -> None:
         assert got.plan is not None
         target = got.plan.target
         arithmetic = got.arithmetic()
@@ -127,7 +129,12 @@ class _Worker:
             return
 
     def _reduce(
-        self, graph: Graph, kind: str, failure: tuple[PlanAnswer, Differences], request: dict[str, Any], say: Say
+        self,
+        graph: Graph,
+        kind: str,
+        failure: tuple[PlanAnswer, Differences],
+        request: dict[str, Any],
+        say: AnswerWriter,
     ) -> None:
         """Report each smaller graph with a wrong result, the smallest last; the parent notices a crash.
 

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from ... import errors
 from ...errors import CudnnBackendError
 from ...graph import Graph, graph_from_json, graph_to_json
-from ...system.child import LastingChild, Say, serve
+from ...system.child import AnswerWriter, LastingChild, serve
 from ...versions.store import environment_for
 from .reproduce import command_line
 from .trial import STATES, ConfigTrial, Trial, run_graph
@@ -184,7 +184,7 @@ def serve_trials() -> None:
     serve(_run_request)
 
 
-def _run_request(asked: dict[str, Any], say: Say) -> None:
+def _run_request(asked: dict[str, Any], say: AnswerWriter) -> None:
     given = None
     if "given" in asked:
         with np.load(asked["given"], allow_pickle=False) as held:

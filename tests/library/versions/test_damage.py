@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from cudnn_backend_py.versions.store import Installed, require_installed
+from cudnn_backend_py.versions.store import InstalledCudnn, require_installed
 from tests.library.target.test_environment import list_problems, newest, older, problems_by_code
 from tests.support.child import OLDER, run_code
 
 
 @pytest.fixture
-def copied(tmp_path: Path) -> Installed:
+def copied(tmp_path: Path) -> InstalledCudnn:
     """Return a copy of the older installed cuDNN in a separate version store."""
     root = tmp_path / "cache"
     root.mkdir(0o700)
@@ -57,7 +57,7 @@ def problem_found_after_crash(
 
 
 @pytest.mark.parametrize("name", ["libcudnn.so.9", "libcudnn_graph.so.9", "libcudnn_engines_runtime_compiled.so.9"])
-def test_a_flipped_byte_is_named_after_a_crash(copied: Installed, name: str) -> None:
+def test_a_flipped_byte_is_named_after_a_crash(copied: InstalledCudnn, name: str) -> None:
     root = copied.path.parent
     assert problem_found_after_crash(OLDER, CUDNN_BACKEND_CACHE=root) is None
     flip(copied.library.with_name(name))
@@ -74,20 +74,20 @@ def test_a_flipped_byte_is_named_after_a_crash(copied: Installed, name: str) -> 
 
 @pytest.mark.parametrize("size", [0, 100, 100_000])
 @pytest.mark.parametrize("name", ["libcudnn.so.9", "libcudnn_graph.so.9"])
-def test_a_truncated_library_is_named_before_it_is_loaded(copied: Installed, name: str, size: int) -> None:
+def test_a_truncated_library_is_named_before_it_is_loaded(copied: InstalledCudnn, name: str, size: int) -> None:
     os.truncate(copied.library.with_name(name), size)
     problem = problems_by_code(CUDNN_BACKEND_LIBRARY=copied.library)["installed-files-changed"]
     assert problem["blocks"]
     assert f"{name} has {size} bytes" in problem["headline"]
 
 
-def test_a_refused_library_is_compared_with_the_installed_one(copied: Installed) -> None:
+def test_a_refused_library_is_compared_with_the_installed_one(copied: InstalledCudnn) -> None:
     flip(copied.library, 0)
     problems = list_problems(CUDNN_BACKEND_LIBRARY=copied.library)
     assert [problem["code"] for problem in problems[:2]] == ["installed-files-changed", "cudnn-library-not-found"]
 
 
-def test_explain_reports_that_damage_cannot_be_judged(copied: Installed) -> None:
+def test_explain_reports_that_damage_cannot_be_judged(copied: InstalledCudnn) -> None:
     copied.library.with_name("libcudnn_graph.so.9").unlink()
     code = """
 from cudnn_backend_py.diagnose.explanation import control_graph, explain

@@ -18,11 +18,11 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def installed(root: Path) -> versions.Installed:
+def installed(root: Path) -> versions.InstalledCudnn:
     return versions.install("9.19.0", cuda="12", root=root, progress=False)
 
 
-def test_install_uses_the_jit_wheel(installed: versions.Installed, root: Path) -> None:
+def test_install_uses_the_jit_wheel(installed: versions.InstalledCudnn, root: Path) -> None:
     assert (installed.version, installed.short) == ("9.19.0.56", "9.19.0")
     assert (installed.cuda, installed.flavor) == ("12", "jit")
     assert installed.path == root / "9.19.0.56-cu12"
@@ -38,7 +38,7 @@ def test_install_uses_the_jit_wheel(installed: versions.Installed, root: Path) -
     assert versions.list_installed(root) == [installed]
 
 
-def test_installed_library_loads_in_a_child_and_is_9_19(installed: versions.Installed) -> None:
+def test_installed_library_loads_in_a_child_and_is_9_19(installed: versions.InstalledCudnn) -> None:
     program = (
         "import ctypes, os\n"
         "ctypes.CDLL(os.environ['CUDNN_BACKEND_NVRTC'])\n"
@@ -56,7 +56,7 @@ def test_installed_library_loads_in_a_child_and_is_9_19(installed: versions.Inst
     assert child.stdout == "91900\n"
 
 
-def test_unknown_patch_lists_the_real_neighbours(installed: versions.Installed, root: Path) -> None:
+def test_unknown_patch_lists_the_real_neighbours(installed: versions.InstalledCudnn, root: Path) -> None:
     with pytest.raises(EnvironmentNotReady) as caught:
         versions.install("9.19.7", cuda="12", root=root, progress=False)
     assert caught.value.code == "cudnn-version-not-found"

@@ -88,7 +88,7 @@ def test_requests_are_answered_one_after_the_other() -> None:
 
 def test_a_line_of_another_request_is_no_answer() -> None:
     with start("answer_late") as child:
-        with pytest.raises(CudnnBackendError, match="answer-damaged: a child process said a line of the answer 0 inst"):
+        with pytest.raises(CudnnBackendError, match="answer-damaged: a child process sent a line of the answer 0 inst"):
             run_query(child, "one")
         with pytest.raises(UsageError, match="child-not-usable"):
             run_query(child, "two")
