@@ -16,10 +16,10 @@ from ..graph import Graph
 from ..graph.attention import sdpa_backward, sdpa_forward
 from ..graph.attention.problem import TensorLayout
 from ..system.version import version_numbers
-from ..torch_ops.arguments import TENSORS, OperatorOptions, data_type_of, fits
+from ..torch_ops.arguments import TENSORS, OperatorOptions, data_type_of, has_supported_strides
 from ..torch_ops.graphs import make_problem
 from ..torch_ops.operators import is_eager
-from ..torch_ops.reading import MOVED, describe, read
+from ..torch_ops.reading import MOVED, describe_problem, read_call
 
 __all__ = [
     "READERS",
@@ -181,14 +181,17 @@ def build_call_graph(
     held = dict(tensors)
     try:
         if call.is_dense:
-            held = {name: x if name in MOVED[True] and fits(x) else x.contiguous() for name, x in held.items()}
+            held = {
+                name: x if name in MOVED[True] and has_supported_strides(x) else x.contiguous()
+                for name, x in held.items()
+            }
             facts = {name: TensorLayout(tuple(x.shape), tuple(x.stride()), data_type_of(x)) for name, x in held.items()}
             problem = make_problem(facts, call.options, backward=backward)
         else:
             held = {name: _put_tokens_first(name, x) for name, x in held.items()}
             named = {**dict.fromkeys((*TENSORS, *MOVED[True], "stats")), **held}
             problem = replace(
-                describe(backward, named, read(backward, named, call.options)), ragged=held["q"].dim() == 3
+                describe_problem(backward, named, read_call(backward, named, call.options)), ragged=held["q"].dim() == 3
             )
             held = _collect_sequence_tensors(held)
         numbers = version_numbers(cudnn)

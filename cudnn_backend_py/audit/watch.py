@@ -175,7 +175,7 @@ class Watch:
         report.checked["graphs by the interpreter"] += self._judging.judged
         for entry_point in self._entry_points.values():
             entry_point.count_calls(sys.maxsize)  # who still holds a wrapper is passed on
-            budget.count(entry_point.take_counting_seconds(self._passing_s))
+            budget.add_counting_seconds(entry_point.take_counting_seconds(self._passing_s))
             report.calls += entry_point.calls
             report.passed_over.update(
                 {self._over_budget_reason: entry_point.passed_over} if entry_point.passed_over else {}

@@ -172,7 +172,7 @@ class Runner:
         kinds = {type(value) for value in (*pack.values(), workspace)}
         found = next(filter(None, map(find_exchange, kinds)), None)
         if self._length > DictCall.PLACES or (
-            self._mapped is not None and (found is None or self._mapped.find_exchange is not None)
+            self._mapped is not None and (found is None or self._mapped.exchange is not None)
         ):
             return
         self._mapped = self.launcher.make_dict_call(

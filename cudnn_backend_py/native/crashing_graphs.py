@@ -113,7 +113,7 @@ def _selects_matrix_vector_product(ops: Sequence[NestedDescriptor]) -> bool:
     read = [
         (item.values_of(Attr.TENSOR_DIMENSIONS), item.first_value_of(Attr.TENSOR_DATA_TYPE))
         for op in others
-        for item in map(op.one, _POINTWISE_INPUTS)
+        for item in map(op.first_value_of, _POINTWISE_INPUTS)
         if isinstance(item, NestedDescriptor) and not item.first_value_of(Attr.TENSOR_IS_VIRTUAL)
     ]
     return (

@@ -23,7 +23,7 @@ def after_import(name: str, action: Callable[[], object]) -> Callable[[], None]:
         return lambda: None
     finder = _ImportFinder(name, action)
     sys.meta_path.insert(0, finder)
-    return finder.forget
+    return finder.remove_itself
 
 
 class _ImportFinder(MetaPathFinder):

@@ -263,7 +263,7 @@ class Old(unittest.TestCase):
     said = done.stdout.str()
     assert f"test_in_class: the marker requires_sm('sm_90') is wrong: {NO_NUMBER}; did you mean 90?" in said
     for name in ("test_in_class", "test_old"):
-        assert f"{name}: the marker requires_cudnn(minimun='9.8') is wrong: minimun is none of" in said
+        assert f"{name}: the marker requires_cudnn(minimun='9.8') is wrong: minimun is not one of" in said
 
 
 def test_a_late_invalid_marker_is_an_error_of_its_test(pytester: pytest.Pytester) -> None:
