@@ -40,7 +40,7 @@ class Described(ClassPlan):
 
     def __init__(self, problem: Any, bounds: Bounds, backward: bool) -> None:
         self.problem, self.bounds = class_problem(problem, bounds, backward=backward), bounds
-        self._read(class_graph(self.problem, backward, Version(9, 19, 0), 90), backward)
+        self._read_graph(class_graph(self.problem, backward, Version(9, 19, 0), 90), backward)
         self.plan = SimpleNamespace(workspace_bytes=WORKSPACE)  # type: ignore[assignment]
         self._state = SimpleNamespace(
             stream=4096, context=0, launch=None, launcher=SimpleNamespace(empty_pack=lambda: None, filler=None)
