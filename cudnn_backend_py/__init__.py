@@ -119,7 +119,7 @@ def __getattr__(name: str) -> Any:
     return value
 
 
-def _show(value: object) -> str | None:
+def _draw_for_notebook(value: object) -> str | None:
     """Draw a value for a notebook; None to show its text (called by ``system/notebook.py``)."""
     try:
         from .diagnose.report.notebook import show

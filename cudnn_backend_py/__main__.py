@@ -15,14 +15,14 @@ def main() -> None:
         except ModuleNotFoundError as error:
             if (error.name or "").startswith(__package__ or "cudnn_backend_py"):
                 raise
-            _run_without(error.name or str(error))
+            _run_doctor_only(error.name or str(error))
         else:
             command(prog_name="cudnn-backend")
     except KeyboardInterrupt:
         sys.exit(130)
 
 
-def _run_without(missing: str) -> None:
+def _run_doctor_only(missing: str) -> None:
     """Run ``doctor``, which needs only the standard library; for other commands report what is missing, with code 2."""
     import json
 

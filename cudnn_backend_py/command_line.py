@@ -19,10 +19,10 @@ _NARROWEST, _WIDEST = 30, 80
 
 
 class Choice(click.Choice):  # type: ignore[type-arg]  # click 8.1 has no arguments of types
-    """One of several words."""
+    """A parameter type that accepts one of several words."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the word; the error for another one lists the choices and the nearest one."""
+        """Return the word; for any other word, the error lists the choices and suggests the nearest one."""
         if value not in self.choices:
             known = ", ".join(self.choices)
             self.fail(f"{value!r} is not one of {known}{did_you_mean(str(value), self.choices)}", param, ctx)
@@ -30,7 +30,7 @@ class Choice(click.Choice):  # type: ignore[type-arg]  # click 8.1 has no argume
 
 
 class Seconds(click.FloatRange):
-    """A time in seconds, at least 0; nan is refused."""
+    """A parameter type for a time in seconds, at least 0; nan is refused."""
 
     name = "number of seconds"
 
@@ -38,7 +38,7 @@ class Seconds(click.FloatRange):
         super().__init__(min=0, min_open=more_than_0)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the seconds."""
+        """Return the time in seconds."""
         seconds = super().convert(value, param, ctx)
         if math.isnan(seconds):
             self.fail(f"{value!r} is not a valid {self.name}.", param, ctx)
@@ -46,10 +46,10 @@ class Seconds(click.FloatRange):
 
 
 class _Formatter(click.HelpFormatter):
-    """Help with narrow term columns, to leave room for explanations."""
+    """A help formatter with narrow term columns, to leave room for explanations."""
 
     def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
-        """Write terms and explanations."""
+        """Write terms and their explanations."""
         super().write_dl([*rows], min(col_max, max(self.width // 2 - 4, 10)), col_spacing)
 
 
@@ -67,7 +67,7 @@ class _SuggestingCommand(click.Command):
         return super().get_short_help_str(10_000)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the command line."""
+        """Parse the command line; for an unknown option, the error suggests the nearest one."""
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -78,7 +78,7 @@ class _SuggestingCommand(click.Command):
 
 
 class Command(_SuggestingCommand):
-    """A command."""
+    """A command whose errors suggest the nearest option."""
 
 
 def program_command(

@@ -28,7 +28,7 @@ __all__ = ["collect_info", "find_commit", "has_problem", "render_info", "start_r
 
 
 def collect_info() -> dict[str, Any]:
-    """Return the facts for ``cudnn-backend doctor``; a missing fact is replaced by the reason.
+    """Return the facts for ``cudnn-backend doctor``; a missing fact is replaced by the reason why.
 
     ``environment`` lists what :func:`~cudnn_backend_py.target.environment.check_environment` finds wrong, and what that
     ``prevents``: ``verdicts``, ``plans``, or neither. Takes the standard library alone.

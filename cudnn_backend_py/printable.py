@@ -63,5 +63,5 @@ _ADDRESS = r"0x[0-9a-fA-F]{6,16}\b"
 
 
 def without_addresses(words: str) -> str:
-    """Return a quotation with ``0x…`` for memory addresses, which differ between processes."""
+    """Return a quotation with ``0x…`` in place of memory addresses, which differ between processes."""
     return re.sub(_ADDRESS, "0x…", words) if "0x" in words else words

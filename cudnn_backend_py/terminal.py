@@ -29,7 +29,7 @@ _USUAL = 80, 25  # columns and lines of a terminal that does not know
 
 
 class WordTable(Table):
-    """Columns of text without borders, folded only between words so that every word can be copied.
+    """A table of text columns without borders, folded only between words so that every word can be copied.
 
     Where words do not fit next to each other, a line is longer than the terminal is wide, and the terminal folds it:
     what is copied from there is still whole. A column with ``no_wrap`` is never folded: paths may have spaces.
@@ -61,7 +61,7 @@ class _Console(Console):
 
 
 class _LineGuard:
-    """A stream on which no written line can be a CI workflow command."""
+    """A stream that changes written lines so that none is a CI workflow command."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -112,7 +112,7 @@ def open_console(*, stderr: bool = False, soft_wrap: bool = True) -> Console:
 
 
 def table_text(*rendered: RenderableType, width: int = UNFOLDED) -> str:
-    """Return a console's output as text without styles."""
+    """Return what a console would print, as text without styles."""
     console = Console(
         width=width, height=_USUAL[1], color_system=None, force_jupyter=False, highlight=False, soft_wrap=True
     )
@@ -147,16 +147,16 @@ def progress_bar(
         Draw it when told, and not from a thread ten times a second: for what is timed meanwhile.
     """
 
-    def nothing(done: float = 0.0, text: str = "") -> None: ...
+    def do_nothing(done: float = 0.0, text: str = "") -> None: ...
 
     if not shown:
-        yield nothing, nothing
+        yield do_nothing, do_nothing
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     console = open_console(stderr=True, soft_wrap=False)
     if not console.is_interactive:
-        yield nothing, nothing
+        yield do_nothing, do_nothing
         return
     began = time.monotonic()
     count = (MofNCompleteColumn(),) if isinstance(total, int) else ()

@@ -1,4 +1,4 @@
-"""The share of a program's time that an audit may take, and has taken. Independent of torch.
+"""The share of a program's time that an audit may use, and has used. Independent of torch.
 
 A sample is allowed once the time that has passed pays for it: for counting calls, for all that samples took before, and
 for what one of its kind takes on average. All together stays within the share, but for one sample that takes longer
@@ -14,26 +14,26 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["UNKNOWN_S", "Budget", "Sample"]
+__all__ = ["UNKNOWN_S", "Budget", "SampleCost"]
 
 LEAST = 0.25  # of the share is left to samples
 UNKNOWN_S = 0.01  # what a sample of a kind is taken to need before there was one
 
 
 @dataclass(slots=True)
-class _Kind:
-    """Samples of one kind in this process, without the first: their number and seconds."""
+class _KindTotal:
+    """The number and seconds of the samples of one kind in this process, without its first sample."""
 
     count: int = 0
     seconds: float = 0.0
 
 
-_kinds: dict[str, _Kind] = {}
+_kinds: dict[str, _KindTotal] = {}
 _lock = threading.Lock()
 
 
 class Budget:
-    """The share of the time since :meth:`start` that an audit may take, without pauses.
+    """The share of the time since :meth:`start` that an audit may use; pauses do not count.
 
     Attributes
     ----------
@@ -59,46 +59,46 @@ class Budget:
 
     @property
     def elapsed_s(self) -> float:
-        """The counted seconds."""
+        """The seconds between :meth:`start` and now, without pauses."""
         return self._passed if self._since is None else self._passed + self._clock() - self._since
 
-    def paid_at(self, *kinds: str) -> float:
-        """Return the counted seconds at which one more sample of each of these kinds fits the budget."""
+    def next_affordable_s(self, *kinds: str) -> float:
+        """Return the elapsed seconds at which one more sample of each of these kinds fits the budget."""
         known = [_kinds.get(kind) for kind in kinds]
         typical = sum(one.seconds / one.count if one is not None and one.count else UNKNOWN_S for one in known)
         passed = self.elapsed_s
         left = self.share - self.counted_s / passed if passed else self.share
         return (self.host_s + self.gpu_s + typical) / max(left, LEAST * self.share)
 
-    def count(self, seconds: float) -> None:
+    def add_counting_seconds(self, seconds: float) -> None:
         """Add the seconds spent on counting calls."""
         with _lock:
             self.counted_s += seconds
 
-    def sample(self, kind: str) -> Sample:
-        """Return the account of a new sample."""
+    def start_sample(self, kind: str) -> SampleCost:
+        """Return the cost record of a new sample, to which its seconds are added."""
         with _lock:
             is_first = kind not in _kinds
-            known = _kinds.setdefault(kind, _Kind())
+            known = _kinds.setdefault(kind, _KindTotal())
             known.count += not is_first
-        return Sample(self, kind, is_first)
+        return SampleCost(self, kind, is_first)
 
-    def take(self, seconds: float) -> None:
+    def add_seconds(self, seconds: float) -> None:
         """Add host seconds that belong to no sample."""
         with _lock:
             self.host_s += seconds
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
-    """The time account of one sample."""
+class SampleCost:
+    """The cost of one sample: seconds on the host and on the GPU, added to the budget and its kind's total."""
 
     budget: Budget
     kind: str
     is_first: bool
 
-    def take(self, seconds: float, *, on_gpu: bool = False) -> None:
-        """Add seconds, from any thread."""
+    def add_seconds(self, seconds: float, *, on_gpu: bool = False) -> None:
+        """Add seconds of this sample to the budget, from any thread."""
         budget = self.budget
         with _lock:
             if self.is_first:

@@ -1,4 +1,4 @@
-"""Calls of attention in one form: arguments of torch's function and of the operators as tensors and options."""
+"""Attention calls in one form: arguments of torch's function and of the operators, as tensors and options."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ..torch_ops.reading import MOVED, describe_problem, read_call
 __all__ = [
     "READERS",
     "AttentionCall",
-    "NotRead",
+    "UncheckedCallError",
     "bind_arguments",
     "build_call_graph",
     "copy_memory",
@@ -34,8 +34,8 @@ __all__ = [
 _CAUSAL = 0
 
 
-class NotRead(Exception):
-    """A call that is not checked, with the reason."""
+class UncheckedCallError(Exception):
+    """Raised for a call that is not checked, with the reason."""
 
 
 @dataclass(frozen=True)
@@ -60,23 +60,23 @@ class AttentionCall:
 
     @property
     def is_dense(self) -> bool:
-        """Whether it is [b, h, s, d] without pages."""
+        """Whether the tensors are [b, h, s, d], without pages."""
         return self.named["q"].dim() == 4 and self.named.get("block_table") is None
 
 
 @functools.cache
-def _signature(function: Any) -> inspect.Signature:
+def _cached_signature(function: Any) -> inspect.Signature:
     return inspect.signature(function)
 
 
 def bind_arguments(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of a call by name, including defaults."""
-    found = _signature(function).bind(*args, **kwargs)
+    found = _cached_signature(function).bind(*args, **kwargs)
     found.apply_defaults()
     return dict(found.arguments)
 
 
-def _first_given(result: Any) -> Any:
+def _first_output(result: Any) -> Any:
     return result[0] if isinstance(result, tuple) else result
 
 
@@ -85,17 +85,17 @@ _SDPA_DEFAULTS = (None, None, None, None, 0.0, False, None, False)
 
 
 def _read_sdpa(_original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> AttentionCall:
-    """Read the arguments of torch's function, or of ours with the same arguments."""
+    """Read the arguments of torch's function, or of this package's function with the same arguments."""
     found: list[Any] = [
         args[at] if at < len(args) else kwargs.get(name, default)
         for at, (name, default) in enumerate(zip(_SDPA, _SDPA_DEFAULTS, strict=True))
     ]
     q, k, v, mask, dropout, causal, scale, _ = found
     given = {"q": q, "k": k, "v": v}
-    _check_plain(*given.values())
+    _check_tensors_supported(*given.values())
     flat = q.dim() == 3
     if q.dim() not in (3, 4):
-        raise NotRead(f"q has {q.dim()} dims")
+        raise UncheckedCallError(f"q has {q.dim()} dims")
     if flat:
         q, k, v = (x.unsqueeze(1) for x in (q, k, v))
     if mask is not None:
@@ -107,15 +107,15 @@ def _read_sdpa(_original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     return AttentionCall(named, options, given, (lambda o: o.unsqueeze(1)) if flat else lambda o: o)
 
 
-def _read_ours(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> AttentionCall:
+def _read_operator_call(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> AttentionCall:
     """Read the operators for dense, packed and paged tensors."""
     found = bind_arguments(original, args, kwargs)
     if found.get("out") is not None and torch.is_grad_enabled() and found["out"].requires_grad:
-        raise NotRead("out= needs a gradient")
+        raise UncheckedCallError("out= needs a gradient")
     paged = "k_cache" in found
     q, k, v = found["q"], found["k_cache" if paged else "k"], found["v_cache" if paged else "v"]
     given = {"q": q, "k": k, "v": v}
-    _check_plain(*given.values())
+    _check_tensors_supported(*given.values())
     named = {name: _flatten_heads(found.get(name)) for name in ("seq_len_q", "seq_len_kv", "alibi_slopes", "sink")}
     named |= {"bias": found.get("bias"), "cu_seqlens_q": found.get("cu_seqlens_q")}
     named["cu_seqlens_k"] = found.get("cu_seqlens_k")
@@ -140,26 +140,26 @@ def _read_ours(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     )
     named = {"q": q, "k": k, "v": v, **{name: x for name, x in named.items() if x is not None}}
     return AttentionCall(
-        named, options, given, lambda o: _first_given(o).transpose(1, 2) if turned else _first_given(o)
+        named, options, given, lambda o: _first_output(o).transpose(1, 2) if turned else _first_output(o)
     )
 
 
-READERS = {"torch": _read_sdpa, "operators": _read_ours}
+READERS = {"torch": _read_sdpa, "operators": _read_operator_call}
 
 
 def _flatten_heads(x: Any) -> Any:
     return x if x is None or x.dim() == 1 else x.reshape(-1)
 
 
-def _check_plain(*tensors: Any) -> None:
+def _check_tensors_supported(*tensors: Any) -> None:
     q = tensors[0]
     if not is_eager(torch, tensors):
         on_gpu = isinstance(q, torch.Tensor) and q.is_cuda
-        raise NotRead("a mode, a transform or a subclass of torch" if on_gpu else "tensors are not on a GPU")
+        raise UncheckedCallError("a mode, a transform or a subclass of torch" if on_gpu else "tensors are not on a GPU")
     if any(x.is_nested or x.numel() == 0 for x in tensors):
-        raise NotRead("nested or empty tensors")
+        raise UncheckedCallError("nested or empty tensors")
     if q.dtype not in (torch.float16, torch.bfloat16, torch.float32):
-        raise NotRead(f"rows of {str(q.dtype).removeprefix('torch.')} are not checked")
+        raise UncheckedCallError(f"rows of {str(q.dtype).removeprefix('torch.')} are not checked")
 
 
 # for the case
@@ -242,5 +242,5 @@ def view_span(x: Any) -> Any:
 
 
 def copy_with_strides(x: Any) -> Any:
-    """Return a copy with the strides of a tensor."""
+    """Return a copy of a tensor with the same strides."""
     return x.clone() if x.numel() == 0 else view_span(x).clone().as_strided(x.shape, x.stride())

@@ -32,7 +32,7 @@ from ..system.strict import parse_json
 from ..system.typed import read_fields
 from ..tuning.agreement import has_storage
 
-__all__ = ["FOLDER_VARIABLE", "MOST_BYTES", "MOST_CASES", "Case", "CaseFolder", "default_folder", "load_case"]
+__all__ = ["FOLDER_VARIABLE", "MOST_BYTES", "MOST_CASES", "Case", "CaseFolder", "default_case_folder", "load_case"]
 
 SCHEMA, SCHEMA_VERSION = "cudnn-backend-py/audit-case", 1
 FOLDER_VARIABLE = "CUDNN_BACKEND_AUDIT_FOLDER"
@@ -102,7 +102,7 @@ class Case:
 
     @property
     def size_bytes(self) -> int:
-        """Size of its buffers in bytes."""
+        """The total size of the case's buffers in bytes."""
         return sum(image.nbytes for image in self.images.values())
 
     def given(self) -> dict[str, Any]:
@@ -162,7 +162,7 @@ def load_case(path: str | os.PathLike[str]) -> Case:
     GraphError
         What :func:`graph_from_json` refuses.
     """
-    about, images = _read(path)
+    about, images = _read_case_file(path)
     name = os.fspath(path)
     hints = {key: kind for key, kind in get_type_hints(Case).items() if key not in ("graph", "images")}
     found = read_fields(
@@ -182,7 +182,7 @@ def _make_case_error(name: str, why: str) -> UsageError:
     return UsageError(f"{name} is not a case of an audit: {why}", code="audit-case")
 
 
-def _read(path: str | os.PathLike[str]) -> tuple[Any, dict[str, Image]]:
+def _read_case_file(path: str | os.PathLike[str]) -> tuple[Any, dict[str, Image]]:
     """Read a case file: its description and memory; refuse one that unpacks to more than its stated size."""
     size = os.path.getsize(path) if os.path.exists(path) else 0
 
@@ -203,7 +203,7 @@ def _read(path: str | os.PathLike[str]) -> tuple[Any, dict[str, Image]]:
     return parse_json(about, os.fspath(path), code="audit-case"), images
 
 
-def default_folder() -> Path:
+def default_case_folder() -> Path:
     """Return the folder of cases: ``CUDNN_BACKEND_AUDIT_FOLDER``, or one in the user's cache."""
     named = os.environ.get(FOLDER_VARIABLE)
     return Path(named) if named else user_folder("audit")
@@ -215,7 +215,7 @@ class CaseFolder:
     Parameters
     ----------
     path
-        :func:`default_folder` if not given.
+        :func:`default_case_folder` if not given.
     most_cases, most_bytes
         How many are kept, and how many bytes.
     """
@@ -229,7 +229,7 @@ class CaseFolder:
     ) -> None:
         self.most_cases, self.most_bytes = most_cases, most_bytes
         self._folder = PrivateFolder(
-            default_folder() if path is None else path,
+            default_case_folder() if path is None else path,
             title="folder of audited cases",
             reason="it holds what a program computed with",
             code="audit-folder",
@@ -238,11 +238,11 @@ class CaseFolder:
 
     @property
     def path(self) -> Path:
-        """Its path."""
+        """The path of the folder."""
         return self._folder.path
 
     def store(self, case: Case) -> tuple[Path | None, str]:
-        """Store a case unless there is one of its kind; return its file, or None and the reason.
+        """Store a case unless one of the same name is stored; return its file, or None and the reason.
 
         Raises
         ------

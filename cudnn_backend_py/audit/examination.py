@@ -22,7 +22,7 @@ from ..versions.store import environment_for, list_installed, list_judging
 from .case import Case, load_case
 from .judging import judge_part
 from .look import VARIABLE
-from .part import Part, select_part
+from .part import CasePart, select_part
 from .reproduction import draft_known_issue, write_program
 
 __all__ = ["CaseReport", "VersionResult", "examine", "search_edge"]
@@ -61,7 +61,7 @@ class VersionResult:
 
     @property
     def state(self) -> str:
-        """``wrong`` if any config is, ``right`` if all that ran are, empty if none ran."""
+        """``wrong`` if any config is wrong, ``right`` if all that ran are right, empty if none ran."""
         return "wrong" if self.wrong else "right" if self.right else ""
 
 
@@ -111,26 +111,26 @@ class CaseReport:
 
     @property
     def wrong_versions(self) -> tuple[str, ...]:
-        """Versions in which a config is wrong."""
+        """Versions in which a config gives a wrong result."""
         return tuple(one.version for one in self.asked if one.state == "wrong")
 
     @property
     def right_versions(self) -> tuple[str, ...]:
-        """Versions in which all configs that ran are right."""
+        """Versions in which all configs that ran give right results."""
         return tuple(one.version for one in self.asked if one.state == "right")
 
     @property
     def is_wrong(self) -> bool:
-        """Whether a config of any tried version is wrong."""
+        """Whether a config of any tried version gives a wrong result."""
         return bool(self.wrong_versions)
 
     @property
     def exit_code(self) -> int:
-        """1 if it is wrong again, 0 if all is right, 2 if it could not be decided."""
+        """1 if the case is wrong again, 0 if all results are right, 2 if it could not be decided."""
         return 1 if self.is_wrong else 0 if self.right_versions else 2
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data, without buffers."""
+        """Return the report as plain data, without buffers."""
         case = asdict(replace(self.case, graph=None, images={}))
         for name in ("graph", "images"):
             case.pop(name)
@@ -159,8 +159,8 @@ class CaseReport:
             said = self.interpreter or ("its results are right, by the bound of the whole graph",)
             lines += [f"the program's own result: {item}" for item in said]
         for one in self.asked:
-            lines.append(f"cuDNN {one.version}: {_count(one)}{one.words and f'; {one.words}'}")
-        lines.append(self._verdict())
+            lines.append(f"cuDNN {one.version}: {_describe_configs(one)}{one.words and f'; {one.words}'}")
+        lines.append(self._describe_verdict())
         if self.faults:
             lines.append(f"known issue: {', '.join(self.faults)}")
         elif self.is_wrong:
@@ -171,7 +171,7 @@ class CaseReport:
         lines += [f"not done: {item}" for item in self.left]
         return "\n".join(lines) + "\n"
 
-    def _verdict(self) -> str:
+    def _describe_verdict(self) -> str:
         if not self.is_wrong:
             if not self.right_versions:
                 return "verdict: nothing could be run"
@@ -187,7 +187,7 @@ class CaseReport:
         return words
 
 
-def _count(one: VersionResult) -> str:
+def _describe_configs(one: VersionResult) -> str:
     parts = [f"{len(one.wrong)} wrong ({', '.join(one.wrong[:4])})"] if one.wrong else []
     parts += [f"{len(one.right)} right ({', '.join(one.right[:4])})"] if one.right else []
     parts += [one.other] if one.other else []
@@ -240,7 +240,7 @@ def examine(
         found.part = work.part.what
         work.interpret()
         work.judge_versions(cudnn)
-        work.name()
+        work.identify_issue()
         work.reduce(reduce_s)
         if write and found.is_wrong:
             work.write(Path(file))
@@ -249,15 +249,15 @@ def examine(
 
 
 class _Examination:
-    """One case under examination."""
+    """The examination of one case: runs with versions and configs, reduction, and written files."""
 
     def __init__(self, case: Case, found: CaseReport, target: str | None, deadline: float, step: Step) -> None:
         self.case, self.found, self.target, self.deadline, self.step = case, found, target, deadline, step
         self.tag = ""
-        self._part: Part | None = None if case.graph is None else select_part(case)
+        self._part: CasePart | None = None if case.graph is None else select_part(case)
 
     @property
-    def part(self) -> Part:
+    def part(self) -> CasePart:
         assert self._part is not None
         return self._part
 
@@ -280,18 +280,18 @@ class _Examination:
 
     def judge_versions(self, named: Sequence[str]) -> None:
         """Run with the case's own version, then with others."""
-        own = self.run_query(self._name_own_library())
+        own = self.test_version(self._name_own_library())
         if own is None:
             return
-        others = [name for name in (named or [item.name for item in list_judging()]) if not self._is_own(name)]
+        others = [name for name in (named or [item.name for item in list_judging()]) if not self._is_own_version(name)]
         numbers = leading_numbers(own.version)
         known = sorted((number, name) for name in others if (number := leading_numbers(name)))
         for name in others:
             if not leading_numbers(name):
-                self.run_query(name)
+                self.test_version(name)
 
         def is_other(name: str) -> bool:
-            one = self.run_query(name)
+            one = self.test_version(name)
             return one is not None and one.state != own.state
 
         search_edge([name for number, name in known if number > numbers], is_other)
@@ -303,9 +303,9 @@ class _Examination:
 
         A path is loaded only where this Python would look by itself: the file may be of somebody else.
         """
-        if any(place.path and _is_same(place.path, self.case.library) for place in cudnn_places()):
+        if any(place.path and _is_same_file(place.path, self.case.library) for place in cudnn_places()):
             return self.case.library
-        there = [item.name for item in list_installed() if self._is_own(item.name)]
+        there = [item.name for item in list_installed() if self._is_own_version(item.name)]
         if not there:
             told = f"; --cudnn {self.case.library} runs it" if os.path.exists(self.case.library) else ""
             self.found.left.append(
@@ -321,19 +321,19 @@ class _Examination:
             self.found.since = asked[wrong[0]][1]
             self.found.until = asked[wrong[-1] + 1][1] if wrong[-1] + 1 < len(asked) else ""
 
-    def _is_own(self, name: str) -> bool:
+    def _is_own_version(self, name: str) -> bool:
         if os.path.exists(name) and os.path.exists(self.case.library):
-            return _is_same(name, self.case.library)
+            return _is_same_file(name, self.case.library)
         return leading_numbers(name)[:3] == version_numbers(self.case.cudnn)[:3]
 
-    def run_query(self, name: str) -> VersionResult | None:
-        """Run the case with a cuDNN version and store the finding; None at the time limit."""
+    def test_version(self, name: str) -> VersionResult | None:
+        """Run the case with a cuDNN version and store the result; return None at the time limit."""
         if self.left_s() < 5.0:
             self.found.left.append(f"asking {name or 'the case’s own version'}: the time is over")
             return None
         self.step(f"running cuDNN {name}")
         try:
-            trials = self._run(name, self.graph, limit_s=self.left_s(), tag=self.case.tag)
+            trials = self._run_configs(name, self.graph, limit_s=self.left_s(), tag=self.case.tag)
         except CudnnBackendError as error:
             one = VersionResult(name or self.case.cudnn, name, (), (), (), "", f"{error.code}: {error.headline}")
         else:
@@ -341,7 +341,7 @@ class _Examination:
         self.found.asked.append(one)
         return one
 
-    def _run(
+    def _run_configs(
         self, name: str, graph: Graph, *, limit_s: float, tag: str = "", data: str = "", configs: str = "all"
     ) -> list[Trial]:
         """Run a graph with a cuDNN version, using the configs of the heuristics and of the case."""
@@ -355,8 +355,8 @@ class _Examination:
 
     # the fault
 
-    def name(self) -> None:
-        """Name the engine and the known issue."""
+    def identify_issue(self) -> None:
+        """Find the engine that gives wrong results, and a matching known issue."""
         found = self.found
         bad = next((one for one in found.asked if one.state == "wrong"), None)
         if bad is None:
@@ -371,7 +371,7 @@ class _Examination:
     # the reproduction
 
     def reduce(self, reduce_s: float) -> None:
-        """Look for random data with which it fails too, then for the smallest failing form."""
+        """Find random data with which the case fails, too, then its smallest failing form."""
         found = self.found
         found.smallest = self.graph
         bad = next((one for one in found.asked if one.state == "wrong"), None)
@@ -386,7 +386,7 @@ class _Examination:
         def fails(graph: Graph, data: str) -> bool:
             for tag in tags if time.monotonic() < deadline else ():
                 try:
-                    trials = self._run(bad.library, graph, limit_s=30.0, data=data, configs=tag)
+                    trials = self._run_configs(bad.library, graph, limit_s=30.0, data=data, configs=tag)
                 except CudnnBackendError:
                     continue
                 wrong = {
@@ -451,7 +451,7 @@ def _make_environment(name: str) -> dict[str, str]:
     return found | {VARIABLE: ""}
 
 
-def _is_same(one: str, other: str) -> bool:
+def _is_same_file(one: str, other: str) -> bool:
     return os.path.exists(one) and os.path.exists(other) and os.path.samefile(one, other)
 
 

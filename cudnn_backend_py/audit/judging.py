@@ -23,19 +23,19 @@ import numpy as np
 from ..errors import CudnnBackendError, GraphError
 from ..graph.formats import is_integer
 from ..interpreter.data import make_inputs
-from ..system.child import ONE_THREAD, LastingChild, Say, serve
+from ..system.child import ONE_THREAD, AnswerWriter, LastingChild, serve
 from ..tuning.trial.expectation import expectation
 from .case import Case, load_case
-from .part import Part, select_part
+from .part import CasePart, select_part
 
-__all__ = ["Judging", "judge_part", "serve_judging"]
+__all__ = ["BackgroundJudge", "judge_part", "serve_judging"]
 
 LIMIT_S = 60.0  # for one call
 MOST_WAITING = 8  # calls whose buffers are held
 
 
-class Judging:
-    """Checks calls in the background, one after the other.
+class BackgroundJudge:
+    """Checks calls in a background thread, one after the other, with the interpreter in a child process.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class Judging:
         return self.waiting >= MOST_WAITING
 
     def add(self, read: Callable[[], Case], spend: Callable[[float], object] = lambda _: None) -> None:
-        """Check a call; `read` is called in the thread, waits for the GPU, and returns the case.
+        """Add a call to check; `read` is called in the thread, waits for the GPU, and returns the case.
 
         `spend` is reported the seconds of the thread, which the program's threads may have waited for.
         """
@@ -85,10 +85,10 @@ class Judging:
             self._waiting.put(None)
             thread.join(max(0.0, deadline - time.monotonic()))
             if self.waiting:
-                self._say(f"the program ended, and {patience_s:g} s were not enough", self.waiting)
+                self._count_unjudged(f"the program ended, and {patience_s:g} s were too short to finish", self.waiting)
         self._child.end()
 
-    def _say(self, why: str, count: int = 1) -> None:
+    def _count_unjudged(self, why: str, count: int = 1) -> None:
         self.unjudged[why] = self.unjudged.get(why, 0) + count
 
     def _run_worker(self) -> None:
@@ -97,22 +97,22 @@ class Judging:
                 read, spend = asked
                 began = time.thread_time()
                 try:
-                    self._judge(read(), Path(folder) / "case.npz")
+                    self._judge_case(read(), Path(folder) / "case.npz")
                 except Exception as error:  # whatever it is, the program goes on
-                    self._say(f"{type(error).__name__}: {error}")
+                    self._count_unjudged(f"{type(error).__name__}: {error}")
                 spend(time.thread_time() - began)
                 self._done += 1
 
-    def _judge(self, case: Case, path: Path) -> None:
+    def _judge_case(self, case: Case, path: Path) -> None:
         path.write_bytes(case.to_bytes())
         early: dict[str, Any] = {}
         for said in self._child.run_query({"case": str(path), "seed": self._done}, LIMIT_S):
             if "why" in said:
-                self._say(said["why"])
+                self._count_unjudged(said["why"])
             else:
                 early = said
         if self._child.ending:
-            self._say(f"the interpreter takes longer than {LIMIT_S:g} s, or ended: {self._child.ending}")
+            self._count_unjudged(f"the interpreter takes longer than {LIMIT_S:g} s, or ended: {self._child.ending}")
         else:
             self.judged += 1
         if early.get("wrong"):
@@ -124,12 +124,12 @@ def _make_environment() -> dict[str, str]:
 
 
 def serve_judging() -> None:
-    """In a child: check cases."""
+    """In a child process: check the cases that the parent sends."""
     os.nice(10)
-    serve(_answer)
+    serve(_judge_query)
 
 
-def _answer(asked: dict[str, Any], say: Say) -> None:
+def _judge_query(asked: dict[str, Any], say: AnswerWriter) -> None:
     case = load_case(asked["case"])
     lost = _find_not_finite(case)
     if lost:
@@ -142,7 +142,7 @@ def _answer(asked: dict[str, Any], say: Say) -> None:
     say(wrong=list(found), found=list(found.values()))
 
 
-def judge_part(part: Part) -> dict[str, str]:
+def judge_part(part: CasePart) -> dict[str, str]:
     """Return how each wrong output differs from the reference, as text by output name.
 
     Raises

@@ -71,9 +71,11 @@ def audit(
         ``audit-without-torch``.
     """
     _check_options(every, cost)
-    _check("first", first, "an int of 0 or more", isinstance(first, int) and first >= 0)
-    _check("patience_s", patience_s, "seconds, 0 or more", isinstance(patience_s, (int, float)) and patience_s >= 0)
-    _check("seed", seed, "an int", isinstance(seed, int))
+    _check_option("first", first, "an int of 0 or more", isinstance(first, int) and first >= 0)
+    _check_option(
+        "patience_s", patience_s, "seconds, 0 or more", isinstance(patience_s, (int, float)) and patience_s >= 0
+    )
+    _check_option("seed", seed, "an int", isinstance(seed, int))
     try:
         from .watch import Watch
     except ImportError as error:
@@ -89,13 +91,15 @@ def audit(
 
 def _check_options(every: int, cost: float) -> None:
     most = sys.maxsize
-    _check("every", every, f"an int from 1 to {most}", isinstance(every, int) and 1 <= every <= most)
-    _check("cost", cost, "a part of the time above 0 and up to 1", isinstance(cost, (int, float)) and 0 < cost <= 1)
+    _check_option("every", every, f"an int from 1 to {most}", isinstance(every, int) and 1 <= every <= most)
+    _check_option(
+        "cost", cost, "a part of the time above 0 and up to 1", isinstance(cost, (int, float)) and 0 < cost <= 1
+    )
 
 
-def _check(name: str, value: object, needed: str, fits: bool) -> None:
+def _check_option(name: str, value: object, needed: str, fits: bool) -> None:
     if isinstance(value, bool) or not fits:
-        raise UsageError(f"{name} is {value!r:.60}, {needed} is needed", code="audit-option")
+        raise UsageError(f"{name} must be {needed}, got {value!r:.60}", code="audit-option")
 
 
 def audit_from_environment() -> None:
@@ -111,15 +115,15 @@ def audit_from_environment() -> None:
         every = int(said)
         _check_options(every, COST)
     except (ValueError, UsageError):
-        warnings.warn(f"{VARIABLE} is {said!r}, a number of calls is needed: nothing is audited", stacklevel=3)
+        warnings.warn(f"{VARIABLE} must be a number of calls, got {said!r}: nothing is audited", stacklevel=3)
         return
-    after_import("torch", lambda: _start(every))
+    after_import("torch", lambda: _audit_on_import(every))
 
 
-def _start(every: int) -> None:
+def _audit_on_import(every: int) -> None:
     process = os.getpid()
 
-    def begin() -> None:
+    def start_watch() -> None:
         from .watch import Watch
 
         try:
@@ -128,12 +132,12 @@ def _start(every: int) -> None:
         except (CudnnBackendError, ImportError) as error:
             warnings.warn(f"nothing is audited: {error}", stacklevel=2)
             return
-        atexit.register(_end, watch, process)
+        atexit.register(_stop_and_report, watch, process)
 
-    begin()
+    start_watch()
 
 
-def _end(watch: Watch, process: int) -> None:
+def _stop_and_report(watch: Watch, process: int) -> None:
     if os.getpid() != process:  # a forked child has no part in it
         return
     watch.stop()

@@ -15,14 +15,14 @@ from ..graph.attention.recognize import read_attention
 from ..graph.replace import attempt, replace_tensors
 from .case import Case
 
-__all__ = ["MOST_SCORES", "Part", "cut_key_head", "select_part"]
+__all__ = ["MOST_SCORES", "CasePart", "cut_key_head", "select_part"]
 
 MOST_SCORES = 1 << 24  # of attention, that are interpreted whole
 
 
 @dataclass(frozen=True)
-class Part:
-    """A graph with its inputs and the program's results by name, and a description of this part of the case."""
+class CasePart:
+    """A graph to interpret, with its inputs and the program's results by name, and its description."""
 
     graph: Graph
     given: dict[str, Any]
@@ -30,13 +30,13 @@ class Part:
     what: str = ""
 
 
-def select_part(case: Case, seed: int = 0) -> Part:
+def select_part(case: Case, seed: int = 0) -> CasePart:
     """Return the whole case, or for attention with more scores than :data:`MOST_SCORES` one key head of one batch.
 
     It is the one where the case says that something is wrong, where a result is not finite, or a drawn one.
     """
     assert case.graph is not None
-    whole = Part(case.graph, case.given(), case.results())
+    whole = CasePart(case.graph, case.given(), case.results())
     use = read_attention(case.graph)
     if use is None or use.problem.ragged or use.problem.page_size:
         return whole
@@ -44,11 +44,11 @@ def select_part(case: Case, seed: int = 0) -> Part:
     heads = problem.kv_heads
     if problem.batch * problem.heads * problem.seq_q * problem.seq_kv <= MOST_SCORES or heads != problem.v_heads:
         return whole
-    batch, head = case.at or _place(whole, problem.batch, problem.heads, seed)
+    batch, head = case.at or _choose_head(whole, problem.batch, problem.heads, seed)
     return cut_key_head(whole, (problem.batch, problem.heads, heads or 1), batch, head) or whole
 
 
-def _place(part: Part, batch: int, heads: int, seed: int) -> tuple[int, int]:
+def _choose_head(part: CasePart, batch: int, heads: int, seed: int) -> tuple[int, int]:
     for numbers in part.results.values():
         bad = ~np.isfinite(numbers)
         if numbers.ndim == 4 and numbers.shape[:2] == (batch, heads) and bad.any():
@@ -58,7 +58,7 @@ def _place(part: Part, batch: int, heads: int, seed: int) -> tuple[int, int]:
     return draw.randrange(batch), draw.randrange(heads)
 
 
-def cut_key_head(whole: Part, sizes: tuple[int, int, int], batch: int, head: int) -> Part | None:
+def cut_key_head(whole: CasePart, sizes: tuple[int, int, int], batch: int, head: int) -> CasePart | None:
     """Return the part of dense attention for one key head; None where the graph has another form.
 
     Strides stay as they are, so that what hangs on them does.
@@ -75,7 +75,7 @@ def cut_key_head(whole: Part, sizes: tuple[int, int, int], batch: int, head: int
     key_head = head // group
     kept = {heads: slice(key_head * group, (key_head + 1) * group), key_heads: slice(key_head, key_head + 1)}
 
-    def slices(tensor: Tensor) -> tuple[slice, ...]:
+    def slices_of(tensor: Tensor) -> tuple[slice, ...]:
         first = slice(batch, batch + 1) if tensor.dims[0] == sizes[0] else slice(None)
         return (first, slice(None) if tensor.dims[1] == 1 else kept[tensor.dims[1]])
 
@@ -83,16 +83,16 @@ def cut_key_head(whole: Part, sizes: tuple[int, int, int], batch: int, head: int
     for tensor in whole.graph.tensors:
         if tensor.rank != 4 or tensor.dims[0] not in (1, sizes[0]) or tensor.dims[1] not in (1, heads, key_heads):
             return None
-        dims = (1, 1 if tensor.dims[1] == 1 else len(range(heads)[slices(tensor)[1]]), *tensor.dims[2:])
+        dims = (1, 1 if tensor.dims[1] == 1 else len(range(heads)[slices_of(tensor)[1]]), *tensor.dims[2:])
         changed[tensor.uid] = dataclasses.replace(tensor, dims=dims)
     graph = attempt(lambda: replace_tensors(whole.graph, changed))
     if graph is None:
         return None
     tensors = {tensor.name: tensor for tensor in whole.graph.tensors}
 
-    def parts(held: dict[str, Any]) -> dict[str, Any]:
-        return {name: x if np.ndim(x) != 4 else np.asarray(x)[slices(tensors[name])] for name, x in held.items()}
+    def cut_arrays(held: dict[str, Any]) -> dict[str, Any]:
+        return {name: x if np.ndim(x) != 4 else np.asarray(x)[slices_of(tensors[name])] for name, x in held.items()}
 
     last = (key_head + 1) * group - 1
     what = f"batch {batch}, heads {key_head * group} to {last}"
-    return Part(graph, parts(whole.given), parts(whole.results), what)
+    return CasePart(graph, cut_arrays(whole.given), cut_arrays(whole.results), what)

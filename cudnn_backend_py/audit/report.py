@@ -18,7 +18,7 @@ _TIMES = ("counted_s", "host_s", "gpu_s", "setup_s", "elapsed_s", "waited_s")
 
 @dataclass(frozen=True, slots=True)
 class StoredCase:
-    """A wrong case: its file or why it was not stored, and its description."""
+    """A wrong case: its file, or why it was not stored, and its description."""
 
     path: Path | None
     why: str
@@ -65,7 +65,7 @@ class AuditReport:
 
     @property
     def cost(self) -> float:
-        """The share of time spent: counting plus checks on host and GPU, an upper bound."""
+        """The share of the time that the audit used: counting, plus checks on host and GPU; an upper bound."""
         return (self.counted_s + self.host_s + self.gpu_s) / self.elapsed_s if self.elapsed_s else 0.0
 
     def __str__(self) -> str:
@@ -85,7 +85,7 @@ class AuditReport:
         return "".join(f"{printable(line)}\n" for text in lines for line in text.split("\n"))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the report as plain data."""
         counts = {name: dict(getattr(self, name)) for name in ("sampled", "checked", "passed_over", "unjudged")}
         times = {name: round(getattr(self, name), 6) for name in _TIMES}
         wrong = [
@@ -95,7 +95,7 @@ class AuditReport:
         return {"schema": SCHEMA, "version": SCHEMA_VERSION, "calls": self.calls, **counts, "wrong": wrong, **times}
 
     def to_json(self) -> str:
-        """Return it as JSON."""
+        """Return the report as JSON."""
         return json.dumps(self.to_dict(), indent=1) + "\n"
 
 

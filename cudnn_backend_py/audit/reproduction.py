@@ -1,4 +1,4 @@
-"""Files written for a case: a standalone program that reproduces it, and a draft of a known issue's row."""
+"""Files written for a case: a standalone program that reproduces it, and a draft of its known issue."""
 
 from __future__ import annotations
 
@@ -117,8 +117,8 @@ FAULT = KnownIssue(
 '''
 
 
-class _Known(Protocol):
-    """The known facts about a case."""
+class ReproductionFacts(Protocol):
+    """The facts about a case that its reproduction needs: versions, engine and data."""
 
     since: str
     until: str
@@ -171,7 +171,7 @@ def _escape_docstring(text: str) -> str:
 
 
 def _shorten_numbers(value: Any) -> Any:
-    """Return numbers as float32 or integers where that is exact."""
+    """Return numbers as float32 or as integers where that is exact."""
     numbers = np.asarray(value)
     if numbers.dtype.kind == "f":
         with np.errstate(over="ignore"):
@@ -184,8 +184,8 @@ def _format_lines(text: str) -> str:
     return "\n".join(f"    {text[start : start + 100]!r}" for start in range(0, len(text), 100))
 
 
-def draft_known_issue(graph: Graph, case: Case, known: _Known, words: str, near: list[str]) -> str:
-    """Return a module with a draft row for the table of known issues."""
+def draft_known_issue(graph: Graph, case: Case, known: ReproductionFacts, words: str, near: list[str]) -> str:
+    """Return the source of a module with a draft row for the table of known issues."""
     window = []
     for name, version in (("since", known.since), ("until", known.until)):
         if version:

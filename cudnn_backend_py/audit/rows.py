@@ -49,7 +49,7 @@ Named = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class _Kind:
+class _ErrorProperties:
     """Error properties of the data type of a call's tensors."""
 
     unit: float
@@ -57,7 +57,7 @@ class _Kind:
     largest: float
 
     @classmethod
-    def of(cls, dtype: torch.dtype) -> _Kind:
+    def of_dtype(cls, dtype: torch.dtype) -> _ErrorProperties:
         kind = _TYPES[dtype]
         unit = roundoff(kind)
         if kind is DataType.FLOAT and torch.backends.cuda.matmul.allow_tf32:
@@ -66,13 +66,13 @@ class _Kind:
 
 
 class SampledRows:
-    """Sampled rows of a call: their positions and inputs."""
+    """The sampled rows of a call: their positions, and the inputs they need."""
 
     def __init__(self, named: Named, options: OperatorOptions, flat: Any) -> None:
         """Take rows by their places among all rows, [rows] int64."""
         self.named, self.options, self.flat = named, options, flat
         q, k, v = named["q"], named["k"], named["v"]
-        self.kind = _Kind.of(q.dtype)
+        self.kind = _ErrorProperties.of_dtype(q.dtype)
         self.dim = q.shape[-1]
         self.scale = 1.0 / math.sqrt(self.dim) if options.scale is None else options.scale
         if q.dim() == 3:
@@ -121,15 +121,15 @@ class SampledRows:
 
     @property
     def head(self) -> Any:
-        """The heads of the rows among all query heads, or for packed tokens those of the sequences, [rows]."""
+        """For each row its head among all query heads of all sequences, [rows]."""
         return self.b * self.named["q"].shape[1] + self.h
 
-    def of_queries(self, x: Any) -> Any:
-        """Return these rows of a tensor with Q's layout, [rows, d] float64."""
+    def select_query_rows(self, x: Any) -> Any:
+        """Return the sampled rows of a tensor with Q's layout, [rows, d] float64."""
         rows = x[self.flat // x.shape[1], self.h] if x.dim() == 3 else x[self.b, self.h, self.i]
         return rows.double()
 
-    def of_keys(self, x: Any, head: Any) -> Any:
+    def select_visible_keys(self, x: Any, head: Any) -> Any:
         """Return the keys or values visible to each row, [rows, keys, d] float64."""
         if self.named.get("block_table") is not None:
             found = x[self._pages, head[:, None], self.j % x.shape[2]]
@@ -139,7 +139,7 @@ class SampledRows:
             found = x[self.b, head]
         return found.double()
 
-    def keep(self) -> Any:
+    def visibility_mask(self) -> Any:
         """Return the mask of visible keys, [rows, keys]."""
         options, j = self.options, self.j
         kept = (j < self.len_kv[:, None]) & (self.i < self.len_q)[:, None]
@@ -150,8 +150,8 @@ class SampledRows:
             kept = kept & (j + options.left_bound > row)
         return kept
 
-    def added(self) -> Any:
-        """Return the addend of the scores, [rows, keys]; 0 without one."""
+    def score_addend(self) -> Any:
+        """Return what is added to the scores, bias and ALiBi, [rows, keys]; 0 without either."""
         named = self.named
         found: Any = 0.0
         bias, slopes = named.get("bias"), named.get("alibi_slopes")
@@ -190,8 +190,8 @@ def _softmax(rows: SampledRows, products: Any, sizes: Any) -> _Softmax:
     if options.soft_cap is not None:
         bent = torch.tanh(scaled / options.soft_cap)
         scaled, slope = options.soft_cap * bent, 1 - bent.square()
-    kept = rows.keep()
-    scores = (scaled + rows.added()).masked_fill(~kept, -math.inf)
+    kept = rows.visibility_mask()
+    scores = (scaled + rows.score_addend()).masked_fill(~kept, -math.inf)
     kept = kept & (scores > -math.inf)
     top = scores.amax(1, keepdim=True)
     sink = rows.named.get("sink")
@@ -208,7 +208,7 @@ def _softmax(rows: SampledRows, products: Any, sizes: Any) -> _Softmax:
     return _Softmax((powers / total).masked_fill(total == 0, 0.0), error.masked_fill(~kept, 0.0), slope, kept, total)
 
 
-def _compare(got: Any, wanted: Any, bound: Any, kind: _Kind, defined: Any, heads: Any) -> Any:
+def _compare_output(got: Any, wanted: Any, bound: Any, kind: _ErrorProperties, defined: Any, heads: Any) -> Any:
     """Return :data:`FACTS` of an output, float64 on the GPU: whether it is wrong, and the worst element.
 
     `heads` are, of each row or of all, the places of its head of queries among all of them.
@@ -260,21 +260,29 @@ def check_forward(named: Named, options: OperatorOptions, o: Any, generator: Any
         Of the GPU, by which rows are drawn: not the program's.
     """
     rows = SampledRows(named, options, draw_rows(named, o, count_visible_keys(named, options), generator))
-    q, k, v = rows.of_queries(named["q"]), rows.of_keys(named["k"], rows.k_head), rows.of_keys(named["v"], rows.v_head)
+    q, k, v = (
+        rows.select_query_rows(named["q"]),
+        rows.select_visible_keys(named["k"], rows.k_head),
+        rows.select_visible_keys(named["v"], rows.v_head),
+    )
     found = _softmax(rows, *_multiply_rows(q, k))
     v = v.masked_fill(~found.kept[:, :, None], 0.0)
-    wanted = _weigh(found.p, v)
+    wanted = _weighted_sum(found.p, v)
     unit, sizes = ROUNDINGS * rows.kind.unit, v.abs()
-    bound = unit * wanted.abs() + unit * _weigh(found.p.square(), v.square()).sqrt()
-    bound = bound + _weigh(found.p * found.error + rows.kind.least / found.total, sizes) + rows.kind.least
-    return {"o": _compare(rows.of_queries(o), wanted, WIDTH * bound, rows.kind, found.kept.any(1)[:, None], rows.head)}
+    bound = unit * wanted.abs() + unit * _weighted_sum(found.p.square(), v.square()).sqrt()
+    bound = bound + _weighted_sum(found.p * found.error + rows.kind.least / found.total, sizes) + rows.kind.least
+    return {
+        "o": _compare_output(
+            rows.select_query_rows(o), wanted, WIDTH * bound, rows.kind, found.kept.any(1)[:, None], rows.head
+        )
+    }
 
 
 def _multiply_rows(q: Any, k: Any) -> tuple[Any, Any]:
     return (k @ q[:, :, None])[..., 0], (k.abs() @ q.abs()[:, :, None])[..., 0]
 
 
-def _weigh(weights: Any, values: Any) -> Any:
+def _weighted_sum(weights: Any, values: Any) -> Any:
     return (weights[:, None] @ values)[:, 0]
 
 
@@ -299,16 +307,16 @@ def check_backward(
 
 
 @dataclass(frozen=True)
-class _Slopes:
-    """dS of rows, with random and systematic error bounds of its elements."""
+class _ScoreGradients:
+    """The gradients of the scores (dS) of rows, with random and systematic error bounds of their elements."""
 
     ds: Any
     apart: Any
     together: Any
 
 
-def _slopes(rows: SampledRows, found: _Softmax, dp: Any, sizes: Any) -> _Slopes:
-    """Return dS, from dO . V and the sums of the absolute products."""
+def _score_gradients(rows: SampledRows, found: _Softmax, dp: Any, sizes: Any) -> _ScoreGradients:
+    """Return the gradients of the scores, from dO . V and the sums of the absolute products."""
     p, unit = found.p, rows.kind.unit
     dp = dp.masked_fill(~found.kept, 0.0)
     sizes = sizes.masked_fill(~found.kept, 0.0)
@@ -316,21 +324,23 @@ def _slopes(rows: SampledRows, found: _Softmax, dp: Any, sizes: Any) -> _Slopes:
     ds = p * (dp - delta)
     moved = unit * (p * sizes).sum(1, keepdim=True) + 2.0**-20 * delta.abs()  # delta is of an O that was rounded
     together = ds.abs() * found.error + p * (moved + 2.0**-20 * sizes) + rows.kind.least * (1 + sizes)
-    return _Slopes((ds * found.slope).masked_fill(~found.kept, 0.0), ROUNDINGS * unit * ds.abs(), together)
+    return _ScoreGradients((ds * found.slope).masked_fill(~found.kept, 0.0), ROUNDINGS * unit * ds.abs(), together)
 
 
 def _check_dq(named: Named, options: OperatorOptions, d_o: Any, dq: Any, generator: Any) -> Any:
     rows = SampledRows(named, options, draw_rows(named, dq, count_visible_keys(named, options), generator))
-    k, v = rows.of_keys(named["k"], rows.k_head), rows.of_keys(named["v"], rows.v_head)
-    found = _softmax(rows, *_multiply_rows(rows.of_queries(named["q"]), k))
-    slopes = _slopes(rows, found, *_multiply_rows(rows.of_queries(d_o), v))
+    k, v = rows.select_visible_keys(named["k"], rows.k_head), rows.select_visible_keys(named["v"], rows.v_head)
+    found = _softmax(rows, *_multiply_rows(rows.select_query_rows(named["q"]), k))
+    slopes = _score_gradients(rows, found, *_multiply_rows(rows.select_query_rows(d_o), v))
     k = k.masked_fill(~found.kept[:, :, None], 0.0)
-    wanted = rows.scale * _weigh(slopes.ds, k)
+    wanted = rows.scale * _weighted_sum(slopes.ds, k)
     bound = ROUNDINGS * rows.kind.unit * wanted.abs() + rows.kind.least
     bound = bound + abs(rows.scale) * (
-        _weigh(slopes.apart.square(), k.square()).sqrt() + _weigh(slopes.together, k.abs())
+        _weighted_sum(slopes.apart.square(), k.square()).sqrt() + _weighted_sum(slopes.together, k.abs())
     )
-    return _compare(rows.of_queries(dq), wanted, 2 * WIDTH * bound, rows.kind, found.kept.any(1)[:, None], rows.head)
+    return _compare_output(
+        rows.select_query_rows(dq), wanted, 2 * WIDTH * bound, rows.kind, found.kept.any(1)[:, None], rows.head
+    )
 
 
 def _check_head(
@@ -350,20 +360,20 @@ def _check_head(
     flat = (at.flatten()[:, None] * count + torch.arange(count, device=q.device)).flatten()
     rows = SampledRows(named, options, flat)
     absent = (rows.i >= rows.len_q)[:, None]
-    queries, d_out = (rows.of_queries(x).masked_fill(absent, 0.0) for x in (q, d_o))
+    queries, d_out = (rows.select_query_rows(x).masked_fill(absent, 0.0) for x in (q, d_o))
     keys, values = k[b, one][0].double(), v[b, one][0].double()
     found = _softmax(rows, queries @ keys.T, queries.abs() @ keys.abs().T)
-    slopes = _slopes(rows, found, d_out @ values.T, d_out.abs() @ values.abs().T)
+    slopes = _score_gradients(rows, found, d_out @ values.T, d_out.abs() @ values.abs().T)
     facts: dict[str, Any] = {}
     unit, seen = ROUNDINGS * rows.kind.unit, (rows.j < rows.len_kv[0])[:, None]
     if "dv" in given:
         wanted, p = found.p.T @ d_out, found.p
         bound = unit * wanted.abs() + unit * (p.square().T @ d_out.square()).sqrt()
         bound = bound + (p * found.error).T @ d_out.abs() + rows.kind.least * (1 + d_out.abs().sum(0))
-        facts["dv"] = _compare(given["dv"][b, one][0], wanted, 2 * WIDTH * bound, rows.kind, seen, rows.head[:1])
+        facts["dv"] = _compare_output(given["dv"][b, one][0], wanted, 2 * WIDTH * bound, rows.kind, seen, rows.head[:1])
     if "dk" in given:
         wanted = rows.scale * (slopes.ds.T @ queries)
         bound = (slopes.apart.square().T @ queries.square()).sqrt() + slopes.together.T @ queries.abs()
         bound = unit * wanted.abs() + abs(rows.scale) * bound + rows.kind.least
-        facts["dk"] = _compare(given["dk"][b, one][0], wanted, 2 * WIDTH * bound, rows.kind, seen, rows.head[:1])
+        facts["dk"] = _compare_output(given["dk"][b, one][0], wanted, 2 * WIDTH * bound, rows.kind, seen, rows.head[:1])
     return facts

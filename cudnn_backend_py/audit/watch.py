@@ -1,4 +1,4 @@
-"""Watch a program's calls and check samples: torch's attention, our operators, our frontend.
+"""Watch a program's calls and check samples: torch's attention, this package's operators and its frontend.
 
 An unsampled call is counted down. A sampled one is checked by more work for the GPU, on the call's stream: what that
 finds comes to the host by a copy that no one waits for, and is looked at when it is there. No stream is synchronised.
@@ -26,10 +26,18 @@ from ..native.find import find_loaded
 from ..system.interruption import pass_interruption
 from ..system.version import Version, __version__
 from ..why.wrapping import Around, Wrapped, is_compiling, measure_passing
-from .budget import Budget, Sample
-from .calls import READERS, AttentionCall, NotRead, bind_arguments, build_call_graph, copy_memory, copy_with_strides
+from .budget import Budget, SampleCost
+from .calls import (
+    READERS,
+    AttentionCall,
+    UncheckedCallError,
+    bind_arguments,
+    build_call_graph,
+    copy_memory,
+    copy_with_strides,
+)
 from .case import Case, CaseFolder
-from .judging import Judging
+from .judging import BackgroundJudge
 from .report import AuditReport, StoredCase
 from .rows import FACTS, check_backward, check_forward
 
@@ -43,31 +51,31 @@ _inside = threading.local()
 
 
 @dataclass(eq=False)
-class _Pending:
-    """A pending check: values the GPU will write, how to tell when they are ready, and how to store a case."""
+class _PendingCheck:
+    """A check that the GPU computes: its results, the events around it, and how to make a case of it."""
 
-    account: Sample
+    account: SampleCost
     facts: dict[str, Any]
     began: Any
     ended: Any
     case: Callable[[Mapping[str, list[float]]], Case]
 
 
-class _Check(Protocol):
-    """A sampled call: its time account, the kinds of its checks, its arguments, and the check of its result."""
+class _SampledCall(Protocol):
+    """A sampled call: its cost, the kinds of its checks, its arguments, and the check of its result."""
 
-    account: Sample
+    account: SampleCost
     kinds: tuple[str, ...]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
-    def check(self, result: Any) -> None:
+    def check_result(self, result: Any) -> None:
         """Check the result of the call."""
 
 
 @dataclass(slots=True)
 class _EntryPoint:
-    """A kind of function: its wrapper, its number of calls, and when it may be sampled again."""
+    """One kind of audited function: its wrapper, its number of calls, and when it may be sampled again."""
 
     name: str
     around: Around
@@ -80,13 +88,13 @@ class _EntryPoint:
     counted: int = 0  # of the calls, as far as the budget knows
     counting_s: float = 0.0  # of those that were passed over, as far as the budget does not know
 
-    def count(self, passed_on: int) -> None:
+    def count_calls(self, passed_on: int) -> None:
         """Count the calls since the countdown was set, and set it again."""
         self.calls += self.passed_on - self.around.left
         self.around.left = self.passed_on = passed_on
 
-    def take_counting(self, passing_s: float) -> float:
-        """Return the seconds spent on counting calls since the last query, from the cost of one."""
+    def take_counting_seconds(self, passing_s: float) -> float:
+        """Return the seconds spent on counting calls since the last query; `passing_s` is the cost of one."""
         seconds = (self.calls - self.counted) * passing_s + self.counting_s
         self.counted, self.counting_s = self.calls, 0.0
         return seconds
@@ -117,7 +125,7 @@ class Watch:
     patience_s: float = 60.0
     seed: int = 0
     _wrapped: Wrapped = field(default_factory=lambda: Wrapped(__package__ or ""))
-    _pending: list[_Pending] = field(default_factory=list)
+    _pending: list[_PendingCheck] = field(default_factory=list)
     _entry_points: dict[tuple[str, str], _EntryPoint] = field(default_factory=dict)
     _generators: dict[int, Any] = field(default_factory=dict)
     _kinds: set[str] = field(default_factory=set)
@@ -127,7 +135,7 @@ class Watch:
         self._random = random.Random(self.seed)
         self._budget = Budget(self.cost)
         self._passing_s = measure_passing()
-        self._judging = Judging(self._keep, relaxed_capture)  # a capture that goes on elsewhere is not spoiled
+        self._judging = BackgroundJudge(self._store_case, relaxed_capture)  # which spoils no capture in progress
 
     # Wrapping
 
@@ -161,16 +169,16 @@ class Watch:
         budget.pause()
         self._wrapped.restore()
         report.elapsed_s = budget.elapsed_s
-        self._settle(wait=True)
+        self._process_finished_checks(wait=True)
         self._judging.finish(self.patience_s)
         report.unjudged.update(self._judging.unjudged)
         report.checked["graphs by the interpreter"] += self._judging.judged
         for entry_point in self._entry_points.values():
-            entry_point.count(sys.maxsize)  # who still holds a wrapper is passed on
-            budget.count(entry_point.take_counting(self._passing_s))
+            entry_point.count_calls(sys.maxsize)  # who still holds a wrapper is passed on
+            budget.add_counting_seconds(entry_point.take_counting_seconds(self._passing_s))
             report.calls += entry_point.calls
             report.passed_over.update(
-                {self._is_over_budget: entry_point.passed_over} if entry_point.passed_over else {}
+                {self._over_budget_reason: entry_point.passed_over} if entry_point.passed_over else {}
             )
         report.counted_s, report.setup_s = budget.counted_s, budget.setup_s
         report.host_s, report.gpu_s = budget.host_s, budget.gpu_s
@@ -180,9 +188,9 @@ class Watch:
         """Return the wrapper of an entry point, which reads its arguments by one of several signatures."""
         if (name, how) in self._entry_points:
             return self._entry_points[name, how].around
-        read: Any = partial(_Launch, self, how)
+        read: Any = partial(_SampledLaunch, self, how)
         if name != "frontend":
-            read = partial(_Attention, self, name, READERS["torch" if how == "torch" else "operators"])
+            read = partial(_SampledAttention, self, name, READERS["torch" if how == "torch" else "operators"])
 
         def call(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             if getattr(_inside, "busy", False) or is_compiling():
@@ -201,13 +209,13 @@ class Watch:
         began = time.perf_counter()
         is_first = entry_point.tried < self.first
         entry_point.calls += 1
-        entry_point.count(0 if is_first else int(self._random.random() * (2 * self.every - 1)))
+        entry_point.count_calls(0 if is_first else int(self._random.random() * (2 * self.every - 1)))
         if not is_first and self._budget.elapsed_s < entry_point.paid_at:
             entry_point.passed_over += 1
             entry_point.counting_s += time.perf_counter() - began
             return original(*args, **kwargs)
-        self._budget.count(entry_point.take_counting(self._passing_s))
-        found: _Check | None = None
+        self._budget.add_counting_seconds(entry_point.take_counting_seconds(self._passing_s))
+        found: _SampledCall | None = None
         try:
             if why := self._reason_to_skip(entry_point, is_first):
                 self.report.passed_over[why] += 1
@@ -230,44 +238,44 @@ class Watch:
             entry_point.kinds = found.kinds
             self.report.sampled[entry_point.name] += 1
             try:
-                found.check(result)
+                found.check_result(result)
             except Exception as error:
                 pass_interruption(error)
                 self._count_failure(error)
         account = self._budget if found is None else found.account
-        account.take(spent + time.perf_counter() - began)
-        entry_point.paid_at = self._budget.paid_at(*entry_point.kinds)
+        account.add_seconds(spent + time.perf_counter() - began)
+        entry_point.paid_at = self._budget.next_affordable_s(*entry_point.kinds)
         return result
 
     def _reason_to_skip(self, entry_point: _EntryPoint, is_first: bool) -> str:
         """Return why a due call is not sampled; empty if it is."""
         if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
             return "a CUDA graph was being captured"
-        self._settle()
+        self._process_finished_checks()
         if len(self._pending) >= MOST_PENDING or (entry_point.name == "frontend" and self._judging.is_full):
             return "checks of earlier ones were under way"
-        if not is_first and self._budget.elapsed_s < self._budget.paid_at(*entry_point.kinds):
-            return self._is_over_budget
+        if not is_first and self._budget.elapsed_s < self._budget.next_affordable_s(*entry_point.kinds):
+            return self._over_budget_reason
         return ""
 
     @property
-    def _is_over_budget(self) -> str:
+    def _over_budget_reason(self) -> str:
         return f"an audit may take {self.cost:.1%} of the time"
 
-    def _generator(self, device: int) -> Any:
+    def _get_generator(self, device: int) -> Any:
         if device not in self._generators:
             self._generators[device] = torch.Generator(device=f"cuda:{device}").manual_seed(self.seed)
         return self._generators[device]
 
     def _count_failure(self, error: Exception) -> None:
-        said = str(error) if isinstance(error, NotRead) else f"{type(error).__name__}: {error}"
+        said = str(error) if isinstance(error, UncheckedCallError) else f"{type(error).__name__}: {error}"
         self.report.unjudged[said.partition("\n")[0][:200]] += 1
 
     # Attention
 
-    def check(
+    def check_on_gpu(
         self,
-        account: Sample,
+        account: SampleCost,
         make: Callable[[Any], dict[str, Any]],
         device: int,
         tensors: Mapping[str, Any],
@@ -278,14 +286,14 @@ class Watch:
             began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             began.record()
             held = {name: copy_with_strides(x) for name, x in tensors.items() if x is not None}
-            facts = make(self._generator(device))
+            facts = make(self._get_generator(device))
             there = {name: torch.empty(len(FACTS), dtype=torch.float64, pin_memory=True) for name in facts}
             for name, x in facts.items():
                 there[name].copy_(x, non_blocking=True)
             ended.record()
-        self._pending.append(_Pending(account, there, began, ended, partial(about, held)))
+        self._pending.append(_PendingCheck(account, there, began, ended, partial(about, held)))
 
-    def _settle(self, wait: bool = False) -> None:
+    def _process_finished_checks(self, wait: bool = False) -> None:
         """Process the finished checks."""
         with self._lock:
             done = [one for one in self._pending if wait or one.ended.query()]
@@ -293,19 +301,19 @@ class Watch:
         for one in done:
             try:
                 one.ended.synchronize()
-                one.account.take(one.began.elapsed_time(one.ended) * 1e-3, on_gpu=True)
+                one.account.add_seconds(one.began.elapsed_time(one.ended) * 1e-3, on_gpu=True)
                 facts = {name: x.tolist() for name, x in one.facts.items()}
                 self.report.checked.update({name: int(x[-1]) for name, x in facts.items()})
                 if any(x[0] for x in facts.values()):
-                    self._keep(one.case(facts))
+                    self._store_case(one.case(facts))
             except Exception as error:
                 pass_interruption(error)
                 self._count_failure(error)
 
     # Keeping
 
-    def _keep(self, case: Case) -> None:
-        """Store a case, once per kind."""
+    def _store_case(self, case: Case) -> None:
+        """Store a case, one per kind."""
         with self._lock:
             if case.name in self._kinds:
                 return
@@ -314,8 +322,8 @@ class Watch:
         self.report.wrong.append(StoredCase(path, why, str(case), case.wrong))
 
 
-class _Attention:
-    """A sampled call of attention."""
+class _SampledAttention:
+    """A sampled call of attention, whose output and gradients are checked."""
 
     def __init__(
         self, watch: Watch, entry_point: str, read: Any, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -327,7 +335,7 @@ class _Attention:
         self._d_o: Any = None
         self.args, self.kwargs, self._probed = self._probe(args, kwargs)
         self.kinds = (entry_point, f"{entry_point}, backward")[: 1 + self._probed]
-        self.account = watch._budget.sample(entry_point)
+        self.account = watch._budget.start_sample(entry_point)
 
     def _probe(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], bool]:
         """Return the arguments with Q, K and V as views that observe gradients, and whether gradients flow."""
@@ -339,34 +347,34 @@ class _Attention:
         seen = _GradientObserver.apply(self, *given)
         swap = {id(old): new for old, new in zip(given, seen, strict=True)}
 
-        def swapped(x: Any) -> Any:
+        def swap_view(x: Any) -> Any:
             return swap.get(id(x), x) if isinstance(x, torch.Tensor) else x
 
-        return tuple(map(swapped, args)), {name: swapped(x) for name, x in kwargs.items()}, True
+        return tuple(map(swap_view, args)), {name: swap_view(x) for name, x in kwargs.items()}, True
 
-    def check(self, result: Any) -> None:
-        """Check O, and the gradients when they arrive."""
+    def check_result(self, result: Any) -> None:
+        """Check the output O, and the gradients when they arrive."""
         call, o = self.call, self.call.of_output(result).detach()
         self.place, self.backend = _find_caller(), _query_backend(call) if self.entry_point == "torch" else ""
         tensors = {**call.named, "o": o}
         make = partial(check_forward, call.named, call.options, o)
-        self.watch.check(self.account, make, o.device.index, tensors, partial(self._case, False, tensors))
+        self.watch.check_on_gpu(self.account, make, o.device.index, tensors, partial(self._make_case, False, tensors))
         output = result[0] if isinstance(result, tuple) else result
         if self._probed and output.requires_grad:
             self.o = o
-            output.register_hook(self._note)
+            output.register_hook(self._store_output_gradient)
 
-    def _note(self, gradient: Any) -> None:
+    def _store_output_gradient(self, gradient: Any) -> None:
         self._d_o = gradient
 
     def check_gradients(self, gradients: tuple[Any, ...]) -> None:
         """Check the gradients of Q, K and V."""
         watch, call = self.watch, self.call
-        watch._settle()
+        watch._process_finished_checks()
         if self._d_o is None or self.o is None or len(watch._pending) >= MOST_PENDING:
             return
         began = time.perf_counter()
-        account = watch._budget.sample(self.kinds[-1])
+        account = watch._budget.start_sample(self.kinds[-1])
         try:
             d_o = call.of_output(self._d_o).detach()
             found = dict(zip(("dq", "dk", "dv"), gradients, strict=True))
@@ -375,15 +383,15 @@ class _Attention:
             found = {name: x.detach() for name, x in found.items() if x is not None}
             tensors = {**call.named, "o": self.o, "do": d_o, **found}
             make = partial(check_backward, call.named, call.options, d_o, found)
-            watch.check(account, make, d_o.device.index, tensors, partial(self._case, True, tensors))
+            watch.check_on_gpu(account, make, d_o.device.index, tensors, partial(self._make_case, True, tensors))
         except Exception as error:
             pass_interruption(error)
             watch._count_failure(error)
         finally:
-            account.take(time.perf_counter() - began)
+            account.add_seconds(time.perf_counter() - began)
             self.o = self._d_o = None
 
-    def _case(
+    def _make_case(
         self,
         backward: bool,
         tensors: Mapping[str, Any],
@@ -418,22 +426,22 @@ class _Attention:
         )
 
 
-class _Launch:
-    """One execution of a frontend graph: its plan, and its tensors' memory before and after."""
+class _SampledLaunch:
+    """A sampled execution of a frontend graph: its plan, and its tensors' memory before and after."""
 
     def __init__(self, watch: Watch, how: str, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         from ..frontend.graphs import launch_arguments
 
         found = bind_arguments(original, args, kwargs)
         if found.get("override_uids"):
-            raise NotRead("other dims were given for this call")
+            raise UncheckedCallError("other dims were given for this call")
         given, uids = found["tensor_dict"], found["tensor_uids"]
         index = found["index"] if how == "execute_plan_at_index" else None
         self.plan, self._at, self._stream = launch_arguments(
             found["self"], given, found["workspace"], found["handle"], uids, index
         )
         if is_capturing(self._stream):
-            raise NotRead("a CUDA graph was being captured")
+            raise UncheckedCallError("a CUDA graph was being captured")
         self.graph: Graph = self.plan.graph
         self._written = {tensor.uid for tensor in self.graph.outputs}
         self._images: dict[str, Any] = {}
@@ -441,17 +449,17 @@ class _Launch:
         self._there: Any = None
         tensors = [x for x in self.graph.variant_pack_tensors if not x.by_value and not x.scratch]
         if sum(tensor.span_bytes for tensor in tensors) > MOST_CALL_BYTES >> 3:
-            raise NotRead(f"its tensors have more than {MOST_CALL_BYTES >> 3} bytes")
-        self.watch, self.account, self.kinds = watch, watch._budget.sample("frontend"), ("frontend",)
+            raise UncheckedCallError(f"its tensors have more than {MOST_CALL_BYTES >> 3} bytes")
+        self.watch, self.account, self.kinds = watch, watch._budget.start_sample("frontend"), ("frontend",)
         self.args, self.kwargs = args, kwargs
         with self.stream():
             self.copy_tensors(written=False)
 
-    def check(self, result: Any) -> None:
-        """Check what the call wrote."""
+    def check_result(self, result: Any) -> None:
+        """Copy what the call wrote and check it in the background."""
         with self.stream():
             self.copy_tensors(written=True)
-        self.watch._judging.add(partial(self.case, _find_caller()), self.account.take)
+        self.watch._judging.add(partial(self.make_case, _find_caller()), self.account.add_seconds)
 
     def stream(self) -> AbstractContextManager[Any]:
         """Return a context in which torch works on the call's stream."""
@@ -467,17 +475,17 @@ class _Launch:
                 continue
             if tensor.by_value:
                 if tensor.value is None:
-                    self._numbers[tensor.name] = _number_at(self._at[tensor.uid], tensor)
+                    self._numbers[tensor.name] = _read_number(self._at[tensor.uid], tensor)
                 continue
             size, address = tensor.span_bytes, self._at[tensor.uid]
             if tensor.ragged_offset is not None:
                 size = min(size, pointer_facts(address).bytes_left or size)
-            self._images[tensor.name] = torch.as_tensor(_Memory(address, size), device="cuda").clone()
+            self._images[tensor.name] = torch.as_tensor(_GpuMemory(address, size), device="cuda").clone()
         if written:
             self._there = torch.cuda.Event()
             self._there.record()
 
-    def case(self, place: str) -> Case:
+    def make_case(self, place: str) -> Case:
         """Return the case of the call; waits for the GPU."""
         self._there.synchronize()
         side = torch.cuda.Stream()
@@ -498,8 +506,8 @@ class _Launch:
         )
 
 
-class _Memory:
-    """Memory of a GPU at an address."""
+class _GpuMemory:
+    """A range of GPU memory, as an array that torch can read."""
 
     def __init__(self, address: int, size: int) -> None:
         self.__cuda_array_interface__ = {
@@ -512,7 +520,7 @@ class _HostMemory:
         self.__array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (address, True), "version": 3}
 
 
-def _number_at(address: int, tensor: Any) -> float:
+def _read_number(address: int, tensor: Any) -> float:
     from .case import decode_memory
 
     return float(decode_memory(tensor, np.array(_HostMemory(address, tensor.span_bytes))).reshape(-1)[0])
@@ -522,7 +530,7 @@ class _GradientObserver(torch.autograd.Function):  # type: ignore[misc]
     """An identity function on tensors that observes their gradients."""
 
     @staticmethod
-    def forward(ctx: Any, call: _Attention, *tensors: Any) -> Any:
+    def forward(ctx: Any, call: _SampledAttention, *tensors: Any) -> Any:
         """Return views of the tensors."""
         ctx.call = call
         ctx.set_materialize_grads(False)
@@ -536,24 +544,24 @@ class _GradientObserver(torch.autograd.Function):  # type: ignore[misc]
 
 
 def _to_checkable_call(call: AttentionCall) -> AttentionCall:
-    """Return a call with the tensors used for computation: detached, and cast as by autocast.
+    """Return a call with the tensors that are computed with: detached, and cast as by autocast.
 
     Raises
     ------
-    NotRead
+    UncheckedCallError
         What is not checked, and why.
     """
     if sum(x.numel() * x.element_size() for x in call.named.values() if x is not None) > MOST_CALL_BYTES:
-        raise NotRead(f"its tensors have more than {MOST_CALL_BYTES} bytes")
+        raise UncheckedCallError(f"its tensors have more than {MOST_CALL_BYTES} bytes")
     if call.options.dropout:
-        raise NotRead("dropout: what is right hangs on random numbers of torch")
+        raise UncheckedCallError("dropout: what is right hangs on random numbers of torch")
     if torch.is_autocast_enabled("cuda"):
-        _cast(call)
+        _cast_for_autocast(call)
     call.named.update({name: x.detach() for name, x in call.named.items() if x is not None})
     return call
 
 
-def _cast(call: AttentionCall) -> None:
+def _cast_for_autocast(call: AttentionCall) -> None:
     kind = torch.get_autocast_dtype("cuda")
     for name in ("q", "k", "v", "bias"):
         x = call.named.get(name)

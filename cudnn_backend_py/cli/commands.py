@@ -40,7 +40,7 @@ from .wheels import LARGE_BYTES, with_version
 
 if TYPE_CHECKING:
     from ..target import Profile
-    from ..versions.store import Installed
+    from ..versions.store import InstalledCudnn
 
 __all__ = ["main"]
 
@@ -224,7 +224,7 @@ def list_versions(style: str, output: str | None) -> None:
     put_table(table, output)
 
 
-def _describe_version(item: Installed) -> dict[str, Any]:
+def _describe_version(item: InstalledCudnn) -> dict[str, Any]:
     facts = asdict(item) | {"version": f"{item.version}+cu{item.cuda}"}
     return {key: str(value) if isinstance(value, Path) else value for key, value in facts.items()}
 

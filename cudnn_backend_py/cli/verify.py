@@ -55,7 +55,7 @@ def verify(target: str | None, other: str | None, limit_s: float, output: str | 
     if contribute:
         from ..verification.contribution import Contribution
 
-        write_report(json.dumps(Contribution.of(found).to_dict()) + "\n", None)
+        write_report(json.dumps(Contribution.from_verification(found).to_dict()) + "\n", None)
     raise SystemExit(NOT_JUDGED if not found.is_whole else found.wrong_outcomes > 0)
 
 

@@ -16,7 +16,7 @@ from ..graph.guard import collect_reports
 from ..known_issues import find_known_issues
 from ..native import loaded_library
 from ..plans.refusals import furthest_reason
-from ..system.child import TIMED_OUT, Child, Say, serve
+from ..system.child import TIMED_OUT, AnswerWriter, Child, serve
 from ..system.version import Version
 from ..target import Profile, open_target
 from ..target.environment import problem_after_crash
@@ -272,7 +272,7 @@ _SERVED = f"{__name__}:{serve_judge.__name__}"
 _prepared: set[str] = set()  # devices whose control graph was queried here: forks need not load and ask all that
 
 
-def _wants_fork(asked: Mapping[str, Any], say: Say) -> bool:
+def _wants_fork(asked: Mapping[str, Any], say: AnswerWriter) -> bool:
     """Whether a forked process should answer; a fork cannot use the GPU."""
     profile = read_device(asked["device"])
     if not (asked["fresh"] and asked["build"]) or profile is None:
@@ -283,7 +283,7 @@ def _wants_fork(asked: Mapping[str, Any], say: Say) -> bool:
     return True
 
 
-def _report_steps(say: Say) -> Callable[[str], None]:
+def _report_steps(say: AnswerWriter) -> Callable[[str], None]:
     def step(text: str) -> None:
         if (lib := loaded_library()) is None:
             say(step=text)
@@ -293,7 +293,7 @@ def _report_steps(say: Say) -> Callable[[str], None]:
     return step
 
 
-def _answer(asked: Mapping[str, Any], say: Say) -> None:
+def _answer(asked: Mapping[str, Any], say: AnswerWriter) -> None:
     verdict = explain(
         _read_graph(asked["graph"]),
         read_device(asked["device"]),

@@ -25,7 +25,7 @@ from ..plans.refusals import furthest_reason, read_refusals
 from ..printable import brief
 from ..rewrite.changes import Change, Effect, changes
 from ..rewrite.solution import EFFECTS, Solution, find_solution
-from ..system.child import TIMED_OUT, Child, Say, serve
+from ..system.child import TIMED_OUT, AnswerWriter, Child, serve
 from ..system.notebook import ShownAsHtml
 from ..system.version import VersionTuple, leading_numbers, version_numbers
 from ..target import Profile, Target, open_target
@@ -570,7 +570,7 @@ def serve_search() -> None:
 _SERVED = f"{__name__}:{serve_search.__name__}"
 
 
-def _answer(asked: Mapping[str, Any], say: Say) -> None:
+def _answer(asked: Mapping[str, Any], say: AnswerWriter) -> None:
     """Report one line for each query and finding."""
     faults = check_environment(build=asked["build"])
     if faults and faults[0].blocks:
@@ -647,7 +647,9 @@ def _kinds_to_try(words: str) -> tuple[str, ...]:
 class _Search:
     """The search for one graph on one open target, in the judging process."""
 
-    def __init__(self, graph: Graph, target: Target, asked: Mapping[str, Any], deadline: float, say: Say) -> None:
+    def __init__(
+        self, graph: Graph, target: Target, asked: Mapping[str, Any], deadline: float, say: AnswerWriter
+    ) -> None:
         self.graph = graph
         self.target = target
         self.name: str = asked["target"]

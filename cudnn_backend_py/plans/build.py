@@ -103,9 +103,9 @@ def build(
     check_graph(graph)
     check_writes(graph)
     chosen = shared_target(target)
-    wanted = _selection(mode, engine, knobs, selection)
+    wanted = _make_selection(mode, engine, knobs, selection)
     if cache is False:
-        return _build(graph, chosen, wanted)
+        return _build_first_possible(graph, chosen, wanted)
     disk = default_cache() if cache is True else cache
     if not chosen.profile.properties.get("multiProcessorCount"):
         disk = None  # before cuDNN 9.8 the GPU here is not described, so plans of two kinds of GPU look the same
@@ -114,7 +114,7 @@ def build(
     def made() -> Plan:
         found = None if disk is None else _find_cached(disk, graph, chosen, wanted, key)
         if found is None:
-            found = _build(graph, chosen, wanted)
+            found = _build_first_possible(graph, chosen, wanted)
             if disk is not None:
                 disk.put(key, found)
         return found
@@ -167,14 +167,16 @@ def parse_knobs(choices: Iterable[str]) -> dict[KnobType, int]:
             knobs[KnobType(int(name)) if name.isdecimal() else KnobType[name.upper()]] = int(value)
         except (KeyError, ValueError):
             raise UsageError(
-                f"{choice!r} is not a knob choice, KNOB=VALUE is needed",
+                f"knob choice {choice!r} must be written KNOB=VALUE",
                 code="knob-choice",
                 where=f"knobs are {', '.join(f'{knob.name} ({int(knob)})' for knob in KnobType)}",
             ) from None
     return knobs
 
 
-def _selection(mode: HeurMode | str, engine: int | None, knobs: Knobs | None, selection: Selection | None) -> Selection:
+def _make_selection(
+    mode: HeurMode | str, engine: int | None, knobs: Knobs | None, selection: Selection | None
+) -> Selection:
     changes: dict[str, Any] = {}
     if engine is not None:
         changes = {"engine": engine, "knobs": {}}
@@ -191,8 +193,8 @@ def _find_cached(disk: PlanCache, graph: Graph, target: Target, wanted: Selectio
     return found or disk.get(key, target, graph=graph)
 
 
-def _build(graph: Graph, target: Target, wanted: Selection) -> Plan:
-    """Build the first config that can be built: a failed compilation shows only here."""
+def _build_first_possible(graph: Graph, target: Target, wanted: Selection) -> Plan:
+    """Build the plan of the first config that can be built: only building shows whether its kernels compile."""
     chosen = select(graph, target, wanted)
     first: CudnnStatusError | None = None
     for config in (chosen.config, *chosen.alternatives):
@@ -212,22 +214,22 @@ def _build(graph: Graph, target: Target, wanted: Selection) -> Plan:
 
 def forget_plans() -> None:
     """Forget the plans of this process, so that :func:`build` reads the disk again; plans in use stay valid."""
-    _process.plans = _Plans()
+    _process.plans = _ProcessPlans()
 
 
-class _Plans:
+class _ProcessPlans:
     """Plans of this process by key: recently used ones are kept alive, and each is built by one thread at a time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._alive: WeakValueDictionary[Hashable, Plan] = WeakValueDictionary()
-        self._find_cached: OrderedDict[Hashable, Plan] = OrderedDict()
+        self._recent: OrderedDict[Hashable, Plan] = OrderedDict()
         self._building: WeakValueDictionary[Hashable, _KeyLock] = WeakValueDictionary()
 
     def get(self, key: Hashable, make: Callable[[], Plan]) -> Plan:
         """Return the plan of a key, built by the first thread that requests it."""
         with self._lock:
-            found = self._find(key)
+            found = self._find_alive(key)
             if found is not None:
                 return found
             turn = self._building.get(key)
@@ -235,30 +237,30 @@ class _Plans:
                 turn = self._building[key] = _KeyLock()
         with turn.lock:
             with self._lock:
-                found = self._find(key)
+                found = self._find_alive(key)
             if found is None:
                 found = make()
                 with self._lock:
-                    self._keep(key, found)
+                    self._remember(key, found)
         return found
 
-    def _find(self, key: Hashable) -> Plan | None:
+    def _find_alive(self, key: Hashable) -> Plan | None:
         found = self._alive.get(key)
         if found is None:
             return None
         handle = found.target.handle
         if found.descriptor.closed or (handle is not None and handle.closed):
             del self._alive[key]
-            self._find_cached.pop(key, None)
+            self._recent.pop(key, None)
             return None
-        self._keep(key, found)
+        self._remember(key, found)
         return found
 
-    def _keep(self, key: Hashable, plan: Plan) -> None:
-        self._alive[key] = self._find_cached[key] = plan
-        self._find_cached.move_to_end(key)
-        if len(self._find_cached) > PLANS_KEPT:
-            self._find_cached.popitem(last=False)
+    def _remember(self, key: Hashable, plan: Plan) -> None:
+        self._alive[key] = self._recent[key] = plan
+        self._recent.move_to_end(key)
+        if len(self._recent) > PLANS_KEPT:
+            self._recent.popitem(last=False)
 
 
 class _KeyLock:
@@ -272,7 +274,7 @@ class _ProcessState:
     """State shared by all callers in a process."""
 
     def __init__(self) -> None:
-        self.plans = _Plans()
+        self.plans = _ProcessPlans()
         self.targets: dict[Hashable, Target] = {}
         self.lock = threading.Lock()
 

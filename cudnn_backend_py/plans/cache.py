@@ -115,7 +115,7 @@ def plan_key(graph: Graph, target: Target, options: Mapping[str, Any]) -> str:
     cudnn = [lib.version_text, lib.cuda_version // 1000, library_variables()]
     about = [_SCHEMA, *cudnn, limits, graph_to_json(graph), options]
     try:
-        text = json.dumps(about, sort_keys=True, default=_plain)
+        text = json.dumps(about, sort_keys=True, default=_to_json_value)
     except (TypeError, ValueError) as error:
         raise UsageError(
             f"the options of a plan cannot be written as JSON: {error}",
@@ -125,7 +125,7 @@ def plan_key(graph: Graph, target: Target, options: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _plain(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, (set, frozenset)):
@@ -158,7 +158,7 @@ class PlanCache:
     def __init__(self, folder: str | os.PathLike[str] | None = None, *, max_bytes: int = MAX_BYTES) -> None:
         if isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 0:
             raise UsageError(
-                f"a plan cache of at most {max_bytes!r} bytes cannot be, a whole number from 0 on is needed",
+                f"max_bytes of a plan cache must be an int of at least 0, got {max_bytes!r}",
                 code="plan-cache-bound",
             )
         self._files = plan_files(default_folder() if folder is None else folder, max_bytes)
@@ -168,7 +168,7 @@ class PlanCache:
 
     @property
     def folder(self) -> Path:
-        """The folder of the files."""
+        """The folder of the cached plans."""
         return self._files.folder
 
     def get(self, key: str, target: Target, *, graph: Graph | None = None) -> Plan | None:
@@ -224,7 +224,7 @@ class PlanCache:
         """
         if not isinstance(evidence, Mapping | None):
             raise UsageError(
-                f"the evidence for a plan is a {type(evidence).__name__}, a mapping is needed",
+                f"the evidence for a plan must be a mapping, got a {type(evidence).__name__}",
                 code="plan-cache-evidence",
             )
         try:
@@ -245,7 +245,7 @@ class PlanCache:
         return self._files.clear()
 
     def entries(self) -> tuple[CacheEntry, ...]:
-        """Return the entries of the cache, the last used first; every entry is read and checked.
+        """Return the entries of the cache, the most recently used first; every entry is read and checked.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""``Candidate``: an engine config with its origin and its outcome. Plain data."""
+"""``Candidate``: an engine config with its origin and its outcome, as plain data."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Candidate:
 
     @property
     def origin(self) -> str:
-        """Who lists the config; a text that follows "a config"."""
+        """Where the config comes from, as text that follows "a config"."""
         if self.mode in HeurMode.__members__:
             return f"of heuristics mode {self.mode}"
         return {"named": "that was named", EVERY_ENGINE: "found by checking all engines"}.get(
@@ -96,7 +96,7 @@ class Candidate:
 
     @property
     def by_cudnn(self) -> bool:
-        """Whether cuDNN refused it, as opposed to the selection."""
+        """Whether cuDNN refused the config, and not the selection."""
         return self.state in ("refused", "build failed")
 
     @property

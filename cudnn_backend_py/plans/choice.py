@@ -37,7 +37,7 @@ class EngineChoice:
     @classmethod
     def from_log(cls, engine: int, knobs: Mapping[str, int]) -> EngineChoice:
         """Return the choice that cuDNN logs with knobs by C name; a logged -1 means that cuDNN chooses."""
-        known = _by_c_name()
+        known = _knobs_by_c_name()
         return cls(engine, {known.get(name, name): value for name, value in knobs.items() if value != _LEFT_TO_CUDNN})
 
     @classmethod
@@ -53,7 +53,7 @@ class EngineChoice:
         if match is None:
             raise UsageError(f"{tag!r} is not an engine tag such as eng2_k24=7", code="engine-tag")
         knobs = re.findall(_KNOB, match[2], re.ASCII)
-        return cls(int(match[1]), {_knob(name): int(value) for name, value in knobs})
+        return cls(int(match[1]), {_knob_from_text(name): int(value) for name, value in knobs})
 
     @property
     def tag(self) -> str:
@@ -82,11 +82,11 @@ def read_logged_choice(config: Any) -> tuple[int, dict[str, int]] | None:
 
 
 @cache
-def _by_c_name() -> dict[str, KnobType]:
+def _knobs_by_c_name() -> dict[str, KnobType]:
     return {knob.c_name: knob for knob in KnobType}
 
 
-def _knob(name: str) -> KnobType | int | str:
+def _knob_from_text(name: str) -> KnobType | int | str:
     if not name.isdecimal():
-        return _by_c_name().get(name, name)
+        return _knobs_by_c_name().get(name, name)
     return KnobType(int(name)) if int(name) in KnobType._value2member_map_ else int(name)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["EngineConfig", "Heuristics", "Knob", "OperationGraph", "heur_mode"]
 
 
-def _listen(lib: Library) -> AbstractContextManager[Log]:
+def _capture_messages(lib: Library) -> AbstractContextManager[Log]:
     from ..native import capture_log  # only where reasons are wanted
 
     return capture_log(this_thread_only=True, on=lib)
@@ -96,43 +96,43 @@ class EngineConfig:
 
     @cached_property
     def engine(self) -> int:
-        """Global index of the engine."""
+        """The global index of the engine."""
         return int(self._engine.get(Attr.ENGINE_GLOBAL_INDEX))
 
     @cached_property
     def knobs(self) -> dict[KnobType | int, int]:
-        """Knob choices, by knob type."""
+        """The knob choices, by knob type."""
         choices = self.descriptor.get(Attr.ENGINECFG_KNOB_CHOICES)
         return {choice.get(Attr.KNOB_CHOICE_KNOB_TYPE): choice.get(Attr.KNOB_CHOICE_KNOB_VALUE) for choice in choices}
 
     @cached_property
     def behavior_notes(self) -> tuple[BehaviorNote, ...]:
-        """Behavior notes of the engine: runtime compilation, CUDA graph support, required layouts."""
+        """The engine's behavior notes: runtime compilation, CUDA graph support, required layouts."""
         return tuple(self._engine.get(Attr.ENGINE_BEHAVIOR_NOTE))
 
     @cached_property
     def numerical_notes(self) -> tuple[NumericalNote, ...]:
-        """Numerical notes of the engine: tensor cores, reduced precision, nondeterminism."""
+        """The engine's numerical notes: tensor cores, reduced precision, nondeterminism."""
         return tuple(self._engine.get(Attr.ENGINE_NUMERICAL_NOTE))
 
     @cached_property
     def workspace_bytes(self) -> int:
-        """Workspace of the config in bytes, known before a plan is built. Since cuDNN 9.2."""
+        """The config's workspace in bytes, known before a plan is built. Since cuDNN 9.2."""
         return int(self.descriptor.get(Attr.ENGINECFG_WORKSPACE_SIZE))
 
     @cached_property
     def shared_memory_bytes(self) -> int:
-        """Shared memory per block of the config in bytes. Since cuDNN 9.2."""
+        """The config's shared memory per block in bytes. Since cuDNN 9.2."""
         return int(self.descriptor.get(Attr.ENGINECFG_SHARED_MEMORY_USED))
 
     @property
     def choice(self) -> EngineChoice:
-        """Engine and knobs as a value."""
+        """The engine and its knob values."""
         return EngineChoice(self.engine, self.knobs)
 
     @property
     def tag(self) -> str:
-        """Short text of engine and knob choices such as ``eng2_k24=7``, to compare and to log."""
+        """A short text of engine and knob choices such as ``eng2_k24=7``, to compare and to log."""
         return self.choice.tag
 
     def __repr__(self) -> str:
@@ -235,7 +235,7 @@ class OperationGraph:
     def heuristics(
         self, mode: HeurMode | str = HeurMode.A, *, reasons: bool = False, sm_count: int | None = None
     ) -> Heuristics:
-        """Query cuDNN for engine configs.
+        """Query cuDNN's heuristics for engine configs.
 
         C: ``CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR``, ``CUDNN_ATTR_ENGINEHEUR_RESULTS``. An empty list is an answer;
         the reasons are in ``answer``.
@@ -259,7 +259,7 @@ class OperationGraph:
         with lib.collect_messages() as answer:
             question.finalize()
             candidates = question.count(Attr.ENGINEHEUR_RESULTS)
-            with _listen(lib) if reasons else nullcontext() as log:
+            with _capture_messages(lib) if reasons else nullcontext() as log:
                 found = question.get(Attr.ENGINEHEUR_RESULTS) if candidates else ()
         if log and len(found) < candidates and not answer.text:
             checks = [record.body for record in log.records if (record.function or "").endswith(_CHECKS)]
@@ -299,7 +299,7 @@ class OperationGraph:
 
     @property
     def engine_count(self) -> int:
-        """Number of engines cuDNN has for this kind of graph; indices run from 0.
+        """The number of engines cuDNN has for this kind of graph; indices run from 0.
 
         C: ``CUDNN_ATTR_OPERATIONGRAPH_ENGINE_GLOBAL_COUNT``.
         """

@@ -69,7 +69,7 @@ class Kernel:
         """
         digest, size, registers = hashlib.sha256(), 0, 0
         try:
-            sections = list(_sections(cubin))
+            sections = list(_read_sections(cubin))
             unread = () if any(_reads_globals(*one) for one in sections) else _GLOBALS
             for section, body in sections:
                 if section.startswith(_CODE) and section not in unread:
@@ -77,7 +77,7 @@ class Kernel:
                 if section.startswith(".text."):
                     size += len(body)
                 if section == ".nv.info":
-                    registers = max(_registers(body), default=0)
+                    registers = max(_read_register_counts(body), default=0)
         except (struct.error, IndexError, UnicodeDecodeError) as error:
             raise ValueError(f"the code of kernel {name} is damaged: {error}") from None
         return cls(name, digest.hexdigest(), size, registers, _architecture(cubin))
@@ -118,7 +118,7 @@ def _architecture(elf: bytes) -> str:
 _FLAGS = {7: (0, 0x800), 8: (8, 0x8)}  # by version of the ABI: where the number is, and the bit of code like sm_90a
 
 
-def _sections(elf: bytes) -> Iterator[tuple[str, bytes]]:
+def _read_sections(elf: bytes) -> Iterator[tuple[str, bytes]]:
     """Yield the sections of a 64-bit ELF file, with their names."""
     if elf[:5] != b"\x7fELF\x02":
         raise IndexError("it is not a 64-bit ELF file")
@@ -133,7 +133,7 @@ def _sections(elf: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def _reads_globals(section: str, body: bytes) -> bool:
-    """Whether a section may contain the code that locates global data."""
+    """Return whether a section may contain code that locates global data."""
     if not section.startswith(".text."):
         return section.startswith(_RELOCATED) and bool(body)
     return len(body) % 16 > 0 or any(
@@ -142,7 +142,7 @@ def _reads_globals(section: str, body: bytes) -> bool:
     )
 
 
-def _registers(info: bytes) -> Iterator[int]:
+def _read_register_counts(info: bytes) -> Iterator[int]:
     """Yield the register count of each function from a section ``.nv.info``."""
     at = 0
     while at + 4 <= len(info):

@@ -1,4 +1,4 @@
-"""Graph values to descriptor values; pure, loads no library.
+"""Convert graph values to descriptor values, without loading a library.
 
 One :class:`~cudnn_backend_py.graph.ir.Tensor` becomes one descriptor value, whichever operations share it, and that
 identity is what :func:`cudnn_backend_py.native.from_values.build` keeps.
@@ -23,11 +23,11 @@ def lower(graph: Graph) -> tuple[d.DescriptorValue, ...]:
 
     C: the values of ``CUDNN_ATTR_OPERATIONGRAPH_OPS``.
     """
-    return _Lowering().ops(graph)
+    return _Lowering().lower_ops(graph)
 
 
 def newer_parts(graph: Graph, version: VersionTuple) -> dict[str, VersionTuple]:
-    """Return the parts of a graph that need a newer cuDNN, by C name, with their version; newest first.
+    """Return the features of a graph that need a newer cuDNN, by C name, with their version; newest first.
 
     Of the attributes of a descriptor that came together, one.
     """
@@ -63,20 +63,20 @@ class _Lowering:
         self._tensors: dict[int, d.Tensor] = {}
         self._matmuls: dict[tuple[DataType, float | None], d.Matmul] = {}
 
-    def ops(self, graph: Graph) -> tuple[d.DescriptorValue, ...]:
-        return tuple(self.op(op) for op in graph.ops)
+    def lower_ops(self, graph: Graph) -> tuple[d.DescriptorValue, ...]:
+        return tuple(self.lower_op(op) for op in graph.ops)
 
-    def op(self, op: Op) -> d.DescriptorValue:
+    def lower_op(self, op: Op) -> d.DescriptorValue:
         if isinstance(op, Matmul):
-            return self._matmul(op)
+            return self._lower_matmul(op)
         if isinstance(op, Pointwise):
-            return self._pointwise(op)
+            return self._lower_pointwise(op)
         if isinstance(op, Reduction):
-            return self._reduction(op)
+            return self._lower_reduction(op)
         assert isinstance(op, Operation)
-        return d.DESCRIPTORS[op.kind](**self._fields(op.fields))
+        return d.DESCRIPTORS[op.kind](**self._lower_fields(op.fields))
 
-    def tensor(self, tensor: Tensor) -> d.Tensor:
+    def lower_tensor(self, tensor: Tensor) -> d.Tensor:
         made = self._tensors.get(tensor.uid)
         if made is None:
             vectorized = tensor.vector_count != 1
@@ -99,22 +99,22 @@ class _Lowering:
         return made
 
     def _lower_if_given(self, tensor: Tensor | None) -> d.Tensor | None:
-        return None if tensor is None else self.tensor(tensor)
+        return None if tensor is None else self.lower_tensor(tensor)
 
-    def _matmul(self, op: Matmul) -> d.OperationMatmul:
+    def _lower_matmul(self, op: Matmul) -> d.OperationMatmul:
         key = (op.compute_type, op.padding_value)
         parameters = self._matmuls.setdefault(key, d.Matmul(comp_type=op.compute_type, padding_value=op.padding_value))
         return d.OperationMatmul(
-            a=self.tensor(op.a),
-            b=self.tensor(op.b),
-            c=self.tensor(op.c),
+            a=self.lower_tensor(op.a),
+            b=self.lower_tensor(op.b),
+            c=self.lower_tensor(op.c),
             matmul=parameters,
             gemm_m_override=self._lower_if_given(op.m_override),
             gemm_n_override=self._lower_if_given(op.n_override),
             gemm_k_override=self._lower_if_given(op.k_override),
         )
 
-    def _pointwise(self, op: Pointwise) -> d.OperationPointwise:
+    def _lower_pointwise(self, op: Pointwise) -> d.OperationPointwise:
         numbers = {name: getattr(op, name) for name in ACTIVATION_NUMBERS}
         return d.OperationPointwise(
             pointwise=d.Pointwise(mode=op.mode, math_prec=op.compute_type, axis=op.axis, **numbers),
@@ -128,25 +128,25 @@ class _Lowering:
             alpha2=op.alpha2,
         )
 
-    def _reduction(self, op: Reduction) -> d.OperationReduction:
+    def _lower_reduction(self, op: Reduction) -> d.OperationReduction:
         return d.OperationReduction(
             reduction=d.Reduction(operator=op.operator, comp_type=op.compute_type, is_deterministic=op.deterministic),
-            x=self.tensor(op.x),
-            y=self.tensor(op.y),
+            x=self.lower_tensor(op.x),
+            y=self.lower_tensor(op.y),
         )
 
-    def _fields(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: self._value(value) for name, value in fields.items()}
+    def _lower_fields(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: self._lower_value(value) for name, value in fields.items()}
 
-    def _value(self, value: Any) -> Any:
+    def _lower_value(self, value: Any) -> Any:
         if isinstance(value, Tensor):
-            return self.tensor(value)
+            return self.lower_tensor(value)
         if isinstance(value, Parameters):
-            return d.DESCRIPTORS[value.kind](**self._fields(value.fields))
+            return d.DESCRIPTORS[value.kind](**self._lower_fields(value.fields))
         if isinstance(value, Op):
-            return self.op(value)
+            return self.lower_op(value)
         if isinstance(value, Graph):
-            return d.OperationGraph(ops=self.ops(value))
+            return d.OperationGraph(ops=self.lower_ops(value))
         if isinstance(value, tuple):
-            return tuple(self._value(item) for item in value)
+            return tuple(self._lower_value(item) for item in value)
         return value

@@ -66,14 +66,14 @@ def neighbouring_configs(
             continue  # the engine does not support the graph
     while waiting:
         for item in list(waiting):
-            config = _next_config(question, *item, seen, may_go_on)
+            config = _find_next_config(question, *item, seen, may_go_on)
             if config is None:
                 waiting.remove(item)
             elif refuse(config) is None:
                 yield config
 
 
-def _next_config(
+def _find_next_config(
     question: OperationGraph,
     engine: int,
     choices: Iterator[dict[KnobType, int]],

@@ -41,7 +41,7 @@ class Plan(ShownAsHtml):
 
     @cached_property
     def workspace_bytes(self) -> int:
-        """Bytes of device memory the plan needs while it runs."""
+        """The bytes of device memory that the plan needs while it runs."""
         return int(self.descriptor.get(Attr.EXECUTION_PLAN_WORKSPACE_SIZE))
 
     def json(self) -> str:

@@ -130,7 +130,7 @@ def load_record(path: str | os.PathLike[str]) -> PlanRecord:
 
 
 def is_plan(data: Any) -> bool:
-    """Return whether JSON is that of a plan file."""
+    """Return whether a JSON text is that of a plan file."""
     return isinstance(data, dict) and data.get("schema") == SCHEMA
 
 

@@ -79,7 +79,7 @@ def read_refusals(text: str) -> list[Refusal]:
     config: _Config | None = None
     reasons: list[Reason] = []
 
-    def flush() -> None:
+    def store_refusal() -> None:
         if config is not None or reasons:
             engine, sm, knobs = config or (None, None, {})
             refusals.append(Refusal(engine, sm, knobs, tuple(reasons)))
@@ -87,8 +87,8 @@ def read_refusals(text: str) -> list[Refusal]:
 
     for line in text.splitlines():
         if match := _CONFIG.match(line):
-            flush()
-            config = _parse(match["json"])
+            store_refusal()
+            config = _parse_config(match["json"])
             if config is None:
                 reasons.append(Reason("", line.strip()))
         elif match := _REASON.match(line):
@@ -99,11 +99,11 @@ def read_refusals(text: str) -> list[Refusal]:
                 reasons.append(Reason(last.status, f"{last.text}\n{line.strip()}"))
             else:
                 reasons.append(Reason("", line.strip()))
-    flush()
+    store_refusal()
     return refusals
 
 
-def _parse(text: str) -> _Config | None:
+def _parse_config(text: str) -> _Config | None:
     """Return engine, architecture and knobs of a config, None if incomplete."""
     try:
         config = parse_json(text.strip().removesuffix(";"), "an engine config", code="log-graph")
@@ -127,7 +127,7 @@ def read_error(error: CudnnStatusError) -> tuple[Reason, ...]:
     return parsed
 
 
-class _Explained(Protocol):
+class _HasReasons(Protocol):
     @property
     def reasons(self) -> tuple[Reason, ...]: ...
 
@@ -135,7 +135,7 @@ class _Explained(Protocol):
 _PLAIN = "CUDNN_STATUS_NOT_SUPPORTED"
 
 
-def furthest_reason(refused: Iterable[_Explained]) -> Reason | None:
+def furthest_reason(refused: Iterable[_HasReasons]) -> Reason | None:
     """Return the innermost reason of the engine config with the longest chain of reasons, which passed most checks.
 
     The chain is cuDNN's call stack, so an engine that looked only at the architecture has a short one. Of equally long

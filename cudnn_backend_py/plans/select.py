@@ -41,7 +41,7 @@ _Enum = TypeVar("_Enum", bound=CudnnEnum)
 _Reason = Callable[[EngineConfig], str | None]
 
 
-def _member(kind: type[_Enum], name: str | int) -> _Enum:
+def _find_member(kind: type[_Enum], name: str | int) -> _Enum:
     """Return the member called `name`, or `name` if it is one.
 
     Raises
@@ -54,7 +54,7 @@ def _member(kind: type[_Enum], name: str | int) -> _Enum:
     known = kind.__members__
     found = known.get(str(name).upper())
     if found is None:
-        raise UsageError(f"{name!r} is no {kind.__name__}, known are {', '.join(known)}", code="unknown-enumerator")
+        raise UsageError(f"{name!r} is not a {kind.__name__}, known are {', '.join(known)}", code="unknown-enumerator")
     return found
 
 
@@ -108,12 +108,12 @@ class Selection:
         for name, kind in _ENUMS.items():
             given = getattr(self, name)
             several = (given,) if isinstance(given, (str, CudnnEnum)) else given
-            members = tuple(dict.fromkeys(_member(kind, item) for item in several))
+            members = tuple(dict.fromkeys(_find_member(kind, item) for item in several))
             object.__setattr__(self, name, members if name == "modes" else tuple(sorted(members)))
         for name in ("workspace_bytes", "shared_memory_bytes", "engine"):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 0):
-                raise UsageError(f"{name} is {value!r}, an int of 0 or more is needed", code="selection-limit")
+                raise UsageError(f"{name} must be an int of 0 or more, got {value!r}", code="selection-limit")
         object.__setattr__(self, "knobs", tuple(sorted(self._given_knobs())))
         if self.knobs and self.engine is None:
             raise UsageError(
@@ -125,7 +125,7 @@ class Selection:
         for knob, value in given.items() if isinstance(given, Mapping) else given:
             if type(value) is not int:
                 raise UsageError(f"knob {knob!r} is {value!r}, an int is needed", code="selection-knobs")
-            yield _member(KnobType, knob), value
+            yield _find_member(KnobType, knob), value
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings that differ from the defaults as plain data."""
@@ -291,7 +291,7 @@ def _propose(
 ) -> Iterator[EngineConfig]:
     """Yield configs; add cuDNN's messages about others to `found`."""
     if selection.knobs and selection.engine is not None:
-        yield from _add_choice(question, EngineChoice(selection.engine, selection.knob_values), "named", found)
+        yield from _yield_choice(question, EngineChoice(selection.engine, selection.knob_values), "named", found)
         return
     if selection.deterministic:
         yield from _try_selected(question, found)
@@ -310,7 +310,7 @@ def _propose(
     if not selection.deterministic:
         yield from _try_selected(question, found)
     if selection.engine is not None and not found.configs:
-        yield from _add_choice(question, EngineChoice(selection.engine), "named", found)
+        yield from _yield_choice(question, EngineChoice(selection.engine), "named", found)
 
 
 def _try_selected(question: OperationGraph, found: Candidates) -> Iterator[EngineConfig]:
@@ -322,7 +322,7 @@ def _try_selected(question: OperationGraph, found: Candidates) -> Iterator[Engin
         found.texts.append(error.last_error)
 
 
-def _add_choice(
+def _yield_choice(
     question: OperationGraph, choice: EngineChoice, origin: str, found: Candidates
 ) -> Iterator[EngineConfig]:
     try:

@@ -23,21 +23,21 @@ def after_import(name: str, action: Callable[[], object]) -> Callable[[], None]:
         return lambda: None
     finder = _ImportFinder(name, action)
     sys.meta_path.insert(0, finder)
-    return finder.forget
+    return finder.remove_itself
 
 
 class _ImportFinder(MetaPathFinder):
     def __init__(self, name: str, action: Callable[[], object]) -> None:
         self._name, self._action = name, action
 
-    def forget(self) -> None:
+    def remove_itself(self) -> None:
         if self in sys.meta_path:
             sys.meta_path.remove(self)
 
     def find_spec(self, fullname: str, path: object, target: object = None) -> ModuleSpec | None:
         if fullname != self._name or self not in sys.meta_path:
             return None
-        self.forget()
+        self.remove_itself()
         spec = find_spec(fullname)
         if spec is not None and spec.loader is not None:
             spec.loader = _ActionLoader(spec.loader, self._action)

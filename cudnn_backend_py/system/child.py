@@ -34,9 +34,9 @@ from ..errors import CudnnBackendError, EnvironmentNotReady, UsageError
 __all__ = [
     "ONE_THREAD",
     "TIMED_OUT",
+    "AnswerWriter",
     "Child",
     "LastingChild",
-    "Say",
     "call_command",
     "describe_ending",
     "end_with_parent",
@@ -185,7 +185,7 @@ class _Lifeline:
 
 
 def end_with_parent() -> None:
-    """In a child with a :class:`_Lifeline`: let the system kill it when its parent ends."""
+    """In a child with a :class:`_Lifeline`: let the system kill this process when its parent ends."""
     named = os.environ.pop(_LIFELINE, "")
     with contextlib.suppress(OSError, ValueError):  # where the system cannot, as where there are no such signals
         lifeline = int(named)
@@ -300,8 +300,10 @@ class Child:
                 )
             undo.pop_all()
         held = (self._socket, self._errors, self._lifeline)
-        release = functools.partial(_release, os.getpid(), self._process, held)
-        self._release = weakref.finalize(self, run_undisturbed, release)  # also where no end() but the collector asks
+        release = functools.partial(_release_child, os.getpid(), self._process, held)
+        self._release_child = weakref.finalize(
+            self, run_undisturbed, release
+        )  # also where no end() but the collector asks
         _children.difference_update([one for one in list(_children) if one() is None])
         _children.add(weakref.ref(self))
 
@@ -324,15 +326,15 @@ class Child:
 
     @property
     def usable(self) -> bool:
-        """Whether it can be queried: alive, a child of this process, no query in progress."""
-        return self._may_be_queried() and poll_process(self._process) is None
+        """Whether the process can be queried: alive, a child of this process, without a query in progress."""
+        return self._is_ready() and poll_process(self._process) is None
 
-    def _may_be_queried(self) -> bool:
-        return self._release.alive and not self._asked and not self.ending
+    def _is_ready(self) -> bool:
+        return self._release_child.alive and not self._asked and not self.ending
 
     def end(self) -> None:
         """Kill the process and release its resources; harmless when repeated."""
-        run_undisturbed(self._release)
+        run_undisturbed(self._release_child)
 
     def run_query(self, asked: Mapping[str, Any], limit_s: float) -> Iterator[dict[str, Any]]:
         """Yield the messages of the process for a query until it answers, ends or times out; see ``ending``.
@@ -345,22 +347,22 @@ class Child:
             ``child-not-usable``: a query was interrupted, or this process was forked meanwhile.
         """
         try:
-            yield from self._ask(asked, limit_s)
+            yield from self._send_query(asked, limit_s)
         except (OSError, ValueError):
-            if self._release.alive:
+            if self._release_child.alive:
                 raise
             raise _not_usable_error() from None  # what it is queried through was closed in a fork
 
-    def _ask(self, asked: Mapping[str, Any], limit_s: float) -> Iterator[dict[str, Any]]:
-        if not self._may_be_queried():
+    def _send_query(self, asked: Mapping[str, Any], limit_s: float) -> Iterator[dict[str, Any]]:
+        if not self._is_ready():
             raise _not_usable_error()
         self._asked = True
         deadline = time.monotonic() + limit_s
         number = next(_numbers)
         os.ftruncate(self._errors.fileno(), 0)
         line = json.dumps({"number": number, "limit_s": min(limit_s, _LONGEST_S), "asked": asked}).encode() + b"\n"
-        for said in self._exchange(line, deadline):
-            answer = _check_answer(said, number)
+        for said in self._exchange_lines(line, deadline):
+            answer = _parse_answer_line(said, number)
             if "done" in answer:
                 self._asked = False
                 return
@@ -369,21 +371,21 @@ class Child:
                 raise CudnnBackendError(str(answer["failed"]), code="judging-failed", more=str(answer.get("more", "")))
             yield answer
         self.last_words = self._last_output()
-        self.ending = self._describe_end(deadline)
+        self.ending = self._describe_ending_until(deadline)
 
     def _last_output(self) -> str:
         errors = self._errors.fileno()
         text = os.pread(errors, 4 * _SAID, max(0, os.fstat(errors).st_size - 4 * _SAID)).decode(errors="replace")
         return text[-_SAID:].strip()
 
-    def _describe_end(self, deadline: float) -> str:
+    def _describe_ending_until(self, deadline: float) -> str:
         while time.monotonic() < deadline:
             if (code := poll_process(self._process)) is not None:
                 return describe_ending(code)
             time.sleep(_PAUSE_S)
         return TIMED_OUT
 
-    def _exchange(self, unsent: bytes, deadline: float) -> Iterator[bytes]:
+    def _exchange_lines(self, unsent: bytes, deadline: float) -> Iterator[bytes]:
         """Send a line; yield each line received until the process ends or times out."""
         searched = 0
         while (left := deadline - time.monotonic()) > 0:
@@ -420,7 +422,7 @@ class Child:
 
     def _disown(self) -> None:
         """In a forked process: close the copied file descriptors; the child belongs to the parent."""
-        self._release.detach()
+        self._release_child.detach()
         for held in (self._socket, self._errors, self._lifeline):
             held.close()
         self._process.returncode = 0  # so that Popen does not look for it
@@ -486,7 +488,7 @@ class LastingChild:
             self.end()
 
 
-def _release(owner: int, process: subprocess.Popen[bytes], held: tuple[socket.socket | FileIO, ...]) -> None:
+def _release_child(owner: int, process: subprocess.Popen[bytes], held: tuple[socket.socket | FileIO, ...]) -> None:
     if os.getpid() != owner:
         return
     if process.poll() is None:
@@ -550,12 +552,12 @@ def run_undisturbed(function: Callable[[], Result]) -> Result:
     return results.pop()
 
 
-def _check_answer(line: bytes, number: int) -> dict[str, Any]:
+def _parse_answer_line(line: bytes, number: int) -> dict[str, Any]:
     """Return one line of the answer to the query with this number."""
     try:
         said = json.loads(line)
     except (ValueError, RecursionError):
-        raise _damaged_answer_error("it wrote a line that is not JSON", line) from None
+        raise _damaged_answer_error("a line that is not JSON", line) from None
     found = said.pop("number", None) if isinstance(said, dict) else None
     if found != number:
         raise _damaged_answer_error(f"a line of the answer {found!r} instead of {number}", line)
@@ -565,7 +567,7 @@ def _check_answer(line: bytes, number: int) -> dict[str, Any]:
 
 def _damaged_answer_error(what: str, line: bytes) -> CudnnBackendError:
     return CudnnBackendError(
-        f"a child process said {what}", code="answer-damaged", more=line[:_SAID].decode(errors="replace")
+        f"a child process sent {what}", code="answer-damaged", more=line[:_SAID].decode(errors="replace")
     )
 
 
@@ -580,17 +582,17 @@ def _not_usable_error() -> UsageError:
 # the child's side
 
 
-class Say(Protocol):
+class AnswerWriter(Protocol):
     """Writes its arguments as one line of the answer."""
 
     def __call__(self, **line: Any) -> None: ...
 
 
 def serve(
-    answer: Callable[[dict[str, Any], Say], None],
-    wants_fork: Callable[[dict[str, Any], Say], bool] = lambda _asked, _say: False,
+    answer: Callable[[dict[str, Any], AnswerWriter], None],
+    wants_fork: Callable[[dict[str, Any], AnswerWriter], bool] = lambda _asked, _say: False,
 ) -> None:
-    """In a child: answer the parent's queries until its end of the pipe closes.
+    """In a child process: answer the parent's queries until its end of the pipe closes.
 
     An exception is reported to the parent, which raises it. Where the parent is gone, a question that takes more than
     its time ends the process.
@@ -616,7 +618,7 @@ def serve(
             signal.setitimer(signal.ITIMER_REAL, question["limit_s"] + _PATIENCE_S)
             try:
                 if wants_fork(question["asked"], say) and (forked := os.fork()):
-                    _follow(forked)
+                    _end_like_forked(forked)
                     continue
                 if forked == 0:  # which has no timer of its own
                     signal.setitimer(signal.ITIMER_REAL, question["limit_s"] + _PATIENCE_S)
@@ -636,7 +638,7 @@ def serve(
                 signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def _follow(forked: int) -> None:
+def _end_like_forked(forked: int) -> None:
     """Wait for a forked process; if it failed, end in the same way."""
     code = os.waitstatus_to_exitcode(os.waitpid(forked, 0)[1])
     if code < 0:
@@ -645,7 +647,7 @@ def _follow(forked: int) -> None:
         os._exit(code)
 
 
-def _make_writer(answers: IO[bytes], number: int) -> Say:
+def _make_writer(answers: IO[bytes], number: int) -> AnswerWriter:
     def say(**line: Any) -> None:
         answers.write(json.dumps(line | {"number": number}).encode() + b"\n")
         answers.flush()

@@ -81,7 +81,7 @@ class Installation:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Changed files of an installation, one line each, and the command that repairs them."""
+    """The changed files of an installation, one line each, and the command that repairs them."""
 
     headline: str
     differences: tuple[str, ...]
@@ -97,7 +97,7 @@ def read_installation(folder: Path) -> Installation:
         ``installed.json`` is missing or is none.
     """
     try:
-        data = json.loads(_read_plain(folder / METADATA))
+        data = json.loads(_read_small_file(folder / METADATA))
         files = {
             _resolve_inside(name): FileRecord(str(fact["sha256"]), int(fact["size_bytes"]), fact.get("mtime_ns"))
             for name, fact in data["files"].items()
@@ -112,7 +112,7 @@ def read_installation(folder: Path) -> Installation:
     return Installation(project, version, folder, files, True, f"cudnn-backend cudnn install{wanted}")
 
 
-def _read_plain(path: Path) -> str:
+def _read_small_file(path: Path) -> str:
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -155,7 +155,7 @@ def _read_record(path: Path) -> Installation | None:
     """Return the entries of a RECORD for ``nvidia/``, None if unreadable."""
     project, _, version = path.parent.name.removesuffix(".dist-info").partition("-")
     try:
-        files = dict(_record_lines(_read_plain(path)))
+        files = dict(_record_lines(_read_small_file(path)))
     except (OSError, ValueError, csv.Error) as error:
         pass_interruption(error)
         return None
@@ -194,7 +194,7 @@ def find_differences(installation: Installation, *, full: bool, remembered: bool
         if difference is not None:
             found.append(difference)
     if full and installation.sealed:
-        found += [f"added: {name}" for name in _all_names(installation.folder) - set(installation.files) - {METADATA}]
+        found += [f"added: {name}" for name in _list_files(installation.folder) - set(installation.files) - {METADATA}]
     return tuple(sorted(found))
 
 
@@ -223,7 +223,7 @@ def _describe_difference(
 
 
 def sign(status: os.stat_result) -> Signature:
-    """Return inode, size and times of content and inode in ns, which change with every change of a file.
+    """Return the signature of a file: inode, size and times, which change with every change of its content.
 
     No program can set the last, so a file that was replaced is noticed whatever its size and date. A new hard link
     changes it too, and the content is the same.
@@ -232,7 +232,7 @@ def sign(status: os.stat_result) -> Signature:
 
 
 class FileChangedError(OSError):
-    """The file's signature differs from the expected one, or the file changed while it was read."""
+    """Raised when a file's signature differs from the expected one, or it changed while it was read."""
 
 
 _remembered: dict[tuple[str, Signature], str] = {}  # SHA-256 of files that this process has read
@@ -270,7 +270,7 @@ def read_sha256(path: str, signature: Signature | None = None) -> str:
     return remember_sha256(path, signature, sha256)
 
 
-def _all_names(folder: Path) -> set[str]:
+def _list_files(folder: Path) -> set[str]:
     """Yield the files below a folder; links are not followed."""
     return {
         os.path.relpath(os.path.join(parent, name), folder)
@@ -286,12 +286,12 @@ def find_damage(library: str | os.PathLike[str], *, full: bool) -> Damage | None
     """
     for installation in installations_of(Path(library)):
         if differences := find_differences(installation, full=full, remembered=True):
-            return damage_of(installation, differences)
+            return make_damage(installation, differences)
     return None
 
 
-def damage_of(installation: Installation, differences: tuple[str, ...]) -> Damage:
-    """Return the Damage with these differences."""
+def make_damage(installation: Installation, differences: tuple[str, ...]) -> Damage:
+    """Return the damage of an installation with these differences."""
     count = f"{len(differences)} difference{'s' * (len(differences) != 1)}"
     headline = f"{installation.project} {installation.version} in {installation.folder} is not as it was installed"
     return Damage(f"{headline}, {count}: {differences[0]}", differences, installation.repair)

@@ -19,7 +19,7 @@ def available_bytes() -> int | None:
 
     None where the system does not say.
     """
-    return min(_limits(), default=None)
+    return min(_memory_limits(), default=None)
 
 
 def memory_error(needed: int, what: str) -> str:
@@ -30,7 +30,7 @@ def memory_error(needed: int, what: str) -> str:
     return f"{what} needs {needed / 1e9:.1f} GB of memory, {there / 1e9:.1f} GB are available"
 
 
-def _limits() -> Iterator[int]:
+def _memory_limits() -> Iterator[int]:
     with ignoring(OSError, ValueError):
         for line in Path(_MEMINFO).read_text(encoding="ascii").splitlines():
             if line.startswith("MemAvailable:"):

@@ -11,9 +11,9 @@ from typing import Any
 __all__ = ["ShownAsHtml", "ShownAsSvg"]
 
 
-def _show(value: object) -> str | None:
+def _draw_for_notebook(value: object) -> str | None:
     root: Any = sys.modules[__name__.partition(".")[0]]
-    shown: str | None = root._show(value)
+    shown: str | None = root._draw_for_notebook(value)
     return shown
 
 
@@ -23,7 +23,7 @@ class ShownAsHtml:
     __slots__ = ()
 
     def _repr_html_(self) -> str | None:
-        return _show(self)
+        return _draw_for_notebook(self)
 
 
 class ShownAsSvg:
@@ -32,4 +32,4 @@ class ShownAsSvg:
     __slots__ = ()
 
     def _repr_svg_(self) -> str | None:
-        return _show(self)
+        return _draw_for_notebook(self)

@@ -127,7 +127,7 @@ class PrivateFolder:
 
     @contextmanager
     def usable(self) -> Iterator[None]:
-        """Raise the system's error about the folder as an error of this package.
+        """Raise the system's errors about the folder as errors of this package, in a block.
 
         Raises
         ------
@@ -195,7 +195,7 @@ class OpenFolder:
 
         The caller holds the lock.
         """
-        self.remove_rest()
+        self.remove_temporary_files()
         flags = os.O_WRONLY | os.O_EXCL | _CREATE
         try:
             with open(os.open(WRITING, flags, 0o600, dir_fd=self.descriptor), "wb") as file:
@@ -219,7 +219,7 @@ class OpenFolder:
             return False
         return True
 
-    def remove_rest(self) -> None:
+    def remove_temporary_files(self) -> None:
         """Remove temporary files of killed writers. The caller has the lock."""
         self.remove(WRITING)
 
@@ -318,21 +318,21 @@ class EntryFolder:
             pass
 
     def path(self, key: str) -> Path:
-        """Return the file of a key.
+        """Return the path of a key's file.
 
         Raises
         ------
         UsageError
             ``plan-cache-key``.
         """
-        return self.folder / self._name(key)
+        return self.folder / self._entry_name(key)
 
     def read(self, key: str) -> dict[str, Any] | None:
         """Return the record of a key if its hash matches, and update its time of use."""
-        name = self._name(key)
+        name = self._entry_name(key)
         try:
             with self._private.open() as folder:
-                return self._read_in(folder, name, touch=True)
+                return self._read_entry(folder, name, touch=True)
         except FileNotFoundError:
             return None
         except EnvironmentNotReady:
@@ -352,7 +352,7 @@ class EntryFolder:
         """
         with self._private.usable(), suppress(FileNotFoundError), self._private.open() as folder:
             for name, status in sorted(folder.files(self._name_of_any), key=lambda item: -item[1].st_mtime_ns):
-                if (record := self._read_in(folder, name, touch=False)) is not None:
+                if (record := self._read_entry(folder, name, touch=False)) is not None:
                     yield record, status
 
     def write(self, key: str, record: Mapping[str, Any]) -> None:
@@ -365,13 +365,13 @@ class EntryFolder:
         EnvironmentNotReady
             As :meth:`PrivateFolder.open`.
         """
-        name = self._name(key)
-        data = self._entry({"key": key, **record})
+        name = self._entry_name(key)
+        data = self._entry_bytes({"key": key, **record})
         if len(data) > self._max_read:
             return self.warn(f"{name} is not cached: it has {len(data)} bytes, the cache at most {self._max_read}")
         try:
             with self._private.open(create=True) as folder, folder.lock():
-                folder.remove_rest()
+                folder.remove_temporary_files()
                 self._make_room(folder, name, len(data))
                 folder.write(name, data, durable=self._durable)
         except EnvironmentNotReady:
@@ -390,7 +390,7 @@ class EntryFolder:
             ``cache-folder-unusable``, and as :meth:`PrivateFolder.open`.
         """
         with self._private.usable(), suppress(FileNotFoundError), self._private.open() as folder, folder.lock():
-            folder.remove_rest()
+            folder.remove_temporary_files()
             return sum(folder.remove(name) for name, _ in folder.files(self._name_of_any))
         return 0
 
@@ -398,13 +398,13 @@ class EntryFolder:
         """Issue a warning at the caller of the calling method."""
         warnings.warn(text, self._warning, stacklevel=4)
 
-    def _name(self, key: str) -> str:
+    def _entry_name(self, key: str) -> str:
         name = f"{key}.{self._suffix}"
         if not self._name_of_any.fullmatch(name):
-            raise UsageError(f"{key!r} is not a key, 64 hex digits are needed", code="plan-cache-key")
+            raise UsageError(f"key {key!r} must be 64 hex digits", code="plan-cache-key")
         return name
 
-    def _entry(self, record: Mapping[str, Any]) -> bytes:
+    def _entry_bytes(self, record: Mapping[str, Any]) -> bytes:
         try:
             body = json.dumps(record).encode() + b"\n"
         except (TypeError, ValueError, RecursionError) as error:
@@ -414,7 +414,7 @@ class EntryFolder:
     def _first_line(self, body: bytes) -> bytes:
         return f"{self._schema} sha256 {hashlib.sha256(body).hexdigest()}\n".encode()
 
-    def _read_in(self, folder: OpenFolder, name: str, *, touch: bool) -> dict[str, Any] | None:
+    def _read_entry(self, folder: OpenFolder, name: str, *, touch: bool) -> dict[str, Any] | None:
         try:
             return self._check_entry(folder.read(name, self._max_read, touch=touch), name)
         except FileNotFoundError:

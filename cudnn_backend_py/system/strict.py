@@ -70,10 +70,10 @@ def parse_json(text: str, what: str, *, code: str) -> Any:
     try:
         value = json.loads(
             text,
-            object_pairs_hook=_object,
-            parse_int=_int,
-            parse_float=_float,
-            parse_constant=_refuse_constant,
+            object_pairs_hook=_make_object,
+            parse_int=_parse_int,
+            parse_float=_parse_float,
+            parse_constant=_refuse_not_finite,
         )
         _check_values(value)
     except RecursionError:
@@ -86,7 +86,7 @@ def parse_json(text: str, what: str, *, code: str) -> Any:
 _TOO_DEEP = f"it has more than {MAX_DEPTH} lists and objects inside each other"
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) < len(pairs):
         [(twice, _)] = Counter(key for key, _ in pairs).most_common(1)
@@ -100,19 +100,19 @@ def _check_length(text: str) -> str:
     return text
 
 
-def _int(text: str) -> int:
+def _parse_int(text: str) -> int:
     return int(_check_length(text))
 
 
-def _float(text: str) -> float:
+def _parse_float(text: str) -> float:
     number = float(_check_length(text))
     if not math.isfinite(number):
         raise ValueError(f"the number {text} is too large")
     return number
 
 
-def _refuse_constant(word: str) -> None:
-    raise ValueError(f"{word} is no number")
+def _refuse_not_finite(word: str) -> None:
+    raise ValueError(f"{word} is not a number")
 
 
 def _check_values(value: Any) -> None:

@@ -1,4 +1,4 @@
-"""Versions of this package and of cuDNN, as numbers, texts and windows. Imports nothing of the package.
+"""Versions of this package and of cuDNN: as numbers, as text and as ranges. Imports no other module of the package.
 
 What takes a version takes any tuple of three numbers; what gives one gives a :class:`Version`. cuDNN reports its
 version as one integer, its wheels and files are named with plain numbers, and none has letters: tuples compare those as

@@ -26,7 +26,7 @@ def significant_numbers(version: str) -> tuple[int, ...]:
     return version_numbers(version)[:3]
 
 
-def _suggestion(suggestion: object) -> str:
+def _format_suggestion(suggestion: object) -> str:
     """Return the suggestion that ends an error, empty if there is none."""
     return "" if suggestion is None else f"; did you mean {suggestion!r}?"
 
@@ -35,7 +35,7 @@ def _target_error(marker: pytest.Mark) -> str:
     if not marker.args or marker.kwargs or not all(isinstance(name, str) for name in marker.args):
         given = [*marker.args, *marker.kwargs.values()]
         instead = next((name for value in given if (name := _near_target(str(value)))), None)
-        return f"names of targets are needed, such as 'sm90'{_suggestion(instead)}"
+        return f"names of targets are needed, such as 'sm90'{_format_suggestion(instead)}"
     return next((fault for name in marker.args if (fault := _unknown_target(name))), "")
 
 
@@ -46,7 +46,7 @@ def _unknown_target(name: str) -> str:
     try:
         find_profile(name)
     except CudnnBackendError as error:
-        return f"{error.headline}{_suggestion(_near_target(name))}"
+        return f"{error.headline}{_format_suggestion(_near_target(name))}"
     return ""
 
 
@@ -59,20 +59,24 @@ def _sm_error(marker: pytest.Mark) -> str:
     given = [*marker.args, *marker.kwargs.values()]
     if not marker.args or marker.kwargs or not all(type(number) is int for number in marker.args):
         instead = next((number for value in given if (number := _near_architecture(str(value)))), None)
-        return f"numbers of architectures are needed, such as 90{_suggestion(instead)}"
-    known = _architectures()
+        return f"numbers of architectures are needed, such as 90{_format_suggestion(instead)}"
+    known = _known_architectures()
     # Newer ones than those described here are let through: up to where only ten times an architecture can be meant.
     unknown = [number for number in given if number not in known and not known[-1] < number < 10 * known[0]]
-    return f"no GPU is of sm_{unknown[0]}{_suggestion(_near_architecture(str(unknown[0])))}" if unknown else ""
+    return (
+        f"no GPU has architecture sm_{unknown[0]}{_format_suggestion(_near_architecture(str(unknown[0])))}"
+        if unknown
+        else ""
+    )
 
 
-def _architectures() -> list[int]:
+def _known_architectures() -> list[int]:
     return sorted({profile.sm for profile in list_profiles()})
 
 
 def _near_architecture(text: str) -> int | None:
     """Return the architecture nearest to the number in a text such as ``sm_90``, ``9.0`` or ``900``."""
-    known = _architectures()
+    known = _known_architectures()
     number = int("0" + "".join(character for character in text if character in "0123456789"))
     number = number * 10 if number < 20 else number // 10 if number >= 10 * known[0] else number
     return min(known, key=lambda sm: abs(sm - number)) if number else None
@@ -81,14 +85,14 @@ def _near_architecture(text: str) -> int | None:
 def _cudnn_error(marker: pytest.Mark) -> str:
     names = ("minimum", "below")
     if unknown := [name for name in marker.kwargs if name not in names]:
-        instead = _suggestion(nearest(unknown[0], names))
-        return f"{unknown[0]} is none of its arguments, which are minimum and below{instead}"
+        instead = _format_suggestion(nearest(unknown[0], names))
+        return f"{unknown[0]} is not one of its arguments, minimum and below{instead}"
     given = {**dict(zip(names, marker.args, strict=False)), **marker.kwargs}
     if not 0 < len(given) == len(marker.args) + len(marker.kwargs):
         return "minimum or below is needed, a version such as '9.20'"
     for name, value in given.items():
         if not isinstance(value, str) or not re.fullmatch(r"[0-9]{1,2}(\.[0-9]+){0,3}", value):
-            return f"{name} is to be a version such as '9.20'{_suggestion(_near_version(str(value)))}"
+            return f"{name} must be a version such as '9.20'{_format_suggestion(_near_version(str(value)))}"
     if len(given) == 2 and not significant_numbers(given["minimum"]) < significant_numbers(given["below"]):
         return f"no version is at least {given['minimum']} and below {given['below']}"
     return ""

@@ -17,7 +17,7 @@ from ..errors import EnvironmentNotReady
 from ..info import start_record, write_record
 from ..system.child import module_command
 
-__all__ = ["Run", "record_run"]
+__all__ = ["RecordedRun", "record_run"]
 
 _KEPT = (
     "cudnn_backend_py",
@@ -33,15 +33,15 @@ _KEPT = (
 FIGURES_VARIABLE = "CUDNN_BACKEND_FIGURES"
 
 
-class Run(NamedTuple):
-    """A run of the tests: its record, pytest's exit code, and why tests were skipped, with how many they are."""
+class RecordedRun(NamedTuple):
+    """A recorded run of the tests: path of the record, exit code of pytest, counts of the reasons for skipped tests."""
 
     path: Path
     code: int
     not_run: Mapping[str, int]
 
 
-def record_run(folder: Path, arguments: list[str]) -> Run:
+def record_run(folder: Path, arguments: list[str]) -> RecordedRun:
     """Run pytest with `arguments`, and write one JSON into `folder`.
 
     The folder is made first, so that no run is made without success. Tests add measured figures by appending JSON lines
@@ -66,15 +66,15 @@ def record_run(folder: Path, arguments: list[str]) -> Run:
             "arguments": arguments,
             "counts": _read_counts(results),
             "failed": _list_failed(results),
-            "not run": _not_run(results),
+            "not run": _count_skip_reasons(results),
             "figures": _read_figures(figures),
         }
-    path = folder / f"{_make_name(record['environment'])}.json"
+    path = folder / f"{_record_name(record['environment'])}.json"
     write_record(record, path)
-    return Run(path, run.returncode, record["not run"])
+    return RecordedRun(path, run.returncode, record["not run"])
 
 
-def _make_name(environment: Any) -> str:
+def _record_name(environment: Any) -> str:
     gpus = environment.get("gpus")
     device = gpus[0] if isinstance(gpus, list) else "no-gpu"
     version = str(environment.get("cudnn", "none")).split(";")[0]
@@ -105,7 +105,7 @@ def _list_failed(results: Path) -> list[str]:
     ]
 
 
-def _not_run(results: Path) -> dict[str, int]:
+def _count_skip_reasons(results: Path) -> dict[str, int]:
     """Return why tests were skipped, and how many for each reason."""
     if not results.is_file():
         return {}

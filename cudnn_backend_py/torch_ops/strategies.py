@@ -514,28 +514,28 @@ class _AdaptiveStrategy:
         self._exact: _ExactStrategy | None = None
 
     @property
-    def _settled(self) -> _ExactStrategy | _ClassStrategy:
+    def _current_strategy(self) -> _ExactStrategy | _ClassStrategy:
         """The strategy that calls use now."""
         return self._by_class if self._exact is None or not self._exact.is_built() else self._exact
 
     @property
     def offer_counts(self) -> dict[Any, int] | None:
         """The offer counts of the strategy that calls use now."""
-        return self._settled.offer_counts
+        return self._current_strategy.offer_counts
 
     @property
     def is_shared(self) -> bool:
         """Whether the compiled step runs calls of other shapes by its recipe, too."""
-        return self._settled.is_shared
+        return self._current_strategy.is_shared
 
     @property
     def best(self) -> Any:
         """The key that distinguishes its recipes from others of the same plan."""
-        return self._settled.best
+        return self._current_strategy.best
 
     def recipe(self, inputs: Pairs, outputs: Pairs, options: OperatorOptions) -> Recipe | None:
         """Return the recipe of the strategy that calls use now."""
-        return self._settled.recipe(inputs, outputs, options)
+        return self._current_strategy.recipe(inputs, outputs, options)
 
     def run(self, named: Named) -> None:
         """Launch the pass on torch's current stream, by the exact plan if it is built."""

@@ -46,8 +46,8 @@ class Difference:
     worst_row: float
     patterns: int
 
-    def why(self, limit: float) -> str | None:
-        """Describe the difference beyond the limit; None within it."""
+    def describe_excess(self, limit: float) -> str | None:
+        """Describe how the difference exceeds the limit; None if it does not."""
         if self.patterns:
             return f"{self.patterns} elements are infinite or NaN in one result only"
         if self.relative > limit:
@@ -58,7 +58,7 @@ class Difference:
 
 
 def compare(first: NDArray[Any], other: NDArray[Any], data_type: DataType) -> Difference:
-    """Compare the memory of two results.
+    """Compare two results, given as memory.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def compare(first: NDArray[Any], other: NDArray[Any], data_type: DataType) -> Di
     sizes: list[NDArray[np.float64]] = []
     errors: list[NDArray[np.float64]] = []
     for start in range(0, len(rows), step):
-        one, two = (_numbers(array[start : start + step], data_type) for array in (rows, others))
+        one, two = (_decode_numbers(array[start : start + step], data_type) for array in (rows, others))
         finite = np.isfinite(one) & np.isfinite(two)
         same = (one == two) | (np.isnan(one) & np.isnan(two))
         patterns += int(np.count_nonzero(~finite & ~same))
@@ -85,19 +85,19 @@ def compare(first: NDArray[Any], other: NDArray[Any], data_type: DataType) -> Di
     size, error = np.concatenate(sizes), np.concatenate(errors)
     floor = float(size.mean())
     return Difference(
-        _ratio(float(error.sum()), float(size.sum())),
-        _find_worst(error, np.maximum(size, floor)),
+        _relative_norm(float(error.sum()), float(size.sum())),
+        _worst_row_ratio(error, np.maximum(size, floor)),
         patterns,
     )
 
 
-def _find_worst(error: NDArray[np.float64], size: NDArray[np.float64]) -> float:
+def _worst_row_ratio(error: NDArray[np.float64], size: NDArray[np.float64]) -> float:
     if not size.any():
         return math.inf if error.any() else 0.0
     return math.sqrt(float((error / size).max()))
 
 
-def _ratio(error: float, size: float) -> float:
+def _relative_norm(error: float, size: float) -> float:
     return 0.0 if error == 0 else math.inf if size == 0 else math.sqrt(error / size)
 
 
@@ -109,14 +109,14 @@ def has_storage(data_type: DataType) -> bool:
         return False
 
 
-def _numbers(array: NDArray[Any], data_type: DataType) -> NDArray[np.float64]:
+def _decode_numbers(array: NDArray[Any], data_type: DataType) -> NDArray[np.float64]:
     if data_type is DataType.BFLOAT16:
         return (array.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
     return decode(array, data_type) if has_storage(data_type) else array.astype(np.float64)
 
 
 def tolerance_for(tensor: Tensor, tolerance: float | Mapping[str, float] | None) -> float:
-    """Return the tolerance of a tensor: given for all or by name, or that of its data type."""
+    """Return the tolerance of a tensor: the one given for all or by name, else that of its data type."""
     if isinstance(tolerance, Mapping):
         tolerance = tolerance.get(tensor.name)
     return TOLERANCES.get(tensor.data_type, 0.0) if tolerance is None else tolerance

@@ -1,4 +1,4 @@
-"""Random inputs for a graph without given ones."""
+"""Random inputs for the tensors of a graph that the caller does not give."""
 
 from __future__ import annotations
 

@@ -47,25 +47,25 @@ class _Candidate:
     differences: dict[str, Difference] = field(default_factory=dict)
     times: dict[L2, list[float]] = field(default_factory=lambda: {"cold": [], "warm": []})
 
-    def drop(self, state: str, reason: str) -> None:
+    def discard(self, state: str, reason: str) -> None:
         self.state, self.reason, self.pack = state, reason, None
         if self.plan is not None:
             self.plan.close()
             self.plan = None
 
-    def sample(self, stage: TimingBuffers) -> None:
-        """Time it once with a cold L2 cache, and again right after."""
+    def time_once(self, stage: TimingBuffers) -> None:
+        """Time the plan once with a cold L2 cache, and again right after."""
         assert self.plan is not None
         assert self.pack is not None
         cold, warm = stage.sample(self.plan, self.pack)
         self.times["cold"].append(cold)
         self.times["warm"].append(warm)
 
-    def timing(self) -> dict[L2, Timing]:
+    def summarize_times(self) -> dict[L2, Timing]:
         return {state: Timing.of(times) for state, times in self.times.items()}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the findings as plain data."""
+        """Return the candidate and its results as plain data."""
         plain: dict[str, Any] = {"tag": self.config.tag, "mode": self.config.origin, "state": self.state}
         if self.reason:
             plain["reason"] = self.reason
@@ -79,11 +79,11 @@ class _Candidate:
                 for name, difference in self.differences.items()
             }
         if self.times["cold"]:
-            plain |= {state: asdict(timing) for state, timing in self.timing().items()}
+            plain |= {state: asdict(timing) for state, timing in self.summarize_times().items()}
         return plain
 
 
-def _prepare(
+def _build_and_compare(
     stage: TimingBuffers,
     all_of_them: list[_Candidate],
     budget: Budget,
@@ -103,9 +103,9 @@ def _prepare(
             candidate.plan = build_plan(candidate.config)
             candidate.build_s = time.perf_counter() - began
             candidate.pack = stage.pack(candidate.plan)
-            results = stage.results(candidate.plan, candidate.pack)
+            results = stage.run_and_read(candidate.plan, candidate.pack)
         except CudnnStatusError as error:
-            candidate.drop("failed", f"{error.headline}: {error.last_error.strip() or 'no last-error text'}")
+            candidate.discard("failed", f"{error.headline}: {error.last_error.strip() or 'no last-error text'}")
             continue
         except CudnnBackendError as error:
             if error.code != "cuda-driver":
@@ -119,7 +119,7 @@ def _prepare(
         longest = max(longest, time.perf_counter() - began)
         first = first or results
         if reason := _find_disagreement(stage.graph, candidate, first, results, tolerance):
-            candidate.drop("different", reason)
+            candidate.discard("different", reason)
             continue
         candidate.state, candidate.reason = "timed", ""
         ready.append(candidate)
@@ -140,7 +140,7 @@ def _find_disagreement(
     for tensor in {tensor.uid: tensor for tensor in graph.outputs}.values():
         difference = compare(first[tensor.name], results[tensor.name], tensor.data_type)
         candidate.differences[tensor.name] = difference
-        if why := difference.why(tolerance_for(tensor, tolerance)):
+        if why := difference.describe_excess(tolerance_for(tensor, tolerance)):
             whys.append(f"{tensor.name}: {why}")
     return "; ".join(whys) or None
 
@@ -149,18 +149,18 @@ def _measure(stage: TimingBuffers, ready: list[_Candidate], budget: Budget, repo
     """Time the candidates in rounds until budget or rounds are used up; return the number of rounds."""
     for candidate in ready:
         for _ in range(WARM_UP):
-            candidate.sample(stage)
+            candidate.time_once(stage)
         candidate.times = {"cold": [], "warm": []}
     racing, rounds, longest = list(ready), 0, 0.0
     while rounds < MAX_ROUNDS and (rounds == 0 or budget.allows(longest)):
         began = time.perf_counter()
         for candidate in rotate(racing, rounds):
-            candidate.sample(stage)
+            candidate.time_once(stage)
         longest = max(longest, time.perf_counter() - began)
         rounds += 1
         report(f"round {rounds} of {MAX_ROUNDS}, {len(racing)} candidates", PREPARING + 0.4 * rounds / MAX_ROUNDS)
         if rounds == MIN_ROUNDS:
-            out = find_slow({item.config.tag: item.timing() for item in racing}, racing[0].config.tag)
+            out = find_slow({item.config.tag: item.summarize_times() for item in racing}, racing[0].config.tag)
             racing = [item for item in racing if item.config.tag not in out]
     return rounds
 
@@ -182,7 +182,7 @@ class Tuned:
 
     @property
     def gain(self) -> float:
-        """The speedup over the heuristics' first choice; 1.0 if the plan is that."""
+        """The speedup over the heuristics' first choice; 1.0 if the plan is that choice."""
         return float(self.evidence["gain"])
 
 
@@ -259,17 +259,19 @@ def autotune(
         raise EnvironmentNotReady(said, code=error.code, fix=instead) from None
     if not live.is_live:
         raise EnvironmentNotReady(
-            f"{live.name} is a described target, plans are timed on a GPU", code="tuning-without-device", fix=instead
+            f"{live.name} is a described target, but plans can only be timed on a GPU",
+            code="tuning-without-device",
+            fix=instead,
         )
     wanted = replace(selection or Selection(), modes=tuple(map(heur_mode, modes)))
-    tried, refused = _gather(OperationGraph(graph, live), wanted, engines, max_candidates, budget)
+    tried, refused = _gather_candidates(OperationGraph(graph, live), wanted, engines, max_candidates, budget)
     stage = TimingBuffers(graph, live, buffers)
     try:
         from ..terminal import progress_bar  # imports rich
 
         with progress_bar(1.0, "asking cuDNN", shown=progress is True, still=True) as (step, _):
             report = progress if callable(progress) else lambda text, done: step(done, text)
-            ready = _prepare(stage, tried, budget, tolerance, report)
+            ready = _build_and_compare(stage, tried, budget, tolerance, report)
             if not ready:
                 raise CudnnBackendError(
                     f"none of {len(tried)} engine configs of {graph.name!r} could be built and run",
@@ -279,7 +281,7 @@ def autotune(
             rounds = _measure(stage, ready, budget, report)
     finally:
         stage.close()
-    timings = {item.config.tag: item.timing() for item in ready}
+    timings = {item.config.tag: item.summarize_times() for item in ready}
     first = ready[0].config.tag
     chosen = choose(timings, first, by)
     evidence = {
@@ -300,12 +302,12 @@ def autotune(
         "l2_bytes": stage.l2_bytes,
         "candidates": [item.to_dict() for item in tried] + refused,
     }
-    plan = _keep_only(chosen, ready)
-    _save_context(graph, live, plan, evidence, cache, selection)
+    plan = _close_others(chosen, ready)
+    _cache_plan(graph, live, plan, evidence, cache, selection)
     return Tuned(plan, evidence)
 
 
-def _keep_only(tag: str, ready: list[_Candidate]) -> Plan:
+def _close_others(tag: str, ready: list[_Candidate]) -> Plan:
     """Return the plan of a candidate and close the others."""
     kept = None
     for item in ready:
@@ -322,12 +324,12 @@ def _keep_only(tag: str, ready: list[_Candidate]) -> Plan:
 def _check_options(max_candidates: int, budget_s: float, by: str) -> None:
     for name, value in (("max_candidates", max_candidates), ("budget_s", budget_s)):
         if not value > 0:
-            raise UsageError(f"{name} is {value!r}, more than 0 is needed", code="tuning-option")
+            raise UsageError(f"{name} must be above 0, got {value!r}", code="tuning-option")
     if by not in ("cold", "warm"):
-        raise UsageError(f"by is {by!r}, 'cold' or 'warm' is needed", code="tuning-option")
+        raise UsageError(f"by must be 'cold' or 'warm', got {by!r}", code="tuning-option")
 
 
-def _gather(
+def _gather_candidates(
     question: OperationGraph, wanted: Selection, engines: bool, limit: int, budget: Budget
 ) -> tuple[list[_Candidate], list[dict[str, Any]]]:
     """Return the configs to try, most promising first, and the evidence about refused ones."""
@@ -346,7 +348,7 @@ def _gather(
     return tried[:limit], refused
 
 
-def _save_context(
+def _cache_plan(
     graph: Graph,
     target: Target,
     plan: Plan,
@@ -366,7 +368,7 @@ def _save_context(
 
 
 def tune(graph: Graph, *, json_path: str | None = None, **options: Any) -> Tuned:
-    """Tune a graph for the command ``cudnn-backend plan tune``: with a progress bar, and a table on standard output.
+    """Tune a graph for the command ``cudnn-backend plan tune``, with a progress bar and a table on standard output.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Buffers of one graph on the GPU, on which its plans are run and timed."""
+"""Buffers of a graph on the GPU, with which its plans are run and timed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MARK = 0xA5  # what no one may write over
 
 
 class TimingBuffers:
-    """The buffers of one graph on the GPU, and a clock.
+    """The buffers of a graph on the GPU, and a clock to time its plans.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class TimingBuffers:
             raise
 
     def close(self) -> None:
-        """Free the memory."""
+        """Free the memory of buffers and clock."""
         self._clock.close()
         self.memory.free()
 
@@ -87,7 +87,7 @@ class TimingBuffers:
         return placed
 
     def _place(self, tensor: Tensor, image: NDArray[Any] | None) -> int:
-        """Return the address of a copy of an image, or of zeros, followed by a guard region."""
+        """Return the address of a copy of `image`, or of zeros, followed by a guard region."""
         if not self._guard.size:
             return self.memory.zeros(tensor.span_bytes) if image is None else self.memory.copy_in(image)
         held = np.zeros(tensor.span_bytes, np.uint8) if image is None else image.reshape(-1).view(np.uint8)
@@ -95,7 +95,7 @@ class TimingBuffers:
         self._guarded[tensor.name] = address + held.size
         return address
 
-    def overwritten(self) -> list[str]:
+    def find_overwritten(self) -> list[str]:
         """Return the names of the tensors with overwritten guard regions."""
         found, now = [], np.empty_like(self._guard)
         for name, address in self._guarded.items():
@@ -105,7 +105,7 @@ class TimingBuffers:
         return found
 
     def pack(self, plan: Plan) -> VariantPack:
-        """Return the variant pack of a plan, with a sufficient workspace."""
+        """Return the variant pack of a plan, with a large enough workspace."""
         if plan.workspace_bytes > self._workspace_bytes:
             self._workspace = self.memory.allocate(plan.workspace_bytes)
             self._workspace_bytes = plan.workspace_bytes
@@ -120,16 +120,16 @@ class TimingBuffers:
         self.launch(plan, pack)
         self.memory.synchronize(self.handle.stream)
 
-    def results(self, plan: Plan, pack: VariantPack, *, before: int = 0) -> dict[str, NDArray[Any]]:
+    def run_and_read(self, plan: Plan, pack: VariantPack, *, before: int = 0) -> dict[str, NDArray[Any]]:
         """Run a plan on outputs filled with the byte `before`; return the memory of the outputs."""
         outputs = {tensor.uid: tensor for tensor in self.graph.outputs}.values()
         for tensor in outputs:
             if math.prod(tensor.dims) == tensor.span_elements:  # nothing else is between its elements
-                self.memory.fill(self._address(tensor), tensor.span_bytes, before, self.handle.stream)
+                self.memory.fill(self._buffer_address(tensor), tensor.span_bytes, before, self.handle.stream)
         self.run(plan, pack)
-        return {tensor.name: self._read(tensor) for tensor in outputs}
+        return {tensor.name: self._read_strided(tensor) for tensor in outputs}
 
-    def _address(self, tensor: Tensor) -> int:
+    def _buffer_address(self, tensor: Tensor) -> int:
         return device_buffer(self.buffers[tensor.uid], tensor.name).ptr
 
     def read(self, tensor: Tensor) -> NDArray[Any]:
@@ -138,10 +138,10 @@ class TimingBuffers:
             image = np.empty(tensor.span_elements, storage_type(tensor.data_type))
         else:
             image = np.empty(tensor.span_bytes, np.uint8)
-        self.memory.copy_out(self._address(tensor), image)
+        self.memory.copy_out(self._buffer_address(tensor), image)
         return image
 
-    def _read(self, tensor: Tensor) -> NDArray[Any]:
+    def _read_strided(self, tensor: Tensor) -> NDArray[Any]:
         image = self.read(tensor)
         if not has_storage(tensor.data_type):
             return image

@@ -50,7 +50,7 @@ class Timing:
         return (self.high_us - self.low_us) / 2
 
     def beats(self, other: Timing) -> bool:
-        """Return whether it is faster beyond noise: by more than both spreads together and :data:`NOISE` of the other.
+        """Return whether this is faster beyond noise: by more than both spreads and than :data:`NOISE` of the other.
 
         What is chosen by tuning and what the bench accepts are both decided by this.
         """
@@ -89,7 +89,7 @@ def find_slow(timings: Timings, first: str, factor: float = 1.5) -> set[str]:
 
 
 class Budget:
-    """A budget of seconds."""
+    """A budget of seconds, counted from its creation."""
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.seconds = seconds
@@ -98,7 +98,7 @@ class Budget:
 
     @property
     def spent(self) -> float:
-        """Seconds since the start."""
+        """The seconds since the budget was created."""
         return self._clock() - self._start
 
     def allows(self, seconds: float, share: float = 1.0) -> bool:
@@ -107,7 +107,7 @@ class Budget:
 
 
 def evidence_table(evidence: Mapping[str, Any]) -> Table:
-    """Return the candidates of a tuning as a table, fastest first."""
+    """Return the table of a tuning's candidates, fastest first."""
     from rich.text import Text
 
     from ..terminal import WordTable

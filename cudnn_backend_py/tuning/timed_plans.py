@@ -1,4 +1,4 @@
-"""`TimedPlans`: engine configs of one cuDNN version, built and timed in a child; only listed without a GPU."""
+"""``TimedPlans``: engine configs of one cuDNN version, built and timed in a child; without a GPU only listed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..plans.build import shared_target
 from ..plans.engine import EngineConfig, OperationGraph
 from ..plans.plan import Plan, build_plan
 from ..plans.select import Selection, candidates, nothing_selected
-from ..system.child import LastingChild, Say, serve
+from ..system.child import AnswerWriter, LastingChild, serve
 from ..target import Target
 from ..versions.store import environment_for
 from .stage import TimingBuffers
@@ -69,7 +69,7 @@ class TimedPlans:
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """Facts about the process: ``cudnn`` as text, ``version``, ``sm``, ``title`` of the target.
+        """Facts about the child process: ``cudnn`` as text, ``version``, ``sm``, ``title`` of the target.
 
         Raises
         ------
@@ -84,11 +84,11 @@ class TimedPlans:
         return self._facts
 
     def build(self, graph: Graph) -> BuiltPlans:
-        """Build the configs of a graph, replacing those of the previous one."""
+        """Build the engine configs of a graph, replacing those of the previous graph."""
         found = self._query_child({**self._asked, "graph": graph_to_json(graph)})
         return BuiltPlans(tuple(found.get("configs", ())), found.get("refused", ""))
 
-    def time(self, rounds: int, *, host_below_us: float = 0.0) -> list[dict[str, list[float]]]:
+    def measure(self, rounds: int, *, host_below_us: float = 0.0) -> list[dict[str, list[float]]]:
         """Return the interleaved times of the last built configs in microseconds: ``cold``, ``warm``, ``host``.
 
         ``cold`` and ``warm`` are GPU times right after the L2 cache was emptied and right after such a run, of each
@@ -115,30 +115,30 @@ class TimedPlans:
 
 
 def serve_plans() -> None:
-    """In a child: build and time engine configs."""
-    serve(_Plans().answer)
+    """In a child process: build and time engine configs."""
+    serve(_PlanServer().answer)
 
 
-class _Plans:
-    """In the child: the plans of the last graph with their buffers."""
+class _PlanServer:
+    """In the child process: the plans of the last graph with their buffers."""
 
     def __init__(self) -> None:
         self._stage: TimingBuffers | None = None
         self._plans: list[tuple[Plan, VariantPack]] = []
 
-    def answer(self, asked: dict[str, Any], say: Say) -> None:
+    def answer(self, asked: dict[str, Any], say: AnswerWriter) -> None:
         if "rounds" in asked:
-            say(times=self._time(asked["rounds"], asked["host_below_us"]))
+            say(times=self._time_plans(asked["rounds"], asked["host_below_us"]))
             return
         target = shared_target(asked["target"])
         if "graph" in asked:
-            self._release()
-            self._build(graph_from_json(asked["graph"]), target, asked["configs"], say)
+            self._close_plans()
+            self._build_configs(graph_from_json(asked["graph"]), target, asked["configs"], say)
         else:
             library = target.library
             say(cudnn=library.build_text, version=list(library.version), sm=target.sm, title=target.profile.title)
 
-    def _release(self) -> None:
+    def _close_plans(self) -> None:
         for plan, _ in self._plans:
             plan.close()
         self._plans = []
@@ -146,7 +146,7 @@ class _Plans:
             self._stage.close()
             self._stage = None
 
-    def _build(self, graph: Graph, target: Target, count: int, say: Say) -> None:
+    def _build_configs(self, graph: Graph, target: Target, count: int, say: AnswerWriter) -> None:
         question, wanted = OperationGraph(graph, target), Selection(modes=_MODES)
         found = candidates(question, wanted)
         if not found.configs:
@@ -159,11 +159,11 @@ class _Plans:
         if not plans:
             say(refused=f"none of {len(found.configs)} engine configs could be built")
             return
-        self._stage = _open_stage(graph, target)
+        self._stage = _make_buffers(graph, target)
         self._plans = [(plan, self._stage.pack(plan)) for plan in plans]
         say(configs=[{"tag": plan.tag, "workspace_bytes": plan.workspace_bytes} for plan in plans])
 
-    def _time(self, rounds: int, host_below_us: float) -> list[dict[str, list[float]]]:
+    def _time_plans(self, rounds: int, host_below_us: float) -> list[dict[str, list[float]]]:
         stage = self._stage
         assert stage is not None
         found: list[dict[str, list[float]]] = [{"cold": [], "warm": [], "host": []} for _ in self._plans]
@@ -181,7 +181,7 @@ class _Plans:
         return found
 
 
-def _open_stage(graph: Graph, target: Target) -> TimingBuffers:
+def _make_buffers(graph: Graph, target: Target) -> TimingBuffers:
     """Return buffers of a graph: uninitialized where possible, else filled by the role of each tensor."""
     try:
         return TimingBuffers(graph, target)
@@ -197,11 +197,11 @@ def _build_first(configs: Sequence[EngineConfig], count: int) -> list[Plan]:
         while len(plans) < count and at < len(configs):
             some = configs[at : at + count - len(plans)]
             at += len(some)
-            plans += [plan for plan in pool.map(_build_one, some) if plan is not None]
+            plans += [plan for plan in pool.map(_build_or_none, some) if plan is not None]
     return plans
 
 
-def _build_one(config: EngineConfig) -> Plan | None:
+def _build_or_none(config: EngineConfig) -> Plan | None:
     try:
         return build_plan(config)
     except CudnnBackendError:  # it passed the check and does not compile

@@ -41,7 +41,7 @@ def time_changes(
     until: float = math.inf,
     keep: Callable[[Callable[[], Upgrade]], object] = id,
 ) -> Upgrade:
-    """Return a comparison with times and results of graphs that both versions support, without equal plans.
+    """Run and time with both versions what changed between two cuDNN versions, and compare the results.
 
     Plans of several graphs are built at a time; then each graph is timed alone, by both versions in turns. Where one is
     more than 2.5 % faster, that is done again by other processes, and the shortest time of each version counts. Numbers
@@ -70,7 +70,7 @@ def time_changes(
     wanted = list(plans)
     times: dict[str, Times] = {}
 
-    def so_far() -> Upgrade:
+    def current_comparison() -> Upgrade:
         changes = (
             replace(one, times=times[one.graph]) if one.target == GPU and one.graph in times else one
             for one in found.changes
@@ -79,16 +79,16 @@ def time_changes(
 
     for name, us in _time_all(wanted, graphs, found.places, at_once, until, step):
         times[name] = Times(*us, _NOT_COMPARED, _NOT_COMPARED)
-        keep(so_far)
+        keep(current_comparison)
     timed = [name for name in times if _largest_tensor_size(graphs[name]) <= _MOST]
     for name, (old, new) in _run_all(timed, graphs, plans, found.places, at_once, until, step):
         times[name] = replace(times[name], old_state=old, new_state=new)
-        keep(so_far)
-    return so_far()
+        keep(current_comparison)
+    return current_comparison()
 
 
 def changes_to_time(found: Upgrade) -> list[Change]:
-    """Return the changes to run on this GPU, those with two different plans."""
+    """Return the changes to run on this GPU: those with two different plans."""
     return [
         one
         for one in found.changes
@@ -112,14 +112,14 @@ def _time_all(
     us: dict[str, Us] = {}
     with ThreadPoolExecutor(at_once) as pool:
         for _ in range(_TIMES):
-            left = [name for name in names if name not in us or _is_open(us[name])]
+            left = [name for name in names if name not in us or _needs_remeasuring(us[name])]
             for size in (at_once, 1):
                 crowded = []
                 for some in (left[at : at + size] for at in range(0, len(left), size)):
                     if time.monotonic() >= until:
                         return
                     with ExitStack() as held:
-                        pairs = [_open_both(versions, held) for _ in some]
+                        pairs = [_start_both(versions, held) for _ in some]
                         built = list(pool.map(_build_both, [graphs[name] for name in some], pairs))
                         for name, pair, both in zip(some, pairs, built, strict=True):
                             if not both and size > 1:
@@ -127,23 +127,23 @@ def _time_all(
                                 continue
                             step(name)
                             found = _time_both(*pair) if both else (None, None)
-                            us[name] = _shorter_limit(us.get(name, found), found)
+                            us[name] = _minimum_times(us.get(name, found), found)
                             yield name, us[name]
                 left = crowded
 
 
-def _open_both(versions: tuple[str | None, str | None], held: ExitStack) -> tuple[TimedPlans, TimedPlans]:
+def _start_both(versions: tuple[str | None, str | None], held: ExitStack) -> tuple[TimedPlans, TimedPlans]:
     old, new = versions
     return held.enter_context(TimedPlans(old)), held.enter_context(TimedPlans(new))
 
 
-def _is_open(us: Us) -> bool:
-    """Whether a difference may be noise between two processes."""
+def _needs_remeasuring(us: Us) -> bool:
+    """Return whether a difference is so large that it is measured again: it may be noise between processes."""
     old, new = us
     return old is not None and new is not None and not 1 / _OPEN <= new / old <= _OPEN
 
 
-def _shorter_limit(us: Us, others: Us) -> Us:
+def _minimum_times(us: Us, others: Us) -> Us:
     old, new = (min((one for one in side if one is not None), default=None) for side in zip(us, others, strict=True))
     return old, new
 
@@ -171,7 +171,7 @@ def _run_all(
                 if time.monotonic() < until:
                     step(name)
                     old, new = (
-                        _state(runner, graphs[name], tag) for runner, tag in zip(runners, plans[name], strict=True)
+                        _run_state(runner, graphs[name], tag) for runner, tag in zip(runners, plans[name], strict=True)
                     )
                 if time.monotonic() >= until:  # one of them may have been ended
                     return name, (_NOT_COMPARED, _NOT_COMPARED)
@@ -182,7 +182,7 @@ def _run_all(
         yield from pool.map(run, names)
 
 
-def _state(runner: Runner, graph: Graph, tag: str) -> str:
+def _run_state(runner: Runner, graph: Graph, tag: str) -> str:
     try:
         return runner.run(graph, configs=tag, time=False).state
     except CudnnBackendError:  # there are no numbers for such a graph, or no process
@@ -207,12 +207,12 @@ def _build_both(graph: Graph, pair: Sequence[TimedPlans]) -> bool:
 
 def _time_both(before: TimedPlans, after: TimedPlans) -> Us:
     """Return the times of the last built plans in microseconds with a warm L2 cache; None without plans."""
-    turns = [[_median(one.time(_ROUNDS)) for one in (before, after)] for _ in range(_TURNS)]
+    turns = [[_median_warm_time(one.measure(_ROUNDS)) for one in (before, after)] for _ in range(_TURNS)]
     shortest: Us = (None, None)
     for old, new in turns:
-        shortest = _shorter_limit(shortest, (old, new))
+        shortest = _minimum_times(shortest, (old, new))
     return shortest
 
 
-def _median(times: list[dict[str, list[float]]]) -> float | None:
+def _median_warm_time(times: list[dict[str, list[float]]]) -> float | None:
     return statistics.median(times[0]["warm"]) if times else None

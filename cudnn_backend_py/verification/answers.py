@@ -1,4 +1,4 @@
-"""Answers of cuDNN to graphs, from a child process: for the GPU of this machine, or for a described one.
+"""cuDNN's answers to graphs from a child process, for the GPU of this machine or for a described one.
 
 For a described GPU the child loads the driver stub, also where a driver is, so that it answers as a machine without a
 GPU does.
@@ -23,11 +23,11 @@ from ..native.environment import absent_engines
 from ..plans.choice import EngineChoice
 from ..plans.engine import EngineConfig, OperationGraph
 from ..plans.plan import build_plan
-from ..system.child import LastingChild, Say, serve
+from ..system.child import AnswerWriter, LastingChild, serve
 from ..target import Profile, Target, open_target
 from ..versions.store import environment_for
 
-__all__ = ["MODES", "Answer", "Built", "Facts", "Side", "serve_answers"]
+__all__ = ["MODES", "Answer", "BuiltPlan", "SideFacts", "VerificationSide", "serve_answers"]
 
 MODES = ("A", "FALLBACK")
 _OF_THE_MACHINE = ("pciDeviceId", "cudaDeviceId")  # properties that say where a GPU is, not what it is
@@ -36,7 +36,7 @@ _FIRST_S, _LIMIT_S = 180.0, 60.0  # for the first question of a process, which l
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What cuDNN says to a graph.
+    """cuDNN's answer to a graph: its outcome, its engine configs and their workspaces.
 
     Attributes
     ----------
@@ -58,13 +58,13 @@ class Answer:
 
     @property
     def first(self) -> str:
-        """The first engine config, empty if there is none."""
+        """The tag of the first engine config, empty if there is none."""
         return next((tags[0] for tags in self.configs.values() if tags), "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Built:
-    """A plan that was built of one engine config.
+class BuiltPlan:
+    """The result of building the plan of one engine config.
 
     Attributes
     ----------
@@ -81,8 +81,8 @@ class Built:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """What answered: the library, and the GPU.
+class SideFacts:
+    """The library and the GPU of one side.
 
     Attributes
     ----------
@@ -102,12 +102,12 @@ class Facts:
 
     @property
     def sm(self) -> int:
-        """The architecture, 90 for sm_90."""
+        """The architecture of the GPU, 90 for sm_90."""
         return int(self.device["deviceVer"]) // 10
 
 
-class Side:
-    """One column of a verification: a child process, started again where it ends. A context manager.
+class VerificationSide:
+    """One side of a verification: a child process that answers queries, restarted after it ended.
 
     Parameters
     ----------
@@ -127,8 +127,8 @@ class Side:
     def __exit__(self, *_exception: object) -> None:
         self._child.end()
 
-    def read_facts(self) -> Facts:
-        """Return the facts of library and GPU.
+    def read_facts(self) -> SideFacts:
+        """Return the facts about the side's library and GPU.
 
         Raises
         ------
@@ -136,9 +136,9 @@ class Side:
             What :func:`~cudnn_backend_py.target.open_target` raises; ``control-graph-refused``; ``judge-did-not-start``
             if the process ended.
         """
-        said = self._query({})
+        said = self._query_child({})
         if "facts" in said:
-            return Facts(**said["facts"])
+            return SideFacts(**said["facts"])
         if "refused" in said:
             headline, code, sections = said["refused"]
             raise EnvironmentNotReady(headline, code=code, **sections)
@@ -149,18 +149,18 @@ class Side:
         )
 
     def query(self, graph: Graph) -> Answer:
-        """Return the answer to a graph."""
-        said = self._query({"graph": graph_to_json(graph)})
+        """Return the side's answer to a graph."""
+        said = self._query_child({"graph": graph_to_json(graph)})
         return (
             Answer(**said["answer"]) if "answer" in said else Answer(outcome=Outcome.NOT_JUDGED, why=self._child.ending)
         )
 
-    def build(self, graph: Graph, tag: str) -> Built:
+    def build(self, graph: Graph, tag: str) -> BuiltPlan:
         """Build the plan of an engine config and return the result."""
-        said = self._query({"graph": graph_to_json(graph), "tag": tag})
-        return Built(**said["built"]) if "built" in said else Built(tag=tag, why=self._child.ending)
+        said = self._query_child({"graph": graph_to_json(graph), "tag": tag})
+        return BuiltPlan(**said["built"]) if "built" in said else BuiltPlan(tag=tag, why=self._child.ending)
 
-    def _query(self, query: dict[str, Any]) -> dict[str, Any]:
+    def _query_child(self, query: dict[str, Any]) -> dict[str, Any]:
         found: dict[str, Any] = {}
         limit_s = _LIMIT_S if self._child.usable else _FIRST_S
         for said in self._child.run_query({"device": self._device, **query}, limit_s):
@@ -172,26 +172,26 @@ class Side:
 
 
 def serve_answers() -> None:
-    """Answer the questions of a side."""
-    serve(_answer)
+    """In a child process: answer the queries of a side."""
+    serve(_answer_query)
 
 
-def _answer(query: Mapping[str, Any], say: Say) -> None:
+def _answer_query(query: Mapping[str, Any], say: AnswerWriter) -> None:
     if "graph" not in query:
         try:
-            say(facts=_facts(_target(query["device"])))
+            say(facts=_collect_facts(_open_side_target(query["device"])))
         except EnvironmentNotReady as error:
             say(refused=(error.headline, error.code, error.sections))
         return
-    graph, target = graph_from_json(query["graph"]), _target(query["device"])
+    graph, target = graph_from_json(query["graph"]), _open_side_target(query["device"])
     if "tag" in query:
-        say(built=_build(graph, target, query["tag"]))
+        say(built=_build_plan_of(graph, target, query["tag"]))
     else:
-        say(answer=_judge(graph, target))
+        say(answer=_judge_graph(graph, target))
 
 
 @cache
-def _target(device: str) -> Target:
+def _open_side_target(device: str) -> Target:
     profile = read_device(device)
     if profile is not None:
         prefer_stub()
@@ -204,7 +204,7 @@ def _target(device: str) -> Target:
     return target
 
 
-def _facts(target: Target) -> dict[str, Any]:
+def _collect_facts(target: Target) -> dict[str, Any]:
     lib = target.library
     device = {key: value for key, value in target.profile.properties.items() if key not in _OF_THE_MACHINE}
     return {
@@ -216,7 +216,7 @@ def _facts(target: Target) -> dict[str, Any]:
     }
 
 
-def _judge(graph: Graph, target: Target) -> dict[str, Any]:
+def _judge_graph(graph: Graph, target: Target) -> dict[str, Any]:
     configs: dict[str, list[EngineConfig]] = {}
     why = ""
     try:
@@ -225,7 +225,7 @@ def _judge(graph: Graph, target: Target) -> dict[str, Any]:
             with contextlib.suppress(*() if mode == MODES[-1] else (CudnnStatusError,)):
                 configs[mode] = question.heuristics(mode).configs
     except CudnnStatusError as error:
-        why = _name(error)
+        why = _error_name(error)
     except UsageError as error:
         return {"outcome": Outcome.NOT_JUDGED, "why": error.code}
     return {
@@ -236,19 +236,19 @@ def _judge(graph: Graph, target: Target) -> dict[str, Any]:
     }
 
 
-def _build(graph: Graph, target: Target, tag: str) -> dict[str, Any]:
+def _build_plan_of(graph: Graph, target: Target, tag: str) -> dict[str, Any]:
     choice = EngineChoice.parse(tag)
     try:
         plan = build_plan(OperationGraph(graph, target).config(choice.engine, choice.knobs))
     except CudnnBackendError as error:
-        return {"tag": tag, "why": _name(error)}
+        return {"tag": tag, "why": _error_name(error)}
     with contextlib.closing(plan):
         kernels = plan.kernels()
         found = None if kernels is None else [kernel.sha256 for kernel in kernels]
         return {"tag": tag, "workspace": plan.workspace_bytes, "kernels": found}
 
 
-def _name(error: CudnnBackendError) -> str:
-    """Return a status by its name, another error by its code: texts may hold paths of the machine."""
+def _error_name(error: CudnnBackendError) -> str:
+    """Return the name of a cuDNN status, or the code of another error: texts may contain paths of the machine."""
     status = getattr(error, "status", None)
     return error.code if status is None else getattr(status, "name", str(status))

@@ -1,31 +1,31 @@
-"""Two sides' answers compared, and what differs named."""
+"""Compare the answers of two sides and name the differences."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from .answers import Answer, Built, Facts
+from .answers import Answer, BuiltPlan, SideFacts
 
-__all__ = ["ASPECTS", "differences", "differing_facts", "first_difference"]
+__all__ = ["ASPECTS", "differing_aspects", "differing_facts", "first_difference"]
 
 OUTCOME, FIRST, CONFIGS, ORDER, WORKSPACE, CODE = "outcome", "first config", "configs", "order", "workspace", "code"
 ASPECTS = (OUTCOME, FIRST, CONFIGS, ORDER, WORKSPACE, CODE)
 """In what two answers may differ; the order alone where the same configs are in both."""
 
 
-def differences(one: Answer, other: Answer, built: Sequence[Built | None] = ()) -> list[str]:
-    """Return in what two answers to a graph differ.
+def differing_aspects(one: Answer, other: Answer, built: Sequence[BuiltPlan | None] = ()) -> list[str]:
+    """Return the aspects in which two answers to a graph differ.
 
     Parameters
     ----------
     built
         The same engine config built on each side, if it was.
     """
-    return list(_differences(one, other, built))
+    return list(_find_aspects(one, other, built))
 
 
-def _differences(one: Answer, other: Answer, built: Sequence[Built | None]) -> Iterator[str]:
+def _find_aspects(one: Answer, other: Answer, built: Sequence[BuiltPlan | None]) -> Iterator[str]:
     if (one.outcome, one.why) != (other.outcome, other.why):
         yield OUTCOME
     if one.first != other.first:
@@ -35,14 +35,14 @@ def _differences(one: Answer, other: Answer, built: Sequence[Built | None]) -> I
             mode: sorted(tags) for mode, tags in other.configs.items()
         }
         yield ORDER if same else CONFIGS
-    if any(_workspace(other).get(key, size) != size for key, size in _workspace(one).items()):
+    if any(_workspaces(other).get(key, size) != size for key, size in _workspaces(one).items()):
         yield WORKSPACE
     if len({(item.why, item.workspace, tuple(item.kernels or ())) for item in built if item is not None}) > 1:
         yield CODE
 
 
-def _workspace(answer: Answer) -> dict[tuple[str, str], int]:
-    """Return the workspace of each config: of those that both sides have, it is compared."""
+def _workspaces(answer: Answer) -> dict[tuple[str, str], int]:
+    """Return the workspace of each config by mode and tag; only those of both sides are compared."""
     return {
         (mode, tag): size
         for mode, tags in answer.configs.items()
@@ -51,13 +51,13 @@ def _workspace(answer: Answer) -> dict[tuple[str, str], int]:
 
 
 def first_difference(one: Answer, other: Answer, aspect: str) -> tuple[str, str]:
-    """Return the values of both sides that show a difference."""
+    """Return the values of both sides that show a difference in an aspect."""
     if aspect == OUTCOME:
         return f"{one.outcome} {one.why}".strip(), f"{other.outcome} {other.why}".strip()
     if aspect == FIRST:
         return one.first or "none", other.first or "none"
     if aspect == WORKSPACE:
-        sizes, others = _workspace(one), _workspace(other)
+        sizes, others = _workspaces(one), _workspaces(other)
         key = next(key for key, size in sizes.items() if others.get(key, size) != size)
         return f"{key[1]}: {sizes[key]} bytes", f"{others[key]} bytes"
     if aspect not in (CONFIGS, ORDER):
@@ -65,19 +65,19 @@ def first_difference(one: Answer, other: Answer, aspect: str) -> tuple[str, str]
     mode = next(mode for mode in {**one.configs, **other.configs} if one.configs.get(mode) != other.configs.get(mode))
     left, right = one.configs.get(mode, []), other.configs.get(mode, [])
     if aspect == CONFIGS:
-        return _only(left, right, mode), _only(right, left, mode)
+        return _describe_extra_configs(left, right, mode), _describe_extra_configs(right, left, mode)
     place = next(index for index, pair in enumerate(zip(left, right, strict=True)) if pair[0] != pair[1])
     return f"mode {mode}, place {place + 1}: {left[place]}", right[place]
 
 
-def _only(tags: Sequence[str], others: Sequence[str], mode: str) -> str:
+def _describe_extra_configs(tags: Sequence[str], others: Sequence[str], mode: str) -> str:
     only = [tag for tag in tags if tag not in others]
     more = f" and {len(only) - 1} more" if len(only) > 1 else ""
     return f"mode {mode}: {len(tags)} configs" + (f", {only[0]}{more} alone" if only else "")
 
 
-def differing_facts(one: Facts, other: Facts) -> dict[str, tuple[Any, Any]]:
-    """Return the facts of the library and the properties of the GPU in which two sides differ, by name."""
+def differing_facts(one: SideFacts, other: SideFacts) -> dict[str, tuple[Any, Any]]:
+    """Return the facts of library and GPU in which two sides differ, by name, with both values."""
     library = {name: (getattr(one, name), getattr(other, name)) for name in ("cudnn", "cuda", "absent")}
     names: Mapping[str, Any] = {**one.device, **other.device}
     device = {name: (one.device.get(name), other.device.get(name)) for name in names}

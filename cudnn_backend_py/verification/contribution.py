@@ -1,4 +1,4 @@
-"""``Contribution``: what of a verification is worth keeping of each GPU: counts, small enough for a form.
+"""``Contribution``: the counts of a verification that are kept for each GPU, small enough for a form.
 
 A contribution comes from anyone, so every field is checked: names are known ones, texts are short and have no line
 ends, and numbers fit each other.
@@ -18,8 +18,8 @@ from ..system.typed import read_as
 from ..system.version import __version__, version_numbers
 from ..tuning.trial.trial import STATES
 from .compare import ASPECTS
-from .graphs import FAMILIES, digest
-from .verify import Ran, Verification
+from .graphs import FAMILIES, hash_cases
+from .verify import RunOutcome, Verification
 
 __all__ = ["SCHEMA", "Contribution"]
 
@@ -33,7 +33,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contribution:
-    """The evidence of one GPU with one cuDNN.
+    """The evidence of a verification for one GPU with one cuDNN version.
 
     Attributes
     ----------
@@ -66,8 +66,8 @@ class Contribution:
     known_issues: Mapping[str, str]
 
     @classmethod
-    def of(cls, found: Verification) -> Self:
-        """Return the contribution of a verification.
+    def from_verification(cls, found: Verification) -> Self:
+        """Return the contribution of a verification, without facts about the machine.
 
         Raises
         ------
@@ -77,7 +77,7 @@ class Contribution:
         live = found.sides.get("live")
         if live is None or live.driver is None or not found.is_whole:
             raise UsageError(
-                "answers for a described GPU, or to some of the graphs, are no evidence",
+                "answers for a described GPU, or to only some graphs, are not evidence",
                 code="no-evidence",
                 fix="run it where the GPU is, without --target and with more time",
             )
@@ -90,19 +90,19 @@ class Contribution:
             cudnn=live.cudnn,
             cuda=live.cuda // 1000,
             driver=live.driver,
-            graphs_sha256=digest([row.case for row in found.rows]),
+            graphs_sha256=hash_cases([row.case for row in found.rows]),
             families=found.families(),
-            runs=_runs(found.compared),
+            runs=_count_run_states(found.compared),
             known_issues={item.name: item.state for item in found.known_issues},
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data for JSON."""
+        """Return the contribution as plain data for JSON."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, data: Any) -> Contribution:
-        """Read the data of :meth:`to_dict`, whoever wrote it.
+        """Read a contribution from the data of :meth:`to_dict`, which anyone may have written.
 
         Raises
         ------
@@ -110,12 +110,12 @@ class Contribution:
             ``evidence-damaged``, with the field that is wrong.
         """
         found = read_as(cls, data, "the evidence", code="evidence-damaged")
-        for field, is_right in found._checks().items():
+        for field, is_right in found._field_checks().items():
             if not is_right:
                 raise UsageError(f"the evidence is damaged: {field} is not possible", code="evidence-damaged")
         return found
 
-    def _checks(self) -> dict[str, bool]:
+    def _field_checks(self) -> dict[str, bool]:
         graphs = {family: count for family, (count, _) in FAMILIES.items()}
         counts = self.families.values()
         states = [state for family in self.runs.values() for state in family]
@@ -143,7 +143,7 @@ class Contribution:
         }
 
 
-def _runs(compared: list[Ran]) -> dict[str, dict[str, int]]:
+def _count_run_states(compared: list[RunOutcome]) -> dict[str, dict[str, int]]:
     counts: dict[str, Counter[str]] = {}
     for item in compared:
         counts.setdefault(item.name.rpartition(" ")[0], Counter())[item.state] += 1

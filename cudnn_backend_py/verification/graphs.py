@@ -1,4 +1,4 @@
-"""The graphs of a verification: three hundred, of all families, the same everywhere.
+"""The graphs of a verification: three hundred random graphs of all families, equal on every machine.
 
 Each is drawn from a fixed seed. Python promises that a seed gives the same numbers of ``random()`` in every version, so
 every choice is made with that alone.
@@ -20,7 +20,7 @@ from ..graph.attention import Attention, sdpa_backward, sdpa_forward
 from ..graph.ir import convolved_size
 from ..graph.strides import channels_last
 
-__all__ = ["FAMILIES", "Case", "digest", "make_cases"]
+__all__ = ["FAMILIES", "Case", "hash_cases", "make_cases"]
 
 _T, _P, _N, _R = DataType, PointwiseMode, NormMode, ReduceTensorOp
 _Choice = TypeVar("_Choice")
@@ -35,7 +35,7 @@ _FIRST_UNIFIED = (9, 14, 0)  # the form of the one operation that this version h
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A graph of the verification.
+    """A graph of the verification, with its name and family.
 
     Attributes
     ----------
@@ -48,8 +48,8 @@ class Case:
     graph: Graph
 
 
-class _Draw(random.Random):
-    """Choices of one graph."""
+class _RandomChoices(random.Random):
+    """A random generator for the choices of one graph."""
 
     def pick(self, *choices: _Choice) -> _Choice:
         return choices[int(self.random() * len(choices))]
@@ -59,24 +59,24 @@ class _Draw(random.Random):
 
 
 def make_cases() -> tuple[Case, ...]:
-    """Return every graph, families in turn, so that the first ones are of all families."""
-    drawn = {family: [_draw(family, number) for number in range(count)] for family, (count, _) in FAMILIES.items()}
+    """Return every graph, alternating between families, so that any first part contains all families."""
+    drawn = {family: [_draw_case(family, number) for number in range(count)] for family, (count, _) in FAMILIES.items()}
     longest = max(map(len, drawn.values()))
     return tuple(cases[number] for number in range(longest) for cases in drawn.values() if number < len(cases))
 
 
-def digest(cases: Sequence[Case]) -> str:
-    """Return the SHA-256 of the graphs: answers to other graphs cannot be compared."""
+def hash_cases(cases: Sequence[Case]) -> str:
+    """Return the SHA-256 of the graphs, as only answers to equal graphs can be compared."""
     text = json.dumps([(case.name, graph_to_json(case.graph)) for case in cases], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _draw(family: str, number: int) -> Case:
+def _draw_case(family: str, number: int) -> Case:
     name = f"{family} {number}"
     error: GraphError | None = None
     for again in range(_TRIES):
         try:
-            graph = FAMILIES[family][1](_Draw(f"{name} {again}"), name)
+            graph = FAMILIES[family][1](_RandomChoices(f"{name} {again}"), name)
         except GraphError as refused:  # options that exclude each other; another draw does not
             error = refused
         else:
@@ -85,7 +85,7 @@ def _draw(family: str, number: int) -> Case:
     raise error
 
 
-def _matmul(d: _Draw, name: str) -> Graph:
+def _draw_matmul(d: _RandomChoices, name: str) -> Graph:
     kind = d.pick(*_FLOATS, *_FLOATS, _T.INT8, _T.FP8_E4M3)
     small = kind in (_T.INT8, _T.FP8_E4M3)
     g = GraphBuilder(name, io_type=kind)
@@ -99,32 +99,32 @@ def _matmul(d: _Draw, name: str) -> Graph:
     if small or d.chance(0.3):
         g.matmul(a, b, compute_type=compute, name="c", virtual=False, data_type=written)
     else:
-        _epilogue(d, g, g.matmul(a, b), (1, 1, n))
+        _add_epilogue(d, g, g.matmul(a, b), (1, 1, n))
     return g.graph()
 
 
-def _epilogue(d: _Draw, g: GraphBuilder, z: Tensor, bias: tuple[int, ...]) -> None:
-    """Add a bias, a residual or none, an activation, and maybe a reduction, which end in memory."""
+def _add_epilogue(d: _RandomChoices, g: GraphBuilder, z: Tensor, bias: tuple[int, ...]) -> None:
+    """Add pointwise operations after an operation: bias, maybe a residual, an activation, maybe a reduction."""
     like: dict[str, Any] = {"strides": z.strides}
     images = z.rank > 3
     if d.chance(0.7):
-        z = g.pointwise(_P.ADD, z, g.tensor("bias", bias, **_laid(bias, last=images)), **like)
+        z = g.pointwise(_P.ADD, z, g.tensor("bias", bias, **_layout_options(bias, last=images)), **like)
     if d.chance(0.25):
         z = g.pointwise(d.pick(_P.ADD, _P.MUL), z, g.tensor("residual", z.dims, **like), **like)
     if d.chance(0.1):
         z = g.pointwise(d.pick(*_ACTIVATIONS), z, **like)
         to = bias if images else (*z.dims[:-1], 1)
-        g.reduction(_R.ADD, z, to, name="y", virtual=False, data_type=_T.FLOAT, **_laid(to, last=images))
+        g.reduction(_R.ADD, z, to, name="y", virtual=False, data_type=_T.FLOAT, **_layout_options(to, last=images))
     else:
         g.pointwise(d.pick(*_ACTIVATIONS), z, name="y", virtual=False, **like)
 
 
-def _laid(dims: tuple[int, ...], *, last: bool) -> dict[str, Any]:
-    """Return the options of a tensor with channels last, or row-major."""
+def _layout_options(dims: tuple[int, ...], *, last: bool) -> dict[str, Any]:
+    """Return the strides option of a tensor with channels last; empty for a row-major one."""
     return {"strides": channels_last(dims)} if last else {}
 
 
-def _convolution(d: _Draw, name: str) -> Graph:
+def _draw_convolution(d: _RandomChoices, name: str) -> Graph:
     form = d.pick(_FORWARD, _FORWARD, _DATA, _FILTER)
     kind = d.pick(*_FLOATS, *_FLOATS, _T.INT8) if form == _FORWARD else d.pick(*_FLOATS)
     g = GraphBuilder(name, io_type=kind)
@@ -140,10 +140,10 @@ def _convolution(d: _Draw, name: str) -> Graph:
     last = kind is _T.INT8 or d.chance(0.85)
 
     def tensor(stem: str, dims: tuple[int, ...]) -> Tensor:
-        return g.tensor(stem, dims, **_laid(dims, last=last))
+        return g.tensor(stem, dims, **_layout_options(dims, last=last))
 
     def result(dims: tuple[int, ...], **more: Any) -> dict[str, Any]:
-        return _laid(dims, last=last) | more
+        return _layout_options(dims, last=last) | more
 
     memory: dict[str, Any] = {"name": "y", "virtual": False}
     if form == _DATA:
@@ -164,11 +164,11 @@ def _convolution(d: _Draw, name: str) -> Graph:
         g.convolution(tensor("x", image), tensor("w", weights), **window, **result(response, **memory))
     else:
         y = g.convolution(tensor("x", image), tensor("w", weights), **window, **result(response))
-        _epilogue(d, g, y, (1, k, *(1,) * spatial))
+        _add_epilogue(d, g, y, (1, k, *(1,) * spatial))
     return g.graph()
 
 
-def _norm(d: _Draw, name: str) -> Graph:
+def _draw_norm(d: _RandomChoices, name: str) -> Graph:
     mode = d.pick(_N.LAYER_NORM, _N.LAYER_NORM, _N.RMS_NORM, _N.RMS_NORM, _N.BATCH_NORM, _N.INSTANCE_NORM)
     g = GraphBuilder(name, io_type=d.pick(*_FLOATS))
     rows = mode in (_N.LAYER_NORM, _N.RMS_NORM)
@@ -196,12 +196,12 @@ def _norm(d: _Draw, name: str) -> Graph:
     return g.graph()
 
 
-def _fusion(d: _Draw, name: str) -> Graph:
-    """Pointwise operations in a chain, and maybe a reduction."""
+def _draw_fusion(d: _RandomChoices, name: str) -> Graph:
+    """Return a graph of a chain of pointwise operations, maybe with a reduction at its end."""
     g = GraphBuilder(name, io_type=d.pick(*_FLOATS))
     images = d.chance(0.5)
     dims = (d.pick(4, 8), d.pick(32, 64), *(d.pick(14, 28),) * 2) if images else (d.pick(2, 4), d.pick(64, 256), 256)
-    strides = _laid(dims, last=images)
+    strides = _layout_options(dims, last=images)
     z = g.tensor("x", dims, **strides)
     reduces = d.chance(0.4)
     length = d.pick(0, 1, 2) if reduces else d.pick(1, 2, 3, 4)
@@ -215,11 +215,11 @@ def _fusion(d: _Draw, name: str) -> Graph:
     if reduces:
         to = (1, dims[1], 1, 1) if images else d.pick((*dims[:2], 1), (dims[0], 1, dims[2]), (1, 1, 1))
         operator = d.pick(_R.ADD, _R.ADD, _R.MAX, _R.AMAX, _R.MIN)
-        g.reduction(operator, z, to, name="y", virtual=False, data_type=_T.FLOAT, **_laid(to, last=images))
+        g.reduction(operator, z, to, name="y", virtual=False, data_type=_T.FLOAT, **_layout_options(to, last=images))
     return g.graph()
 
 
-def _attention(d: _Draw, *, backward: bool) -> Attention:
+def _draw_attention(d: _RandomChoices, *, backward: bool) -> Attention:
     heads = d.pick(2, 4, 8)
     o: dict[str, Any] = {"batch": d.pick(1, 2, 4), "heads": heads, "data_type": d.pick(*_HALVES)}
     o |= {"kv_heads": heads if d.chance(0.6) else d.pick(1, heads // 2)}
@@ -246,31 +246,31 @@ def _attention(d: _Draw, *, backward: bool) -> Attention:
     return Attention(**o)
 
 
-def _forward(d: _Draw, name: str) -> Graph:
-    made = sdpa_forward(_attention(d, backward=False), implementation="composite", allow_hazards=True)
+def _draw_attention_forward(d: _RandomChoices, name: str) -> Graph:
+    made = sdpa_forward(_draw_attention(d, backward=False), implementation="composite", allow_hazards=True)
     return Graph(made.ops, name)
 
 
-def _backward(d: _Draw, name: str) -> Graph:
-    made = sdpa_backward(_attention(d, backward=True), implementation="composite", allow_hazards=True)
+def _draw_attention_backward(d: _RandomChoices, name: str) -> Graph:
+    made = sdpa_backward(_draw_attention(d, backward=True), implementation="composite", allow_hazards=True)
     return Graph(made.ops, name)
 
 
-def _unified(d: _Draw, name: str) -> Graph:
-    """Attention as the one operation, with the options of its first version."""
+def _draw_unified_attention(d: _RandomChoices, name: str) -> Graph:
+    """Return a graph of the one SDPA operation, with the options of its first version."""
     o: dict[str, Any] = {"batch": d.pick(1, 2), "heads": d.pick(2, 8), "data_type": d.pick(*_HALVES)}
     o |= {"seq_q": d.pick(128, 512, 1000), "head_dim": d.pick(64, 128), "padding": d.chance(0.3), "stats": True}
     made = sdpa_forward(Attention(**o), implementation="unified", version=_FIRST_UNIFIED, allow_hazards=True)
     return Graph(made.ops, name)
 
 
-FAMILIES: Mapping[str, tuple[int, Callable[[_Draw, str], Graph]]] = {
-    "matmul": (70, _matmul),
-    "convolution": (70, _convolution),
-    "norm": (40, _norm),
-    "fusion": (40, _fusion),
-    "attention forward": (40, _forward),
-    "attention backward": (28, _backward),
-    "attention in one operation": (12, _unified),
+FAMILIES: Mapping[str, tuple[int, Callable[[_RandomChoices, str], Graph]]] = {
+    "matmul": (70, _draw_matmul),
+    "convolution": (70, _draw_convolution),
+    "norm": (40, _draw_norm),
+    "fusion": (40, _draw_fusion),
+    "attention forward": (40, _draw_attention_forward),
+    "attention backward": (28, _draw_attention_backward),
+    "attention in one operation": (12, _draw_unified_attention),
 }
 """How many graphs a family has, and what draws one."""

@@ -17,7 +17,7 @@ _DATA = ("uniform", "integers", "hostile")
 
 @dataclass(frozen=True, slots=True)
 class Reproduction:
-    """A graph that shows a known issue where it is run.
+    """A graph that shows a known issue when it is run.
 
     Attributes
     ----------
@@ -34,7 +34,7 @@ class Reproduction:
 
     @property
     def name(self) -> str:
-        """The code of the issue."""
+        """The code of the known issue."""
         return self.issue.code
 
 

@@ -1,4 +1,4 @@
-"""``verify``: every graph queried on both sides, some built, some run, known issues tried, within a time."""
+"""``verify``: query every graph on both sides, build and run some, and try known issues, within a time limit."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from ..known_issues import find_ending_problems
 from ..system.version import __version__, version_numbers
 from ..target import Profile
 from ..tuning.trial.runner import Runner
-from .answers import Answer, Built, Facts, Side
-from .compare import ASPECTS, differences, differing_facts
-from .graphs import FAMILIES, Case, digest, make_cases
+from .answers import Answer, BuiltPlan, SideFacts, VerificationSide
+from .compare import ASPECTS, differing_aspects, differing_facts
+from .graphs import FAMILIES, Case, hash_cases, make_cases
 from .reproductions import Reproduction, read_reproductions
 
-__all__ = ["SCHEMA", "SCHEMA_VERSION", "Ran", "Row", "Verification", "verify"]
+__all__ = ["SCHEMA", "SCHEMA_VERSION", "GraphRow", "RunOutcome", "Verification", "verify"]
 
 SCHEMA, SCHEMA_VERSION = "cudnn-backend-py/verification", 1
 LIVE, DESCRIBED, OTHER = "live", "described", "other"
@@ -37,25 +37,25 @@ Step = Callable[[float, str], object]
 
 
 @dataclass(slots=True)
-class Row:
+class GraphRow:
     """A graph and the answers to it, by the name of the side."""
 
     case: Case
     answers: dict[str, Answer] = field(default_factory=dict)
-    built: dict[str, Built] = field(default_factory=dict)
+    built: dict[str, BuiltPlan] = field(default_factory=dict)
 
     @property
     def differences(self) -> list[str]:
-        """In what the answers differ; empty where there is one side."""
+        """The aspects in which the answers differ; empty if there is only one side."""
         if len(self.answers) < 2:
             return []
         one, other = self.answers.values()
-        return differences(one, other, list(self.built.values()) if len(self.built) > 1 else ())
+        return differing_aspects(one, other, list(self.built.values()) if len(self.built) > 1 else ())
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
-    """What a run of a graph on the GPU showed: the state of :class:`~cudnn_backend_py.tuning.trial.Trial`."""
+class RunOutcome:
+    """The outcome of running a graph on the GPU: the state of :class:`~cudnn_backend_py.tuning.trial.Trial`."""
 
     name: str
     state: str
@@ -64,7 +64,7 @@ class Ran:
 
 @dataclass(slots=True)
 class Verification:
-    """The answers to all graphs, and what differs.
+    """The answers to all graphs, and their differences.
 
     Attributes
     ----------
@@ -79,44 +79,44 @@ class Verification:
         What the time did not suffice for, by the name of the part.
     """
 
-    sides: Mapping[str, Facts]
-    rows: list[Row]
-    compared: list[Ran] = field(default_factory=list)
-    known_issues: list[Ran] = field(default_factory=list)
+    sides: Mapping[str, SideFacts]
+    rows: list[GraphRow]
+    compared: list[RunOutcome] = field(default_factory=list)
+    known_issues: list[RunOutcome] = field(default_factory=list)
     left_out: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
     host_bytes: int = 0
 
     @property
     def is_compared(self) -> bool:
-        """Whether there are two sides."""
+        """Whether there are two sides to compare."""
         return len(self.sides) > 1
 
     @property
     def is_whole(self) -> bool:
-        """Whether the time sufficed for every graph."""
+        """Whether the time was enough for every graph."""
         return "queries" not in self.left_out
 
     @property
     def agreeing(self) -> int:
-        """How many graphs have the same answer on both sides, in everything that was compared."""
+        """The number of graphs with the same answer on both sides, in every compared aspect."""
         return sum(not row.differences for row in self.rows)
 
     @property
     def wrong_outcomes(self) -> int:
-        """How many graphs are supported on one side alone, or refused for another status."""
+        """The number of graphs that only one side supports, or that are refused with different statuses."""
         return sum("outcome" in row.differences for row in self.rows)
 
     @property
     def summary(self) -> str:
-        """One line."""
+        """The result of the verification in one line."""
         if self.is_compared:
             return f"{self.agreeing} of {len(self.rows)} agree"
         counts = Counter(row.answers[DESCRIBED].outcome for row in self.rows)
         return f"{len(self.rows)} graphs: {', '.join(f'{count} {outcome}' for outcome, count in counts.items())}"
 
     def families(self) -> dict[str, dict[str, int]]:
-        """Return for each family how many graphs it has, and how many differ in each aspect."""
+        """Return for each family its number of graphs, and how many differ in each aspect."""
         found: dict[str, dict[str, int]] = {}
         for family in FAMILIES:
             rows = [row for row in self.rows if row.case.family == family]
@@ -128,7 +128,7 @@ class Verification:
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data for JSON: without facts of the machine but GPU and driver."""
+        """Return the verification as plain data for JSON, with no facts about the machine but GPU and driver."""
         facts = list(self.sides.values())
         graphs = [
             {
@@ -145,7 +145,7 @@ class Verification:
             "version": SCHEMA_VERSION,
             "cudnn_backend_py": __version__,
             "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-            "graphs_sha256": digest([row.case for row in self.rows]),
+            "graphs_sha256": hash_cases([row.case for row in self.rows]),
             "sides": {name: asdict(side) for name, side in self.sides.items()},
             "differing_facts": dict(differing_facts(*facts)) if self.is_compared else {},
             "summary": self.summary,
@@ -191,16 +191,16 @@ def verify(
     Raises
     ------
     EnvironmentNotReady
-        As :meth:`Side.read_facts`.
+        As :meth:`VerificationSide.read_facts`.
     """
     began = time.monotonic()
     cases = make_cases() if cases is None else cases
     with ExitStack() as held:
-        sides: dict[str, Side] = {}
-        facts: dict[str, Facts] = {}
+        sides: dict[str, VerificationSide] = {}
+        facts: dict[str, SideFacts] = {}
 
         def add(name: str, profile: Profile | None) -> None:
-            sides[name] = held.enter_context(Side(profile, versions[len(sides)]))
+            sides[name] = held.enter_context(VerificationSide(profile, versions[len(sides)]))
             step(0.0, f"loading cuDNN: {name}")
             facts[name] = sides[name].read_facts()
 
@@ -212,8 +212,8 @@ def verify(
             add(DESCRIBED, described)
             if other is not None:
                 add(OTHER, other)
-        found = Verification(facts, [Row(case) for case in cases])
-        work = _Work(found, sides, began + limit_s, step)
+        found = Verification(facts, [GraphRow(case) for case in cases])
+        work = _VerificationRun(found, sides, began + limit_s, step)
         work.query()
         work.build()
     if live:
@@ -224,16 +224,16 @@ def verify(
     return found
 
 
-class _Work:
-    """The parts of a verification, one after another; each ends where the time does."""
+class _VerificationRun:
+    """The steps of a verification in order; each ends when the time is used up."""
 
-    def __init__(self, found: Verification, sides: Mapping[str, Side], deadline: float, step: Step) -> None:
+    def __init__(self, found: Verification, sides: Mapping[str, VerificationSide], deadline: float, step: Step) -> None:
         self.found, self.sides, self.deadline, self.step = found, sides, deadline, step
         facts = next(iter(found.sides.values()))
         self.sm, self.version = facts.sm, version_numbers(facts.cudnn)
 
-    def is_late(self, part: str, share: float, name: str, left: int, needed_s: float = 0.0) -> bool:
-        """Say what is being done; return whether there is no time for it."""
+    def is_out_of_time(self, part: str, share: float, name: str, left: int, needed_s: float = 0.0) -> bool:
+        """Report the current step; return whether no time is left for it."""
         self.step(share, f"{part}: {name}")
         if late := time.monotonic() + needed_s > self.deadline:
             self.found.left_out[part] = left
@@ -243,7 +243,7 @@ class _Work:
         """Query every graph on every side."""
         rows = self.found.rows
         for number, row in enumerate(rows):
-            if self.is_late("queries", 0.4 * number / len(rows), row.case.name, len(rows) - number):
+            if self.is_out_of_time("queries", 0.4 * number / len(rows), row.case.name, len(rows) - number):
                 del rows[number:]
                 return
             ends = find_ending_problems(row.case.graph, self.sm, (*self.version, 0, 0)[:3])  # type: ignore[arg-type]
@@ -252,36 +252,38 @@ class _Work:
                 row.answers[name] = known if ends else side.query(row.case.graph)
 
     def build(self) -> None:
-        """Build some graphs of each family on every side: the first engine config of the described GPU."""
-        chosen = self._some(_BUILT_PER_FAMILY, lambda row: bool(row.answers[DESCRIBED].first))
+        """Build the described GPU's first engine config for some graphs of each family, on every side."""
+        chosen = self._first_of_each_family(_BUILT_PER_FAMILY, lambda row: bool(row.answers[DESCRIBED].first))
         for number, row in enumerate(chosen):
-            if self.is_late("building", 0.4 + 0.2 * number / len(chosen), row.case.name, len(chosen) - number):
+            if self.is_out_of_time("building", 0.4 + 0.2 * number / len(chosen), row.case.name, len(chosen) - number):
                 return
             tag = row.answers[DESCRIBED].first
             row.built = {name: side.build(row.case.graph, tag) for name, side in self.sides.items()}
 
     def run(self) -> None:
         """Run some graphs of each family on the GPU, and compare them with the interpreter."""
-        chosen = self._some(_RUN_PER_FAMILY, lambda row: bool(row.answers[LIVE].first) and _is_small(row.case.graph))
+        chosen = self._first_of_each_family(
+            _RUN_PER_FAMILY, lambda row: bool(row.answers[LIVE].first) and _is_small(row.case.graph)
+        )
         with Runner(limit_s=_RUN_S) as runner:
             for number, row in enumerate(chosen):
                 share, left = 0.6 + 0.2 * number / len(chosen), len(chosen) - number
-                if self.is_late("running", share, row.case.name, left, _RUN_S):
+                if self.is_out_of_time("running", share, row.case.name, left, _RUN_S):
                     return
-                self.found.compared.append(_run(runner, row.case.name, row.case.graph, "uniform", "first"))
+                self.found.compared.append(_run_graph(runner, row.case.name, row.case.graph, "uniform", "first"))
 
     def try_known_issues(self) -> None:
-        """Run the graphs of known issues of this architecture and version, each where it can do no harm."""
+        """Run the graphs of known issues of this architecture and version, each in a child process."""
         tried = [one for one in read_reproductions() if one.issue.affects_version((*self.version, 0, 0)[:3], self.sm)]  # type: ignore[arg-type]
         with Runner(limit_s=_RUN_S) as runner:
             for number, one in enumerate(tried):
                 share, left = 0.8 + 0.2 * number / len(tried), len(tried) - number
-                if self.is_late("known issues", share, one.name, left, _RUN_S * len(one.data)):
+                if self.is_out_of_time("known issues", share, one.name, left, _RUN_S * len(one.data)):
                     return
-                self.found.known_issues.append(_try(runner, one))
+                self.found.known_issues.append(_try_reproduction(runner, one))
 
-    def _some(self, count: int, wanted: Callable[[Row], bool]) -> list[Row]:
-        """Return the first so many rows of each family."""
+    def _first_of_each_family(self, count: int, wanted: Callable[[GraphRow], bool]) -> list[GraphRow]:
+        """Return up to `count` rows of each family that `wanted` accepts."""
         taken: Counter[str] = Counter()
         chosen = []
         for row in self.found.rows:
@@ -292,26 +294,26 @@ class _Work:
 
 
 def _is_small(graph: Graph) -> bool:
-    """Return whether the interpreter computes a graph in a second or so."""
+    """Return whether the interpreter computes a graph in about a second."""
     return sum(prod(tensor.dims) for tensor in graph.tensors) <= _MOST_ELEMENTS
 
 
-def _try(runner: Runner, one: Reproduction) -> Ran:
-    first: Ran | None = None
+def _try_reproduction(runner: Runner, one: Reproduction) -> RunOutcome:
+    first: RunOutcome | None = None
     for kind in one.data:
-        ran = _run(runner, one.name, one.graph, kind, one.configs)
+        ran = _run_graph(runner, one.name, one.graph, kind, one.configs)
         first = first or ran
         if ran.state in ("wrong", "failed"):
             return ran
         if ran.state == "refused":
             break
-    return first or Ran(one.name, "not run")
+    return first or RunOutcome(one.name, "not run")
 
 
-def _run(runner: Runner, name: str, graph: Graph, data: str, configs: str) -> Ran:
+def _run_graph(runner: Runner, name: str, graph: Graph, data: str, configs: str) -> RunOutcome:
     try:
         trial = runner.run(graph, data=data, configs=configs, time=False)
     except CudnnBackendError as error:
-        return Ran(name, error.code)
+        return RunOutcome(name, error.code)
     worst = next((item for item in trial.configs if item.state == trial.state), None)
-    return Ran(name, trial.state, worst.tag if worst is not None else "")
+    return RunOutcome(name, trial.state, worst.tag if worst is not None else "")

@@ -48,7 +48,7 @@ _UV_SETTINGS = {
 }
 
 
-def _pip(*arguments: str) -> list[str]:
+def _pip_command(*arguments: str) -> list[str]:
     # -P, -E: no pip.py of the working folder or of PYTHONPATH is run. -u: its text is read while it works.
     return [
         *(sys.executable, "-P", "-E", "-u", *_find_pip(), *arguments),
@@ -123,7 +123,7 @@ def _pip_environment() -> dict[str, str]:
 def index_versions(project: str) -> tuple[list[str], str]:
     """Return the cuDNN 9 versions that pip finds for this platform, or none and pip's error text."""
     done = subprocess.run(
-        _pip("index", "versions", project),
+        _pip_command("index", "versions", project),
         env=_pip_environment(),
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -154,7 +154,7 @@ def _start_download(
     """
     temporary, log = staging / "tmp", staging / "pip.log"
     temporary.mkdir()
-    command = _pip(
+    command = _pip_command(
         *("download", "--no-deps", "--only-binary=:all:", "--progress-bar=off"),
         *(f"--dest={staging / 'wheel'}", requirement),
     )
@@ -222,6 +222,6 @@ def _largest_wheel_bytes(folder: Path) -> int:
 
 
 def announced_bytes(log: str) -> int | None:
-    """Return the rounded size from pip's line ``Downloading NAME.whl (18.5 MB)``."""
+    """Return the rounded size of the wheel that pip announces: ``Downloading NAME.whl (18.5 MB)``."""
     match = re.search(r"\.whl \(([0-9.]+) (bytes|kB|MB|GB)\)", log)
     return round(float(match[1]) * _SIZE_UNITS[match[2]]) if match else None

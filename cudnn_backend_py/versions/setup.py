@@ -83,7 +83,7 @@ class Setup:
 
         The first time on a machine every file is read: some seconds for a full cuDNN.
         """
-        contents = [(path, _digest(path, signature)) for path, signature in self.files]
+        contents = [(path, _get_digest(path, signature)) for path, signature in self.files]
         return [contents, library_variables(dict(self.variables))]
 
     def environment(self) -> dict[str, str]:
@@ -99,7 +99,7 @@ class Setup:
         EnvironmentNotReady
             ``cudnn-files-changed``.
         """
-        now = tuple(_sign_files(self.library, self.nvrtc, dict(self.variables)))
+        now = tuple(_list_signatures(self.library, self.nvrtc, dict(self.variables)))
         if now == self.files:
             return
         changed = [path for path, _ in dict.fromkeys((*self.files, *now)) if _may_differ(path, self.files, now)]
@@ -107,7 +107,7 @@ class Setup:
             return
         more = f" and {len(changed) - _MOST_NAMED} more" if len(changed) > _MOST_NAMED else ""
         raise EnvironmentNotReady(
-            f"library files changed after the question was made: {', '.join(changed[:_MOST_NAMED])}{more}",
+            f"library files changed after the query was made: {', '.join(changed[:_MOST_NAMED])}{more}",
             code="cudnn-files-changed",
             cause="an answer would not belong to the libraries that the question was about",
             fix="repeat the call, which reads the files again",
@@ -115,14 +115,14 @@ class Setup:
 
 
 def _may_differ(path: str, before: Files, now: Files) -> bool:
-    """Return whether a file may have changed."""
+    """Return whether a file may have changed since it was signed."""
     old, new = dict(before).get(path), dict(now).get(path)
     if old == new:
         return False
     if old is None or new is None:
         return True
     known = _find_digest(path, old)
-    return known is None or known != _digest(path, new)
+    return known is None or known != _get_digest(path, new)
 
 
 def read_setup(version: str | None, environ: Mapping[str, str] | None = None) -> Setup:
@@ -155,7 +155,7 @@ def read_setup(version: str | None, environ: Mapping[str, str] | None = None) ->
         if value := environment.get(name):
             environment[name] = _make_absolute(name, value)
     variables = tuple(sorted((name, value) for name, value in environment.items() if _is_part_of_setup(name)))
-    return Setup(version, library, nvrtc, variables, tuple(_sign_files(library, nvrtc, environment)))
+    return Setup(version, library, nvrtc, variables, tuple(_list_signatures(library, nvrtc, environment)))
 
 
 def _is_part_of_setup(name: str) -> bool:
@@ -173,40 +173,40 @@ def _make_absolute(name: str, value: str) -> str:
     return ":".join(os.path.abspath(one) for one in re.split("[:;]", value))
 
 
-def _sign_files(library: str, nvrtc: str, environment: Mapping[str, str]) -> Iterator[tuple[str, Signature]]:
+def _list_signatures(library: str, nvrtc: str, environment: Mapping[str, str]) -> Iterator[tuple[str, Signature]]:
     """Yield every library file that a process with this environment may load, with its signature."""
-    for path in dict.fromkeys(_files(library, nvrtc, environment)):
+    for path in dict.fromkeys(_list_files(library, nvrtc, environment)):
         with ignoring(OSError):
             yield path, sign(os.stat(path))
 
 
-def _files(library: str, nvrtc: str, environment: Mapping[str, str]) -> Iterator[str]:
+def _list_files(library: str, nvrtc: str, environment: Mapping[str, str]) -> Iterator[str]:
     for file in re.split("[: ]", environment.get("LD_PRELOAD", "")):
         if file:
             yield file
     for folder in environment.get("LD_LIBRARY_PATH", "").split(":"):
         if folder:
-            yield from _libraries_in(folder)
-    beside = tuple(_libraries_in(os.path.dirname(library)))
+            yield from _list_libraries(folder)
+    beside = tuple(_list_libraries(os.path.dirname(library)))
     is_full = any(_OF_FULL_WHEELS in file for file in beside)
-    places = [place.path for major in _CUDA_MAJORS for place in _places(major, library, not nvrtc, is_full)]
+    places = [place.path for major in _CUDA_MAJORS for place in _search_places(major, library, not nvrtc, is_full)]
     found = [path for path in (library, nvrtc, *places) if path and os.path.sep in path]
     leading = (os.path.dirname(one) for path in found for one in (path, os.path.realpath(path)))
     for folder in dict.fromkeys(leading):
-        yield from _libraries_in(folder)
+        yield from _list_libraries(folder)
     yield from (str(folder / SONAME) for folder in library_folders())
     if (stub := stub_path()) is not None:
         yield str(stub)
 
 
-def _places(major: int, library: str, with_nvrtc: bool, with_cublaslt: bool) -> Iterable[SearchResult]:
+def _search_places(major: int, library: str, with_nvrtc: bool, with_cublaslt: bool) -> Iterable[SearchResult]:
     if with_nvrtc:
         yield from nvrtc_places(major, library or None)
     if with_cublaslt:
         yield from cublaslt_places(major, library or None)
 
 
-def _libraries_in(folder: str) -> Iterator[str]:
+def _list_libraries(folder: str) -> Iterator[str]:
     with ignoring(OSError):
         names = sorted(name for name in os.listdir(folder) if name.startswith(_LIBRARIES))
         yield from (os.path.join(folder, name) for name in names)
@@ -215,7 +215,7 @@ def _libraries_in(folder: str) -> Iterator[str]:
 # Content of files
 
 
-def _digest(path: str, signature: Signature) -> str:
+def _get_digest(path: str, signature: Signature) -> str:
     """Return the SHA-256 of a file with this signature."""
     if (known := _find_digest(path, signature)) is not None:
         return known
@@ -229,7 +229,7 @@ def _digest(path: str, signature: Signature) -> str:
         pass_interruption(error)
         raise EnvironmentNotReady(f"{path} cannot be read: {error}", code="cudnn-files-changed") from error
     with suppress(CudnnBackendError):
-        _digest_cache(default_root() / "digests").write(_key(path, signature), {"sha256": digest})
+        _digest_cache(default_root() / "digests").write(_digest_key(path, signature), {"sha256": digest})
     return digest
 
 
@@ -238,13 +238,13 @@ def _find_digest(path: str, signature: Signature) -> str | None:
     if (known := find_sha256(path, signature)) is not None:
         return known
     with suppress(CudnnBackendError):  # a folder that cannot be used costs time only
-        record = _digest_cache(default_root() / "digests").read(_key(path, signature))
+        record = _digest_cache(default_root() / "digests").read(_digest_key(path, signature))
         if record is not None and isinstance(record.get("sha256"), str):
             return remember_sha256(path, signature, record["sha256"])
     return None
 
 
-def _key(path: str, signature: Signature) -> str:
+def _digest_key(path: str, signature: Signature) -> str:
     return hashlib.sha256(json.dumps([path, signature]).encode()).hexdigest()
 
 

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 __all__ = [
-    "Installed",
+    "InstalledCudnn",
     "IntegrityReport",
     "check_all",
     "child_environment",
@@ -85,7 +85,7 @@ _NVRTC_FILE: dict[Cuda, str] = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Installed:
+class InstalledCudnn:
     """One installed cuDNN version.
 
     Attributes
@@ -116,7 +116,7 @@ class Installed:
 
     @property
     def short(self) -> str:
-        """Return the first three numbers, ``"9.19.0"``."""
+        """The first three numbers of the version, ``"9.19.0"``."""
         return self.version.rpartition(".")[0]
 
     @property
@@ -126,12 +126,12 @@ class Installed:
 
     @property
     def judges(self) -> bool:
-        """Whether it can judge graphs without a GPU; see ``JIT_SINCE``."""
+        """Whether this cuDNN can judge graphs without a GPU; see ``JIT_SINCE``."""
         return _can_judge(self.flavor, self.version)
 
     @property
     def name(self) -> str:
-        """Version, CUDA major and wheel, ``"9.19.0.56+cu12-jit"``, as :func:`find_installed` takes them."""
+        """Version, CUDA major and wheel, ``"9.19.0.56+cu12-jit"``, as :func:`find_installed` accepts them."""
         return f"{self.version}+cu{self.cuda}-{self.flavor}"
 
 
@@ -151,7 +151,7 @@ def install(
     root: Path | None = None,
     progress: bool = True,
     flavor: Flavor | None = None,
-) -> Installed:
+) -> InstalledCudnn:
     """Install a cuDNN version into the store, and NVRTC if this environment has none.
 
     The wheels come through pip, from wherever the user's pip is configured to look. An environment without pip uses
@@ -188,7 +188,7 @@ def install(
     """
     request = VersionRequest.parse(version, cuda, flavor, latest=True)
     wanted, cuda, flavor = request.numbers, request.cuda or default_cuda(), request.flavor
-    with _locked_store(root) as (root, lock), _report_progress(progress) as bars:
+    with _locked_store(root) as (root, lock), _make_progress(progress) as bars:
         there = _find_installed(root, wanted, cuda, flavor) if len(wanted) > 2 else ()
         found = _find_newest(one for one in there if flavor is not None or one.judges)
         if found is not None:
@@ -210,7 +210,7 @@ def install(
         return installed
 
 
-def list_installed(root: Path | None = None) -> list[Installed]:
+def list_installed(root: Path | None = None) -> list[InstalledCudnn]:
     """Return every installed version, oldest first; folders not made by install are skipped.
 
     One whose files are damaged is among them: :func:`child_environment` and :func:`verify` report.
@@ -225,14 +225,14 @@ def list_installed(root: Path | None = None) -> list[Installed]:
     return sorted(_find_installed(open_store(root).path), key=_sort_key)
 
 
-def list_judging(root: Path | None = None) -> list[Installed]:
+def list_judging(root: Path | None = None) -> list[InstalledCudnn]:
     """Return the installed versions that can judge graphs, oldest first."""
     return [one for one in list_installed(root) if one.judges]
 
 
 def find_installed(
     version: str, *, cuda: Cuda | None = None, root: Path | None = None, flavor: Flavor | None = None
-) -> Installed | None:
+) -> InstalledCudnn | None:
     """Return the newest installed version that starts with these numbers, or None.
 
     Without ``cuda`` any CUDA major will do; where one version is there for both, :func:`default_cuda` wins. Without
@@ -247,12 +247,12 @@ def find_installed(
         ``cache-not-private``, ``cache-folder-unusable``.
     """
     wanted = VersionRequest.parse(version, cuda, flavor)
-    return _find_newest(_matches(wanted, root))
+    return _find_newest(_find_matches(wanted, root))
 
 
 def require_installed(
     version: str, *, cuda: Cuda | None = None, root: Path | None = None, flavor: Flavor | None = None
-) -> Installed:
+) -> InstalledCudnn:
     """Return an installed version, as :func:`find_installed` finds it.
 
     Raises
@@ -261,7 +261,7 @@ def require_installed(
         ``cudnn-version-not-installed``, with those that are; ``installed-files-changed`` if there is a rest of it.
     """
     wanted = VersionRequest.parse(version, cuda, flavor)
-    installed = _find_newest(_matches(wanted, root))
+    installed = _find_newest(_find_matches(wanted, root))
     if installed is None:
         for rest in _find_remnants(open_store(root).path, wanted.numbers, wanted.cuda):
             _refuse_changed(rest)
@@ -275,7 +275,7 @@ def require_installed(
     return installed
 
 
-def newest(*, cuda: Cuda | None = None, root: Path | None = None) -> Installed | None:
+def newest(*, cuda: Cuda | None = None, root: Path | None = None) -> InstalledCudnn | None:
     """Return the newest installed version, or None; ``cuda`` as in :func:`find_installed`."""
     if cuda is not None:
         check_cuda(cuda)
@@ -284,8 +284,8 @@ def newest(*, cuda: Cuda | None = None, root: Path | None = None) -> Installed |
 
 def remove(
     version: str, *, cuda: Cuda | None = None, root: Path | None = None, flavor: Flavor | None = None
-) -> Installed:
-    """Remove one installed version and return what it was.
+) -> InstalledCudnn:
+    """Remove one installed version and return it.
 
     With the last version of a CUDA major goes the NVRTC that was installed for it.
 
@@ -298,7 +298,7 @@ def remove(
     """
     wanted = VersionRequest.parse(version, cuda, flavor)
     with _locked_store(root) as (root, _):
-        matches = _matches(wanted, root)
+        matches = _find_matches(wanted, root)
         if not matches:
             raise EnvironmentNotReady(
                 f"cuDNN {wanted} is not installed{wanted.as_wheel}; no version was removed",
@@ -309,22 +309,22 @@ def remove(
         if len(matches) > 1:
             names = ", ".join(one.path.name for one in matches)
             raise UsageError(
-                f"cuDNN {wanted} matches {len(matches)} installed versions, one is needed",
+                f"cuDNN {wanted} matches {len(matches)} installed versions, but must match one",
                 code="cudnn-version-ambiguous",
                 where=f"cache folder {root}",
                 fix=f"give all four numbers, the CUDA major, and --jit or --full; they are {names}",
             )
         [gone] = matches
-        _discard(gone.path)
+        _remove_folder(gone.path)
         left = [one for one in list_installed(root) if one.cuda == gone.cuda]
         if not left:
-            _discard(shared_folder(root, "nvrtc", gone.cuda))
+            _remove_folder(shared_folder(root, "nvrtc", gone.cuda))
         if not any(one.flavor == "full" for one in left):
-            _discard(shared_folder(root, "cublas", gone.cuda))
+            _remove_folder(shared_folder(root, "cublas", gone.cuda))
         return gone
 
 
-def verify(installed: Installed) -> None:
+def verify(installed: InstalledCudnn) -> None:
     """Compare every file with its SHA-256 from installation, look for added files, and check a cached NVRTC.
 
     Raises
@@ -337,7 +337,7 @@ def verify(installed: Installed) -> None:
 
 @dataclass(frozen=True, slots=True)
 class IntegrityReport:
-    """Result of checking one installed cuDNN.
+    """The result of checking one installed cuDNN.
 
     Attributes
     ----------
@@ -359,11 +359,11 @@ class IntegrityReport:
 
     @property
     def exit_code(self) -> int:
-        """0 intact, 1 damaged, 2 not checkable."""
+        """0 if intact, 1 if damaged, 2 if it could not be checked."""
         return ("whole", "damaged", "unchecked").index(self.state)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the report as plain data."""
         return {**asdict(self), "differences": list(self.differences)}
 
 
@@ -394,7 +394,9 @@ def check_all(
         found = sorted(_find_installed(cache, wanted.numbers, wanted.cuda, wanted.flavor), key=_sort_key)
         checked += [_check_version(one) for one in found]
         rests = list(_find_remnants(cache, wanted.numbers, wanted.cuda))
-        checked += [IntegrityReport(rest.name, str(rest), "damaged", (_NO_RECORD,), _repair_of(rest)) for rest in rests]
+        checked += [
+            IntegrityReport(rest.name, str(rest), "damaged", (_NO_RECORD,), _repair_command(rest)) for rest in rests
+        ]
         if wanted.numbers and not found and not rests:
             repair = f"cudnn-backend cudnn install {wanted.arguments}"
             checked.append(IntegrityReport(str(wanted), "", "unchecked", ("it is not installed",), repair))
@@ -405,12 +407,12 @@ def check_all(
     return checked
 
 
-def _check_version(installed: Installed) -> IntegrityReport:
-    for folder in _folders(installed):
+def _check_version(installed: InstalledCudnn) -> IntegrityReport:
+    for folder in _folders_of(installed):
         installation = read_installation(folder)
         if differences := find_differences(installation, full=True):
             return IntegrityReport(
-                installed.path.name, str(installed.path), "damaged", differences, _repair_of(installed.path)
+                installed.path.name, str(installed.path), "damaged", differences, _repair_command(installed.path)
             )
     return IntegrityReport(installed.path.name, str(installed.path), "whole")
 
@@ -426,7 +428,7 @@ def _check_environment_wheel(library: Path) -> IntegrityReport:
     return IntegrityReport("environment", str(library), "whole")
 
 
-def child_environment(installed: Installed, environ: Mapping[str, str] | None = None) -> dict[str, str]:
+def child_environment(installed: InstalledCudnn, environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return a copy of an environment in which a child process loads this cuDNN and its NVRTC.
 
     The environment is that of this process if not given.
@@ -461,21 +463,21 @@ def environment_for(version: str | None) -> dict[str, str]:
 # Versions and choices
 
 
-def _matches(wanted: VersionRequest, root: Path | None) -> list[Installed]:
+def _find_matches(wanted: VersionRequest, root: Path | None) -> list[InstalledCudnn]:
     return _find_installed(open_store(root).path, wanted.numbers, wanted.cuda, wanted.flavor)
 
 
-def _sort_key(one: Installed) -> tuple[tuple[int, ...], str, str]:
+def _sort_key(one: InstalledCudnn) -> tuple[tuple[int, ...], str, str]:
     return version_numbers(one.version), one.cuda, one.flavor
 
 
-def _find_newest(candidates: Iterable[Installed]) -> Installed | None:
+def _find_newest(candidates: Iterable[InstalledCudnn]) -> InstalledCudnn | None:
     preferred = default_cuda()
 
-    def rank(one: Installed) -> tuple[tuple[int, ...], bool, bool]:
+    def preference(one: InstalledCudnn) -> tuple[tuple[int, ...], bool, bool]:
         return version_numbers(one.version), one.cuda == preferred, one.flavor == "full"
 
-    return max(candidates, key=rank, default=None)
+    return max(candidates, key=preference, default=None)
 
 
 def _choose_wheel(wanted: tuple[int, ...], cuda: Cuda, flavor: Flavor | None = None) -> tuple[str, str]:
@@ -505,7 +507,7 @@ def _choose_wheel(wanted: tuple[int, ...], cuda: Cuda, flavor: Flavor | None = N
         )
     matching = [version for version in project_of if version_numbers(version)[: len(wanted)] == wanted]
     if not matching:
-        nearest = sorted(project_of, key=lambda version: _distance(wanted, version))
+        nearest = sorted(project_of, key=lambda version: _version_distance(wanted, version))
         raise EnvironmentNotReady(
             f"cuDNN {asked} for CUDA {cuda} is not among the {len(nearest)} versions pip finds",
             code="cudnn-version-not-found",
@@ -516,7 +518,7 @@ def _choose_wheel(wanted: tuple[int, ...], cuda: Cuda, flavor: Flavor | None = N
     return project_of[exact], exact
 
 
-def _distance(wanted: tuple[int, ...], version: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _version_distance(wanted: tuple[int, ...], version: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return a sort key by distance between versions, number by number; the newer of two equally near ones first."""
     have = version_numbers(version)
     return (
@@ -538,7 +540,7 @@ def download_bytes(version: str, flavor: Flavor | None = None, *, cuda: Cuda | N
         ``cudnn-version-not-found``, ``cudnn-index-empty``, ``pip-missing``.
     """
     wanted = VersionRequest.parse(version, cuda, flavor, latest=True)
-    if len(wanted.numbers) > 2 and any(flavor is not None or one.judges for one in _matches(wanted, None)):
+    if len(wanted.numbers) > 2 and any(flavor is not None or one.judges for one in _find_matches(wanted, None)):
         return 0
     project, exact = _choose_wheel(wanted.numbers, wanted.cuda or default_cuda(), wanted.flavor)
     with tempfile.TemporaryDirectory() as folder:
@@ -554,7 +556,7 @@ def _ensure_wheel(requirement: str, folder: Path, needed: str, bars: Progress, l
         if _is_intact(folder, needed):
             return
         _check_replaceable(folder, needed)
-    with _staging(folder.parent) as staging:
+    with _staging_folder(folder.parent) as staging:
         wheel = download(requirement, staging, bars, lock)
         _place_wheel(wheel, folder, needed, bars)
 
@@ -579,7 +581,7 @@ def _check_replaceable(folder: Path, needed: str) -> None:
 
 def _place_wheel(wheel: Path, folder: Path, needed: str, bars: Progress) -> None:
     """Unpack a wheel into ``folder``, completely or not at all, replacing the old one."""
-    with _staging(folder.parent) as staging:
+    with _staging_folder(folder.parent) as staging:
         tree = staging / "tree"
         tree.mkdir(mode=0o700)
         unpack_wheel(wheel, tree, bars)
@@ -613,7 +615,7 @@ def _flavor_of(project: str, cuda: Cuda) -> Flavor:
 
 def _find_installed(
     root: Path, wanted: tuple[int, ...] = (), cuda: Cuda | None = None, flavor: Flavor | None = None
-) -> list[Installed]:
+) -> list[InstalledCudnn]:
     """Return the installed versions that begin with these numbers, unordered."""
     loaded = (_load_installed(folder) for folder in _version_folders(root, wanted, cuda))
     return [one for one in loaded if one is not None and flavor in (None, one.flavor)]
@@ -635,7 +637,7 @@ def _version_folders(root: Path, wanted: tuple[int, ...], cuda: Cuda | None) -> 
     return found
 
 
-def _load_installed(folder: Path) -> Installed | None:
+def _load_installed(folder: Path) -> InstalledCudnn | None:
     """Return the version recorded in this folder; None if install did not make it."""
     name = FOLDER.fullmatch(folder.name)
     if name is None:
@@ -653,7 +655,7 @@ def _load_installed(folder: Path) -> Installed | None:
         return None
     if name["flavor"] not in (None, flavor):
         return None
-    return Installed(
+    return InstalledCudnn(
         version=installation.version,
         cuda=cuda,
         flavor=flavor,
@@ -670,7 +672,7 @@ def _single_match(names: Iterable[str], pattern: str) -> str | None:
     return found[0] if len(found) == 1 else None
 
 
-def _folders(installed: Installed) -> list[Path]:
+def _folders_of(installed: InstalledCudnn) -> list[Path]:
     """Return the folders that a version uses: its own, and that of a cached NVRTC."""
     root = installed.path.parent
     nvrtc, cublas = (shared_folder(root, package, installed.cuda) for package in ("nvrtc", "cublas"))
@@ -682,15 +684,15 @@ def _folders(installed: Installed) -> list[Path]:
     return folders
 
 
-def _check_files(installed: Installed, *, full: bool) -> None:
-    for folder in _folders(installed):
+def _check_files(installed: InstalledCudnn, *, full: bool) -> None:
+    for folder in _folders_of(installed):
         try:
             differences = find_differences(read_installation(folder), full=full)
         except (OSError, ValueError) as error:
             pass_interruption(error)
             differences = (f"{METADATA} is unreadable: {error}",)
         if differences:
-            _refuse_changed(folder, differences, _repair_of(installed.path))
+            _refuse_changed(folder, differences, _repair_command(installed.path))
 
 
 def _refuse_changed(folder: Path, differences: Sequence[str] = (_NO_RECORD,), repair: str = "") -> NoReturn:
@@ -699,11 +701,11 @@ def _refuse_changed(folder: Path, differences: Sequence[str] = (_NO_RECORD,), re
         code="installed-files-changed",
         where=str(folder),
         cause="\n".join(differences),
-        fix=f"{repair or _repair_of(folder)}, which reinstalls it",
+        fix=f"{repair or _repair_command(folder)}, which reinstalls it",
     )
 
 
-def _repair_of(folder: Path) -> str:
+def _repair_command(folder: Path) -> str:
     version, _, rest = folder.name.partition("-cu")
     cuda, _, flavor = rest.partition("-")
     beside = (own for other, own in _OTHER.items() if folder.with_name(f"{folder.name}-{other}").exists())
@@ -715,10 +717,10 @@ def _repair_of(folder: Path) -> str:
 
 
 def _environment_nvrtc(cuda: Cuda) -> Path | None:
-    return _is_on_path(_NVRTC_FILE[cuda])
+    return _find_on_path(_NVRTC_FILE[cuda])
 
 
-def _is_on_path(file: str) -> Path | None:
+def _find_on_path(file: str) -> Path | None:
     candidates = (Path(entry) / file for entry in sys.path if os.path.isabs(entry))
     return next((path for path in candidates if path.is_file()), None)
 
@@ -737,13 +739,13 @@ _CUBLAS: dict[Cuda, tuple[str, str]] = {
 }
 
 
-def needs_cublas(installed: Installed) -> bool:
+def needs_cublas(installed: InstalledCudnn) -> bool:
     """Return whether a version needs cuBLASLt from the version store: a full wheel without an installed cuBLAS."""
     return installed.flavor == "full" and _environment_cublas(installed.cuda) is None
 
 
 def _environment_cublas(cuda: Cuda) -> Path | None:
-    return _is_on_path(_CUBLAS[cuda][0])
+    return _find_on_path(_CUBLAS[cuda][0])
 
 
 # The cache folder
@@ -760,7 +762,7 @@ def _locked_store(root: Path | None) -> Iterator[tuple[Path, int]]:
 
 
 @contextlib.contextmanager
-def _staging(root: Path) -> Iterator[Path]:
+def _staging_folder(root: Path) -> Iterator[Path]:
     """Make a private temporary folder in the store, so that a rename completes an install. The caller has the lock."""
     staging = Path(tempfile.mkdtemp(prefix=_STAGING, dir=root))
     try:
@@ -776,13 +778,13 @@ def _remove_tree(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _discard(folder: Path) -> None:
+def _remove_folder(folder: Path) -> None:
     """Remove a folder of the store atomically for other processes; harmless if it does not exist."""
-    with _staging(folder.parent) as staging, contextlib.suppress(FileNotFoundError):
+    with _staging_folder(folder.parent) as staging, contextlib.suppress(FileNotFoundError):
         folder.rename(staging / folder.name)
 
 
-def _report_progress(shown: bool) -> Progress:
+def _make_progress(shown: bool) -> Progress:
     from rich.progress import (  # only installing needs it
         BarColumn,
         DownloadColumn,

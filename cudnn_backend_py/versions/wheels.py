@@ -46,7 +46,7 @@ def unpack_wheel(wheel: Path, tree: Path, bars: Progress) -> None:
     OSError
         A file cannot be written.
     """
-    project, version = _name_and_version(wheel)
+    project, version = _split_wheel_name(wheel)
     try:
         with zipfile.ZipFile(wheel) as archive:
             members = list(_checked_members(wheel, archive))
@@ -105,7 +105,7 @@ def refuse_wheel(wheel: Path, cause: str) -> NoReturn:
     )
 
 
-def _name_and_version(wheel: Path) -> tuple[str, str]:
+def _split_wheel_name(wheel: Path) -> tuple[str, str]:
     parts = wheel.name.split("-")
     if len(parts) < 5:
         refuse_wheel(wheel, "its name is not PROJECT-VERSION-PYTHON-ABI-PLATFORM.whl")
@@ -127,7 +127,7 @@ def _checked_members(wheel: Path, archive: zipfile.ZipFile) -> Iterator[tuple[zi
     if len(members) > _MAX_FILES:
         refuse_wheel(wheel, f"it has {len(members)} files, at most {_MAX_FILES} are allowed")
     for member in members:
-        if fault := _problem_of(member):
+        if fault := _find_member_problem(member):
             refuse_wheel(wheel, f"{member.filename[:_MAX_NAME_BYTES]!r} {fault}")
     _check_names(wheel, [member.filename for member in members])
     _check_sizes(wheel, members)
@@ -147,16 +147,16 @@ def _checked_members(wheel: Path, archive: zipfile.ZipFile) -> Iterator[tuple[zi
         yield member, digest
 
 
-def _problem_of(member: zipfile.ZipInfo) -> str:
+def _find_member_problem(member: zipfile.ZipInfo) -> str:
     """Return the reason to refuse a member of the archive, from its entry alone."""
     name = member.filename
     parts = name.removesuffix("/").split("/")
     if name.startswith("/") or ".." in parts or "\\" in name:
         return "leads out of the folder"
     if not name.isprintable() or "" in parts or "." in parts:
-        return "is no plain name of a file"
+        return "is not a plain file name"
     if len(os.fsencode(name)) > _MAX_NAME_BYTES or max(len(os.fsencode(part)) for part in parts) > _MAX_PART_BYTES:
-        return "is too long a name"
+        return "has too long a name"
     kind = stat.S_IFMT(member.external_attr >> 16)
     if kind == stat.S_IFLNK:
         return "is a symbolic link"
@@ -196,7 +196,7 @@ def _read_record(wheel: Path, archive: zipfile.ZipFile) -> dict[str, tuple[str, 
     if len(records) != 1:
         refuse_wheel(wheel, f"it has {len(records)} RECORD files, one is needed")
     [record] = records
-    own = "{}-{}.dist-info/RECORD".format(*_name_and_version(wheel))
+    own = "{}-{}.dist-info/RECORD".format(*_split_wheel_name(wheel))
     if record.lower() != own.lower():
         refuse_wheel(wheel, f"its RECORD is {record}, needed is {own}")
     if archive.getinfo(record).file_size > _MAX_RECORD_BYTES:

@@ -16,7 +16,7 @@ from tests.support.gpus import ELSEWHERE, EXPECTED, MEASURED
 USED = {
     name
     for path in (ROOT / "tests" / "gpu").rglob("*.py")
-    for name in re.findall(r'\bleast_expected\(\s*"([^"]+)"\)', path.read_text(encoding="utf-8"))
+    for name in re.findall(r"\bleast_expected\(\s*\"([^\"]+)\"", path.read_text(encoding="utf-8"))
 }
 
 

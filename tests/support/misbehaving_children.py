@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cudnn_backend_py.system.child import Say, serve
+from cudnn_backend_py.system.child import AnswerWriter, serve
 
 
 def answer_correctly() -> None:
-    def answer(request: Mapping[str, Any], say: Say) -> None:
+    def answer(request: Mapping[str, Any], say: AnswerWriter) -> None:
         say(first=request["word"])
         say(second=request["word"])
 
@@ -24,14 +24,14 @@ def answer_correctly() -> None:
 def answer_late() -> None:
     """Answer the first request as an earlier request."""
 
-    def answer(request: Mapping[str, Any], say: Say) -> None:
+    def answer(request: Mapping[str, Any], say: AnswerWriter) -> None:
         os.write(_answer_descriptor(), b'{"number": 0, "first": "of an earlier question"}\n')
 
     serve(answer)
 
 
 def answer_with_damaged_json() -> None:
-    def answer(request: Mapping[str, Any], say: Say) -> None:
+    def answer(request: Mapping[str, Any], say: AnswerWriter) -> None:
         os.write(_answer_descriptor(), request["word"].encode("latin-1") + b"\n")
 
     serve(answer)
@@ -40,7 +40,7 @@ def answer_with_damaged_json() -> None:
 def answer_without_end() -> None:
     """Answer with an endless line."""
 
-    def answer(request: Mapping[str, Any], say: Say) -> None:
+    def answer(request: Mapping[str, Any], say: AnswerWriter) -> None:
         while True:
             os.write(_answer_descriptor(), bytes(1 << 20))
 
@@ -50,7 +50,7 @@ def answer_without_end() -> None:
 def print_to_stdout_and_stderr() -> None:
     """Print text to stdout and stderr besides the answer."""
 
-    def answer(request: Mapping[str, Any], say: Say) -> None:
+    def answer(request: Mapping[str, Any], say: AnswerWriter) -> None:
         print(request["word"], "on stdout", flush=True)
         print(request["word"], "on stderr", file=sys.stderr, flush=True)
         if request["word"] == "die":
@@ -60,7 +60,7 @@ def print_to_stdout_and_stderr() -> None:
 
 
 def raise_error() -> None:
-    def answer(request: Mapping[str, Any], say: Say) -> None:
+    def answer(request: Mapping[str, Any], say: AnswerWriter) -> None:
         raise KeyError(request["word"])
 
     serve(answer)
@@ -70,7 +70,7 @@ def answer_from_fork() -> None:
     """Count the requests answered in this process; a fork answers the others."""
     count = 0
 
-    def answer(request: Mapping[str, Any], say: Say) -> None:
+    def answer(request: Mapping[str, Any], say: AnswerWriter) -> None:
         nonlocal count
         count += 1
         say(count=count)

@@ -73,13 +73,13 @@ def make_wheel_index(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def add_to_version_store(
     root: Path, version: str = "9.19.0.56", cuda: str = "12", wheel: Path | None = None
-) -> store.Installed:
+) -> store.InstalledCudnn:
     """Add a cuDNN version to the version store without pip."""
     root.mkdir(mode=0o700, exist_ok=True)
     if wheel is None:
         wheel = make_wheel(root.parent / "placed", f"nvidia-cudnn-jit-cu{cuda}", version)
     folder = root / f"{version}-cu{cuda}"
-    store._place_wheel(wheel, folder, store._CUDNN_FILE, store._report_progress(False))
+    store._place_wheel(wheel, folder, store._CUDNN_FILE, store._make_progress(False))
     installed = store._load_installed(folder)
     assert installed is not None
     return installed

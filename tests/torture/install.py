@@ -52,7 +52,7 @@ def attack(seed: int, folder: Path) -> Counter[str]:
 def _place(root: Path, wheel: Path) -> None:
     """Put a wheel into the version store as install does, without pip."""
     with versions._locked_store(root) as (changed, _):
-        versions._place_wheel(wheel, changed / NAME, versions._CUDNN_FILE, versions._report_progress(False))
+        versions._place_wheel(wheel, changed / NAME, versions._CUDNN_FILE, versions._make_progress(False))
 
 
 def _names(root: Path) -> set[str]:

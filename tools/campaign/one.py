@@ -47,8 +47,10 @@ class PlanOrRefusal:
         return "" if self.config is None else self.config.tag
 
     def arithmetic(self) -> Arithmetic:
-        """Return the arithmetic that the engine may use, from its numerical notes."""
-        return Arithmetic.of(None if self.config is None else [note.name for note in self.config.numerical_notes])
+        """Return the arithmetic that the engine may use."""
+        return Arithmetic.from_notes(
+            None if self.config is None else [note.name for note in self.config.numerical_notes]
+        )
 
 
 @dataclass
@@ -158,7 +160,7 @@ def run_plan(plan: Plan, inputs: Mapping[str | int, Numbers]) -> tuple[dict[str,
             for tensor in graph.variant_pack_tensors
             if tensor.uid in written
         }
-        return results, stage.overwritten()
+        return results, stage.find_overwritten()
     finally:
         with suppress(CudnnBackendError):  # after the context is lost, freeing fails too, without new information
             stage.close()

@@ -15,7 +15,7 @@ from cudnn_backend_py.graph.replace import all_ops
 from cudnn_backend_py.graph.serial import graph_to_json
 from cudnn_backend_py.known_issues import KnownIssueWarning, find_ending_problems, name_failure
 from cudnn_backend_py.rewrite.reduce import Reduced, reduce_failure
-from cudnn_backend_py.system.child import Say, serve
+from cudnn_backend_py.system.child import AnswerWriter, serve
 from cudnn_backend_py.target import Target, open_target
 
 from .coverage import features_of_graph
@@ -45,7 +45,7 @@ class _Worker:
             self.target = open_target(name)
         return self.target
 
-    def answer(self, request: dict[str, Any], say: Say) -> None:
+    def answer(self, request: dict[str, Any], say: AnswerWriter) -> None:
         """Judge a graph and report the result; if outputs are wrong, also report each smaller failing graph."""
         target = self.open(request["target"])
         if self._is_context_lost(target):
@@ -86,7 +86,7 @@ class _Worker:
     def _is_context_lost(target: Target) -> bool:
         return target.handle is not None and is_context_lost(target.handle.device or 0)
 
-    def _judge_without_device(self, graph: Graph, kinds: list[str], request: dict[str, Any], say: Say) -> None:
+    def _judge_without_device(self, graph: Graph, kinds: list[str], request: dict[str, Any], say: AnswerWriter) -> None:
         """Report whether exact and rounding interpreter agree."""
         for kind in kinds if request["interpret"] else ():
             began = time.perf_counter()
@@ -100,7 +100,7 @@ class _Worker:
                 say(outcome="differs", data=kind, words=found.wrong[:3], largest=_largest_error(found))
 
     def _judge_on_device(
-        self, graph: Graph, got: PlanOrRefusal, kinds: list[str], request: dict[str, Any], say: Say
+        self, graph: Graph, got: PlanOrRefusal, kinds: list[str], request: dict[str, Any], say: AnswerWriter
     ) -> None:
         assert got.plan is not None
         target = got.plan.target
@@ -129,7 +129,12 @@ class _Worker:
             return
 
     def _reduce(
-        self, graph: Graph, kind: str, failure: tuple[PlanOrRefusal, Differences], request: dict[str, Any], say: Say
+        self,
+        graph: Graph,
+        kind: str,
+        failure: tuple[PlanOrRefusal, Differences],
+        request: dict[str, Any],
+        say: AnswerWriter,
     ) -> None:
         """Report each smaller graph with the same kind of wrong result; the parent notices a crash.
 

@@ -114,7 +114,7 @@ def _compare_outputs(graph: Graph, got: Mapping[str, Any], want: Mapping[str, An
         limit = limit_for(graph, tensor.name)
         found = compare(encode(want[tensor.name], tensor.data_type), got[tensor.name], tensor.data_type)
         outputs[tensor.name] = {"relative": found.relative, "worst_row": found.worst_row, "limit": limit}
-        if why := found.why(limit):
+        if why := found.describe_excess(limit):
             beyond.append(f"{tensor.name}: {why}")
     return {"said": "; ".join(beyond) or AGREES, "outputs": outputs}
 

@@ -353,7 +353,7 @@ def _build(child: TimedPlans, case: Case) -> BuiltPlans:
 
 def _select_timed(built: BuiltPlans, child: TimedPlans, rounds: int) -> list[dict[str, Any]]:
     """Return the timed configs with their times."""
-    times = child.time(rounds, host_below_us=HOST_BOUND_US) if built.configs else []
+    times = child.measure(rounds, host_below_us=HOST_BOUND_US) if built.configs else []
     return [
         {**config, "gpu": microseconds(Timing.of(found["cold"]))}
         | ({"host": microseconds(Timing.of(found["host"]))} if found["host"] else {})

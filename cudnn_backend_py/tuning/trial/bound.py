@@ -70,7 +70,7 @@ from .rules import (
     Arithmetic,
     Floats,
     copied_types,
-    half_smallest,
+    half_smallest_positive,
     is_float,
     roundoff,
     rule_of,
@@ -89,7 +89,7 @@ ENOUGH = 64  # elements, for that to mean something
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """An output compared with its expectation.
+    """An output compared with its expected values.
 
     Attributes
     ----------
@@ -121,7 +121,7 @@ class Comparison:
 
     @property
     def right(self) -> bool:
-        """Whether no element exceeds its bound, and all together are no further off than rounding allows."""
+        """Whether no element exceeds its bound, and the errors together are within what rounding allows."""
         return self.beyond == 0 and self.factor is None and (self.drift is None or self.drift <= DRIFT)
 
     def __str__(self) -> str:
@@ -168,9 +168,9 @@ class Expected:
 
     def bounds(self) -> Floats:
         """Return the error bound of each element, including rounding."""
-        return self._limits()[3]
+        return self._value_range()[3]
 
-    def _limits(self) -> tuple[Floats, Floats, Floats, Floats]:
+    def _value_range(self) -> tuple[Floats, Floats, Floats, Floats]:
         """Return center, minimum and maximum of the result in its type, and the allowed error."""
         kind = self.tensor.data_type
         with np.errstate(all="ignore"):
@@ -185,11 +185,11 @@ class Expected:
             return middle, low, high, np.maximum(np.abs(high - self.center), np.abs(self.center - low))
 
     def compare(self, got: ArrayLike) -> Comparison:
-        """Compare an output's values: with its dims, or as a flat buffer if it is ragged."""
+        """Compare an output's values, given with its dims, or as a flat buffer if the output is ragged."""
         found = np.asarray(got, dtype=np.float64)
         if found.ndim == 1 and self.tensor.ragged_offset is not None:
             found = found[: self.center.size]
-        middle, low, high, bound = self._limits()
+        middle, low, high, bound = self._value_range()
         with np.errstate(all="ignore"):
             off = np.abs(found - self.center)
             inside = ((found >= low) & (found <= high)) | (np.isnan(middle) & np.isnan(found))
@@ -222,14 +222,14 @@ class Expected:
         kind = self.tensor.data_type
         if DATA_TYPES[kind].kind != "float":  # whole numbers are cut, scales rounded up by far
             return None, None
-        size = np.maximum(np.abs(self.center) * roundoff(kind), half_smallest(kind)) + self.spread / WIDTH
+        size = np.maximum(np.abs(self.center) * roundoff(kind), half_smallest_positive(kind)) + self.spread / WIDTH
         counted = self.defined & np.isfinite(found) & np.isfinite(size) & (size > 0)
         counted &= np.abs(self.center) <= largest_finite(kind)
         if int(np.count_nonzero(counted)) < ENOUGH:
             return None, None
         got, right, exact, sizes = (item[counted] for item in (found, middle, self.center, size))
         drift = float(np.sqrt(np.mean(np.square((got - exact) / sizes))))
-        rounding = np.maximum(np.abs(exact) * roundoff(kind), half_smallest(kind))
+        rounding = np.maximum(np.abs(exact) * roundoff(kind), half_smallest_positive(kind))
         return drift, common_factor(got, right, exact, rounding, self.leans, self.bias)
 
 
@@ -260,7 +260,7 @@ def expect(
     GraphError
         What the interpreter refuses.
     """
-    unknown, summed, use = _find_unknown(graph), _find_summed(graph), read_attention(graph)
+    unknown, summed, use = _find_random(graph), _find_sum_dependent(graph), read_attention(graph)
     allowed = arithmetic or Arithmetic()
     if use is not None and use.backward and use.problem.deterministic:
         allowed = dataclasses.replace(allowed, stored_sums=True)
@@ -283,14 +283,16 @@ def expect(
                 same[uid] &= _number_class(held, uid in summed) == _number_class(stored[uid], uid in summed)
                 if is_integer(kinds[uid]):  # what is infinite or NaN before it is held in range
                     same[uid] &= np.isfinite(difference) | (held == stored[uid])
-    bias = _bias(graph, allowed) + _bias_of_scores(graph, allowed, use) * _largest_statistic(graph, inputs, stored)
+    bias = _systematic_error(graph, allowed) + _score_bias(graph, allowed, use) * _largest_statistic(
+        graph, inputs, stored
+    )
     found = {}
     for tensor in {tensor.uid: tensor for tensor in graph.outputs}.values():
         if tensor.uid in unknown or is_unordered(tensor):
             continue
         spread = WIDTH * np.sqrt(squares[tensor.uid] / RUNS)
         if tensor.uid in summed and tensor.data_type not in BOOLEAN_TYPES:
-            spread = np.maximum(spread, POOLED * _rms_of_neighbours(spread))
+            spread = np.maximum(spread, POOLED * _rms_along_last_axis(spread))
         if use is not None and use.backward and is_float(tensor.data_type):
             again = 2 * roundoff(tensor.data_type) * np.abs(center[tensor.uid])  # dQ is rounded once more
             spread = np.hypot(spread, again)
@@ -299,7 +301,7 @@ def expect(
         defined = _find_defined(graph, tensor, center[tensor.uid], same[tensor.uid])
         if use is not None and is_float(tensor.data_type):
             defined &= np.isfinite(stored[tensor.uid])
-        optional = _find_unwritten(graph, tensor, inputs) | _find_undrawn(first, tensor)
+        optional = _find_unwritten(graph, tensor, inputs) | _find_undrawn_mask(first, tensor)
         found[tensor.name] = Expected(
             tensor,
             center[tensor.uid],
@@ -324,7 +326,7 @@ def _largest_statistic(graph: Graph, inputs: Mapping[str | int, ArrayLike], stor
     return found
 
 
-def _bias(graph: Graph, arithmetic: Arithmetic) -> float:
+def _systematic_error(graph: Graph, arithmetic: Arithmetic) -> float:
     """Return the possible bias of a whole result: sums and operands may be truncated, as for TF32."""
     copied = copied_types(graph)
     rules = [rule_of(op, arithmetic, copied) for op in graph.ops]
@@ -338,7 +340,7 @@ def _bias(graph: Graph, arithmetic: Arithmetic) -> float:
     return found
 
 
-def _bias_of_scores(graph: Graph, arithmetic: Arithmetic, use: AttentionUse | None) -> float:
+def _score_bias(graph: Graph, arithmetic: Arithmetic, use: AttentionUse | None) -> float:
     """Return the possible common bias of all scores, relative to the largest subtracted statistic.
 
     Sums of tensor cores are cut; forward, the maximum is off as the scores are, and nothing of it is left.
@@ -350,7 +352,7 @@ def _bias_of_scores(graph: Graph, arithmetic: Arithmetic, use: AttentionUse | No
 
 def _find_defined(graph: Graph, tensor: Tensor, center: Floats, same: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return the elements with a defined expectation: not where runs disagree about NaN, nor unwritten ones."""
-    unwritten = tensor.ragged_offset is not None or _leaves_gaps(graph, tensor)
+    unwritten = tensor.ragged_offset is not None or _may_leave_gaps(graph, tensor)
     return np.asarray(same & ~(np.isnan(center) & unwritten))
 
 
@@ -376,7 +378,7 @@ def _find_unwritten(graph: Graph, tensor: Tensor, inputs: Mapping[str | int, Arr
     return found
 
 
-def _find_undrawn(run: PerturbedRun, tensor: Tensor) -> NDArray[np.bool_]:
+def _find_undrawn_mask(run: PerturbedRun, tensor: Tensor) -> NDArray[np.bool_]:
     """Return elements of a random mask that may be unwritten, as attention kernels skip fully masked tiles."""
     none = np.zeros(1, np.bool_)
     for op in run.graph.ops:
@@ -384,7 +386,7 @@ def _find_undrawn(run: PerturbedRun, tensor: Tensor) -> NDArray[np.bool_]:
             dump = op.fields.get("dropout_rng_dump")
             if dump is not None and dump.uid == tensor.uid:
                 return hidden(run, op)
-    if not any(op.kind is _D.OPERATION_RNG and tensor.uid in _uids(op.outputs()) for op in run.graph.ops):
+    if not any(op.kind is _D.OPERATION_RNG and tensor.uid in _uids_of(op.outputs()) for op in run.graph.ops):
         return none
     for op in run.graph.ops:
         if isinstance(op, Pointwise) and op.x is not None and op.b is not None:
@@ -394,11 +396,11 @@ def _find_undrawn(run: PerturbedRun, tensor: Tensor) -> NDArray[np.bool_]:
     return none
 
 
-def _uids(tensors: Mapping[str, Tensor]) -> set[int]:
+def _uids_of(tensors: Mapping[str, Tensor]) -> set[int]:
     return {tensor.uid for tensor in tensors.values()}
 
 
-def _leaves_gaps(graph: Graph, tensor: Tensor) -> bool:
+def _may_leave_gaps(graph: Graph, tensor: Tensor) -> bool:
     """Return whether rows outside all experts may be unwritten: they are NaN in the interpreter."""
     return any(
         op.kind is _D.OPERATION_MOE_GROUPED_MATMUL and tensor.uid in {item.uid for item in op.outputs().values()}
@@ -407,13 +409,13 @@ def _leaves_gaps(graph: Graph, tensor: Tensor) -> bool:
 
 
 def _number_class(values: Floats, summed: bool) -> NDArray[np.int8]:
-    """Return 0 for numbers, 1 and 2 for infinities, 3 for NaN; for sums 1 for everything not finite."""
+    """Return 0 for finite numbers, 1 and 2 for infinities, 3 for NaN; for sums 1 for all that is not finite."""
     if summed:
         return np.asarray(~np.isfinite(values), np.int8)
     return np.asarray(np.isposinf(values) + 2 * np.isneginf(values) + 3 * np.isnan(values), np.int8)
 
 
-def _rms_of_neighbours(spread: Floats) -> Floats:
+def _rms_along_last_axis(spread: Floats) -> Floats:
     """Return the root mean square along the last axis longer than one."""
     axis = max((axis for axis, size in enumerate(spread.shape) if size > 1), default=None)
     if axis is None:
@@ -421,7 +423,7 @@ def _rms_of_neighbours(spread: Floats) -> Floats:
     return np.asarray(np.sqrt(np.mean(np.square(spread), axis=axis, keepdims=True)))
 
 
-def _find_summed(graph: Graph) -> set[int]:
+def _find_sum_dependent(graph: Graph) -> set[int]:
     """Return the tensors that depend on sums."""
     found: set[int] = set()
     for op in graph.ops:
@@ -431,7 +433,7 @@ def _find_summed(graph: Graph) -> set[int]:
     return found
 
 
-def _find_unknown(graph: Graph) -> set[int]:
+def _find_random(graph: Graph) -> set[int]:
     """Return the tensors that depend on random numbers known only in distribution."""
     found: set[int] = set()
     for op in graph.ops:

@@ -1,4 +1,4 @@
-"""Detect a factor common to all elements of a result that is smaller than each element's rounding.
+"""Detect a common factor of all elements of a result, even if it is smaller than each element's rounding.
 
 A scale wrong by 1 % is less than one rounding to an 8-bit float, but it moves one element in six to the next number,
 always away from zero. So the factor is estimated from all elements, by least squares, where roundings, which are
@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 
 
 def relative_excess(moved: Floats, center: Floats) -> float:
-    """Return how much larger a result is than another as a whole, relatively, over their finite elements."""
+    """Return the relative amount by which one result is larger than another as a whole."""
     with np.errstate(all="ignore"):
         usable = np.isfinite(moved) & np.isfinite(center)
         right = np.where(usable, center, 0.0).reshape(-1)
@@ -34,7 +34,7 @@ def relative_excess(moved: Floats, center: Floats) -> float:
 def common_factor(
     found: Floats, right: Floats, exact: Floats, rounding: Floats, leans: Sequence[float], bias: float
 ) -> float | None:
-    """Return the common factor of all errors; None if there may be none.
+    """Return the factor by which all elements are off; None if rounding may explain their errors.
 
     Parameters
     ----------

@@ -15,7 +15,7 @@ from ...graph.formats import round_to
 from ...interpreter import interpret
 from ...known_issues import AttentionUse
 from .bound import Arithmetic, Expected, expect
-from .perturbed import in_float32
+from .perturbed import run_in_float32
 from .rules import roundoff
 
 __all__ = ["expectation"]
@@ -36,7 +36,7 @@ def expectation(
     use = read_attention(graph)
     expected = expect(graph, inputs, arithmetic=None if kind == "hostile" else arithmetic, seed=seed)
     if kind == "hostile":
-        others = [interpret(graph, inputs)] + ([] if use is not None else in_float32(graph, inputs))
+        others = [interpret(graph, inputs)] + ([] if use is not None else run_in_float32(graph, inputs))
         for name, item in expected.items():
             wide = replace(item, spread=HOSTILE * item.spread)
             center = round_to(item.center, item.tensor.data_type)
@@ -47,13 +47,13 @@ def expectation(
                     inside = np.abs(held - item.center) <= wide.bounds()
                 near = near & (inside | (held == center) | (np.isnan(held) & np.isnan(center)))
             expected[name] = replace(wide, defined=near)
-    return expected if use is None else _of_attention(graph, use, inputs, expected)
+    return expected if use is None else _attention_expectation(graph, use, inputs, expected)
 
 
 _ROWS = {"seq_len_q": ("o", "stats", "max", "sum_exp", "dq"), "seq_len_kv": ("dk", "dv")}
 
 
-def _of_attention(
+def _attention_expectation(
     graph: Graph, use: AttentionUse, inputs: Mapping[str | int, Numbers], expected: dict[str, Expected]
 ) -> dict[str, Expected]:
     """Return the expectations for attention: no values beyond the lengths, and gradients rounded twice.

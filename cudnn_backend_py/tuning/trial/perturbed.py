@@ -22,15 +22,15 @@ from .rules import (
     ROUNDINGS,
     Arithmetic,
     Floats,
-    Rule,
+    PerturbationRule,
     copied_types,
-    half_smallest,
+    half_smallest_positive,
     is_float,
     roundoff,
     rule_of,
 )
 
-__all__ = ["PerturbedRun", "in_float32", "run_perturbed"]
+__all__ = ["PerturbedRun", "run_in_float32", "run_perturbed"]
 
 Numbers = NDArray[Any]
 _P, _T = PointwiseMode, DataType
@@ -42,21 +42,21 @@ _EITHER_ZERO = {_P.MAX, _P.MIN, _P.RELU_FWD}  # of -0 and 0 either may be the la
 _SINES = {_P.SIN, _P.COS, _P.TAN}
 
 
-def _cut_to_tf32(values: Floats) -> Floats:
-    """Return float32 numbers without the 13 bits that TF32 tensor cores ignore."""
+def _truncate_to_tf32(values: Floats) -> Floats:
+    """Return float32 numbers with the 13 bits that TF32 tensor cores ignore set to 0."""
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32) & np.uint32(0xFFFFE000)
     return np.asarray(bits.view(np.float32), np.float64).reshape(values.shape)
 
 
 @cache
-def _pool() -> Floats:
+def _random_pool() -> Floats:
     """Return a pool of random numbers between 0.5 and 1 with random sign, of prime length for reuse."""
     drawn = np.random.default_rng(0).uniform(-0.5, 0.5, (1 << 22) - 3)
     return np.asarray(drawn + np.copysign(0.5, drawn))
 
 
 class PerturbedRun(Run):
-    """A run that rounds, and perturbs numbers as much as another correct run might; without noise it only rounds.
+    """A run that rounds, and perturbs values as another correct run might; without noise it only rounds.
 
     Attributes
     ----------
@@ -85,25 +85,25 @@ class PerturbedRun(Run):
         if noise is not None:
             self.tile = 32 if odd else 64
         self._copied = copied_types(graph)
-        self._current = Rule()
+        self._current = PerturbationRule()
         self._moved: dict[int, Numbers] = {}
         self._factors: set[int] = set()
         self._op: Op | None = None
 
     def operation(self, op: Op) -> None:
         before = self._current, self._moved, self._factors, self._op
-        self._current = rule_of(op, self._arithmetic, self._copied) if self._noise is not None else Rule()
+        self._current = rule_of(op, self._arithmetic, self._copied) if self._noise is not None else PerturbationRule()
         self._moved, self._op = {}, op
         self._factors = {tensor.uid for port, tensor in op.ports() if port in FACTORS}
         if self._current.sums and not self._arithmetic.transformed and self._is_exact(op):
-            self._current = Rule(narrow=self._current.narrow)
+            self._current = PerturbationRule(narrow=self._current.narrow)
         super().operation(op)
         self._current, self._moved, self._factors, self._op = before
 
     def exact(self) -> Run:
         other = super().exact()
         assert isinstance(other, PerturbedRun)
-        other._noise, other._current = None, Rule()
+        other._noise, other._current = None, PerturbationRule()
         return other
 
     def floats(self, tensor: Tensor) -> Floats:
@@ -117,7 +117,7 @@ class PerturbedRun(Run):
         if self._noise is None or not is_float(tensor.data_type):
             return values
         if tensor.uid not in self._moved:
-            self._moved[tensor.uid] = self._move_read(tensor, values)
+            self._moved[tensor.uid] = self._perturb_input(tensor, values)
         return self._moved[tensor.uid]
 
     def write(self, tensor: Tensor, values: ArrayLike) -> None:
@@ -127,16 +127,16 @@ class PerturbedRun(Run):
                 given, -largest_finite(_T.FLOAT), largest_finite(_T.FLOAT)
             )  # these begin with the largest number
         if self._in_steps and isinstance(self._op, Reduction) and self._op.operator is ReduceTensorOp.MUL:
-            given = self._product_in_steps(self._op, given)
+            given = self._reordered_product(self._op, given)
         if self._noise is not None and is_float(tensor.data_type) and not isinstance(self._op, Pointwise):
-            given = self._move_written(given.astype(np.float64), tensor.data_type)
+            given = self._perturb_output(given.astype(np.float64), tensor.data_type)
         self.written[tensor.uid] = given
         kept = tensor.uid in self.row_sums and tensor.virtual
         if self._noise is not None and is_float(tensor.data_type) and tensor.data_type is not _T.FLOAT and not kept:
             given = self._perturb_rounding(given, tensor.data_type)
         super().write(tensor, given)
 
-    def _product_in_steps(self, op: Reduction, values: Numbers) -> Numbers:
+    def _reordered_product(self, op: Reduction, values: Numbers) -> Numbers:
         """Return products computed in another order, which may overflow or underflow in float32."""
         size = np.abs(self.read(op.x))
         axes = tuple(axis for axis, (many, few) in enumerate(zip(op.x.dims, op.y.dims, strict=True)) if many != few)
@@ -170,33 +170,33 @@ class PerturbedRun(Run):
             most *= max(1.0, float(np.abs(values).max(initial=0.0)))
         return most * self._current.sums * self._current.kept <= 0.5
 
-    def _draw(self, shape: tuple[int, ...]) -> Floats:
+    def _draw_noise(self, shape: tuple[int, ...]) -> Floats:
         """Return random numbers between 0.5 and 1 with random sign."""
         assert self._noise is not None
         count = math.prod(shape)
-        pool = _pool()
+        pool = _random_pool()
         start = int(self._noise.integers(pool.size))
         drawn = pool[start : start + count]
         if (rest := count - drawn.size) > 0:
             drawn = np.concatenate([drawn, pool[:rest] if rest <= pool.size else np.resize(pool, rest)])
         return np.asarray(self._sign * drawn.reshape(shape))
 
-    def _move_read(self, tensor: Tensor, values: Numbers) -> Numbers:
+    def _perturb_input(self, tensor: Tensor, values: Numbers) -> Numbers:
         rule, op = self._current, self._op
         moved = values.astype(np.float64)
         if rule.narrow is not None and tensor.uid in self._factors and tensor.data_type is _T.FLOAT:
             if rule.narrow is not _T.FLOAT:
                 step, held = roundoff(rule.narrow), round_to(values, rule.narrow)
             else:
-                step, held = 2.0**-10, _cut_to_tf32(values)
+                step, held = 2.0**-10, _truncate_to_tf32(values)
             if rule.narrow is _T.FLOAT and self._sign < 0:
                 moved = held
             else:
-                moved = np.where(held == values, moved, moved * (1 + step * self._draw(moved.shape)))
+                moved = np.where(held == values, moved, moved * (1 + step * self._draw_noise(moved.shape)))
             if rule.narrow is not _T.FLOAT and self._sign < 0:
                 moved = np.where(np.abs(moved) > largest_finite(rule.narrow), np.copysign(np.inf, moved), moved)
         if rule.read:
-            moved = moved * (1 + rule.read * self._draw(moved.shape))
+            moved = moved * (1 + rule.read * self._draw_noise(moved.shape))
         if self._flushes and tensor.data_type is not _T.DOUBLE:
             moved = np.where(np.abs(moved) < _TINY, np.copysign(0.0, moved), moved)
             if isinstance(op, Pointwise) and op.mode is _P.DIV and op.b is not None and op.b.uid == tensor.uid:
@@ -229,9 +229,9 @@ class PerturbedRun(Run):
         if flushes:  # before it is moved: 0 is no small number
             values = np.where(np.abs(values) < _TINY, np.copysign(0.0, values), values)
         if rule.written or rule.absolute:
-            small = rule.absolute * self._size(op, values)
+            small = rule.absolute * self._error_scale(op, values)
             shift = rule.written * np.abs(values) + small
-            moved = values + np.where(np.isfinite(shift), shift, 0.0) * self._draw(np.shape(shift))
+            moved = values + np.where(np.isfinite(shift), shift, 0.0) * self._draw_noise(np.shape(shift))
             if self._flat:  # a kernel's sigmoid is 0 where its tanh is -1, and its exp(x) - 1 where exp(x) is 1
                 moved = np.where(np.abs(values) <= small, np.copysign(0.0, values), moved)
             values = np.where((values == 0) & (self._sign < 0), values, moved)
@@ -241,7 +241,7 @@ class PerturbedRun(Run):
             values = np.where(np.abs(values) < _TINY, np.copysign(0.0, values), values)
         return values  # which is moved where it is rounded
 
-    def _size(self, op: Pointwise, values: Floats) -> Floats:
+    def _error_scale(self, op: Pointwise, values: Floats) -> Floats:
         """Return the scale of a function's absolute error, as measured (``BOUNDS``)."""
         assert op.x is not None
         x = np.nan_to_num(np.abs(self.read(op.x)))
@@ -254,18 +254,18 @@ class PerturbedRun(Run):
             size = size * np.abs(self.read(op.dy))
         return np.asarray(size * (1 + np.square(values)) if op.mode is _P.TAN else size)
 
-    def _move_written(self, values: Floats, data_type: DataType) -> Floats:
+    def _perturb_output(self, values: Floats, data_type: DataType) -> Floats:
         rule = self._current
         if rule.written:
-            values = values * (1 + rule.written * self._draw(values.shape))
-        return values if rule.written >= 2.0**-22 else self._rounded_to_float(values, data_type)
+            values = values * (1 + rule.written * self._draw_noise(values.shape))
+        return values if rule.written >= 2.0**-22 else self._perturb_float32_rounding(values, data_type)
 
-    def _rounded_to_float(self, values: Floats, data_type: DataType) -> Floats:
+    def _perturb_float32_rounding(self, values: Floats, data_type: DataType) -> Floats:
         """Return values perturbed by about their rounding error in float32."""
         inexact = values.astype(np.float32) != values
         if data_type is _T.DOUBLE or not inexact.any():
             return values
-        shift = np.maximum(np.abs(values) * 2.0**-24, 2.0**-150) * ROUNDINGS * self._draw(values.shape)
+        shift = np.maximum(np.abs(values) * 2.0**-24, 2.0**-150) * ROUNDINGS * self._draw_noise(values.shape)
         return np.where(inexact & np.isfinite(values), values + shift, values)
 
     def _perturb_rounding(self, values: Floats, data_type: DataType) -> Floats:
@@ -273,34 +273,34 @@ class PerturbedRun(Run):
         inexact = np.isfinite(values) & (round_to(values, data_type) != values)
         if not inexact.any():
             return values
-        shift = np.maximum(np.abs(values) * roundoff(data_type), half_smallest(data_type)) * ROUNDINGS
-        return np.where(inexact, values + shift * self._draw(values.shape), values)
+        shift = np.maximum(np.abs(values) * roundoff(data_type), half_smallest_positive(data_type)) * ROUNDINGS
+        return np.where(inexact, values + shift * self._draw_noise(values.shape), values)
 
 
-class _InFloat32(Run):
+class _Float32Run(Run):
     """A run that computes elementwise operations step by step in float32, optionally flushing denormals."""
 
     flushes = False
 
     def floats(self, tensor: Tensor) -> Floats:
         values = super().floats(tensor)
-        return values if tensor.data_type is _T.DOUBLE else self._to_float32(values)
+        return values if tensor.data_type is _T.DOUBLE else self._as_float32(values)
 
     def computed(self, op: Op, values: Floats) -> Floats:
         if not isinstance(op, Pointwise) or op.compute_type is not _T.FLOAT:
             return values
-        return np.asarray(self._to_float32(np.asarray(values)), np.float64)
+        return np.asarray(self._as_float32(np.asarray(values)), np.float64)
 
-    def _to_float32(self, values: Floats) -> Any:
+    def _as_float32(self, values: Floats) -> Any:
         held = values.astype(np.float32)
         return np.where(np.abs(held) < _TINY, np.copysign(np.float32(0), held), held) if self.flushes else held
 
 
-def in_float32(graph: Graph, inputs: Mapping[str | int, ArrayLike]) -> list[dict[str, Floats]]:
+def run_in_float32(graph: Graph, inputs: Mapping[str | int, ArrayLike]) -> list[dict[str, Floats]]:
     """Return outputs by name as computed with float32 elementwise operations, and with denormals flushed to 0."""
     found = []
     for flushes in (False, True):
-        run = _InFloat32(graph, inputs, OPERATIONS, rounding=True, rng=dropout_mask)
+        run = _Float32Run(graph, inputs, OPERATIONS, rounding=True, rng=dropout_mask)
         run.flushes = flushes
         with np.errstate(all="ignore"):
             for op in graph.ops:

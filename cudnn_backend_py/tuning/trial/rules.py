@@ -23,9 +23,9 @@ __all__ = [
     "ROUNDINGS",
     "Arithmetic",
     "Floats",
-    "Rule",
+    "PerturbationRule",
     "copied_types",
-    "half_smallest",
+    "half_smallest_positive",
     "is_float",
     "roundoff",
     "rule_of",
@@ -39,7 +39,7 @@ ROUNDINGS = 2.0  # how many unit roundoffs a written number moves
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """Properties of an engine's arithmetic beyond float32.
+    """Properties of an engine's arithmetic that differ from float32's.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class Arithmetic:
     stored_sums: bool = False
 
     @classmethod
-    def of(cls, notes: Iterable[str] | None) -> Arithmetic:
+    def from_notes(cls, notes: Iterable[str] | None) -> Arithmetic:
         """Return the properties from an engine's numerical notes; empty without an engine."""
         if notes is None:
             return cls()
@@ -92,7 +92,7 @@ def roundoff(data_type: DataType) -> float:
     return float(np.finfo(facts.storage).eps) / 2 if facts.kind == "float" else 0.0
 
 
-def half_smallest(data_type: DataType) -> float:
+def half_smallest_positive(data_type: DataType) -> float:
     """Return half of the smallest positive number of a type."""
     facts = DATA_TYPES[data_type]
     if facts.form is not None:
@@ -108,8 +108,8 @@ def is_float(data_type: DataType) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
-    """The perturbation of an operation: relative changes of its inputs and outputs, and one relative to an input."""
+class PerturbationRule:
+    """How an operation is perturbed: relative changes of inputs and outputs, and a change relative to an input."""
 
     read: float = 0.0
     written: float = 0.0
@@ -130,29 +130,29 @@ _ROUNDED = {
     _P.BINARY_SELECT, _P.GEN_INDEX, _P.LOGICAL_AND, _P.LOGICAL_OR, _P.LOGICAL_NOT,
     *(mode for mode in _P if mode.name.startswith("CMP_")),
 }  # fmt: skip
-_FUNCTION = Rule(2.0**-22, 2.0**-20, 2.0**-22)
+_FUNCTION = PerturbationRule(2.0**-22, 2.0**-20, 2.0**-22)
 _QUOTIENTS = {_P.DIV, _P.RECIPROCAL, _P.SQRT, _P.RSQRT}  # of the result alone, however large operands are
 _BY_TANH = {_P.TANH_FWD, _P.TANH_BWD, _P.SIGMOID_FWD, _P.SIGMOID_BWD, _P.SWISH_FWD, _P.SWISH_BWD}  # 2^-17 was seen
 
 
-def _pointwise_rule(op: Pointwise) -> Rule:
+def _pointwise_rule(op: Pointwise) -> PerturbationRule:
     roundings = 2.0**-23 if op.relu_lower_clip_slope else 0.0  # up to three
     if op.mode is _P.RELU_BWD:
-        return Rule(roundings, roundings, kink=True)
+        return PerturbationRule(roundings, roundings, kink=True)
     if op.mode is _P.RELU_FWD and roundings:
-        return Rule(roundings, roundings, roundings if op.relu_lower_clip else 0.0)
+        return PerturbationRule(roundings, roundings, roundings if op.relu_lower_clip else 0.0)
     if op.mode in _ROUNDED:
         scaled = any(factor not in (None, 1.0) for factor in (op.alpha1, op.alpha2))
-        return Rule(read=2.0**-23) if scaled else Rule()
+        return PerturbationRule(read=2.0**-23) if scaled else PerturbationRule()
     if op.mode in _QUOTIENTS:
-        return Rule(_FUNCTION.read, _FUNCTION.written)
+        return PerturbationRule(_FUNCTION.read, _FUNCTION.written)
     near, fast = APPROXIMATE.get(op.mode, 0.0), BOUNDS.get(op.mode, 0.0) * 2.0**-23
     written = max(2.0**-15 if op.mode in _BY_TANH else _FUNCTION.written, fast)
-    return Rule(_FUNCTION.read, written + 2 * near, max(_FUNCTION.absolute, fast) + near / 8)
+    return PerturbationRule(_FUNCTION.read, written + 2 * near, max(_FUNCTION.absolute, fast) + near / 8)
 
 
-def _terms(op: Op) -> int:
-    """Return the largest number of terms in a result's sum."""
+def _count_terms(op: Op) -> int:
+    """Return the largest number of terms that are summed into one element of the result."""
     if isinstance(op, Matmul):
         return op.a.dims[-1]
     if isinstance(op, Reduction):
@@ -190,7 +190,7 @@ FACTORS = {"a", "b", "x", "w", "dy", "token", "weight", "doutput", "q", "k", "v"
 
 
 def copied_types(graph: Graph) -> dict[int, DataType]:
-    """Return by uid the narrower types whose values float32 tensors copy, which kernels keep."""
+    """Return by uid the narrower types whose values float32 tensors copy without change."""
     found: dict[int, DataType] = {}
     for op in graph.ops:
         if op.kind not in MOVES:
@@ -202,8 +202,8 @@ def copied_types(graph: Graph) -> dict[int, DataType]:
     return found
 
 
-def _sum_rule(op: Op, arithmetic: Arithmetic, copied: Mapping[int, DataType]) -> Rule:
-    terms = _terms(op)
+def _sum_rule(op: Op, arithmetic: Arithmetic, copied: Mapping[int, DataType]) -> PerturbationRule:
+    terms = _count_terms(op)
     kept, narrow, read = 2.0**-24, None, 0.0
     if op.kind in PRODUCTS:
         factors = [tensor for port, tensor in op.inputs().items() if port in FACTORS]
@@ -223,7 +223,7 @@ def _sum_rule(op: Op, arithmetic: Arithmetic, copied: Mapping[int, DataType]) ->
     written = (4 + terms / 16) * kept if kept < 2.0**-20 else (4 + math.sqrt(terms)) * kept
     if arithmetic.stored_sums and isinstance(op, Matmul) and not op.c.virtual:
         written += ROUNDINGS * roundoff(op.c.data_type)
-    return Rule(read + 2 * math.sqrt(terms) * kept, written, 0.0, narrow, terms, kept)
+    return PerturbationRule(read + 2 * math.sqrt(terms) * kept, written, 0.0, narrow, terms, kept)
 
 
 def _compute_type(op: Op) -> DataType:
@@ -237,18 +237,20 @@ def _compute_type(op: Op) -> DataType:
     return _T.FLOAT
 
 
-def rule_of(op: Op, arithmetic: Arithmetic, copied: Mapping[int, DataType]) -> Rule:
+def rule_of(op: Op, arithmetic: Arithmetic, copied: Mapping[int, DataType]) -> PerturbationRule:
     if isinstance(op, Pointwise):
         return _pointwise_rule(op)
     if op.kind in MOVES:
-        return Rule()
+        return PerturbationRule()
     if isinstance(op, Reduction) and op.operator in (ReduceTensorOp.MIN, ReduceTensorOp.MAX, ReduceTensorOp.AMAX):
-        return Rule()
+        return PerturbationRule()
     rule = _sum_rule(op, arithmetic, copied)
     if op.kind in _WHOLE or (isinstance(op, Reduction) and op.operator in (ReduceTensorOp.ADD, ReduceTensorOp.NORM1)):
         return rule
     # What takes roots, quotients or exponentials as well; sums alone of whole numbers may be exact.
-    return Rule(rule.read + _FUNCTION.read, rule.written + _FUNCTION.written, 0.0, rule.narrow, 0, rule.kept)
+    return PerturbationRule(
+        rule.read + _FUNCTION.read, rule.written + _FUNCTION.written, 0.0, rule.narrow, 0, rule.kept
+    )
 
 
 _WHOLE = PRODUCTS - {_D.OPERATION_SDPA_FWD, _D.OPERATION_SDPA_BWD}

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from ... import errors
 from ...errors import CudnnBackendError
 from ...graph import Graph, graph_from_json, graph_to_json
-from ...system.child import LastingChild, Say, serve
+from ...system.child import AnswerWriter, LastingChild, serve
 from ...versions.store import environment_for
 from .reproduce import command_line
 from .trial import STATES, ConfigTrial, Trial, run_graph
@@ -55,7 +55,7 @@ class Runner:
         self.close()
 
     def close(self) -> None:
-        """End the process."""
+        """End the child process."""
         self._child.end()
 
     def run(
@@ -97,9 +97,9 @@ class Runner:
                 path = Path(folder) / "given.npz"
                 np.savez(path, **{name: np.asarray(value) for name, value in given.items()})  # type: ignore[arg-type]
                 asked["given"] = str(path)
-            return self._run(asked, graph, step)
+            return self._run_until_done(asked, graph, step)
 
-    def _run(self, asked: dict[str, Any], graph: Graph, step: Callable[[str], object]) -> Trial:
+    def _run_until_done(self, asked: dict[str, Any], graph: Graph, step: Callable[[str], object]) -> Trial:
         found: dict[str, ConfigTrial] = {}
         skip: dict[str, str] = {}
         while True:
@@ -119,12 +119,12 @@ class Runner:
                 self.close()
                 if any(item.tag not in found for item in trial.configs) and len(skip) < _CRASHES + len(found):
                     continue
-            return _with_configs(trial, [found.get(item.tag, item) for item in trial.configs])
+            return _replace_configs(trial, [found.get(item.tag, item) for item in trial.configs])
 
     def _query_child(
         self, asked: Mapping[str, Any], found: dict[str, ConfigTrial], step: Callable[[str], object]
     ) -> tuple[Trial | None, tuple[str, str] | None]:
-        """Return the trial, or the config at which the process ended with its output."""
+        """Return the trial; if the process ended, None and the config at which it did, with its output."""
         child, at = self._child, ""
         for said in child.run_query(asked, self._limit_s):
             if "step" in said:
@@ -136,7 +136,7 @@ class Runner:
                     found.setdefault(item.tag, item)
                 at = ""
             elif "refused" in said:
-                raise _raised_error(said["refused"])
+                raise _restore_error(said["refused"])
             elif "trial" in said:
                 trial = Trial.from_dict(said["trial"])
         if child.ending:
@@ -162,16 +162,16 @@ class Runner:
             words=words,
             reproduce=line,
         )
-        return replace(_with_configs(blank, list(found.values())), state="failed")
+        return replace(_replace_configs(blank, list(found.values())), state="failed")
 
 
-def _with_configs(trial: Trial, configs: list[ConfigTrial]) -> Trial:
+def _replace_configs(trial: Trial, configs: list[ConfigTrial]) -> Trial:
     states = [item.state for item in configs]
     worst = next((state for state in STATES if state in states), trial.state)
     return replace(trial, configs=tuple(configs), state=worst)
 
 
-def _raised_error(said: Mapping[str, Any]) -> CudnnBackendError:
+def _restore_error(said: Mapping[str, Any]) -> CudnnBackendError:
     kind = getattr(errors, said["type"], CudnnBackendError)
     if not issubclass(kind, CudnnBackendError) or kind in (errors.CudnnStatusError, errors.NotSupportedStatus):
         kind = CudnnBackendError
@@ -180,11 +180,11 @@ def _raised_error(said: Mapping[str, Any]) -> CudnnBackendError:
 
 
 def serve_trials() -> None:
-    """In a child: run graphs."""
-    serve(_answer)
+    """In a child process: run the graphs that the parent sends."""
+    serve(_run_request)
 
 
-def _answer(asked: dict[str, Any], say: Say) -> None:
+def _run_request(asked: dict[str, Any], say: AnswerWriter) -> None:
     given = None
     if "given" in asked:
         with np.load(asked["given"], allow_pickle=False) as held:

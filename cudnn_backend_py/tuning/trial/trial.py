@@ -50,7 +50,7 @@ _MODES = (HeurMode.A, HeurMode.B, HeurMode.FALLBACK)
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ConfigTrial:
-    """The result of one engine config.
+    """The result of running one engine config.
 
     Attributes
     ----------
@@ -83,13 +83,13 @@ class ConfigTrial:
         return brief(f"ConfigTrial {self.tag} {self.state}" + (f": {self.words}" if self.words else ""))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data for JSON."""
+        """Return the result as plain data for JSON."""
         plain: dict[str, Any] = _to_plain(asdict(self))
         return plain
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ConfigTrial:
-        """Read the data of :meth:`to_dict`.
+        """Read a result from the data of :meth:`to_dict`.
 
         Raises
         ------
@@ -101,7 +101,7 @@ class ConfigTrial:
 
 @dataclass(frozen=True, slots=True)
 class OutputFacts:
-    """Facts about an output known before the run: elements, compared elements, error bounds.
+    """Facts about an output known before the run: its elements, the compared elements, error bounds.
 
     The last three are None on a described GPU: nothing is compared there, and to work them out takes seconds.
     """
@@ -116,7 +116,7 @@ class OutputFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Trial:
-    """The results of a graph.
+    """The results of running a graph.
 
     Attributes
     ----------
@@ -165,22 +165,22 @@ class Trial:
 
     @property
     def exit_code(self) -> int:
-        """0 if everything that ran is right, 1 for wrong or not supported, 2 if undecided."""
+        """0 if every result that was obtained is right, 1 for wrong or not supported, 2 if undecided."""
         return {"right": 0, "wrong": 1, "refused": 1}.get(self.state, 2)
 
     @property
     def failures(self) -> tuple[ConfigTrial, ...]:
-        """The wrong or failed configs."""
+        """The configs with wrong results or failures."""
         return tuple(item for item in self.configs if item.state in ("wrong", "failed"))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data for JSON; non-finite numbers are texts such as ``nan``."""
+        """Return the results as plain data for JSON; non-finite numbers are texts such as ``nan``."""
         plain: dict[str, Any] = _to_plain(asdict(self))
         return plain
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Trial:
-        """Read the data of :meth:`to_dict`.
+        """Read the results from the data of :meth:`to_dict`.
 
         Raises
         ------
@@ -256,7 +256,7 @@ def run_graph(
         check_arrays(data, graph)
     live = shared_target(target)
     named = target if isinstance(target, str) else live.name  # which may be a file
-    run = _Run(graph, live, named, data, seed, time, source, dict(skip or {}), step, done)
+    run = _GraphRun(graph, live, named, data, seed, time, source, dict(skip or {}), step, done)
     base = Trial(
         graph=graph.name,
         target=live.profile.title,
@@ -267,20 +267,20 @@ def run_graph(
         state="not run",
         described=not live.is_live,
         inputs=tuple((tensor.name, tensor.type_text) for tensor in read_tensors(graph)),
-        reproduce=run.line(str(configs)),
+        reproduce=run.reproduce_command(str(configs)),
     )
     if live.is_live:
         step("making data")
-        run.make(data, given or {})
+        run.set_inputs(data, given or {})
     try:
-        proposed, refused = run.propose(configs)
+        proposed, refused = run.propose_configs(configs)
     except NotSupported as error:
         return replace(base, state="refused", words=_cudnn_message(error), seconds=clock.monotonic() - began)
     except CudnnStatusError as error:
         failed: State = "refused" if error.refuses else "failed"
         return replace(base, state=failed, words=_cudnn_message(error), seconds=clock.monotonic() - began)
-    base = replace(base, outputs=run.facts())
-    found = run.run(proposed, configs) if live.is_live else run.would_run(proposed)
+    base = replace(base, outputs=run.describe_outputs())
+    found = run.run(proposed, configs) if live.is_live else run.describe_configs(proposed)
     ran = [item.state for item in found]
     state: State = next((state for state in STATES if state in ran), "refused")
     words = refused if not proposed else run.why_not_compared
@@ -293,7 +293,7 @@ def run_graph(
 def _check_configs(configs: int | str) -> None:
     if isinstance(configs, bool) or not (isinstance(configs, str) or (isinstance(configs, int) and configs > 0)):
         raise UsageError(
-            f"configs is {configs!r}; 'first', 'all', a number above 0 or a tag is needed", code="trial-configs"
+            f"configs must be 'first', 'all', a number above 0 or a tag, got {configs!r}", code="trial-configs"
         )
     if isinstance(configs, str) and configs not in ("first", "all"):
         EngineChoice.parse(configs)
@@ -305,8 +305,8 @@ def _cudnn_message(error: CudnnBackendError) -> str:
     return f"{error.headline}: {said}" if said else error.headline
 
 
-class _Run:
-    """One graph while its configs are run."""
+class _GraphRun:
+    """One graph and its inputs while its configs are run."""
 
     def __init__(
         self,
@@ -327,22 +327,22 @@ class _Run:
         self.why_not_compared = self.lost = ""
         self._expected: dict[Arithmetic, dict[str, Expected]] = {}
 
-    def line(self, configs: str) -> str:
+    def reproduce_command(self, configs: str) -> str:
         """Return the command line for some of the configs."""
         options = [f"--data={self.data}", f"--seed={self.seed}", f"--configs={configs}"]
         if not self.target.is_live:
             options.append(f"--target={self.named}")
         return command_line(self.source, self.graph, *options)
 
-    def make(self, data: str, given: Mapping[str, ArrayLike]) -> None:
-        """Make the inputs: of a kind of data, or from a file with missing ones `uniform`; given ones come first."""
+    def set_inputs(self, data: str, given: Mapping[str, ArrayLike]) -> None:
+        """Make the inputs from a kind of data, or from a file with missing ones `uniform`; `given` has precedence."""
         if data in KINDS:
             self.inputs = make_inputs(self.graph, data, self.seed, given)
         else:
             self.inputs = make_inputs(self.graph, "uniform", self.seed, {**load_arrays(data, self.graph), **given})
 
-    def expected(self, arithmetic: Arithmetic | None) -> dict[str, Expected] | None:
-        """Return the possible outputs of an engine; None where the interpreter cannot evaluate the graph."""
+    def expect_outputs(self, arithmetic: Arithmetic | None) -> dict[str, Expected] | None:
+        """Return the expected outputs for an engine's arithmetic; None where the interpreter cannot compute them."""
         key = arithmetic or Arithmetic()
         if self.why_not_compared:
             return None
@@ -357,11 +357,11 @@ class _Run:
                 self.why_not_compared = "its results depend on random numbers that are known only in distribution"
         return self._expected[key]
 
-    def facts(self) -> tuple[OutputFacts, ...]:
-        """Return the expected outputs, independent of the engine."""
+    def describe_outputs(self) -> tuple[OutputFacts, ...]:
+        """Return the facts about the outputs that hold for every engine."""
         if not self.target.is_live:
             return tuple(OutputFacts(one.name, one.type_text, math.prod(one.dims)) for one in self.graph.outputs)
-        found = self.expected(None) or {}
+        found = self.expect_outputs(None) or {}
         facts = []
         for name, item in found.items():
             bound = item.bounds()
@@ -370,7 +370,7 @@ class _Run:
             facts.append(OutputFacts(name, item.tensor.type_text, item.defined.size, int(item.defined.sum()), *numbers))
         return tuple(facts)
 
-    def propose(self, configs: int | str) -> tuple[list[EngineConfig], str]:
+    def propose_configs(self, configs: int | str) -> tuple[list[EngineConfig], str]:
         """Return the configs to run, best first, and cuDNN's message about those it refused."""
         self.step("asking cuDNN")
         question = OperationGraph(self.graph, self.target)
@@ -384,17 +384,17 @@ class _Run:
         reason = furthest_reason(found.refused)
         return [], found.error_text.partition("\n")[0] if reason is None else str(reason)
 
-    def would_run(self, configs: list[EngineConfig]) -> tuple[ConfigTrial, ...]:
+    def describe_configs(self, configs: list[EngineConfig]) -> tuple[ConfigTrial, ...]:
         return tuple(map(self._new_trial, configs))
 
     def _new_trial(self, config: EngineConfig) -> ConfigTrial:
-        """Return the facts about a config before it runs."""
+        """Return the trial of a config that has not run."""
         return ConfigTrial(
             tag=config.tag,
             mode=config.origin,
             state="not run",
-            notes=_note_names(config),
-            reproduce=self.line(config.tag),
+            notes=_numerical_note_names(config),
+            reproduce=self.reproduce_command(config.tag),
         )
 
     def run(self, configs: list[EngineConfig], wanted: int | str) -> tuple[ConfigTrial, ...]:
@@ -410,7 +410,7 @@ class _Run:
                     trial = replace(blank, words=f"the GPU failed before: {self.lost}")
                 else:
                     self.step(f"running {config.tag}")
-                    trial = self._try(stage, config, blank)
+                    trial = self._run_config(stage, config, blank)
                 found.append(trial)
                 if self.done is not None:
                     self.done(trial)
@@ -424,7 +424,7 @@ class _Run:
                     raise
         return tuple(found)
 
-    def _try(self, stage: TimingBuffers, config: EngineConfig, blank: ConfigTrial) -> ConfigTrial:
+    def _run_config(self, stage: TimingBuffers, config: EngineConfig, blank: ConfigTrial) -> ConfigTrial:
         """Run a config and return its trial; GPU failures are recorded."""
         began = clock.perf_counter()
         try:
@@ -435,7 +435,7 @@ class _Run:
             return replace(blank, state="failed", words=_cudnn_message(error))
         blank = replace(blank, build_s=round(clock.perf_counter() - began, 4), workspace_bytes=plan.workspace_bytes)
         try:
-            return self._launch(stage, plan, blank)
+            return self._run_and_compare(stage, plan, blank)
         except CudnnStatusError as error:
             state: State = "refused" if isinstance(error, NotSupported) else "failed"
             return replace(blank, state=state, words=_cudnn_message(error))
@@ -447,12 +447,12 @@ class _Run:
         finally:
             plan.close()
 
-    def _launch(self, stage: TimingBuffers, plan: Plan, blank: ConfigTrial) -> ConfigTrial:
+    def _run_and_compare(self, stage: TimingBuffers, plan: Plan, blank: ConfigTrial) -> ConfigTrial:
         pack = stage.pack(plan)
-        stage.results(plan, pack, before=_POISON)
+        stage.run_and_read(plan, pack, before=_POISON)
         outputs = {tensor.name: tensor for tensor in self.graph.outputs}
         written = {name: from_memory(tensor, stage.read(tensor)) for name, tensor in outputs.items()}
-        expected = self.expected(Arithmetic.of(blank.notes))
+        expected = self.expect_outputs(Arithmetic.from_notes(blank.notes))
         state: State = "not compared"
         comparisons: tuple[Comparison, ...] = ()
         words = self.why_not_compared
@@ -469,5 +469,5 @@ class _Run:
         return replace(blank, state=state, words=words, comparisons=comparisons, **times)
 
 
-def _note_names(config: EngineConfig) -> tuple[str, ...]:
+def _numerical_note_names(config: EngineConfig) -> tuple[str, ...]:
     return tuple(getattr(note, "name", str(note)) for note in config.numerical_notes)

@@ -46,7 +46,7 @@ from cudnn_backend_py.known_issues import FAULTS, KnownIssue
 from cudnn_backend_py.known_issues.sources import MEASURED_ON_GPU
 from cudnn_backend_py.known_issues.table import FAULTS_BY_OPERATION
 from cudnn_backend_py.plans.build import shared_target
-from cudnn_backend_py.system.child import TIMED_OUT, Child, Say, serve
+from cudnn_backend_py.system.child import TIMED_OUT, AnswerWriter, Child, serve
 from cudnn_backend_py.target import Target
 from examples import attention_known_issues
 from tests.known_issues import EXAMPLES, graph_of
@@ -422,7 +422,7 @@ LIMIT_S, FIRST_S = 45.0, 60.0  # for one graph; and additional time for the firs
 def serve_outcomes() -> None:
     """In a child process: send the outcome of each requested graph, and whether the CUDA context is lost."""
 
-    def send_outcome(request: Mapping[str, Any], say: Say) -> None:
+    def send_outcome(request: Mapping[str, Any], say: AnswerWriter) -> None:
         name = request["name"]
         words = outcome_of_run(RUNS[name]) if name in RUNS else attention_known_issues.run_here(name)
         say(seen=words, lost=is_context_lost(0))

@@ -194,17 +194,16 @@ WRONG_MARKERS = {
     "requires_sm('hopper')": NO_NUMBER,
     "requires_sm(sm=90)": f"{NO_NUMBER}; did you mean 90?",
     "requires_sm(9.0)": f"{NO_NUMBER}; did you mean 90?",
-    "requires_sm(80, 91)": "no GPU is of sm_91; did you mean 90?",
-    "requires_sm(900)": "no GPU is of sm_900; did you mean 90?",
-    "requires_sm(9)": "no GPU is of sm_9; did you mean 90?",
-    "requires_cudnn('abc')": "minimum is to be a version such as '9.20'",
-    "requires_cudnn(9.2)": "minimum is to be a version such as '9.20'; did you mean '9.2'?",
-    "requires_cudnn('9.8', below='v9.20')": "below is to be a version such as '9.20'; did you mean '9.20'?",
-    "requires_cudnn(92000)": "minimum is to be a version such as '9.20'; did you mean '9.20.0'?",
+    "requires_sm(80, 91)": "no GPU has architecture sm_91; did you mean 90?",
+    "requires_sm(900)": "no GPU has architecture sm_900; did you mean 90?",
+    "requires_sm(9)": "no GPU has architecture sm_9; did you mean 90?",
+    "requires_cudnn('abc')": "minimum must be a version such as '9.20'",
+    "requires_cudnn(9.2)": "minimum must be a version such as '9.20'; did you mean '9.2'?",
+    "requires_cudnn('9.8', below='v9.20')": "below must be a version such as '9.20'; did you mean '9.20'?",
+    "requires_cudnn(92000)": "minimum must be a version such as '9.20'; did you mean '9.20.0'?",
     "requires_cudnn()": NO_VERSION,
-    "requires_cudnn(least='9.2')": "least is none of its arguments, which are minimum and below",
-    "requires_cudnn(minimun='9.2')": "minimun is none of its arguments, which are minimum and below; "
-    "did you mean 'minimum'?",
+    "requires_cudnn(least='9.2')": "least is not one of its arguments, minimum and below",
+    "requires_cudnn(minimun='9.2')": "minimun is not one of its arguments, minimum and below; did you mean 'minimum'?",
     "requires_cudnn('9.8', minimum='9.2')": NO_VERSION,
     "requires_cudnn('9.8', '9.9', '9.10')": NO_VERSION,
     "requires_cudnn('9.20', below='9.8')": "no version is at least 9.20 and below 9.8",
@@ -264,7 +263,7 @@ class Old(unittest.TestCase):
     said = done.stdout.str()
     assert f"test_in_class: the marker requires_sm('sm_90') is wrong: {NO_NUMBER}; did you mean 90?" in said
     for name in ("test_in_class", "test_old"):
-        assert f"{name}: the marker requires_cudnn(minimun='9.8') is wrong: minimun is none of" in said
+        assert f"{name}: the marker requires_cudnn(minimun='9.8') is wrong: minimun is not one of" in said
 
 
 def test_an_invalid_marker_added_after_collection_fails_only_its_test(pytester: pytest.Pytester) -> None:

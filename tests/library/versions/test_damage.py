@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cudnn_backend_py.versions.store import Installed, require_installed
+from cudnn_backend_py.versions.store import InstalledCudnn, require_installed
 from tests.library.target.test_environment import (
     list_problems,
     newest_cudnn_folder,
@@ -21,7 +21,7 @@ from tests.support.child import OLDER, run_code
 
 
 @pytest.fixture
-def installed_copy(tmp_path: Path) -> Installed:
+def installed_copy(tmp_path: Path) -> InstalledCudnn:
     """Return a copy of the older installed cuDNN in a separate version store."""
     root = tmp_path / "cache"
     root.mkdir(0o700)
@@ -62,7 +62,7 @@ def problem_found_after_crash(
 
 
 @pytest.mark.parametrize("name", ["libcudnn.so.9", "libcudnn_graph.so.9", "libcudnn_engines_runtime_compiled.so.9"])
-def test_a_flipped_byte_is_reported_after_a_crash(installed_copy: Installed, name: str) -> None:
+def test_a_flipped_byte_is_reported_after_a_crash(installed_copy: InstalledCudnn, name: str) -> None:
     root = installed_copy.path.parent
     assert problem_found_after_crash(OLDER, CUDNN_BACKEND_CACHE=root) is None
     flip_byte(installed_copy.library.with_name(name))
@@ -79,20 +79,22 @@ def test_a_flipped_byte_is_reported_after_a_crash(installed_copy: Installed, nam
 
 @pytest.mark.parametrize("size", [0, 100, 100_000])
 @pytest.mark.parametrize("name", ["libcudnn.so.9", "libcudnn_graph.so.9"])
-def test_a_truncated_library_is_reported_before_it_is_loaded(installed_copy: Installed, name: str, size: int) -> None:
+def test_a_truncated_library_is_reported_before_it_is_loaded(
+    installed_copy: InstalledCudnn, name: str, size: int
+) -> None:
     os.truncate(installed_copy.library.with_name(name), size)
     problem = problems_by_code(CUDNN_BACKEND_LIBRARY=installed_copy.library)["installed-files-changed"]
     assert problem["blocks"]
     assert f"{name} has {size} bytes" in problem["headline"]
 
 
-def test_an_unloadable_library_is_compared_with_its_install_record(installed_copy: Installed) -> None:
+def test_an_unloadable_library_is_compared_with_its_install_record(installed_copy: InstalledCudnn) -> None:
     flip_byte(installed_copy.library, 0)
     problems = list_problems(CUDNN_BACKEND_LIBRARY=installed_copy.library)
     assert [problem["code"] for problem in problems[:2]] == ["installed-files-changed", "cudnn-library-not-found"]
 
 
-def test_explain_cannot_judge_with_damaged_library_files(installed_copy: Installed) -> None:
+def test_explain_cannot_judge_with_damaged_library_files(installed_copy: InstalledCudnn) -> None:
     installed_copy.library.with_name("libcudnn_graph.so.9").unlink()
     code = """
 from cudnn_backend_py.diagnose.explanation import control_graph, explain

@@ -18,11 +18,11 @@ def store_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def installed_cudnn(store_root: Path) -> versions.Installed:
-    return versions.install("9.19.0", cuda="12", root=store_root, progress=False)
+def installed_cudnn(store_root: Path) -> versions.InstalledCudnn:
+    return versions.install("9.19.0", cuda="12", store_root=store_root, progress=False)
 
 
-def test_install_uses_the_jit_wheel(installed_cudnn: versions.Installed, store_root: Path) -> None:
+def test_install_uses_the_jit_wheel(installed_cudnn: versions.InstalledCudnn, store_root: Path) -> None:
     assert (installed_cudnn.version, installed_cudnn.short) == ("9.19.0.56", "9.19.0")
     assert (installed_cudnn.cuda, installed_cudnn.flavor) == ("12", "jit")
     assert installed_cudnn.path == store_root / "9.19.0.56-cu12"
@@ -38,7 +38,7 @@ def test_install_uses_the_jit_wheel(installed_cudnn: versions.Installed, store_r
     assert versions.list_installed(store_root) == [installed_cudnn]
 
 
-def test_installed_library_loads_in_a_child_and_is_9_19(installed_cudnn: versions.Installed) -> None:
+def test_installed_library_loads_in_a_child_and_is_9_19(installed_cudnn: versions.InstalledCudnn) -> None:
     program = (
         "import ctypes, os\n"
         "ctypes.CDLL(os.environ['CUDNN_BACKEND_NVRTC'])\n"
@@ -57,7 +57,7 @@ def test_installed_library_loads_in_a_child_and_is_9_19(installed_cudnn: version
 
 
 def test_an_unknown_patch_version_lists_the_nearest_versions(
-    installed_cudnn: versions.Installed, store_root: Path
+    installed_cudnn: versions.InstalledCudnn, store_root: Path
 ) -> None:
     with pytest.raises(EnvironmentNotReady) as caught:
         versions.install("9.19.7", cuda="12", root=store_root, progress=False)

@@ -25,11 +25,11 @@ class SimulatedProgram:
 
     def take_sample(self, seconds: float) -> bool:
         """Take a sample if the budget allows it, and return whether it was taken."""
-        if self.budget.elapsed_s < self.budget.paid_at("a"):
+        if self.budget.elapsed_s < self.budget.next_affordable_s("a"):
             return False
-        account = self.budget.sample("a")
-        account.take(seconds / 4)
-        account.take(3 * seconds / 4, on_gpu=True)
+        account = self.budget.start_sample("a")
+        account.add_seconds(seconds / 4)
+        account.add_seconds(3 * seconds / 4, on_gpu=True)
         self.now += seconds
         return True
 
@@ -55,7 +55,7 @@ def test_counting_calls_is_charged_to_the_same_budget(counting: float) -> None:
     program = SimulatedProgram(share)
     for _ in range(20_000):
         program.now += 0.01
-        program.budget.count(0.01 * counting)
+        program.budget.add_counting_seconds(0.01 * counting)
         program.take_sample(0.004)
     budget = program.budget
     spent = budget.host_s + budget.gpu_s
@@ -70,14 +70,14 @@ def test_the_first_sample_of_a_kind_is_charged_as_setup_once_per_process() -> No
     assert program.take_sample(0.5)
     assert (program.budget.setup_s, program.budget.host_s, program.budget.gpu_s) == (0.5, 0.0, 0.0)
     assert program.take_sample(0.2)
-    assert program.budget.paid_at("a") == pytest.approx(
+    assert program.budget.next_affordable_s("a") == pytest.approx(
         4.0
     )  # 0.2 s were taken, and the next is expected to take as much
     other = SimulatedProgram(0.1)
-    other.budget.sample("a").take(0.4)
+    other.budget.start_sample("a").add_seconds(0.4)
     assert other.budget.setup_s == 0.0
-    assert other.budget.paid_at("a") == pytest.approx(7.0)
-    assert other.budget.paid_at("b") == pytest.approx((0.4 + UNKNOWN_S) / 0.1)
+    assert other.budget.next_affordable_s("a") == pytest.approx(7.0)
+    assert other.budget.next_affordable_s("b") == pytest.approx((0.4 + UNKNOWN_S) / 0.1)
 
 
 def test_pauses_add_no_budget() -> None:

@@ -12,7 +12,7 @@ import pytest
 from cudnn_backend_py import Graph, attention
 from cudnn_backend_py.audit import part
 from cudnn_backend_py.audit.case import Case
-from cudnn_backend_py.audit.judging import Judging, judge_part
+from cudnn_backend_py.audit.judging import BackgroundJudge, judge_part
 from cudnn_backend_py.audit.part import select_part
 from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.interpreter.data import in_memory, make_inputs, read_tensors
@@ -80,7 +80,7 @@ def test_small_attention_is_judged_as_a_whole() -> None:
 
 def test_cases_are_judged_in_a_child_process() -> None:
     findings: list[Case] = []
-    judging = Judging(findings.append)
+    judging = BackgroundJudge(findings.append)
     judging.add(make_case)
     judging.add(lambda: make_attention_case(False, 1.0, (0, 0)))
     judging.add(lambda: 1 // 0)  # type: ignore[arg-type, return-value]
@@ -92,7 +92,7 @@ def test_cases_are_judged_in_a_child_process() -> None:
 
 def test_the_judging_process_uses_one_thread() -> None:
     """More threads would take CPU cores from the audited program."""
-    judging = Judging(lambda _: None)
+    judging = BackgroundJudge(lambda _: None)
     judging.add(lambda: make_attention_case(False, 1.0, (0, 0)))
     while judging.waiting:
         time.sleep(0.01)

@@ -12,8 +12,8 @@ def test_memory_error_uses_the_smallest_limit(monkeypatch: pytest.MonkeyPatch) -
     there = available_bytes()
     assert there is not None
     assert 1 << 20 < there < 1 << 50
-    monkeypatch.setattr(memory, "_limits", lambda: iter((9, 4, 7)))
+    monkeypatch.setattr(memory, "_memory_limits", lambda: iter((9, 4, 7)))
     assert memory_error(4, "it") == ""
     assert "it needs 0.0 GB" in memory_error(5, "it")
-    monkeypatch.setattr(memory, "_limits", lambda: iter(()))
+    monkeypatch.setattr(memory, "_memory_limits", lambda: iter(()))
     assert memory_error(1 << 80, "it") == ""

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py.errors import UsageError
-from cudnn_backend_py.verification.answers import Answer, Facts
+from cudnn_backend_py.verification.answers import Answer, SideFacts
 from cudnn_backend_py.verification.contribution import Contribution
 from cudnn_backend_py.verification.graphs import FAMILIES, make_cases
-from cudnn_backend_py.verification.verify import Ran, Row, Verification
+from cudnn_backend_py.verification.verify import GraphRow, RunOutcome, Verification
 from tools.hardware_evidence import add_rows, evidence_rows, main, read_evidence, read_table
 from tools.records.hardware_evidence_page import hardware_evidence_page
 
@@ -24,15 +24,19 @@ REFUSED = Answer(outcome="not supported", configs={"A": []}, workspace={"A": []}
 def make_verification(driver: int | None = 13000) -> Verification:
     """Return a verification of an A100 in which one described answer differs from the live one."""
     device = {"deviceVer": 800, "deviceName": "NVIDIA A100-SXM4-80GB"}
-    facts = Facts(cudnn="9.19.0", cuda=13000, driver=driver, absent=[], device=device)
-    rows = [Row(case, {"live": SUPPORTED, "described": SUPPORTED}) for case in make_cases()]
+    facts = SideFacts(cudnn="9.19.0", cuda=13000, driver=driver, absent=[], device=device)
+    rows = [GraphRow(case, {"live": SUPPORTED, "described": SUPPORTED}) for case in make_cases()]
     rows[0].answers["described"] = REFUSED
-    runs = [Ran("matmul 0", "right", "eng0"), Ran("matmul 1", "wrong", "eng0"), Ran("attention forward 0", "right")]
-    return Verification({"live": facts, "described": facts}, rows, runs, [Ran("decoding-dropout", "refused")])
+    runs = [
+        RunOutcome("matmul 0", "right", "eng0"),
+        RunOutcome("matmul 1", "wrong", "eng0"),
+        RunOutcome("attention forward 0", "right"),
+    ]
+    return Verification({"live": facts, "described": facts}, rows, runs, [RunOutcome("decoding-dropout", "refused")])
 
 
 def contribution_json() -> dict[str, Any]:
-    return json.loads(json.dumps(Contribution.of(make_verification()).to_dict()))
+    return json.loads(json.dumps(Contribution.from_verification(make_verification()).to_dict()))
 
 
 def test_contribution_becomes_table_rows_and_page_cells(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -98,7 +102,7 @@ def test_an_issue_without_valid_json_is_refused(tmp_path: Path) -> None:
 
 def test_a_verification_without_driver_is_refused() -> None:
     with pytest.raises(UsageError, match="no-evidence"):
-        Contribution.of(make_verification(driver=None))
+        Contribution.from_verification(make_verification(driver=None))
 
 
 def test_stored_evidence_is_sorted_and_consistent() -> None:

@@ -131,25 +131,25 @@ def test_rounded_results_agree_and_a_wrong_row_does_not(kind: DataType) -> None:
     exact = encode(numbers, kind)
     rounded = encode(decode(exact, kind) * (1 + 1e-4), kind)
     assert compare(exact, exact, kind) == Difference(0.0, 0.0, 0)
-    assert compare(exact, rounded, kind).why(TOLERANCES[kind]) is None
+    assert compare(exact, rounded, kind).describe_excess(TOLERANCES[kind]) is None
     numbers[1, 2, 7] = -numbers[1, 2, 7]
     wrong = compare(exact, encode(numbers, kind), kind)
     assert wrong.relative < 0.06
     assert wrong.worst_row == pytest.approx(2.0, rel=0.2)
-    assert wrong.why(TOLERANCES[kind]) is not None
+    assert wrong.describe_excess(TOLERANCES[kind]) is not None
 
 
 def test_the_difference_is_reported_relative_to_the_result() -> None:
     one = np.ones((4, 8), np.float32)
     difference = compare(one, one * 1.5, DataType.FLOAT)
     assert difference.relative == pytest.approx(0.5)
-    assert difference.why(0.1) == "the difference is 5.00e-01 of the result, 1.00e-01 is allowed"
-    assert difference.why(0.6) is None
+    assert difference.describe_excess(0.1) == "the difference is 5.00e-01 of the result, 1.00e-01 is allowed"
+    assert difference.describe_excess(0.6) is None
 
 
 def test_a_row_may_differ_by_a_multiple_of_the_tolerance() -> None:
-    assert Difference(0.01, ROW_FACTOR * 0.01, 0).why(0.01) is None
-    assert "a row differs" in str(Difference(0.01, ROW_FACTOR * 0.011, 0).why(0.01))
+    assert Difference(0.01, ROW_FACTOR * 0.01, 0).describe_excess(0.01) is None
+    assert "a row differs" in str(Difference(0.01, ROW_FACTOR * 0.011, 0).describe_excess(0.01))
 
 
 def test_infinities_and_nan_must_be_at_the_same_elements() -> None:
@@ -157,13 +157,16 @@ def test_infinities_and_nan_must_be_at_the_same_elements() -> None:
     assert compare(first, first.copy(), DataType.FLOAT) == Difference(0.0, 0.0, 0)
     other = np.array([[1.0, np.inf, 2.0, np.inf]], np.float32)
     assert compare(first, other, DataType.FLOAT).patterns == 2
-    assert compare(first, other, DataType.FLOAT).why(1.0) == "2 elements are infinite or NaN in one result only"
+    assert (
+        compare(first, other, DataType.FLOAT).describe_excess(1.0)
+        == "2 elements are infinite or NaN in one result only"
+    )
 
 
 def test_a_nonzero_result_instead_of_zeros_has_an_infinite_error() -> None:
     zero = np.zeros((2, 2), np.float32)
     assert compare(zero, zero + 1, DataType.FLOAT).relative == math.inf
-    assert compare(zero, zero, DataType.FLOAT).why(0.0) is None
+    assert compare(zero, zero, DataType.FLOAT).describe_excess(0.0) is None
 
 
 def test_rows_of_one_element_are_compared_together() -> None:
@@ -175,10 +178,10 @@ def test_rows_of_one_element_are_compared_together() -> None:
 def test_integers_in_strided_views_must_be_equal() -> None:
     image = np.arange(24, dtype=np.int32)
     view = np.lib.stride_tricks.as_strided(image, (2, 3), (48, 4))
-    assert compare(view, view.copy(), DataType.INT32).why(0.0) is None
+    assert compare(view, view.copy(), DataType.INT32).describe_excess(0.0) is None
     other = view.copy()
     other[1, 2] += 1
-    assert compare(view, other, DataType.INT32).why(0.0) is not None
+    assert compare(view, other, DataType.INT32).describe_excess(0.0) is not None
 
 
 # inputs

@@ -142,7 +142,7 @@ def test_a_fused_multiply_add_may_round_once(behind: list[PointwiseMode]) -> Non
     g.pointwise(P.IDENTITY, y, virtual=False, name="y")
     graph = g.graph()
     inputs = make_inputs(graph, "uniform", 0)
-    expected = expect(graph, inputs, arithmetic=Arithmetic.of([]))["y"]
+    expected = expect(graph, inputs, arithmetic=Arithmetic.from_notes([]))["y"]
     once = round_to_stored_type(expected, interpret(graph, inputs)["y"])
     twice = interpret(graph, inputs, rounding=True)["y"]
     assert np.count_nonzero(once != twice) > 1000
@@ -155,8 +155,8 @@ def test_tensor_cores_may_round_float32_and_other_engines_may_not() -> None:
     inputs = make_inputs(graph)
     short = {name: round_to(inputs[graph.tensor(name).uid], T.HALF) for name in "ab"}
     total = interpret(graph, short)["mm"]  # float16 has as many bits as TF32
-    assert expect(graph, inputs, arithmetic=Arithmetic.of(["TENSOR_CORE"]))["mm"].compare(total).right
-    assert not expect(graph, inputs, arithmetic=Arithmetic.of([]))["mm"].compare(total).right
+    assert expect(graph, inputs, arithmetic=Arithmetic.from_notes(["TENSOR_CORE"]))["mm"].compare(total).right
+    assert not expect(graph, inputs, arithmetic=Arithmetic.from_notes([]))["mm"].compare(total).right
 
 
 def test_tensor_cores_may_truncate_float32() -> None:
@@ -164,8 +164,8 @@ def test_tensor_cores_may_truncate_float32() -> None:
     inputs = {name: np.abs(values) for name, values in make_inputs(graph).items()}
     bits = {name: np.float32(values).view(np.uint32) & np.uint32(0xFFFFE000) for name, values in inputs.items()}
     total = interpret(graph, {name: item.view(np.float32) for name, item in bits.items()})["mm"]
-    assert expect(graph, inputs, arithmetic=Arithmetic.of(["TENSOR_CORE"]))["mm"].compare(total).beyond == 0
-    assert not expect(graph, inputs, arithmetic=Arithmetic.of([]))["mm"].compare(total).right
+    assert expect(graph, inputs, arithmetic=Arithmetic.from_notes(["TENSOR_CORE"]))["mm"].compare(total).beyond == 0
+    assert not expect(graph, inputs, arithmetic=Arithmetic.from_notes([]))["mm"].compare(total).right
 
 
 def expect_pointwise(

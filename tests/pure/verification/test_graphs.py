@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from cudnn_backend_py.verification.answers import Answer, Built, Facts
-from cudnn_backend_py.verification.compare import differences, differing_facts, first_difference
-from cudnn_backend_py.verification.graphs import FAMILIES, digest, make_cases
+from cudnn_backend_py.verification.answers import Answer, BuiltPlan, SideFacts
+from cudnn_backend_py.verification.compare import differing_aspects, differing_facts, first_difference
+from cudnn_backend_py.verification.graphs import FAMILIES, hash_cases, make_cases
 from cudnn_backend_py.verification.reproductions import read_reproductions
 
 # Of the graphs as they were first released: results of other graphs cannot be compared with earlier ones.
@@ -22,12 +22,12 @@ def test_verification_graphs_are_unchanged() -> None:
     assert len(cases) == 300
     assert len({case.name for case in cases}) == 300
     assert {case.family for case in cases[: len(FAMILIES)]} == set(FAMILIES)
-    assert digest(cases) == DIGEST
+    assert hash_cases(cases) == DIGEST
 
 
 def test_digest_changes_with_a_graph() -> None:
     cases = make_cases()
-    assert digest([replace(cases[0], graph=cases[1].graph), *cases[1:]]) != DIGEST
+    assert hash_cases([replace(cases[0], graph=cases[1].graph), *cases[1:]]) != DIGEST
 
 
 def test_every_reproduction_has_its_known_issue() -> None:
@@ -66,18 +66,18 @@ PLANTED: dict[str, tuple[dict[str, Any], list[str]]] = {
 def test_differences_of_answers_are_classified(planted: str) -> None:
     changes, wanted = PLANTED[planted]
     other = replace(ANSWER, **changes)
-    assert differences(ANSWER, other) == wanted
+    assert differing_aspects(ANSWER, other) == wanted
     shown = [first_difference(ANSWER, other, aspect) for aspect in wanted]
     assert all(left != right for left, right in shown)
 
 
 def test_other_kernels_are_a_difference_of_code() -> None:
-    built = Built(tag="eng0", workspace=0, kernels=["a"])
-    assert differences(ANSWER, ANSWER, [built, replace(built, kernels=["b"])]) == ["code"]
-    assert differences(ANSWER, ANSWER, [built, built]) == []
+    built = BuiltPlan(tag="eng0", workspace=0, kernels=["a"])
+    assert differing_aspects(ANSWER, ANSWER, [built, replace(built, kernels=["b"])]) == ["code"]
+    assert differing_aspects(ANSWER, ANSWER, [built, built]) == []
 
 
 def test_differing_environment_facts_are_listed() -> None:
-    one = Facts(cudnn="9.19.0", cuda=13000, driver=13000, absent=[], device={"deviceVer": 900, "warpSize": 32})
+    one = SideFacts(cudnn="9.19.0", cuda=13000, driver=13000, absent=[], device={"deviceVer": 900, "warpSize": 32})
     other = replace(one, cudnn="9.20.0", driver=None, device={"deviceVer": 800, "warpSize": 32})
     assert differing_facts(one, other) == {"cudnn": ("9.19.0", "9.20.0"), "deviceVer": (900, 800)}

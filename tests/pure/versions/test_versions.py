@@ -61,7 +61,7 @@ def install_nvrtc_without_pip(root: Path) -> Path:
     """Install the NVRTC of CUDA 12 into the version store without pip, and return its path."""
     wheel = make_wheel(root.parent / "placed", "nvidia-cuda-nvrtc-cu12", "12.9.86", NVRTC_FILES)
     folder = root / "nvrtc-cu12"
-    versions._place_wheel(wheel, folder, versions._NVRTC_FILE["12"], versions._report_progress(False))
+    versions._place_wheel(wheel, folder, versions._NVRTC_FILE["12"], versions._make_progress(False))
     return folder / versions._NVRTC_FILE["12"]
 
 
@@ -77,7 +77,7 @@ def test_install_extracts_the_wheel_into_a_private_folder(
     finally:
         os.umask(before)
     folder = root / "9.19.0.56-cu12"
-    assert installed == versions.Installed(
+    assert installed == versions.InstalledCudnn(
         version="9.19.0.56",
         cuda="12",
         flavor="jit",
