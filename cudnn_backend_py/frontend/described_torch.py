@@ -167,7 +167,7 @@ def _start_with_cuda(self: threading.Thread) -> None:
 
 
 def _resolve_slice_bounds(index: Any) -> Any:
-    """Return an index whose slice bounds are ints instead of tensors."""
+    """Return an index in which tensors as slice bounds are replaced by ints."""
     if isinstance(index, tuple):
         return tuple(_resolve_slice_bounds(item) for item in index)
     return _map_leaves(index, _known_size) if isinstance(index, slice) else index
