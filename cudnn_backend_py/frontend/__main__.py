@@ -72,7 +72,7 @@ def select_program(program: Sequence[str]) -> Callable[[], Any]:
         return lambda: run_notebook(first, *rest)
     if not is_python_file(first) or not Path(first).is_file():
         raise click.UsageError(
-            f"{first} is not run: a script is a file named *.py, a notebook *.ipynb or its export as text; "
+            f"{first} cannot be run: a script is a file named *.py, a notebook *.ipynb or its export as text; "
             "an installed command such as torchrun is run by -m and its module"
         )
     return lambda: _run_script(first, *rest)

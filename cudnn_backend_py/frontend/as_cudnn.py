@@ -61,7 +61,7 @@ class NotOffered(_DetailedError, NotImplementedError, ModuleNotFoundError):
 def not_offered_error(name: str) -> NotOffered:
     """Return the error for a named part of cudnn-frontend that is not offered here."""
     return NotOffered(
-        f"{name} is no part of cudnn_backend_py.frontend, which offers cuDNN's backend graphs only",
+        f"{name} is not part of cudnn_backend_py.frontend, which offers cuDNN's backend graphs only",
         code="frontend-not-offered",
         where=f"{_NAME} is cudnn_backend_py.frontend in this process",
         fix="for kernels that are not cuDNN's backend (CuTe DSL and others) run the program with nvidia-cudnn-frontend",

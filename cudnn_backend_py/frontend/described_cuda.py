@@ -309,7 +309,7 @@ def check_ordinal(device: int) -> None:
         As CUDA has it where there is none.
     """
     if device > 0:
-        raise RuntimeError(f"CUDA error: invalid device ordinal: cuda:{device}, and one GPU is described")
+        raise RuntimeError(f"CUDA error: invalid device ordinal: cuda:{device}, but only one GPU is described")
 
 
 def _exchange_device(device: int) -> int:

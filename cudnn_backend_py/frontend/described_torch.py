@@ -167,7 +167,7 @@ def _start_with_cuda(self: threading.Thread) -> None:
 
 
 def _resolve_slice_bounds(index: Any) -> Any:
-    """Return an index whose slice bounds are ints instead of tensors."""
+    """Return an index in which tensors as slice bounds are replaced by ints."""
     if isinstance(index, tuple):
         return tuple(_resolve_slice_bounds(item) for item in index)
     return _map_leaves(index, _known_size) if isinstance(index, slice) else index
@@ -778,7 +778,7 @@ def _skip_compile(model: Any = None, **options: Any) -> Any:
 def _raise_missing_attribute(name: str) -> Any:
     """Raise an error about a missing attribute of ``torch._C`` that names the described GPU as the reason."""
     if name.startswith(("_cuda", "_nccl", "_cudart")):
-        raise AttributeError(f"torch._C has no {name}: it needs a real GPU, and this one is described")
+        raise AttributeError(f"torch._C has no {name}: it needs a real GPU, but this GPU is only described")
     raise AttributeError(f"module 'torch._C' has no attribute {name!r}")
 
 

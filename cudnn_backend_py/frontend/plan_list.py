@@ -318,10 +318,10 @@ class PlanList:
         cudnnGraphNotSupportedError
             If it was filtered out or cannot be built.
         """
-        self._build(index)
+        self._build_plan(index)
         self.candidate, self._pinned = index, None
 
-    def _build(self, index: int) -> None:
+    def _build_plan(self, index: int) -> None:
         config = self.config(index)
         self.check_included(index, to_build=True)
         if index in self._plans:
@@ -347,7 +347,7 @@ class PlanList:
         if every:
             self._query_remaining_modes()
         elif self._pinned is not None:
-            self._build(self._pinned)
+            self._build_plan(self._pinned)
             return
         elif self.candidate != -1 and not self._excludes_candidate():
             return
@@ -355,7 +355,7 @@ class PlanList:
         failures: list[str] = []
         for index in self._iterate_indices():
             try:
-                self._build(index)
+                self._build_plan(index)
             except cudnnGraphNotSupportedError as error:
                 if index == self._pinned:
                     raise

@@ -419,7 +419,7 @@ class Graph:
             )
         inputs, outputs = self._order
         if len(args) != len(inputs):
-            raise attribute_not_set(f"{len(args)} tensors were given, the graph has {len(inputs)} inputs")
+            raise attribute_not_set(f"{len(args)} tensors were given, but the graph has {len(inputs)} inputs")
         options = self._execute_options(options)
         results = [_allocate_output(item) for item in outputs]
         assert self._graph is not None

@@ -1,4 +1,4 @@
-"""API calls in a log: descriptors made by ``cudnnBackendSetAttribute`` and ``cudnnBackendFinalize``."""
+"""Rebuild descriptors from logged calls of ``cudnnBackendSetAttribute`` and ``cudnnBackendFinalize``."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class DescriptorCalls:
         if self.size > limit:
             self.__init__()  # type: ignore[misc]
 
-    def create(self, kind: DescriptorType) -> None:
+    def add_create(self, kind: DescriptorType) -> None:
         self._append_bounded(self.open, kind, _DescriptorState(LoggedDescriptor(kind)))
 
     def _append_bounded(
@@ -79,7 +79,7 @@ class DescriptorCalls:
                 item.made.whole = False
         return found[-1]
 
-    def set(self, attribute: str, text: str) -> None:
+    def add_set_attribute(self, attribute: str, text: str) -> None:
         self._count_characters(len(text))
         kind, name = FIELD_OF[attribute]
         item = self._find_descriptor(kind)
@@ -111,7 +111,7 @@ class DescriptorCalls:
         self.addresses.put(address, fitting[-1])
         return fitting[-1]
 
-    def finalize(self, dump: DumpEntry, text: str = "") -> _DescriptorState:
+    def add_finalize(self, dump: DumpEntry, text: str = "") -> _DescriptorState:
         kind = dump.kind
         assert kind is not None
         item = self._find_descriptor(kind)
@@ -137,19 +137,19 @@ class DescriptorCalls:
         self._append_bounded(self.unused, kind, item)
         return item
 
-    def destroy(self, dump: DumpEntry) -> None:
+    def add_destroy(self, dump: DumpEntry) -> None:
         """Forget the address of a destroyed descriptor, as it may be reused."""
         mark = _hash_dump(dump)
         gone = [key for key, item in self.addresses.items.items() if item.mark == mark]
         for key in gone:
             del self.addresses.items[key]
 
-    def graph(self, dump: DumpEntry, is_cut: bool) -> tuple[Graph, int]:
+    def finish_graph(self, dump: DumpEntry, is_cut: bool) -> tuple[Graph, int]:
         """Return the graph of a finalized operation graph descriptor, and how many of its tensors have no logged calls.
 
         Of a dump that is cut off, the operations are those that were finalized, if they are as many as were given.
         """
-        item = self.finalize(dump)
+        item = self.add_finalize(dump)
         self.unused.pop(DescriptorType.OPERATIONGRAPH, None)
         known = [self.addresses.get(address) for address in item.pointers.values()]
         left = [operation for operation in known if operation is not None]

@@ -48,7 +48,7 @@ _NESTED = 8  # graphs and operations inside each other
 _WORDS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
 
-def _error(headline: str, fix: str | None = None) -> GraphError:
+def _log_graph_error(headline: str, fix: str | None = None) -> GraphError:
     return GraphError(headline, code="log-graph", fix=fix)
 
 
@@ -108,7 +108,7 @@ def _enum_member(enum: type[CudnnEnum], value: Any, where: str) -> CudnnEnum:
     try:
         return _members_by_c_name(enum)[value] if isinstance(value, str) else enum(value)
     except (KeyError, ValueError, TypeError):
-        raise _error(f"{where} is {_short_repr(value)}, which is not a known {enum.__name__}") from None
+        raise _log_graph_error(f"{where} is {_short_repr(value)}, which is not a known {enum.__name__}") from None
 
 
 def _read_element(facts: AttributeFacts, value: Any, where: str) -> Any:
@@ -152,7 +152,7 @@ def _make_operation(kind: DescriptorType, name: str, given: Mapping[str, Any]) -
         if isinstance(value, dict):
             elements = _attribute_facts(kind)[key].element
             if len(elements) != 1:
-                raise _error(f"{key} of {name!r} cannot be read from an object: {_short_repr(value)}")
+                raise _log_graph_error(f"{key} of {name!r} cannot be read from an object: {_short_repr(value)}")
             fields[key] = _drop_other_distributions(drop_defaults(elements[0], value))
     if kind is _D.OPERATION_MATMUL:
         return _make_matmul(name, fields)
@@ -188,13 +188,13 @@ def _drop_full_rope_dim(fields: dict[str, Any]) -> None:
 def _require_fields(name: str, fields: Mapping[str, Any], needed: Iterable[str]) -> None:
     missing = [port for port in needed if fields.get(port) is None]
     if missing:
-        raise _error(f"the log does not contain {', '.join(missing)} of {name!r}")
+        raise _log_graph_error(f"the log does not contain {', '.join(missing)} of {name!r}")
 
 
 def _parameter_fields(name: str, fields: Mapping[str, Any], key: str, needed: Iterable[str]) -> dict[str, Any]:
     found = fields.get(key, {})
     if not isinstance(found, dict):
-        raise _error(f"{key} of {name!r} must be an object with parameters, got {_short_repr(found)}")
+        raise _log_graph_error(f"{key} of {name!r} must be an object with parameters, got {_short_repr(found)}")
     _require_fields(name, found, needed)
     return found
 
@@ -217,9 +217,9 @@ def _make_matmul(name: str, fields: dict[str, Any]) -> Matmul:
 def _make_pointwise(name: str, fields: dict[str, Any]) -> Pointwise:
     found = dict(_parameter_fields(name, fields, "pointwise", ["mode", "math_prec"]))
     if found["mode"] is PointwiseMode.GEN_INDEX and "axis" not in found:
-        raise _error(f"the log does not contain the axis of the GEN_INDEX operation {name!r}")
+        raise _log_graph_error(f"the log does not contain the axis of the GEN_INDEX operation {name!r}")
     if found.pop("nan_propagation", None) is not None:
-        raise _error(f"{name!r} propagates NaN, which this package's pointwise operations do not support")
+        raise _log_graph_error(f"{name!r} propagates NaN, which this package's pointwise operations do not support")
     mode, compute_type = found.pop("mode"), found.pop("math_prec")
     return Pointwise(name=name, mode=mode, compute_type=compute_type, **found, **_without_field(fields, "pointwise"))
 
@@ -300,10 +300,10 @@ class _JsonReader:
 
     def read(self, data: Any, name: str, depth: int, is_subgraph: bool = False) -> Graph:
         if depth > _NESTED:
-            raise _error(f"graphs are nested more than {_NESTED} levels deep")
+            raise _log_graph_error(f"graphs are nested more than {_NESTED} levels deep")
         nodes = self._get_list(data, "nodes")
         if len(nodes) > _NODES:
-            raise _error(f"the logged graph has {len(nodes)} nodes, at most {_NODES} can be read")
+            raise _log_graph_error(f"the logged graph has {len(nodes)} nodes, at most {_NODES} can be read")
         for record in self._get_list(data, "tensors"):
             self._read_tensor(record, 0)
         ops = tuple(self._read_operation(node, number, depth) for number, node in enumerate(nodes))
@@ -311,20 +311,20 @@ class _JsonReader:
 
     def _get_list(self, data: Any, key: str) -> list[Any]:
         if not isinstance(data, dict) or not isinstance(data.get(key), list):
-            raise _error(f"the logged graph has no list {key!r}")
+            raise _log_graph_error(f"the logged graph has no list {key!r}")
         found: list[Any] = data[key]
         return found
 
     def _read_tensor(self, record: Any, depth: int) -> Tensor:
         if not isinstance(record, dict) or depth > 1:
-            raise _error(f"a logged tensor must be an object, got {_short_repr(record)}")
+            raise _log_graph_error(f"a logged tensor must be an object, got {_short_repr(record)}")
         for key in ("name", "dataType", "dim", "stride"):
             if key not in record:
-                raise _error(f"the logged tensor {_short_repr(record.get('name'))} lacks {key}")
+                raise _log_graph_error(f"the logged tensor {_short_repr(record.get('name'))} lacks {key}")
         uid = _read_uid(record["name"])
         offsets = record.get("isRagged") or []
         if not isinstance(offsets, list) or len(offsets) > 1:
-            raise _error(f"tensor {uid} must have at most one ragged offset, got {_short_repr(offsets)}")
+            raise _log_graph_error(f"tensor {uid} must have at most one ragged offset, got {_short_repr(offsets)}")
         made = Tensor(
             name=f"t{uid}",
             uid=uid,
@@ -345,7 +345,7 @@ class _JsonReader:
         )
         known = self.tensors.setdefault(str(uid), made)
         if known != made:
-            raise _error(f"tensor {uid} is logged twice with different properties")
+            raise _log_graph_error(f"tensor {uid} is logged twice with different properties")
         return known
 
     def _read_operation(self, node: Any, number: int, depth: int) -> Op:
@@ -369,16 +369,18 @@ class _JsonReader:
         if isinstance(parameters := fields.get("convolution"), dict):
             parameters["spatial_dims"] = len(parameters.get("dilations", ()))
         if kind is _D.OPERATION_SDPA_BWD and self.subgraph is not None and "subgraph" not in fields:
-            fields |= self._unlogged_subgraph(depth + 1)
+            fields |= self._read_separate_subgraph(depth + 1)
         return fields
 
-    def _unlogged_subgraph(self, depth: int) -> dict[str, Any]:
+    def _read_separate_subgraph(self, depth: int) -> dict[str, Any]:
         inner = self.read(self.subgraph, "subgraph", depth, is_subgraph=True)
         read = {tensor.uid for op in inner.ops for tensor in op.inputs().values() if tensor.virtual}
         written = {tensor.uid for op in inner.ops for tensor in op.outputs().values()}
         sources, results = read - written, written - read
         if len(sources) != 1 or len(results) != 1:
-            raise _error(f"a sub-graph must have one input and one output, got {len(sources)} and {len(results)}")
+            raise _log_graph_error(
+                f"a sub-graph must have one input and one output, got {len(sources)} and {len(results)}"
+            )
         return {"subgraph": inner, "subgraph_input_uid": sources.pop(), "subgraph_output_uid": results.pop()}
 
     def _read_value(self, facts: AttributeFacts, value: Any, where: str, depth: int) -> Any:
@@ -392,7 +394,7 @@ class _JsonReader:
 
     def _read_nested(self, facts: AttributeFacts, value: dict[str, Any], where: str, depth: int) -> Graph | Op:
         if depth > _NESTED:
-            raise _error(f"{where} is nested more than {_NESTED} levels deep")
+            raise _log_graph_error(f"{where} is nested more than {_NESTED} levels deep")
         if _D.OPERATIONGRAPH in facts.element:
             return self.read(value, facts.field, depth, is_subgraph=True)
         kind = _operation_kind(value.get("operation"))
@@ -401,13 +403,13 @@ class _JsonReader:
     def _find_tensor(self, name: Any, where: str) -> Tensor:
         tensor = self.tensors.get(name) if isinstance(name, str) else None
         if tensor is None:
-            raise _error(f"{where} is tensor {_short_repr(name)}, which the logged graph does not have")
+            raise _log_graph_error(f"{where} is tensor {_short_repr(name)}, which the logged graph does not have")
         return tensor
 
 
 def _read_uid(name: Any) -> int:
     if isinstance(name, bool) or not isinstance(name, (str, int)) or not re.fullmatch(r"-?\d{1,19}", str(name)):
-        raise _error(f"a logged tensor must be named by its uid, got {_short_repr(name)}")
+        raise _log_graph_error(f"a logged tensor must be named by its uid, got {_short_repr(name)}")
     return int(name)
 
 
@@ -426,7 +428,7 @@ def _read_reordering(value: Any, uid: int) -> TensorReordering:
 def _operation_kind(name: Any) -> DescriptorType:
     found = _members_by_c_name(DescriptorType).get(name) if isinstance(name, str) else None
     if not isinstance(found, DescriptorType) or not found.name.startswith("OPERATION_"):
-        raise _error(f"a node has the unknown operation {_short_repr(name)}")
+        raise _log_graph_error(f"a node has the unknown operation {_short_repr(name)}")
     return found
 
 
@@ -442,7 +444,7 @@ def _fields_of_json_key(kind: DescriptorType, key: str, node: Mapping[str, Any],
         return
     path = _fields_by_logged_name(kind).get(plain)
     if path is None:
-        raise _error(f"{where} has the unknown attribute {key}: {_short_repr(node[key])}")
+        raise _log_graph_error(f"{where} has the unknown attribute {key}: {_short_repr(node[key])}")
     if path:
         yield path
 
@@ -503,16 +505,21 @@ def graph_from_descriptors(
     """
     nodes = [child for child in dump.children if child.kind is not None and child.kind.name.startswith("OPERATION_")]
     if not nodes:
-        raise _error(
+        raise _log_graph_error(
             "the log does not contain the operations of this graph",
             "log from the start of the program, at level INFO (3)",
         )
     known = list(ops) or [None] * len(nodes)
     if len(known) != len(nodes):
-        raise _error(f"the log has dumps of {len(nodes)} operations of this graph, but calls for {len(known)}")
+        raise _log_graph_error(
+            f"the log has dumps of {len(nodes)} operations of this graph, but calls for {len(known)}"
+        )
     reader = _DumpReader(made)
     return Graph(
-        tuple(reader.op(node, how, number) for number, (node, how) in enumerate(zip(nodes, known, strict=True)))
+        tuple(
+            reader.read_operation(node, how, number)
+            for number, (node, how) in enumerate(zip(nodes, known, strict=True))
+        )
     )
 
 
@@ -524,19 +531,19 @@ class _DumpReader:
         self.made = made
         self.tensors: dict[int, Tensor] = {}
 
-    def op(self, node: DumpEntry, how: LoggedDescriptor | None, number: int) -> Op:
+    def read_operation(self, node: DumpEntry, how: LoggedDescriptor | None, number: int) -> Op:
         kind = node.kind
         assert kind is not None
         fields = self._dumped_fields(kind, node)
         if how is not None:
             self._add_logged_attributes(kind, fields, how, f"operation {number}, {kind.c_name}")
         elif node.value == "NOT_IMPLEMENTED" or any(not child.key for child in node.children):
-            raise _error(f"this cuDNN does not dump the attributes of {kind.c_name}", _FROM_THE_START)
+            raise _log_graph_error(f"this cuDNN does not dump the attributes of {kind.c_name}", _FROM_THE_START)
         unknown = [
             port for port in UNDUMPED_FIELDS.get(kind, ()) if port not in fields and (how is None or not how.whole)
         ]
         if unknown:
-            raise _error(
+            raise _log_graph_error(
                 f"the log does not contain {', '.join(unknown)} of operation {number}, {kind.c_name}",
                 _FROM_THE_START,
             )
@@ -555,7 +562,7 @@ class _DumpReader:
                 self._add_tensor(fields, facts, self._read_tensor(child))
             elif child.kind is not None and child.kind.name.startswith("OPERATION"):
                 if any(inner.is_set and inner.children for inner in child.children):
-                    raise _error(f"{where} is a nested graph or operation, which cannot be read from a dump")
+                    raise _log_graph_error(f"{where} is a nested graph or operation, which cannot be read from a dump")
             elif child.kind is not None:
                 fields[path] = self._dumped_fields(child.kind, child)
             elif child.value is not None and not _is_ambiguous_zero(facts, child):
@@ -572,7 +579,7 @@ class _DumpReader:
         seen = {child.key: child for child in node.children}
         for key in ("type", "dimA", "strideA", "uid"):
             if key not in seen:
-                raise _error(f"the dump of a tensor is cut off: {key} is missing")
+                raise _log_graph_error(f"the dump of a tensor is cut off: {key} is missing")
         uid = _read_uid(seen["uid"].value)
         offset = seen.get("raggedOffsetDesc")
         how = self.made.get(uid)
@@ -595,7 +602,7 @@ class _DumpReader:
         )
         known = self.tensors.setdefault(uid, made)
         if known != made:
-            raise _error(f"tensor {uid} is logged twice with different properties")
+            raise _log_graph_error(f"tensor {uid} is logged twice with different properties")
         return known
 
     def _undumped_ragged_offset(
@@ -608,11 +615,11 @@ class _DumpReader:
     def _tensor_from_calls(self, how: str | LoggedDescriptor | None, where: str, depth: int = 0) -> Tensor:
         """Return a tensor from the logged API calls that built it, as no dump contains it."""
         if not isinstance(how, LoggedDescriptor) or how.kind is not _D.TENSOR or depth > 2:
-            raise _error(f"the log does not identify {where}")
+            raise _log_graph_error(f"the log does not identify {where}")
         given = {name: [str(item) for item in values] for name, values in how.attributes.items()}
         for name in ("unique_id", "dimensions", "strides", "data_type"):
             if name not in given:
-                raise _error(f"the log does not contain {name} of {where}")
+                raise _log_graph_error(f"the log does not contain {name} of {where}")
         uid = _read_uid(given["unique_id"][0])
         if uid in self.tensors:
             return self.tensors[uid]
@@ -679,14 +686,14 @@ def _read_enumerator(value: str | None) -> int | str:
 
 def _read_integer(text: str) -> int:
     if not re.fullmatch(r"-?\d{1,19}", text):
-        raise _error(f"the log contains an invalid number: {_short_repr(text)}")
+        raise _log_graph_error(f"the log contains an invalid number: {_short_repr(text)}")
     return int(text)
 
 
 def _read_integers(text: str | None, uid: int) -> tuple[int, ...]:
     match = re.fullmatch(r"\[([-\d,]*)\]", text or "")
     if match is None:
-        raise _error(f"the log contains invalid dims or strides of tensor {uid}: {_short_repr(text)}")
+        raise _log_graph_error(f"the log contains invalid dims or strides of tensor {uid}: {_short_repr(text)}")
     return tuple(_read_integer(item) for item in match[1].split(",") if item)
 
 
@@ -711,4 +718,4 @@ def _parse_value(text: str, facts: AttributeFacts) -> Any:
     try:
         return int(text) if re.fullmatch(r"-?\d{1,19}", text) else float(text)
     except ValueError:
-        raise _error(f"the log contains an invalid number: {_short_repr(text)}") from None
+        raise _log_graph_error(f"the log contains an invalid number: {_short_repr(text)}") from None

@@ -24,7 +24,7 @@ _INPUTS = {"IN_0": "x", "IN_1": "b", "IN_2": "t"}
 _NODES = 4096
 
 
-def _error(headline: str, fix: str | None = None) -> GraphError:
+def _frontend_json_error(headline: str, fix: str | None = None) -> GraphError:
     return GraphError(headline, code="frontend-json", fix=fix)
 
 
@@ -41,18 +41,20 @@ def read_nodes(data: Any) -> list[dict[str, Any]]:
     """
     nodes = data.get("nodes") if isinstance(data, dict) else None
     if not isinstance(nodes, list):
-        raise _error(_NO_GRAPH)
+        raise _frontend_json_error(_NO_GRAPH)
     if not nodes or len(nodes) > _NODES:
-        raise _error(f"the frontend graph has {len(nodes)} nodes; only graphs of 1 to {_NODES} nodes can be read")
+        raise _frontend_json_error(
+            f"the frontend graph has {len(nodes)} nodes; only graphs of 1 to {_NODES} nodes can be read"
+        )
     for node in nodes:
         if not isinstance(node, dict) or not isinstance(node.get("tag"), str):
-            raise _error("a node of the frontend graph has no tag")
+            raise _frontend_json_error("a node of the frontend graph has no tag")
     return nodes
 
 
 def unsupported_node_error(number: int, tag: str, read: str) -> GraphError:
     """Return the error for a node that cannot be read; `read` lists the tags that can."""
-    return _error(
+    return _frontend_json_error(
         f"node {number} of the frontend graph is {tag[:60]}, which cannot be read", f"use only these nodes: {read}"
     )
 
@@ -69,21 +71,21 @@ def graph_from_frontend_json(data: Any) -> Graph:
         ``frontend-json`` naming the node and its tag, or what is missing; and everything a graph itself can refuse.
     """
     if not isinstance(data, dict) or not isinstance(data.get("tensors"), dict):
-        raise _error(_NO_GRAPH)
+        raise _frontend_json_error(_NO_GRAPH)
     nodes = read_nodes(data)
     reader = _FrontendGraphReader(data)
     if nodes[0]["tag"].startswith("SDPA_"):
         if len(nodes) > 1:
-            raise _error(
+            raise _frontend_json_error(
                 f"the frontend graph has {nodes[0]['tag']} next to {len(nodes) - 1} other nodes; it must be alone"
             )
-        return reader.attention(nodes[0])
-    return reader.graph(nodes)
+        return reader.read_attention(nodes[0])
+    return reader.read_graph(nodes)
 
 
 def _reject_ragged_tensor(record: Mapping[str, Any], name: str) -> None:
     if any("ragged" in key and value not in (None, "") for key, value in record.items()):
-        raise _error(f"tensor {name[:60]!r} of the frontend graph is ragged, which cannot be read")
+        raise _frontend_json_error(f"tensor {name[:60]!r} of the frontend graph is ragged, which cannot be read")
 
 
 class _FrontendGraphReader:
@@ -100,7 +102,7 @@ class _FrontendGraphReader:
 
     # nodes that are operations
 
-    def graph(self, nodes: list[dict[str, Any]]) -> Graph:
+    def read_graph(self, nodes: list[dict[str, Any]]) -> Graph:
         readers: dict[str, Callable[[dict[str, Any], str], Op]] = {
             "MATMUL": self._read_matmul,
             "POINTWISE": self._read_pointwise,
@@ -141,7 +143,7 @@ class _FrontendGraphReader:
         given = {port: self._find_input(node, key) for key, port in _INPUTS.items()}
         inputs = [tensor for tensor in given.values() if tensor is not None]
         if not inputs:
-            raise _error(f"node {name!r} of the frontend graph has no inputs")
+            raise _frontend_json_error(f"node {name!r} of the frontend graph has no inputs")
         rank = max(tensor.rank for tensor in inputs)
         full = [tensor for tensor in inputs if tensor.rank == rank]
         dims = tuple(max(sizes) for sizes in zip(*(tensor.dims for tensor in full), strict=True))
@@ -187,7 +189,7 @@ class _FrontendGraphReader:
     def _get_input(self, node: Mapping[str, Any], port: str) -> Tensor:
         found = self._find_input(node, port)
         if found is None:
-            raise _error(f"node {str(node.get('name'))[:60]!r} has no input {port}")
+            raise _frontend_json_error(f"node {str(node.get('name'))[:60]!r} has no input {port}")
         return found
 
     def _get_output(
@@ -195,14 +197,14 @@ class _FrontendGraphReader:
     ) -> Tensor:
         name = self._tensor_names(node, "outputs").get(port)
         if name is None:
-            raise _error(f"node {str(node.get('name'))[:60]!r} has no output {port}")
+            raise _frontend_json_error(f"node {str(node.get('name'))[:60]!r} has no output {port}")
         return self._read_tensor(name, dims, strides)
 
     def _tensor_record(self, name: Any) -> Mapping[str, Any]:
         key = str(name) if isinstance(name, int) else name
         record = self.records.get(key) if isinstance(key, str) else None
         if not isinstance(record, dict):
-            raise _error(f"the frontend graph has no tensor {str(name)[:60]!r}")
+            raise _frontend_json_error(f"the frontend graph has no tensor {str(name)[:60]!r}")
         return record
 
     def _read_tensor(self, name: Any, dims: tuple[int, ...] = (), strides: tuple[int, ...] = ()) -> Tensor:
@@ -213,7 +215,7 @@ class _FrontendGraphReader:
         record = self._tensor_record(name)
         given, stride = _read_integers(record, "dim", key) or dims, _read_integers(record, "stride", key) or strides
         if not given:
-            raise _error(
+            raise _frontend_json_error(
                 f"tensor {key[:60]!r} of the frontend graph has no dims yet", "serialize the graph after building it"
             )
         virtual = record.get("is_virtual", False)
@@ -251,10 +253,10 @@ class _FrontendGraphReader:
 
     # attention
 
-    def attention(self, node: dict[str, Any]) -> Graph:
+    def read_attention(self, node: dict[str, Any]) -> Graph:
         tag = node["tag"]
         if tag not in ("SDPA_FWD", "SDPA_FP8_FWD", "SDPA_BWD"):
-            raise _error(f"the frontend graph is {tag[:60]}, which cannot be read")
+            raise _frontend_json_error(f"the frontend graph is {tag[:60]}, which cannot be read")
         backward = tag == "SDPA_BWD"
         options = self._read_shapes(node, backward) | self._read_masks(node) | self._read_options(node, backward)
         if backward:
@@ -262,7 +264,7 @@ class _FrontendGraphReader:
         wanted = str(node.get("implementation") or "COMPOSITE").lower()
         known = {"composite": "composite", "unified": "unified", "auto": "auto"}
         if wanted not in known:
-            raise _error(f"{tag} has the unknown implementation {wanted[:40]!r}")
+            raise _frontend_json_error(f"{tag} has the unknown implementation {wanted[:40]!r}")
         return sdpa_forward(**options, version=self.version, implementation=known[wanted], allow_hazards=True)  # type: ignore[arg-type]
 
     def _read_rank_4(
@@ -275,7 +277,9 @@ class _FrontendGraphReader:
         for what in (dims, strides):
             fits = isinstance(what, list) and len(what) == 4 and all(type(item) is int for item in what)
             if not fits:
-                raise _error(f"dims and strides of {port} of {node['tag']} must be four ints, got {str(what)[:60]}")
+                raise _frontend_json_error(
+                    f"dims and strides of {port} of {node['tag']} must be four ints, got {str(what)[:60]}"
+                )
         assert isinstance(dims, list)
         assert isinstance(strides, list)
         return dims, tuple(strides), self._read_data_type(record.get("data_type"), "io_data_type")
@@ -325,7 +329,7 @@ class _FrontendGraphReader:
         inputs, outputs = self._tensor_names(node, "inputs"), self._tensor_names(node, "outputs")
         unread = [key for key in (*inputs, *outputs) if key in _UNREAD and (inputs.get(key) or outputs.get(key))]
         if unread:
-            raise _error(f"{node['tag']} has {', '.join(unread)}, which cannot be read")
+            raise _frontend_json_error(f"{node['tag']} has {', '.join(unread)}, which cannot be read")
         found: dict[str, Any] = {
             "scale": self._read_scale(node, inputs),
             "sink": inputs.get("SINK_TOKEN") is not None,
@@ -368,7 +372,9 @@ def _read_integers(record: Mapping[str, Any], what: str, name: str) -> tuple[int
     """Return the dims or strides of a tensor; empty if its record has none."""
     value = record.get(what) or []
     if not isinstance(value, list) or len(value) > DIM_MAX or not all(type(item) is int for item in value):
-        raise _error(f"{what} of tensor {name[:60]!r} must be at most {DIM_MAX} integers, got {str(value)[:60]}")
+        raise _frontend_json_error(
+            f"{what} of tensor {name[:60]!r} must be at most {DIM_MAX} integers, got {str(value)[:60]}"
+        )
     return tuple(value)
 
 
@@ -379,7 +385,7 @@ def _read_version(text: Any) -> Version | None:
 
 def _enum_member(enum: type[PointwiseMode] | type[ReduceTensorOp] | type[DataType], name: Any, where: str) -> Any:
     if not isinstance(name, str) or name not in enum.__members__:
-        raise _error(f"{where} is {str(name)[:60]!r}, which is not a {enum.__name__}")
+        raise _frontend_json_error(f"{where} is {str(name)[:60]!r}, which is not a {enum.__name__}")
     return enum[name]
 
 
@@ -387,20 +393,20 @@ def _read_reordering(name: Any) -> TensorReordering:
     if name is None:
         return TensorReordering.NONE
     if not isinstance(name, str) or name not in TensorReordering.__members__:
-        raise _error(f"reordering_type {str(name)[:60]!r} of a tensor is unknown")
+        raise _frontend_json_error(f"reordering_type {str(name)[:60]!r} of a tensor is unknown")
     return TensorReordering[name]
 
 
 def _read_integer(value: Any, what: str) -> int | None:
     if value is not None and type(value) is not int:
-        raise _error(f"{what} must be an int, got {str(value)[:60]}")
+        raise _frontend_json_error(f"{what} must be an int, got {str(value)[:60]}")
     return value
 
 
 def _read_float(value: Any, what: str) -> float:
     number = parse_number(value)
     if number is None:
-        raise _error(f"{what} must be a number, got {str(value)[:60]}")
+        raise _frontend_json_error(f"{what} must be a number, got {str(value)[:60]}")
     return float(number)
 
 

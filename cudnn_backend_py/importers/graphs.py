@@ -190,7 +190,7 @@ def _graph_from_package_json(data: Any) -> Graph:
     return record.record_from(data, "the JSON").read_graph() if record.is_plan(data) else graph_from_json(data)
 
 
-def _error(headline: str, fix: str | None = None) -> GraphError:
+def _log_graph_error(headline: str, fix: str | None = None) -> GraphError:
     return GraphError(headline, code="log-graph", fix=fix)
 
 
@@ -237,7 +237,7 @@ class _GraphReader:
             self._count_pending_graph(thread)
             for record, _ in thread.subgraphs:
                 self._add_graph(
-                    record, _error("the log has this sub-graph, but not the graph that contains it"), "json"
+                    record, _log_graph_error("the log has this sub-graph, but not the graph that contains it"), "json"
                 )
         yield from sorted(self.graphs.values(), key=lambda graph: graph.line)
 
@@ -375,7 +375,9 @@ class _GraphReader:
         function = record.function or ""
         if "EngineCfg" in function and self._find_graph(record, thread) is not None:
             return
-        fault = _error("the JSON of a graph is cut off: cuDNN ends its messages at 64 KiB, or the log is cut off")
+        fault = _log_graph_error(
+            "the JSON of a graph is cut off: cuDNN ends its messages at 64 KiB, or the log is cut off"
+        )
         if "FinalizeGraph" in function:
             whole = thread.pending is not None and isinstance(thread.pending[1], Graph)
             if whole:
@@ -460,7 +462,7 @@ class _GraphReader:
         entry = self._find_graph(record, thread)
         if entry is None:
             text = "the log has reasons of cuDNN, but not the graph that they refer to"
-            key = self._add_graph(record, _error(text, "set CUDNN_LOGLEVEL_DBG=3"), "none", made=False)
+            key = self._add_graph(record, _log_graph_error(text, "set CUDNN_LOGLEVEL_DBG=3"), "none", made=False)
             entry = self.graphs[key]
         for refusal in read_refusals("\n".join(lines)):
             config = thread.asked
@@ -482,17 +484,17 @@ class _GraphReader:
             kind = DESCRIPTORS.get(text.partition("; val=")[2].partition(" ")[0])
             if kind in TRACKED:
                 self._count_pending_graph(thread)
-                thread.calls.create(kind)
+                thread.calls.add_create(kind)
         elif function == "cudnnBackendFinalize":
             self._read_finalize(record, thread)
         elif function == "cudnnBackendDestroyDescriptor":
             dump = read_dump(text) if getattr(record, "whole", True) else None
             if dump is not None and dump.kind in TRACKED:
-                thread.calls.destroy(dump)
+                thread.calls.add_destroy(dump)
 
     def _read_set_attribute(self, record: LogRecord, thread: _ThreadState, attribute: str, text: str) -> None:
         if attribute in FIELD_OF and FIELD_OF[attribute][0] in TRACKED:
-            thread.calls.set(attribute, text)
+            thread.calls.add_set_attribute(attribute, text)
             return
         if not attribute.startswith("CUDNN_ATTR_ENGINEHEUR_"):
             return
@@ -504,7 +506,9 @@ class _GraphReader:
             self._note_finalized(
                 record,
                 thread,
-                self._add_graph(record, _error(text, "log from the start of the program"), "none", made=False),
+                self._add_graph(
+                    record, _log_graph_error(text, "log from the start of the program"), "none", made=False
+                ),
             )
         elif attribute.endswith("_MODE") and entry is not None:
             mode = _heuristics_mode(value)
@@ -528,18 +532,18 @@ class _GraphReader:
             return
         if kind not in TRACKED or not whole:
             if kind is DescriptorType.OPERATIONGRAPH:
-                thread.pending = (record, _error("the dump of a graph is cut off in the log"), 0)
+                thread.pending = (record, _log_graph_error("the dump of a graph is cut off in the log"), 0)
             return
         self._count_pending_graph(thread)
         dump = read_dump(record.text)
         if dump is None:
             return
         if kind is not DescriptorType.OPERATIONGRAPH:
-            thread.calls.finalize(dump, record.text)
+            thread.calls.add_finalize(dump, record.text)
             return
         graph: Graph | GraphError
         try:
-            graph, unknown = thread.calls.graph(dump, len(record.text) >= CUDNN_LIMIT)
+            graph, unknown = thread.calls.finish_graph(dump, len(record.text) >= CUDNN_LIMIT)
         except GraphError as error:
             graph, unknown = error, 0
         thread.pending = (record, graph, unknown)
@@ -553,7 +557,9 @@ class _GraphReader:
             return
         if entry is None and is_plan:
             text = "the log has a plan, but not its graph"
-            key = self._add_graph(record, _error(text, "log from the start of the program"), "none", made=False)
+            key = self._add_graph(
+                record, _log_graph_error(text, "log from the start of the program"), "none", made=False
+            )
             entry = self.graphs[key]
         if entry is None:
             return

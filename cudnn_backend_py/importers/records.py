@@ -92,7 +92,7 @@ class _OpenRecord:
         self.lines.append(text)
         self.size += len(text) + 1
 
-    def close(self, end: re.Match[str] | None = None) -> FileRecord:
+    def finish(self, end: re.Match[str] | None = None) -> FileRecord:
         thread, process = (int(end["thread"][:18]), int(end["process"][:18])) if end else (0, 0)
         whole = end is not None and not self.cut and bool(_FUNCTION.search(self.lines[0]))
         return FileRecord(self.severity, "\n".join(self.lines), thread, process, self.line, whole)
@@ -148,17 +148,17 @@ def scan_log(source: Source) -> Iterator[FileRecord | ForeignJson]:
             if letter.islower() and not text.startswith(_BODY):
                 continue
             if current is not None:
-                yield current.close()
+                yield current.finish()
             current = _OpenRecord(_SEVERITIES[letter.upper()], number)
             if (lost := opened.put(stream, current)) is not None:
-                yield lost.close()
+                yield lost.finish()
         current.add(text)
         current.cut = current.cut or is_cut
         if text.startswith("Process=") and (end := _END.match(text)):
-            yield current.close(end)
+            yield current.finish(end)
             del opened.items[stream]
     for current in opened.items.values():
-        yield current.close()
+        yield current.finish()
     if whole_file is not None:
         yield ForeignJson("\n".join(whole_file.lines), whole_file.line)
 
@@ -175,7 +175,7 @@ def _parse_log_line(line: str) -> tuple[str, str, str] | None:
     return _STAMP.sub("", match["before"]).strip(), match["letter"], match["text"]
 
 
-def _iterate_pieces(source: Source) -> Iterator[str | bytes]:
+def _iterate_chunks(source: Source) -> Iterator[str | bytes]:
     if isinstance(source, (str, os.PathLike)):
         opener = gzip.open if os.fspath(source).endswith(".gz") else open
         begun = False
@@ -199,7 +199,7 @@ def _iterate_lines(source: Source) -> Iterator[tuple[str, bool]]:
     """Yield each line without its end, and whether it was truncated because of its length."""
     decode = codecs.getincrementaldecoder("utf-8")("replace").decode
     rest, skipping, begun = "", False, False
-    for piece in _iterate_pieces(source):
+    for piece in _iterate_chunks(source):
         if not begun and isinstance(piece, (bytes, bytearray)):
             encoding = "utf-16" if piece.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
             decode = codecs.getincrementaldecoder(encoding)("replace").decode

@@ -152,7 +152,7 @@ class AttentionNode(Node):
 
     def emit(self, to: Emitter) -> None:
         r, context = self.request, to.context
-        to.compute(self)
+        to.compute_type(self)
         unified = is_unified(r, context)
         if unified and r.unfuse_fma and context.version < SINGLE_OPS_SINCE:
             raise not_supported(f"unfuse_fma of node {r.name!r} is not supported before cuDNN 9.21.0")

@@ -52,7 +52,7 @@ class _Matmul(OpNode):
                 a=to.tensor(self.inputs["A"]),
                 b=to.tensor(self.inputs["B"]),
                 c=c,
-                compute_type=to.compute(self),
+                compute_type=to.compute_type(self),
                 padding_value=self.padding or None,
             )
         )
@@ -113,7 +113,7 @@ class _Reduction(OpNode):
             ReduceTensorOp[self.mode.name],
             to.tensor(self.inputs["X"]),
             tuple(self.outputs["Y"].dim),
-            compute_type=to.compute(self),
+            compute_type=to.compute_type(self),
             deterministic=deterministic,
             out=to.tensor(self.outputs["Y"]),
         )
@@ -123,7 +123,7 @@ class _Reduction(OpNode):
         y = to.tensor(self.outputs["Y"])
         parameters = {
             "operator": ReduceTensorOp[self.mode.name],
-            "comp_type": to.compute(self),
+            "comp_type": to.compute_type(self),
             "is_deterministic": deterministic,
         }
         to.g.operation(
@@ -243,7 +243,7 @@ class _Convolution(OpNode):
         convolution = Parameters(
             DescriptorType.CONVOLUTION,
             {
-                "comp_type": to.compute(self),
+                "comp_type": to.compute_type(self),
                 "conv_mode": ConvolutionMode[self.mode.name],
                 "spatial_dims": len(self.window["stride"]),
                 "pre_paddings": self.window["pre_padding"],
@@ -450,7 +450,7 @@ class _MoeMatmul(OpNode):
             DescriptorType.OPERATION_MOE_GROUPED_MATMUL,
             out.name,
             mode=MoeGroupedMatmulMode[self.mode.name],
-            math_prec=to.compute(self),
+            math_prec=to.compute_type(self),
             token=to.tensor(self.inputs["Token"]),
             weight=to.tensor(self.inputs["Weight"]),
             first_token_offset=to.tensor(self.inputs["FirstTokenOffset"]),
@@ -482,7 +482,7 @@ class _MoeBackward(OpNode):
         to.g.operation(
             DescriptorType.OPERATION_MOE_GROUPED_MATMUL_BWD,
             out.name,
-            math_prec=to.compute(self),
+            math_prec=to.compute_type(self),
             token=to.tensor(self.inputs["Token"]),
             dweight=out,
             first_token_offset=to.tensor(self.inputs["FirstTokenOffset"]),

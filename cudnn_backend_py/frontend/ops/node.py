@@ -200,7 +200,7 @@ class Emitter:
         """Return the graph value of a user's tensor, None for None."""
         return None if source is None else self.tensor(source)
 
-    def compute(self, node: Node) -> DataType:
+    def compute_type(self, node: Node) -> DataType:
         """Return a node's compute type: its own, else the graph's."""
         kind = node.compute if node.compute != data_type.NOT_SET else self.context.compute
         return kind.backend or DataType.FLOAT

@@ -291,7 +291,7 @@ class _Genstats(OpNode):
             DescriptorType.OPERATION_GEN_STATS,
             total.name,
             mode=GenStatsMode.SUM_SQSUM,
-            math_prec=to.compute(self),
+            math_prec=to.compute_type(self),
             x=x,
             sum=total,
             sqsum=to.tensor(self.outputs["SQ_SUM"]),

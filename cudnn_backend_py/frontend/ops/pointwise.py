@@ -63,7 +63,7 @@ class _Pointwise(OpNode):
     def emit(self, to: Emitter) -> None:
         inputs = [to.tensor(item) for item in self.inputs.values()]
         backward = self.mode in BACKWARD_MODES
-        compute = to.compute(self)
+        compute = to.compute_type(self)
         to.g.pointwise(
             self.mode,
             inputs[1] if backward else inputs[0],

@@ -328,7 +328,7 @@ class _Resample(OpNode):
         }
         parameters = {
             "mode": ResampleMode[self.mode.name],
-            "comp_type": to.compute(self),
+            "comp_type": to.compute_type(self),
             "nan_propagation": NanPropagation.PROPAGATE_NAN,
             "padding_mode": PaddingMode[self.padding.name],
             "spatial_dims": len(self.window["window"]),
@@ -643,7 +643,7 @@ class _Quantize(OpNode):
             x=to.tensor(self.inputs["X"]),
             y=y,
             scale=to.tensor(self.outputs["scale"]),
-            math_prec=to.compute(self),
+            math_prec=to.compute_type(self),
             block_size=self.block_size,
         )
 
@@ -685,7 +685,7 @@ class _Dequantize(OpNode):
             x=to.tensor(self.inputs["X"]),
             scale=to.tensor(self.inputs["scale"]),
             y=y,
-            math_prec=to.compute(self),
+            math_prec=to.compute_type(self),
             block_size=self.block_size,
             neg_scale=self.negative if to.context.version >= (9, 14) else None,
         )

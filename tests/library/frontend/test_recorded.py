@@ -346,7 +346,7 @@ def test_norms_of_rows_need_neither_scale_nor_bias(method: str) -> None:
     dx.set_output(True)
     m.g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
     for options, words in (
-        ({"bias": m.f(1, 1024, 1, 1)}, "a bias and no scale"),
+        ({"bias": m.f(1, 1024, 1, 1)}, "a bias but no scale"),
         ({}, "the normalized dims are unknown"),
     ):
         m = Maker(cudnn)

@@ -172,7 +172,7 @@ def test_a_call_needs_a_handle_a_workspace_and_an_order(monkeypatch: pytest.Monk
         graph(A, B, BIAS, handle=cudnn.create_handle(), workspace=1)
     with pytest.raises(RuntimeError, match="Need to specify workspace to execute graph: no workspace was given"):
         graph(A, B, BIAS, handle=cudnn.create_handle())
-    with pytest.raises(ValueError, match="2 tensors were given, the graph has 3 inputs"):
+    with pytest.raises(ValueError, match="2 tensors were given, but the graph has 3 inputs"):
         graph(A, B)
     monkeypatch.setattr(graph, "_order", None)
     with pytest.raises(ValueError, match="the order of inputs and outputs is not set"):

@@ -108,7 +108,7 @@ for name in ("ops", "engines.base", "native_sparse_attention", "tensor"):
         try:
             import_module(f"cudnn.{name}")
         except kind as error:
-            assert str(error).startswith(f"frontend-not-offered: cudnn.{name} is no part of"), error
+            assert str(error).startswith(f"frontend-not-offered: cudnn.{name} is not part of"), error
             assert str(pickle.loads(pickle.dumps(error))) == str(error)
         else:
             raise AssertionError(name)
