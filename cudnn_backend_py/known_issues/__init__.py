@@ -1,4 +1,4 @@
-"""Known issues of cuDNN: graphs it accepts but fails on, checked when building and judging."""
+"""Known issues of cuDNN: graphs that it accepts but fails on, checked when graphs are built and judged."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = [
 def find_known_issues(
     graph: Graph, sm: int, version: VersionTuple, sharing: Sharing | None = None, engine: int | None = None
 ) -> list[KnownIssue]:
-    """Return the known issues of a graph on an architecture with a cuDNN version.
+    """Return the known issues that affect a graph on an architecture with a cuDNN version.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def find_known_issues(
 
 
 def find_objections(graph: Graph, sm: int, version: VersionTuple, used: VersionTuple) -> list[KnownIssue]:
-    """Return the known issues for which a version is not recommended to those who use another one.
+    """Return the known issues of a graph that speak against a change from the used cuDNN version to another one.
 
     That is each that a graph meets there for certain, and each that the version in use has not.
     """
@@ -67,5 +67,5 @@ def find_objections(graph: Graph, sm: int, version: VersionTuple, used: VersionT
 
 
 def find_ending_problems(graph: Graph, sm: int, version: VersionTuple) -> list[KnownIssue]:
-    """Return the known issues in which cuDNN ends the process or fails before a graph runs."""
+    """Return the known issues with which cuDNN fails or ends the process before the graph runs."""
     return [fault for fault in find_known_issues(graph, sm, version) if fault.step != "run"]

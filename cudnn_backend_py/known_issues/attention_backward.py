@@ -11,62 +11,62 @@ from ..graph.data_types import ELEMENT_BITS
 from ..graph.ir import Graph, Reduction, Tensor
 from ..system.version import Window
 from . import look
-from .look import half_attention, stats_not_packed
+from .look import has_unpacked_stats, is_half_attention
 from .sources import BLACKWELL, MEASURED_ON_GPU, ON_SM90
 
 __all__ = ["ATTENTION_BACKWARD"]
 
 
-def _backward_with_key_tail(use: AttentionUse) -> bool:
-    """A backward pass with partial key tiles and without padding mask."""
+def _is_backward_with_key_tail(use: AttentionUse) -> bool:
+    """Whether a backward pass has a partial last tile of keys and no padding mask."""
     return use.backward and not use.problem.padding and use.problem.seq_kv % 128 != 0
 
 
-def _hopper_training_head_dims(use: AttentionUse) -> bool:
-    """The head dims that cudnn-frontend refuses with 9.11 and 9.12."""
+def _has_hopper_training_head_dims(use: AttentionUse) -> bool:
+    """Whether a backward pass has head dims that cudnn-frontend refuses with 9.11 and 9.12."""
     p = use.problem
     return use.backward and 128 < p.head_dim <= 192 and 64 < p.head_dim_v < 128 and p.head_dim != 192
 
 
-def _unequal_training_head_dims(use: AttentionUse) -> bool:
-    """The head dims that TransformerEngine refuses since 9.11."""
+def _has_unequal_training_head_dims(use: AttentionUse) -> bool:
+    """Whether a backward pass has head dims that TransformerEngine refuses since 9.11."""
     dims = (use.problem.head_dim, use.problem.head_dim_v)
     return use.backward and min(dims) >= 128 and dims[0] != dims[1] and dims != (192, 128)
 
 
-def _backward_head_dim_256(use: AttentionUse) -> bool:
-    """A backward pass with the head dims that one kernel of sm_10x has, which is deterministic."""
+def _is_backward_with_head_dim_256(use: AttentionUse) -> bool:
+    """Whether a backward pass that need not be deterministic has head dims of 256 in 16 bits."""
     p = use.problem
-    return use.backward and half_attention(use) and p.head_dim == p.head_dim_v == 256 and not p.deterministic
+    return use.backward and is_half_attention(use) and p.head_dim == p.head_dim_v == 256 and not p.deterministic
 
 
-def _bias_gradient_above_2_31(use: AttentionUse) -> bool:
-    """A gradient of a bias that takes 2^31 bytes or more."""
+def _has_bias_gradient_above_2_31(use: AttentionUse) -> bool:
+    """Whether a backward pass writes a bias gradient of 2^31 bytes or more."""
     p = use.problem
     return use.backward and p.dbias and p.bias is not None and math.prod(p.bias) * ELEMENT_BITS[p.data_type] >= 1 << 34
 
 
-def _padded_before_stats(graph: Graph) -> bool:
-    """A backward pass that masks the padding before it subtracts the statistics, and not again after that."""
-    selects = {op.y.uid for op in look.of_mode(graph, PointwiseMode.BINARY_SELECT) if op.y is not None}
-    exponents = {op.x.uid for op in look.of_mode(graph, PointwiseMode.EXP) if op.x is not None}
-    padding = any(look.of_mode(graph, PointwiseMode.LOGICAL_AND))
+def _masks_padding_before_stats(graph: Graph) -> bool:
+    """Whether a backward pass masks the padding only before it subtracts the statistics."""
+    selects = {op.y.uid for op in look.pointwise_of_mode(graph, PointwiseMode.BINARY_SELECT) if op.y is not None}
+    exponents = {op.x.uid for op in look.pointwise_of_mode(graph, PointwiseMode.EXP) if op.x is not None}
+    padding = any(look.pointwise_of_mode(graph, PointwiseMode.LOGICAL_AND))
     return (
-        len(look.matmuls(graph)) == 5
+        len(look.find_matmuls(graph)) == 5
         and padding
         and any(
             op.x is not None and op.x.uid in selects and op.y is not None and op.y.uid in exponents
-            for op in look.of_mode(graph, PointwiseMode.SUB)
+            for op in look.pointwise_of_mode(graph, PointwiseMode.SUB)
         )
     )
 
 
 def _query_gradient_has_own_layout(graph: Graph) -> bool:
-    """A backward pass with bounded totals and a dQ with offsets and strides of its own."""
-    products = look.matmuls(graph)
+    """Whether a backward pass with bounded totals has a dQ with ragged offsets and strides unlike Q's."""
+    products = look.find_matmuls(graph)
     if len(products) != 5:
         return False
-    turned = {op.fields["y"].uid for op in look.of_kind(graph, DescriptorType.OPERATION_RESHAPE)}
+    turned = {op.fields["y"].uid for op in look.operations_of_kind(graph, DescriptorType.OPERATION_RESHAPE)}
     q = products[0].a
     return any(
         op.a.uid not in turned
@@ -80,30 +80,32 @@ def _query_gradient_has_own_layout(graph: Graph) -> bool:
 
 
 def find_row_sums(graph: Graph) -> Tensor | None:
-    """Return rowsum(dO * O) of a composite backward pass."""
-    if len(look.matmuls(graph)) != 5:
+    """Return rowsum(dO * O) of a composite backward pass; None for other graphs."""
+    if len(look.find_matmuls(graph)) != 5:
         return None
-    products = {op.y.uid for op in look.of_mode(graph, PointwiseMode.MUL) if op.y is not None and op.y.dims[3] > 1}
+    products = {
+        op.y.uid for op in look.pointwise_of_mode(graph, PointwiseMode.MUL) if op.y is not None and op.y.dims[3] > 1
+    }
     sums = (op for op in graph.ops if isinstance(op, Reduction) and op.operator is ReduceTensorOp.ADD)
     return next((op.y for op in sums if op.y.dims[3] == 1 and op.x.uid in products), None)
 
 
-def _row_sums_without_one(graph: Graph) -> bool:
-    """A backward pass that writes its row sums unscaled, or scales them without dropout by a number other than 1."""
+def _has_unscaled_row_sums(graph: Graph) -> bool:
+    """Whether a backward pass writes its row sums to memory, or scales them by other than 1 without dropout."""
     sums = find_row_sums(graph)
     if sums is None:
         return False
     factors = [
         op.b.value
-        for op in look.of_mode(graph, PointwiseMode.MUL)
+        for op in look.pointwise_of_mode(graph, PointwiseMode.MUL)
         if op.x is not None and op.b is not None and op.x.uid == sums.uid and op.b.by_value
     ]
-    dropped = any(look.of_kind(graph, DescriptorType.OPERATION_RNG))
+    dropped = any(look.operations_of_kind(graph, DescriptorType.OPERATION_RNG))
     return not sums.virtual or (not dropped and any(value not in (None, 1.0) for value in factors))
 
 
-def _dbias_shared(use: AttentionUse) -> bool:
-    """A backward pass that writes the gradient of a bias of one row or one key."""
+def _has_broadcast_dbias(use: AttentionUse) -> bool:
+    """Whether a backward pass writes the gradient of a bias that broadcasts along queries or keys."""
     p = use.problem
     if not use.backward or not p.dbias or p.bias is None:
         return False
@@ -121,7 +123,7 @@ ATTENTION_BACKWARD: tuple[KnownIssue, ...] = (
         fix="use 9.15.1 or later, or padding (seq_len_q, seq_len_kv)",
         source="https://github.com/NVIDIA/cudnn-frontend/releases/tag/v1.16.0",
         versions=Window(until=(9, 15, 1)),
-        attention=_backward_with_key_tail,
+        attention=_is_backward_with_key_tail,
     ),
     KnownIssue(
         "backward-key-tail",
@@ -135,10 +137,10 @@ ATTENTION_BACKWARD: tuple[KnownIssue, ...] = (
         sm=(90,),
         versions=Window(since=(9, 19, 0), until=(9, 26, 0)),
         attention=lambda use: (
-            _backward_with_key_tail(use)
+            _is_backward_with_key_tail(use)
             and use.problem.seq_kv % 128 == 64
             and use.problem.right_bound != 0
-            and half_attention(use)
+            and is_half_attention(use)
             and use.problem.head_dim <= 128
         ),
     ),
@@ -183,7 +185,7 @@ ATTENTION_BACKWARD: tuple[KnownIssue, ...] = (
         source="https://github.com/NVIDIA/cudnn-frontend/pull/1023",
         sm=SM80_KERNELS,
         versions=Window(until=(9, 26, 0)),
-        attention=lambda use: use.backward and stats_not_packed(use),
+        attention=lambda use: use.backward and has_unpacked_stats(use),
     ),
     KnownIssue(
         "backward-head-dims-of-9-11",
@@ -193,7 +195,7 @@ ATTENTION_BACKWARD: tuple[KnownIssue, ...] = (
         source="https://github.com/NVIDIA/cudnn-frontend/releases/tag/v1.14.1",
         sm=(90,),
         versions=Window(since=(9, 11, 0), until=(9, 13, 0)),
-        attention=_hopper_training_head_dims,
+        attention=_has_hopper_training_head_dims,
     ),
     KnownIssue(
         "backward-large-head-dims",
@@ -203,7 +205,7 @@ ATTENTION_BACKWARD: tuple[KnownIssue, ...] = (
         source="https://github.com/NVIDIA/TransformerEngine/blob/d0067d0d/transformer_engine/common/fused_attn/fused_attn.cpp#L349",
         sm=(90,),
         versions=Window(since=(9, 11, 0)),
-        attention=_unequal_training_head_dims,
+        attention=_has_unequal_training_head_dims,
     ),
     KnownIssue(
         "backward-stats-layout-with-dbias",
@@ -213,7 +215,7 @@ ATTENTION_BACKWARD: tuple[KnownIssue, ...] = (
         source="https://github.com/NVIDIA/cudnn-frontend/pull/1023",
         sm=BLACKWELL,
         versions=Window(until=(9, 26, 0)),
-        attention=lambda use: use.backward and use.problem.dbias and stats_not_packed(use),
+        attention=lambda use: use.backward and use.problem.dbias and has_unpacked_stats(use),
     ),
     KnownIssue(
         "backward-one-key",
@@ -233,7 +235,7 @@ ATTENTION_BACKWARD: tuple[KnownIssue, ...] = (
         evidence="measured with 9.24.0 and 9.26.0 to 9.28.0 on sm_100, deviceless",
         sm=BLACKWELL,
         versions=Window(since=(9, 23, 0)),
-        attention=_backward_head_dim_256,
+        attention=_is_backward_with_head_dim_256,
         step="build",
     ),
     BOUNDED_TOTAL,
@@ -254,7 +256,7 @@ ATTENTION_BACKWARD: tuple[KnownIssue, ...] = (
         fix="split the heads or the batch",
         source="https://github.com/openxla/xla/issues/36454",
         versions=Window(since=(9, 13, 1)),
-        attention=_bias_gradient_above_2_31,
+        attention=_has_bias_gradient_above_2_31,
     ),
     KnownIssue(
         "padding-before-stats",
@@ -263,7 +265,7 @@ ATTENTION_BACKWARD: tuple[KnownIssue, ...] = (
         fix="use 9.10.0 or later, or mask after stats are subtracted",
         source=FRONTEND_NODE,
         versions=Window(until=(9, 10, 0)),
-        graph=_padded_before_stats,
+        graph=_masks_padding_before_stats,
     ),
     KnownIssue(
         "backward-row-sums",
@@ -276,7 +278,7 @@ ATTENTION_BACKWARD: tuple[KnownIssue, ...] = (
         source=MEASURED_ON_GPU,
         evidence=f"{ON_SM90}: 18 of 18 graphs without a factor, whose rows stayed NaN",
         sm=(90,),
-        graph=_row_sums_without_one,
+        graph=_has_unscaled_row_sums,
     ),
     KnownIssue(
         "dbias-of-shared-rows",
@@ -290,6 +292,6 @@ ATTENTION_BACKWARD: tuple[KnownIssue, ...] = (
             "passes where something is"
         ),
         sm=(90,),
-        attention=_dbias_shared,
+        attention=_has_broadcast_dbias,
     ),
 )

@@ -5,14 +5,14 @@ from __future__ import annotations
 from ..generated.enums import DataType
 from ..graph.attention.known_issue import AttentionUse, KnownIssue
 from ..system.version import Window
-from .look import decoding
+from .look import is_decoding
 from .sources import BLACKWELL, FRONTEND_SURFACE, MEASURED_ON_GPU, MEASURED_WITHOUT_GPU
 
 __all__ = ["ATTENTION_EIGHT_BIT"]
 
 
-def _fp8_long_keys_to_bfloat16(use: AttentionUse) -> bool:
-    """An 8-bit forward pass that may be split over the keys, with bfloat16 results."""
+def _is_fp8_with_long_keys_to_bfloat16(use: AttentionUse) -> bool:
+    """Whether an 8-bit forward pass with bfloat16 results may be split over the keys."""
     p = use.problem
     plain = p.left_bound is None and p.right_bound is None and p.page_size is None
     plain = plain and not (p.ragged or p.dropout or p.dropout_mask)
@@ -20,24 +20,24 @@ def _fp8_long_keys_to_bfloat16(use: AttentionUse) -> bool:
     return not use.backward and into_bfloat16 and plain and p.seq_q > 1 and p.seq_kv >= 4096
 
 
-def _mx_one_query(use: AttentionUse) -> bool:
-    """Block-scaled decoding without a sink and without pages."""
+def _is_mx_decoding(use: AttentionUse) -> bool:
+    """Whether block-scaled attention has one query per sequence, without a sink and without pages."""
     p = use.problem
-    return decoding(use) and p.mx and not p.sink and p.page_size is None
+    return is_decoding(use) and p.mx and not p.sink and p.page_size is None
 
 
-def _mx_wide_heads(use: AttentionUse) -> bool:
-    """Block-scaled attention with larger head dims than 192 and 128."""
+def _has_wide_mx_heads(use: AttentionUse) -> bool:
+    """Whether block-scaled attention has head dims above 192 for Q and K, or 128 for V."""
     p = use.problem
     return not use.backward and p.mx and p.seq_q > 1 and (p.head_dim > 192 or p.head_dim_v > 128)
 
 
-def _fp8_ragged(use: AttentionUse) -> bool:
+def _is_ragged_fp8_forward(use: AttentionUse) -> bool:
     return not use.backward and use.problem.is_fp8 and use.problem.ragged
 
 
-def _fp8_backward_with_key_tail(use: AttentionUse) -> bool:
-    """An 8-bit backward pass with a partial last key tile, without lengths or a mask."""
+def _is_fp8_backward_with_key_tail(use: AttentionUse) -> bool:
+    """Whether an 8-bit backward pass has a partial last tile of keys, no lengths and no mask."""
     p = use.problem
     return use.backward and p.is_fp8 and not p.padding and p.right_bound is None and p.seq_kv % 128 != 0
 
@@ -75,7 +75,7 @@ ATTENTION_EIGHT_BIT: tuple[KnownIssue, ...] = (
             103,
         ),
         versions=Window(since=(9, 24, 0), until=(9, 25, 0)),
-        attention=_fp8_long_keys_to_bfloat16,
+        attention=_is_fp8_with_long_keys_to_bfloat16,
     ),
     KnownIssue(
         "fp8-window-of-sequences",
@@ -103,7 +103,7 @@ ATTENTION_EIGHT_BIT: tuple[KnownIssue, ...] = (
         ),
         sm=(100, 103, 107),
         versions=Window(since=(9, 24, 0)),
-        attention=_mx_one_query,
+        attention=_is_mx_decoding,
         step="build",
     ),
     KnownIssue(
@@ -118,7 +118,7 @@ ATTENTION_EIGHT_BIT: tuple[KnownIssue, ...] = (
         ),
         sm=BLACKWELL,
         versions=Window(since=(9, 24, 0)),
-        attention=_mx_wide_heads,
+        attention=_has_wide_mx_heads,
         step="build",
     ),
     KnownIssue(
@@ -146,7 +146,7 @@ ATTENTION_EIGHT_BIT: tuple[KnownIssue, ...] = (
         ),
         sm=(100, 103),
         versions=Window(since=(9, 14, 0)),
-        attention=lambda use: decoding(use) and use.problem.is_fp8 and not use.problem.mx,
+        attention=lambda use: is_decoding(use) and use.problem.is_fp8 and not use.problem.mx,
         step="build",
     ),
     KnownIssue(
@@ -174,7 +174,7 @@ ATTENTION_EIGHT_BIT: tuple[KnownIssue, ...] = (
         ),
         sm=(90,),
         versions=Window(until=(9, 28, 0)),
-        attention=_fp8_ragged,
+        attention=_is_ragged_fp8_forward,
         depends_on="lengths of 0",
     ),
     KnownIssue(
@@ -192,7 +192,7 @@ ATTENTION_EIGHT_BIT: tuple[KnownIssue, ...] = (
         ),
         sm=(90,),
         versions=Window(until=(9, 28, 0)),
-        attention=_fp8_backward_with_key_tail,
+        attention=_is_fp8_backward_with_key_tail,
         depends_on="stats far below 0",
     ),
 )

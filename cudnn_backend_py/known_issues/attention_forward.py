@@ -11,7 +11,7 @@ from ..graph.data_types import FP8_TYPES
 from ..graph.ir import Graph, Tensor
 from ..system.version import Window
 from . import look
-from .look import decoding, half_attention, stats_not_packed
+from .look import has_unpacked_stats, is_decoding, is_half_attention
 from .sources import BLACKWELL, FRONTEND_SURFACE, MEASURED_ON_GPU, MEASURED_WITHOUT_GPU, ON_SM90
 
 __all__ = ["ATTENTION_FORWARD"]
@@ -20,70 +20,70 @@ __all__ = ["ATTENTION_FORWARD"]
 _DYNAMIC_SHAPES = "tests/gpu/known_issues/test_dynamic_shapes.py"
 
 
-def _long_window_not_causal(use: AttentionUse) -> bool:
-    """A left bound without a right one at the diagonal."""
+def _has_long_window_without_causal_mask(use: AttentionUse) -> bool:
+    """Whether attention has a left bound and more than 1024 keys, but no causal right bound."""
     p = use.problem
     return p.left_bound is not None and p.right_bound != 0 and p.seq_kv > 1024
 
 
-def _long_keys_not_causal(use: AttentionUse) -> bool:
-    """More than 1024 keys, with anything but a causal mask hiding some."""
+def _has_long_keys_without_plain_causal_mask(use: AttentionUse) -> bool:
+    """Whether attention has more than 1024 keys, except with a plain causal mask at the top left."""
     p = use.problem
     causal = p.right_bound == 0 and p.left_bound is None and p.alignment == "top_left" and not p.padding
-    return p.seq_kv > 1024 and not causal and half_attention(use)
+    return p.seq_kv > 1024 and not causal and is_half_attention(use)
 
 
-def _very_long_causal_keys(use: AttentionUse) -> bool:
-    """A short causal query at the end of very many keys."""
+def _has_very_long_causal_keys(use: AttentionUse) -> bool:
+    """Whether short queries attend, causally aligned at the bottom right, to 131072 keys or more."""
     p = use.problem
     causal = p.right_bound == 0 and p.alignment == "bottom_right"
-    return not use.backward and causal and p.seq_kv >= 131072 > p.seq_q and p.head_dim == 128 and half_attention(use)
+    return not use.backward and causal and p.seq_kv >= 131072 > p.seq_q and p.head_dim == 128 and is_half_attention(use)
 
 
 _SIXTEEN_BITS = 1 << 16  # what a dim of a kernel grid, y or z, is below
 
 
-def _decoding_groups_with_ragged_stats(use: AttentionUse) -> bool:
-    """One query per sequence, heads that share keys, packed statistics."""
+def _is_grouped_decoding_with_ragged_stats(use: AttentionUse) -> bool:
+    """Whether a forward pass has one query per sequence, grouped heads and ragged statistics."""
     p = use.problem
-    return decoding(use) and p.stats and p.ragged_stats and p.heads > p.kv_heads
+    return is_decoding(use) and p.stats and p.ragged_stats and p.heads > p.kv_heads
 
 
-def _stats_written(graph: Graph) -> list[Tensor]:
-    """Return the log-sum-exp tensors that a forward pass writes."""
+def _find_written_stats(graph: Graph) -> list[Tensor]:
+    """Return the log-sum-exp tensors that a forward pass writes to memory."""
     found = [
         tensor
-        for op in look.of_kind(graph, DescriptorType.OPERATION_SDPA_FWD, DescriptorType.OPERATION_SOFTMAX)
+        for op in look.operations_of_kind(graph, DescriptorType.OPERATION_SDPA_FWD, DescriptorType.OPERATION_SOFTMAX)
         for port, tensor in op.ports()
         if port.rpartition(".")[2] == "stats"
     ]
-    logs = {op.y.uid for op in look.of_mode(graph, PointwiseMode.LOG) if op.y is not None}
-    sums = [op for op in look.of_mode(graph, PointwiseMode.ADD) if op.b is not None and op.b.uid in logs]
+    logs = {op.y.uid for op in look.pointwise_of_mode(graph, PointwiseMode.LOG) if op.y is not None}
+    sums = [op for op in look.pointwise_of_mode(graph, PointwiseMode.ADD) if op.b is not None and op.b.uid in logs]
     return found + [op.y for op in sums if op.y is not None and not op.y.virtual]
 
 
-def _scores(graph: Graph) -> tuple[int, ...]:
-    """Return the dims of Q @ K^T if a graph is composite attention, else an empty tuple."""
-    found = look.matmuls(graph)
+def _find_score_dims(graph: Graph) -> tuple[int, ...]:
+    """Return the dims of Q @ K^T of composite attention; an empty tuple for other graphs."""
+    found = look.find_matmuls(graph)
     return found[0].c.dims if len(found) in (2, 5) else ()
 
 
-def _biases(graph: Graph) -> list[Tensor]:
-    """Return the tensors in memory that are added to the scores of attention."""
-    scores = _scores(graph)
-    adds = [op for op in look.of_mode(graph, PointwiseMode.ADD) if op.y is not None and op.y.dims == scores]
-    for op in look.of_kind(graph, DescriptorType.OPERATION_SDPA_FWD, DescriptorType.OPERATION_SDPA_BWD):
-        adds += [add for part in op.subgraphs() for add in look.of_mode(part, PointwiseMode.ADD)]
+def _find_biases(graph: Graph) -> list[Tensor]:
+    """Return the tensors in memory that attention adds to its scores."""
+    scores = _find_score_dims(graph)
+    adds = [op for op in look.pointwise_of_mode(graph, PointwiseMode.ADD) if op.y is not None and op.y.dims == scores]
+    for op in look.operations_of_kind(graph, DescriptorType.OPERATION_SDPA_FWD, DescriptorType.OPERATION_SDPA_BWD):
+        adds += [add for part in op.subgraphs() for add in look.pointwise_of_mode(part, PointwiseMode.ADD)]
     ports = [tensor for op in adds for tensor in op.inputs().values()]
     return [tensor for tensor in ports if not (tensor.virtual or tensor.by_value) and tensor.rank == 4]
 
 
-def _bias_with_inner_stride(graph: Graph) -> bool:
-    return any(tensor.dims[3] > 1 and tensor.strides[3] != 1 for tensor in _biases(graph))
+def _has_bias_with_inner_stride(graph: Graph) -> bool:
+    return any(tensor.dims[3] > 1 and tensor.strides[3] != 1 for tensor in _find_biases(graph))
 
 
-def _overlapping_sequences(use: AttentionUse) -> bool:
-    """Elements of Q, K, V or dO that share memory, without a stride of 0 and without ragged offsets."""
+def _has_overlapping_sequences(use: AttentionUse) -> bool:
+    """Whether elements of Q, K, V or dO share memory, except by a stride of 0 or in ragged tensors."""
     p = use.problem
     names = () if p.ragged else ("q", *(() if p.page_size else ("k", "v")), *(("do",) if use.backward else ()))
     return any(_shares_memory(p.dims(name), p.strides(name)) for name in names)
@@ -99,51 +99,57 @@ def _shares_memory(dims: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     return False
 
 
-def _boolean_bias(graph: Graph) -> bool:
-    return any(tensor.data_type is DataType.BOOLEAN for tensor in _biases(graph))
+def _has_boolean_bias(graph: Graph) -> bool:
+    return any(tensor.data_type is DataType.BOOLEAN for tensor in _find_biases(graph))
 
 
-def _offsets_too_short(use: AttentionUse) -> bool:
-    """32-bit ragged offsets into a tensor that may have 2^31 elements or more."""
+def _has_too_short_offsets(use: AttentionUse) -> bool:
+    """Whether ragged offsets have 32 bits, but a tensor may have 2^31 elements or more."""
     p = use.problem
     sizes = [math.prod(p.dims(name)) for name in "qkvo"]
     return p.ragged and p.offset_type is DataType.INT32 and max(sizes) >= 1 << 31
 
 
-def _infinite_masks(graph: Graph) -> bool:
-    """Masks that put -inf into the scores of attention."""
-    if not _scores(graph):
+def _has_infinite_mask(graph: Graph) -> bool:
+    """Whether a mask puts -inf into the scores of attention."""
+    if not _find_score_dims(graph):
         return False
-    selects = look.of_mode(graph, PointwiseMode.BINARY_SELECT)
+    selects = look.pointwise_of_mode(graph, PointwiseMode.BINARY_SELECT)
     return any(op.b is not None and op.b.value == -math.inf for op in selects)
 
 
-def _eight_bit_bias(graph: Graph) -> bool:
-    """An 8-bit bias with a Q of another type."""
-    products = look.matmuls(graph)
+def _has_8_bit_bias(graph: Graph) -> bool:
+    """Whether the bias has an 8-bit type, but Q has a type other than FP8."""
+    products = look.find_matmuls(graph)
     short = (DataType.INT8, DataType.UINT8, *FP8_TYPES)
     whole = len(products) > 0 and products[0].a.data_type not in FP8_TYPES
-    return whole and any(tensor.data_type in short for tensor in _biases(graph))
+    return whole and any(tensor.data_type in short for tensor in _find_biases(graph))
 
 
-def _scaled_below_0(graph: Graph) -> bool:
-    """A forward pass with scores multiplied by a number that is zero or negative."""
+def _has_scale_of_0_or_less(graph: Graph) -> bool:
+    """Whether a forward pass multiplies the scores by zero or a negative number."""
     factors = [
-        op.fields["scale"] for op in look.of_kind(graph, DescriptorType.OPERATION_SDPA_FWD) if "scale" in op.fields
+        op.fields["scale"]
+        for op in look.operations_of_kind(graph, DescriptorType.OPERATION_SDPA_FWD)
+        if "scale" in op.fields
     ]
-    products = look.matmuls(graph)
-    softmax = any(look.of_mode(graph, PointwiseMode.EXP)) or any(look.of_kind(graph, DescriptorType.OPERATION_SOFTMAX))
+    products = look.find_matmuls(graph)
+    softmax = any(look.pointwise_of_mode(graph, PointwiseMode.EXP)) or any(
+        look.operations_of_kind(graph, DescriptorType.OPERATION_SOFTMAX)
+    )
     if softmax and len(products) == 2:
-        scaled = (op for op in look.of_mode(graph, PointwiseMode.MUL) if op.x is not None and op.b is not None)
+        scaled = (
+            op for op in look.pointwise_of_mode(graph, PointwiseMode.MUL) if op.x is not None and op.b is not None
+        )
         factors += [op.b for op in scaled if op.x is not None and op.x.uid == products[0].c.uid]
     return any(factor.by_value and factor.value is not None and factor.value <= 0 for factor in factors)
 
 
-def _random_mask_is_not_binary(graph: Graph) -> bool:
-    """Attention with random numbers other than zeros and ones."""
-    return len(look.matmuls(graph)) > 1 and any(
+def _has_non_binary_random_mask(graph: Graph) -> bool:
+    """Whether attention uses random numbers other than zeros and ones."""
+    return len(look.find_matmuls(graph)) > 1 and any(
         op.fields["rng"].fields.get("distribution", RngDistribution.BERNOULLI) is not RngDistribution.BERNOULLI
-        for op in look.of_kind(graph, DescriptorType.OPERATION_RNG)
+        for op in look.operations_of_kind(graph, DescriptorType.OPERATION_RNG)
     )
 
 
@@ -155,7 +161,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         fix="use 9.10.2 or later",
         source=FRONTEND_SURFACE,
         versions=Window(since=(9, 10, 0), until=(9, 10, 2)),
-        attention=half_attention,
+        attention=is_half_attention,
     ),
     KnownIssue(
         "window-of-9-14",
@@ -164,7 +170,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         fix="use 9.14.1 or later, or a causal mask",
         source=FRONTEND_SURFACE,
         versions=Window(since=(9, 14, 0), until=(9, 14, 1)),
-        attention=_long_window_not_causal,
+        attention=_has_long_window_without_causal_mask,
     ),
     KnownIssue(
         "long-keys-in-cuda-graphs",
@@ -173,7 +179,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         fix="use 9.15.0 or later, or a causal mask",
         source="https://github.com/NVIDIA/TransformerEngine/pull/2344",
         versions=Window(since=(9, 13, 0), until=(9, 15, 0)),
-        attention=_long_keys_not_causal,
+        attention=_has_long_keys_without_plain_causal_mask,
         depends_on="whether the plan runs from a CUDA graph",
     ),
     KnownIssue(
@@ -199,7 +205,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
             110,
         ),
         versions=Window(since=(9, 19, 0), until=(9, 25, 1), except_=((9, 24, 1),)),
-        attention=decoding,
+        attention=is_decoding,
     ),
     KnownIssue(
         "decoding-ragged-stats",
@@ -209,7 +215,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         source="https://github.com/NVIDIA/cudnn-frontend/issues/1083",
         evidence="measured with 9.19.0 on sm_90; reported of 9.24.0 and later",
         versions=Window(since=(9, 19, 0), until=(9, 27, 0)),
-        attention=_decoding_groups_with_ragged_stats,
+        attention=_is_grouped_decoding_with_ragged_stats,
     ),
     KnownIssue(
         "decoding-causal-groups",
@@ -219,7 +225,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         source="https://docs.nvidia.com/deeplearning/cudnn/backend/latest/release-notes.html",
         versions=Window(since=(9, 18, 1)),
         attention=lambda use: (
-            decoding(use) and use.problem.right_bound == 0 and use.problem.heads != use.problem.kv_heads
+            is_decoding(use) and use.problem.right_bound == 0 and use.problem.heads != use.problem.kv_heads
         ),
     ),
     KnownIssue(
@@ -245,7 +251,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         evidence="measured deviceless with 9.9.0 and 9.10.2; 9.14.0 compiles for sm_103a",
         sm=(103, 110),
         versions=Window(until=(9, 11, 0)),
-        attention=half_attention,
+        attention=is_half_attention,
         depends_on="the engine config",
         step="build",
     ),
@@ -283,7 +289,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         fix="use 9.3.0 or later",
         source="https://github.com/pytorch/pytorch/issues/139298",
         versions=Window(until=(9, 3, 0)),
-        attention=lambda use: not use.backward and use.problem.stats and half_attention(use),
+        attention=lambda use: not use.backward and use.problem.stats and is_half_attention(use),
     ),
     KnownIssue(
         "paged-tail-not-finite",
@@ -319,7 +325,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         source="https://github.com/NVIDIA/TransformerEngine/issues/3285",
         sm=(103,),
         versions=Window(since=(9, 21, 0), until=(9, 22, 0)),
-        attention=_very_long_causal_keys,
+        attention=_has_very_long_causal_keys,
     ),
     KnownIssue(
         "forward-stats-layout",
@@ -328,7 +334,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         fix="use 9.12.0 or later, or packed stats",
         source="https://github.com/NVIDIA/cudnn-frontend/pull/1023",
         versions=Window(until=(9, 12, 0)),
-        attention=lambda use: not use.backward and stats_not_packed(use),
+        attention=lambda use: not use.backward and has_unpacked_stats(use),
     ),
     KnownIssue(
         "stats-not-float",
@@ -340,7 +346,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         fix="make stats float32",
         source=FRONTEND_NODE,
         evidence="measured with 9.19.0 on sm_90: float16 statistics hold NaN",
-        graph=lambda graph: any(tensor.data_type is not DataType.FLOAT for tensor in _stats_written(graph)),
+        graph=lambda graph: any(tensor.data_type is not DataType.FLOAT for tensor in _find_written_stats(graph)),
     ),
     KnownIssue(
         "float32-in-one-operation",
@@ -374,7 +380,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         ),
         sm=(90,),
         versions=Window(since=(9, 14, 0)),
-        graph=_eight_bit_bias,
+        graph=_has_8_bit_bias,
         step="build",
     ),
     KnownIssue(
@@ -385,7 +391,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         source="https://github.com/NVIDIA/cudnn-frontend/pull/1181",
         sm=(107,),
         versions=Window(since=(9, 26, 0), until=(9, 28, 0)),
-        attention=lambda use: decoding(use)
+        attention=lambda use: is_decoding(use)
         and use.form == "unified"
         and use.problem.ragged
         and use.problem.ragged_stats,
@@ -397,7 +403,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         effect="offsets that do not fit: wrong places are read and written, or the address is illegal",
         fix="use offset_type=DataType.INT64",
         source="https://github.com/NVIDIA/cudnn-frontend/issues/980",
-        attention=_offsets_too_short,
+        attention=_has_too_short_offsets,
     ),
     KnownIssue(
         "infinite-masks",
@@ -406,7 +412,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         fix="use 9.10.0 or later, or mask with -3.4028235e38",
         source="https://github.com/NVIDIA/cudnn-frontend/blob/main/include/cudnn_frontend/node/attn_score_modifiers.h",
         versions=Window(until=(9, 10, 0)),
-        graph=_infinite_masks,
+        graph=_has_infinite_mask,
     ),
     KnownIssue(
         "overlapping-sequences",
@@ -414,7 +420,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         effect="every sequence after the first is read from inside the one before: the result is as it was described",
         fix="describe the stride of a whole sequence, or give ragged offsets",
         source="https://github.com/flashinfer-ai/flashinfer/issues/3800",
-        attention=_overlapping_sequences,
+        attention=_has_overlapping_sequences,
     ),
     KnownIssue(
         "boolean-bias",
@@ -423,7 +429,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         fix="make the bias of the data type of Q: 0 where a score is kept, -inf elsewhere",
         source=FRONTEND_SURFACE,
         evidence="measured with 9.14.0, 9.19.0, 9.24.0 and 9.26.0 to 9.28.0 on sm_90 and sm_100, deviceless",
-        graph=_boolean_bias,
+        graph=_has_boolean_bias,
         step="check",
     ),
     KnownIssue(
@@ -435,7 +441,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         evidence="measured with 9.19.0 and 9.24.0 on sm_100, deviceless; 9.14.0 takes it, 9.26.0 and later refuse it",
         sm=(100, 103),
         versions=Window(since=(9, 15, 0), until=(9, 26, 0)),
-        graph=_bias_with_inner_stride,
+        graph=_has_bias_with_inner_stride,
         step="check",
     ),
     KnownIssue(
@@ -486,7 +492,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         evidence=f"{ON_SM90}, composite and unified, also from a tensor in memory, which no graph shows",
         sm=(90,),
         depends_on="masks, and how far scores are apart",
-        graph=_scaled_below_0,
+        graph=_has_scale_of_0_or_less,
     ),
     KnownIssue(
         "dropout-distribution",
@@ -496,6 +502,6 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         source=MEASURED_ON_GPU,
         evidence=f"{ON_SM90}, with two distributions of each",
         sm=(90,),
-        graph=_random_mask_is_not_binary,
+        graph=_has_non_binary_random_mask,
     ),
 )

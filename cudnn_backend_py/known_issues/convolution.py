@@ -20,68 +20,68 @@ from .sources import MEASURED_ON_GPU, MEASURED_WITHOUT_GPU
 __all__ = ["CONVOLUTION"]
 
 
-def _half_convolution_3d(graph: Graph) -> bool:
-    """A forward convolution of row-major [n, c, d, h, w] in 16 bits with more than one tap."""
+def _has_half_convolution_3d(graph: Graph) -> bool:
+    """Whether a graph has a forward convolution of row-major [n, c, d, h, w] in 16 bits with more than one tap."""
     return any(
         item.forward
         and item.image.rank == 5
         and item.image.data_type in HALF_TYPES
         and look.is_row_major(item.image)
         and max(item.weights.dims[2:], default=1) > 1
-        for item in look.convolutions(graph)
+        for item in look.find_convolutions(graph)
     )
 
 
-def _float_convolution_3d(graph: Graph) -> bool:
-    """A forward convolution of [n, c, d, h, w] in float32."""
+def _has_float_convolution_3d(graph: Graph) -> bool:
+    """Whether a graph has a forward convolution of [n, c, d, h, w] in float32."""
     return any(
         item.forward and item.image.rank == 5 and item.image.data_type is DataType.FLOAT
-        for item in look.convolutions(graph)
+        for item in look.find_convolutions(graph)
     )
 
 
-def _large_depthwise_convolution(graph: Graph) -> bool:
-    """A depthwise convolution over 2^31 elements or more."""
-    return any(item.depthwise and math.prod(item.image.dims) >= 1 << 31 for item in look.convolutions(graph))
+def _has_large_depthwise_convolution(graph: Graph) -> bool:
+    """Whether a graph has a depthwise convolution of an image with 2^31 elements or more."""
+    return any(item.depthwise and math.prod(item.image.dims) >= 1 << 31 for item in look.find_convolutions(graph))
 
 
-def _int8_convolution_with_relu(graph: Graph) -> bool:
-    """A forward convolution of int8, channels last, with an addition and a ReLU."""
+def _has_int8_convolution_with_relu(graph: Graph) -> bool:
+    """Whether a graph has a forward convolution of int8, channels last, an addition and a ReLU."""
     convolved = any(
         item.forward and item.image.data_type is DataType.INT8 and item.image.strides[1] == 1
-        for item in look.convolutions(graph)
+        for item in look.find_convolutions(graph)
     )
-    added = any(look.of_mode(graph, PointwiseMode.ADD))
-    return convolved and added and any(look.of_mode(graph, PointwiseMode.RELU_FWD))
+    added = any(look.pointwise_of_mode(graph, PointwiseMode.ADD))
+    return convolved and added and any(look.pointwise_of_mode(graph, PointwiseMode.RELU_FWD))
 
 
 _SCALE_AND_BIAS = [PointwiseMode.MUL, PointwiseMode.ADD]
 
 
-def _before_weight_gradients(graph: Graph) -> Iterator[list[PointwiseMode]]:
-    """Yield, for each weight gradient, the first two pointwise operations that compute its image."""
+def _find_modes_before_weight_gradients(graph: Graph) -> Iterator[list[PointwiseMode]]:
+    """Yield for each weight gradient the modes of the first two pointwise operations that compute its image."""
     first: dict[int, list[PointwiseMode]] = {}
     for op in graph.ops:  # in an order in which nothing is read before it is written
         if isinstance(op, Pointwise) and op.y is not None:
             before = [] if op.x is None else first.get(op.x.uid, [])
             first[op.y.uid] = [*before, op.mode][:2]
-    for op in look.of_kind(graph, DescriptorType.OPERATION_CONVOLUTION_BACKWARD_FILTER):
+    for op in look.operations_of_kind(graph, DescriptorType.OPERATION_CONVOLUTION_BACKWARD_FILTER):
         yield first.get(op.fields["x"].uid, [])
 
 
-def _weight_gradient_of_part_of_a_norm(graph: Graph) -> bool:
-    """A weight gradient of an image computed by pointwise operations that do not begin with scale and bias."""
-    return any(modes and modes != _SCALE_AND_BIAS for modes in _before_weight_gradients(graph))
+def _has_weight_gradient_after_partial_norm(graph: Graph) -> bool:
+    """Whether a weight gradient's input image is computed by operations that do not begin with scale and bias."""
+    return any(modes and modes != _SCALE_AND_BIAS for modes in _find_modes_before_weight_gradients(graph))
 
 
-def _weight_gradient_of_a_norm(graph: Graph) -> bool:
-    """A weight gradient of an image computed by scale, bias and further operations."""
-    return any(modes == _SCALE_AND_BIAS for modes in _before_weight_gradients(graph))
+def _has_weight_gradient_after_scale_and_bias(graph: Graph) -> bool:
+    """Whether a weight gradient's input image is computed by a scale and a bias first."""
+    return any(modes == _SCALE_AND_BIAS for modes in _find_modes_before_weight_gradients(graph))
 
 
-def _eight_bits_by_product(graph: Graph) -> bool:
-    """An 8-bit result of elementwise operations after a matmul or a convolution."""
-    product = any(look.matmuls(graph)) or any(look.convolutions(graph))
+def _has_8_bit_result_with_product(graph: Graph) -> bool:
+    """Whether pointwise operations in a graph with a matmul or convolution write an 8-bit float result."""
+    product = any(look.find_matmuls(graph)) or any(look.find_convolutions(graph))
     return product and any(
         isinstance(op, Pointwise) and tensor.data_type in FP8_TYPES and not tensor.virtual
         for op in graph.ops
@@ -89,14 +89,14 @@ def _eight_bits_by_product(graph: Graph) -> bool:
     )
 
 
-def _int8_into_int32(graph: Graph) -> bool:
-    """A convolution of INT8 with an INT32 result in memory."""
+def _has_int8_convolution_into_int32(graph: Graph) -> bool:
+    """Whether a forward convolution of INT8 writes an INT32 result to memory."""
     return any(
         item.image.data_type is DataType.INT8
         and item.forward
         and item.op.fields["y"].data_type is DataType.INT32
         and not item.op.fields["y"].virtual
-        for item in look.convolutions(graph)
+        for item in look.find_convolutions(graph)
     )
 
 
@@ -104,8 +104,8 @@ _FILTER = DescriptorType.OPERATION_CONVOLUTION_BACKWARD_FILTER
 _LATER = "the versions between were not measured"
 
 
-def _makers(elementwise: Sequence[Pointwise]) -> dict[int, int]:
-    """Return, by uid, a bit mask of the elementwise operations that compute each tensor, directly or not."""
+def _find_computing_operations(elementwise: Sequence[Pointwise]) -> dict[int, int]:
+    """Return for each tensor's uid a bit mask of the pointwise operations that compute it, directly or not."""
     makers: dict[int, int] = {}
     for number, op in enumerate(elementwise):  # in an order in which nothing is read before it is written
         bits = 1 << number
@@ -115,7 +115,7 @@ def _makers(elementwise: Sequence[Pointwise]) -> dict[int, int]:
     return makers
 
 
-def _sides(item: look.Convolution) -> dict[str, Any]:
+def _convolution_parameters(item: look.Convolution) -> dict[str, Any]:
     return dict(item.op.parameters()["convolution"].fields)
 
 
@@ -124,8 +124,8 @@ def _response(item: look.Convolution) -> Tensor:
     return found
 
 
-def _part_of_rows(graph: Graph) -> bool:
-    """A convolution followed by an operand that varies along only some of the row dims of its matrix.
+def _has_operand_along_part_of_rows(graph: Graph) -> bool:
+    """Whether a convolution is followed by an operand that varies along only some row dims of its result matrix.
 
     Rows are batch and spatial dims; of the gradient of a filter, channels and taps are the columns. Operations on other
     tensors than the result are fused as those after it.
@@ -133,29 +133,29 @@ def _part_of_rows(graph: Graph) -> bool:
     elementwise = [op for op in graph.ops if isinstance(op, Pointwise)]
     makers: dict[int, int] | None = None
     partly: dict[tuple[int, tuple[int, ...]], int] = {}  # a bit for each operation with such an operand
-    for item in look.convolutions(graph):
+    for item in look.find_convolutions(graph):
         result = next(iter(item.op.outputs().values()))
         together = range(1, result.rank) if item.op.kind is _FILTER else (0, *range(2, result.rank))
         rank, wide = result.rank, tuple(axis for axis in together if result.dims[axis] > 1)
         if (rank, wide) not in partly:
-            found = [any(_is_part(one, rank, wide) for one in op.inputs().values()) for op in elementwise]
+            found = [any(_varies_along_part(one, rank, wide) for one in op.inputs().values()) for op in elementwise]
             partly[rank, wide] = sum(1 << number for number, yes in enumerate(found) if yes)
         if not partly[rank, wide]:
             continue
-        makers = _makers(elementwise) if makers is None else makers
+        makers = _find_computing_operations(elementwise) if makers is None else makers
         before = reduce(or_, (makers.get(tensor.uid, 0) for tensor in item.op.inputs().values()))
         if partly[rank, wide] & ~before:
             return True
     return False
 
 
-def _is_part(operand: Tensor, rank: int, wide: tuple[int, ...]) -> bool:
-    """Return whether a tensor has more than one element along some of these axes but not all."""
+def _varies_along_part(operand: Tensor, rank: int, wide: tuple[int, ...]) -> bool:
+    """Return whether a tensor has more than one element along some of these axes, but not along all."""
     return operand.rank == rank and len({operand.dims[axis] > 1 for axis in wide}) == 2
 
 
-def _strided_rows(graph: Graph) -> bool:
-    """A strided data gradient followed by an operand with rows but without channels."""
+def _has_row_operand_after_strided_gradient(graph: Graph) -> bool:
+    """Whether a strided data gradient is followed by an operand that varies along rows but not channels."""
     ranks = {
         operand.rank
         for op in graph.ops
@@ -165,27 +165,29 @@ def _strided_rows(graph: Graph) -> bool:
     }
     return any(
         item.image.rank in ranks
-        for item in look.convolutions(graph)
+        for item in look.find_convolutions(graph)
         if item.op.kind is DescriptorType.OPERATION_CONVOLUTION_BACKWARD_DATA
-        and max(_sides(item)["filter_strides"]) > 1
+        and max(_convolution_parameters(item)["filter_strides"]) > 1
     )
 
 
-def _padded_unevenly(graph: Graph) -> bool:
-    """A gradient of a convolution with unequal padding before and after."""
+def _has_unequal_padding(graph: Graph) -> bool:
+    """Whether a gradient of a convolution has unequal padding before and after."""
     return any(
-        not item.forward and tuple(_sides(item)["pre_paddings"]) != tuple(_sides(item)["post_paddings"])
-        for item in look.convolutions(graph)
+        not item.forward
+        and tuple(_convolution_parameters(item)["pre_paddings"])
+        != tuple(_convolution_parameters(item)["post_paddings"])
+        for item in look.find_convolutions(graph)
     )
 
 
-def _second_unaligned(graph: Graph) -> bool:
-    """A convolution of row-major tensors, the first of which is not a multiple of 128 bytes.
+def _has_unaligned_second_tensor(graph: Graph) -> bool:
+    """Whether the first of a convolution's two row-major tensors has a size that is not a multiple of 128 bytes.
 
     The engines lay both out again, channels last, one right after the other in the workspace: the second of them, the
     filter or, of the filter's gradient, the image, begins where the first ends, and is read from the 128 bytes before.
     """
-    for item in look.convolutions(graph):
+    for item in look.find_convolutions(graph):
         first = item.image if item.forward else _response(item)
         second = item.image if item.op.kind is _FILTER else item.weights
         size = math.prod(first.dims) * ELEMENT_BITS[first.data_type] // 8
@@ -197,56 +199,58 @@ def _second_unaligned(graph: Graph) -> bool:
     return False
 
 
-def _vectorized_forward(graph: Graph) -> bool:
-    """A forward convolution of vectorized images."""
-    return any(item.forward and look.is_row_major_only(item.image) for item in look.convolutions(graph))
+def _has_row_major_forward(graph: Graph) -> bool:
+    """Whether a graph has a forward convolution of row-major images."""
+    return any(item.forward and look.is_row_major_only(item.image) for item in look.find_convolutions(graph))
 
 
-def _forward_into_half(graph: Graph) -> bool:
-    """A forward convolution without fusion, into float16."""
+def _is_single_forward_into_half(graph: Graph) -> bool:
+    """Whether the graph is a single forward convolution into float16."""
     return len(graph.ops) == 1 and any(
-        item.forward and item.op.fields["y"].data_type is DataType.HALF for item in look.convolutions(graph)
+        item.forward and item.op.fields["y"].data_type is DataType.HALF for item in look.find_convolutions(graph)
     )
 
 
-def _vectorized_computed_image(graph: Graph) -> bool:
-    """A convolution of vectorized images computed by elementwise operations."""
-    return any(item.image.virtual and look.is_row_major_only(item.image) for item in look.convolutions(graph))
+def _has_computed_row_major_image(graph: Graph) -> bool:
+    """Whether a convolution's row-major image is computed by operations in the graph."""
+    return any(item.image.virtual and look.is_row_major_only(item.image) for item in look.find_convolutions(graph))
 
 
-def _filter_gradient_fused_both_sides(graph: Graph) -> bool:
-    """A filter gradient with operations before and after it."""
-    return any(op.fields["x"].virtual and op.fields["dw"].virtual for op in look.of_kind(graph, _FILTER))
+def _has_filter_gradient_fused_on_both_sides(graph: Graph) -> bool:
+    """Whether a filter gradient has fused operations both before and after it."""
+    return any(op.fields["x"].virtual and op.fields["dw"].virtual for op in look.operations_of_kind(graph, _FILTER))
 
 
-def _filter_of_three(graph: Graph) -> bool:
-    """A filter gradient with three taps along each dim and stride 1."""
+def _has_filter_gradient_of_three_taps(graph: Graph) -> bool:
+    """Whether a filter gradient has three taps along each dim and stride 1."""
     return any(
-        item.op.kind is _FILTER and set(item.weights.dims[2:]) == {3} and set(_sides(item)["filter_strides"]) == {1}
-        for item in look.convolutions(graph)
+        item.op.kind is _FILTER
+        and set(item.weights.dims[2:]) == {3}
+        and set(_convolution_parameters(item)["filter_strides"]) == {1}
+        for item in look.find_convolutions(graph)
     )
 
 
-def _filter_in_bfloat16(graph: Graph) -> bool:
-    """A filter gradient without fusion, in bfloat16."""
+def _is_single_filter_gradient_in_bfloat16(graph: Graph) -> bool:
+    """Whether the graph is a single filter gradient in bfloat16."""
     return len(graph.ops) == 1 and any(
-        op.fields["dw"].data_type is DataType.BFLOAT16 for op in look.of_kind(graph, _FILTER)
+        op.fields["dw"].data_type is DataType.BFLOAT16 for op in look.operations_of_kind(graph, _FILTER)
     )
 
 
 _NORMED = [PointwiseMode.MUL, PointwiseMode.ADD, PointwiseMode.RELU_FWD]
 
 
-def _modes_before(writers: Mapping[int, Op], tensor: Tensor) -> Iterator[PointwiseMode]:
-    """Yield the modes of the elementwise operations that compute a tensor, the last first."""
+def _find_modes_before(writers: Mapping[int, Op], tensor: Tensor) -> Iterator[PointwiseMode]:
+    """Yield the modes of the pointwise operations that compute a tensor, the last operation first."""
     op = writers.get(tensor.uid)
     while isinstance(op, Pointwise):
         yield op.mode
         op = None if op.x is None else writers.get(op.x.uid)
 
 
-def _normed_and_reduced(graph: Graph) -> bool:
-    """A forward convolution of a float16 image after scale, bias and ReLU, with its result changed and reduced.
+def _has_reduced_convolution_of_normed_image(graph: Graph) -> bool:
+    """Whether a convolution of a float16 image after scale, bias and ReLU has a result that is changed and reduced.
 
     A sum for each image is no such reduction.
     """
@@ -263,8 +267,8 @@ def _normed_and_reduced(graph: Graph) -> bool:
     return any(
         item.forward
         and item.image.data_type is DataType.HALF
-        and list(islice(_modes_before(writers, item.image), len(_NORMED) + 1)) == _NORMED[::-1]
-        for item in look.convolutions(graph)
+        and list(islice(_find_modes_before(writers, item.image), len(_NORMED) + 1)) == _NORMED[::-1]
+        for item in look.find_convolutions(graph)
     )
 
 
@@ -276,7 +280,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         fix="use 9.15.0 or later, or lay the tensors out channels last",
         source="https://github.com/pytorch/pytorch/pull/166480",
         versions=Window(since=(9, 8, 0), until=(9, 15, 0)),
-        graph=_half_convolution_3d,
+        graph=_has_half_convolution_3d,
     ),
     KnownIssue(
         "convolution-3d-tf32",
@@ -285,7 +289,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         fix="use 9.16.0 or later, or an engine without tensor cores (true float32)",
         source="https://github.com/pytorch/pytorch/pull/167024",
         versions=Window(since=(9, 10, 2), until=(9, 16, 0)),
-        graph=_float_convolution_3d,
+        graph=_has_float_convolution_3d,
     ),
     KnownIssue(
         "convolution-depthwise-large",
@@ -294,7 +298,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         fix="use 9.15.0 or later, split the batch, or use 9.10.2",
         source="https://github.com/pytorch/pytorch/pull/168364",
         versions=Window(since=(9, 11, 0), until=(9, 15, 0)),
-        graph=_large_depthwise_convolution,
+        graph=_has_large_depthwise_convolution,
     ),
     KnownIssue(
         "depthwise-sequence-of-shapes",
@@ -303,7 +307,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         fix="use 9.24.0 or later",
         source="https://github.com/NVIDIA/cudnn-frontend/issues/442",
         versions=Window(until=(9, 24, 0)),
-        graph=lambda graph: any(item.depthwise for item in look.convolutions(graph)),
+        graph=lambda graph: any(item.depthwise for item in look.find_convolutions(graph)),
         depends_on="what ran before in the process",
     ),
     KnownIssue(
@@ -314,7 +318,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         source="https://github.com/pytorch/pytorch/pull/188318",
         sm=(86,),
         versions=Window(since=(9, 23, 1), until=(9, 24, 0)),
-        graph=lambda graph: any(item.depthwise and item.forward for item in look.convolutions(graph)),
+        graph=lambda graph: any(item.depthwise and item.forward for item in look.find_convolutions(graph)),
     ),
     KnownIssue(
         "convolution-large-filter",
@@ -324,7 +328,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         source="https://github.com/NVIDIA/cudnn-frontend/issues/442",
         versions=Window(until=(9, 24, 0)),
         graph=lambda graph: any(
-            item.forward and math.prod(item.weights.dims) >= 1 << 31 for item in look.convolutions(graph)
+            item.forward and math.prod(item.weights.dims) >= 1 << 31 for item in look.find_convolutions(graph)
         ),
     ),
     KnownIssue(
@@ -333,7 +337,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         effect="the process ends by a segmentation fault when the plan runs",
         fix="leave the ReLU to a graph of its own, or lay the tensors out as NCHW",
         source="https://github.com/NVIDIA/cudnn-frontend/issues/422",
-        graph=_int8_convolution_with_relu,
+        graph=_has_int8_convolution_with_relu,
     ),
     KnownIssue(
         "weight-gradient-prologue",
@@ -347,7 +351,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         ),
         sm=(100, 103),
         versions=Window(since=(9, 19, 0)),
-        graph=_weight_gradient_of_part_of_a_norm,
+        graph=_has_weight_gradient_after_partial_norm,
         step="check",
     ),
     KnownIssue(
@@ -362,7 +366,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         ),
         sm=(100, 103),
         versions=Window(since=(9, 19, 0), until=(9, 28, 0)),
-        graph=_weight_gradient_of_a_norm,
+        graph=_has_weight_gradient_after_scale_and_bias,
         step="check",
     ),
     KnownIssue(
@@ -375,7 +379,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         versions=Window(since=(9, 21, 0)),
         sm=(90,),
         engines=(8,),
-        graph=_eight_bits_by_product,
+        graph=_has_8_bit_result_with_product,
         depends_on="the engine, and numbers beyond the largest",
     ),
     KnownIssue(
@@ -387,7 +391,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         evidence="measured with 9.19.0 on sm_90; a factor given as INT32 is kept as the float of the same bits",
         sm=(90,),
         engines=(0, 28),
-        graph=_int8_into_int32,
+        graph=_has_int8_convolution_into_int32,
     ),
     KnownIssue(
         "convolution-operand-part-of-rows",
@@ -406,7 +410,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         ),
         sm=(90,),
         engines=(4, 7),
-        graph=_part_of_rows,
+        graph=_has_operand_along_part_of_rows,
     ),
     KnownIssue(
         "strided-gradient-operand-of-rows",
@@ -421,7 +425,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         sm=(90,),
         engines=(1,),
         depends_on="the engine",
-        graph=_strided_rows,
+        graph=_has_row_operand_after_strided_gradient,
     ),
     KnownIssue(
         "gradient-padded-unevenly",
@@ -433,7 +437,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         sm=(90,),
         engines=(1, 18, 20, 50),
         depends_on="the engine",
-        graph=_padded_unevenly,
+        graph=_has_unequal_padding,
     ),
     KnownIssue(
         "packed-images-unaligned",
@@ -454,7 +458,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         sm=(90,),
         engines=(4, 70, 78),
         depends_on="the engine",
-        graph=_second_unaligned,
+        graph=_has_unaligned_second_tensor,
     ),
     KnownIssue(
         "packed-images-engine-7",
@@ -469,7 +473,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         sm=(90,),
         engines=(7,),
         depends_on="the engine",
-        graph=_vectorized_forward,
+        graph=_has_row_major_forward,
     ),
     KnownIssue(
         "packed-images-behind",
@@ -481,7 +485,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         sm=(90,),
         engines=(4,),
         depends_on="the engine",
-        graph=_vectorized_computed_image,
+        graph=_has_computed_row_major_image,
     ),
     KnownIssue(
         "convolution-minus-infinity",
@@ -493,7 +497,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         sm=(90,),
         engines=(47,),
         depends_on="results of -inf",
-        graph=_forward_into_half,
+        graph=_is_single_forward_into_half,
     ),
     KnownIssue(
         "filter-gradient-between",
@@ -503,7 +507,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         source=MEASURED_ON_GPU,
         evidence="measured with 9.19.0 and 9.28.0 on sm_90, over two and three dims; without those before it is right",
         sm=(90,),
-        graph=_filter_gradient_fused_both_sides,
+        graph=_has_filter_gradient_fused_on_both_sides,
     ),
     KnownIssue(
         "filter-gradient-transformed",
@@ -515,7 +519,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         sm=(90,),
         engines=(17,),
         depends_on="the engine",
-        graph=_filter_of_three,
+        graph=_has_filter_gradient_of_three_taps,
     ),
     KnownIssue(
         "filter-gradient-split",
@@ -534,7 +538,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         sm=(90,),
         engines=(47,),
         depends_on="the engine's SPLIT_K",
-        graph=_filter_in_bfloat16,
+        graph=_is_single_filter_gradient_in_bfloat16,
     ),
     KnownIssue(
         "normed-convolution-reduced",
@@ -550,7 +554,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
             "operations before it, none after it, and a product instead of a sum are answered"
         ),
         sm=(80, 86, 89),
-        graph=_normed_and_reduced,
+        graph=_has_reduced_convolution_of_normed_image,
         step="check",
     ),
 )

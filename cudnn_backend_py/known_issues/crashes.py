@@ -1,4 +1,4 @@
-"""Conditions of the native crash guards, applied to the lowered values of a graph."""
+"""The conditions of the native crash guards as predicates on graphs."""
 
 from __future__ import annotations
 
@@ -11,44 +11,44 @@ from ..native.crashing_graphs import CRASHING_GRAPHS, NestedDescriptor
 from ..plans.lower import lower
 from ..system.version import Window
 
-__all__ = ["crashes", "versions_of_crash"]
+__all__ = ["make_crash_predicate", "versions_of_crash"]
 
 _BY_CODE = {crash.code: crash for crash in CRASHING_GRAPHS}
 
 
-def crashes(issue: str) -> Callable[[Graph], bool]:
-    """Return the condition of this known issue's crash guard, as a condition on graphs."""
+def make_crash_predicate(issue: str) -> Callable[[Graph], bool]:
+    """Return a predicate on graphs: whether the crash guard of this known issue would refuse the graph."""
     crash = _BY_CODE[issue]
 
-    def condition(graph: Graph) -> bool:
+    def would_crash(graph: Graph) -> bool:
         if not crash.kinds([op.kind for op in graph.ops]):  # which costs less than to lower it
             return False
         made: dict[int, NestedDescriptor] = {}
-        return crash.condition([_part(value, made) for value in lower(graph)])
+        return crash.condition([_make_part(value, made) for value in lower(graph)])
 
-    return condition
+    return would_crash
 
 
 def versions_of_crash(issue: str) -> Window:
-    """Return the versions in which the crash guard of this known issue refuses graphs."""
+    """Return the cuDNN versions in which the crash guard of this known issue refuses graphs."""
     return _BY_CODE[issue].versions
 
 
-def _part(value: DescriptorValue, made: dict[int, NestedDescriptor]) -> NestedDescriptor:
-    """Return a descriptor value in the form of crash guards; `made` caches by identity."""
+def _make_part(value: DescriptorValue, made: dict[int, NestedDescriptor]) -> NestedDescriptor:
+    """Return a descriptor value in the form that crash guards read; `made` caches the parts by identity."""
     if id(value) not in made:
         given = {}
         for facts in value.attributes:
             content = None if facts.role == "output" else getattr(value, facts.field)
             if content is not None:
-                given[facts.attribute] = tuple(_element(item, made) for item in _elements(content))
+                given[facts.attribute] = tuple(_convert_element(item, made) for item in _as_tuple(content))
         made[id(value)] = NestedDescriptor(value.kind, given)
     return made[id(value)]
 
 
-def _elements(content: Any) -> tuple[Any, ...]:
+def _as_tuple(content: Any) -> tuple[Any, ...]:
     return content if type(content) is tuple else (content,)
 
 
-def _element(item: Any, made: dict[int, NestedDescriptor]) -> Any:
-    return _part(item, made) if isinstance(item, DescriptorValue) else item
+def _convert_element(item: Any, made: dict[int, NestedDescriptor]) -> Any:
+    return _make_part(item, made) if isinstance(item, DescriptorValue) else item

@@ -8,30 +8,30 @@ from ..graph.data_types import FP8_TYPES
 from ..graph.ir import Graph
 from ..system.version import Window
 from . import look
-from .crashes import crashes, versions_of_crash
+from .crashes import make_crash_predicate, versions_of_crash
 from .sources import MEASURED_ON_GPU, MEASURED_WITHOUT_GPU
 
 __all__ = ["EXPERTS"]
 
 
-def _gathered_by_32_bits(graph: Graph) -> bool:
-    """An expert matmul that gathers its rows by 32-bit indices."""
-    experts = look.of_kind(graph, DescriptorType.OPERATION_MOE_GROUPED_MATMUL)
+def _has_gather_by_32_bit_indices(graph: Graph) -> bool:
+    """Whether an expert matmul gathers its rows by 32-bit indices."""
+    experts = look.operations_of_kind(graph, DescriptorType.OPERATION_MOE_GROUPED_MATMUL)
     return any(
         op.fields["mode"] is MoeGroupedMatmulMode.GATHER and op.fields["token_index"].data_type is DataType.INT32
         for op in experts
     )
 
 
-def _fp8_expert_matmul(graph: Graph) -> bool:
-    """A matmul per group of tokens in 8-bit floats."""
-    experts = look.of_kind(graph, DescriptorType.OPERATION_MOE_GROUPED_MATMUL)
+def _has_fp8_expert_matmul(graph: Graph) -> bool:
+    """Whether an expert matmul reads tokens in 8-bit floats."""
+    experts = look.operations_of_kind(graph, DescriptorType.OPERATION_MOE_GROUPED_MATMUL)
     return any(op.fields["token"].data_type in FP8_TYPES for op in experts)
 
 
-def _operand_of_experts(graph: Graph) -> bool:
-    """An expert matmul followed by an operand in memory that varies along more than rows."""
-    experts = look.of_kind(graph, DescriptorType.OPERATION_MOE_GROUPED_MATMUL)
+def _has_operand_after_expert_matmul(graph: Graph) -> bool:
+    """Whether an expert matmul is followed by an operand in memory that does not vary along the rows only."""
+    experts = look.operations_of_kind(graph, DescriptorType.OPERATION_MOE_GROUPED_MATMUL)
     return any(
         not (operand.virtual or operand.by_value) and not operand.dims[1] > operand.dims[2] == 1
         for op in look.pointwise_after(graph, (one.fields["output"] for one in experts))
@@ -40,9 +40,9 @@ def _operand_of_experts(graph: Graph) -> bool:
     )
 
 
-def _scattered(graph: Graph) -> bool:
-    """An expert matmul that scatters its rows."""
-    experts = look.of_kind(graph, DescriptorType.OPERATION_MOE_GROUPED_MATMUL)
+def _has_scattered_rows(graph: Graph) -> bool:
+    """Whether an expert matmul scatters its rows."""
+    experts = look.operations_of_kind(graph, DescriptorType.OPERATION_MOE_GROUPED_MATMUL)
     return any(op.fields["mode"] is MoeGroupedMatmulMode.SCATTER for op in experts)
 
 
@@ -55,7 +55,7 @@ EXPERTS: tuple[KnownIssue, ...] = (
         source=MEASURED_ON_GPU,
         evidence="measured with 9.19.0 on sm_90; kernels of 9.18.0 and 9.20.0 read 64 bits too, those of 9.21.0 do not",
         versions=Window(since=(9, 18, 0), until=(9, 21, 0)),
-        graph=_gathered_by_32_bits,
+        graph=_has_gather_by_32_bit_indices,
     ),
     KnownIssue(
         "moe-matmul-fp8",
@@ -65,7 +65,7 @@ EXPERTS: tuple[KnownIssue, ...] = (
         source="https://github.com/flashinfer-ai/flashinfer/issues/3792",
         sm=(120,),
         versions=Window(since=(9, 18, 0), until=(9, 21, 0)),
-        graph=_fp8_expert_matmul,
+        graph=_has_fp8_expert_matmul,
     ),
     KnownIssue(
         "experts-and-matmul",
@@ -75,7 +75,7 @@ EXPERTS: tuple[KnownIssue, ...] = (
         source=MEASURED_WITHOUT_GPU,
         evidence="measured deviceless with 9.18.0 to 9.28.0 on sm_90: before it, after it, and after an activation",
         versions=versions_of_crash("experts-and-matmul"),
-        graph=crashes("experts-and-matmul"),
+        graph=make_crash_predicate("experts-and-matmul"),
         step="check",
     ),
     KnownIssue(
@@ -91,7 +91,7 @@ EXPERTS: tuple[KnownIssue, ...] = (
         versions=Window(since=(9, 18, 0)),
         sm=(90,),
         engines=(7,),
-        graph=_operand_of_experts,
+        graph=_has_operand_after_expert_matmul,
     ),
     KnownIssue(
         "experts-scatter",
@@ -106,6 +106,6 @@ EXPERTS: tuple[KnownIssue, ...] = (
         versions=Window(since=(9, 21, 0)),
         sm=(90,),
         depends_on="token_index",
-        graph=_scattered,
+        graph=_has_scattered_rows,
     ),
 )

@@ -1,4 +1,4 @@
-"""Find known issues, for explain, the attention builder, the frontend and plans."""
+"""Find known issues for ``explain``, the attention builder, the frontend and plans, and warn about them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
 
 
 class KnownIssueWarning(UserWarning):
-    """Warns that a graph is built which this cuDNN is known to get wrong on this architecture."""
+    """The graph that is built has a known issue with this cuDNN version and architecture."""
 
 
 _warned: set[tuple[type[KnownIssueWarning], str]] = set()  # with codes of faults
@@ -39,7 +39,7 @@ def find_reported_issues(
     sharing: Sharing | None = None,
     engine: int | None = None,
 ) -> Iterator[KnownIssue]:
-    """Return the known issues of a use of attention or a graph with a version on an architecture.
+    """Return the known issues of a use of attention or a graph with this cuDNN version and architecture.
 
     See :func:`~cudnn_backend_py.graph.attention.known_issues.find_matching_issues`.
     """
@@ -49,7 +49,7 @@ def find_reported_issues(
 def name_failure(
     graph: Graph, wrong: Iterable[str], *, engine: int | None, version: VersionTuple, sm: int
 ) -> list[KnownIssue]:
-    """Return the known issues that explain the wrong results of a run; empty if one is unexplained.
+    """Return the known issues that explain the wrong results of a run; empty if a wrong output stays unexplained.
 
     A fault says why an output is wrong only if its condition holds for what that output is computed from, too, and if
     it was seen on the engine that ran. Conditions on attention are those of the whole graph.
@@ -64,7 +64,7 @@ def name_failure(
     met = list(find_reported_issues(read_attention(graph), graph, version=version, sm=sm, engine=engine))
     found: list[KnownIssue] = []
     for name in dict.fromkeys(wrong):
-        part = _upstream(graph, name)
+        part = _find_upstream_graph(graph, name)
         says = [fault for fault in met if fault.graph is None or part is None or issue_applies(fault, None, part)]
         if not says:
             return []
@@ -72,8 +72,8 @@ def name_failure(
     return found if wrong else met
 
 
-def _upstream(graph: Graph, name: str) -> Graph | None:
-    """Return the operations that compute a tensor, None if they do not form a graph."""
+def _find_upstream_graph(graph: Graph, name: str) -> Graph | None:
+    """Return the graph of the operations that compute a tensor; None if they form no valid graph."""
     needed = {tensor.uid for tensor in graph.tensors if tensor.name == name}
     ops: list[Op] = []
     for op in reversed(graph.ops):
@@ -84,7 +84,7 @@ def _upstream(graph: Graph, name: str) -> Graph | None:
 
 
 def warn_of(faults: Iterable[KnownIssue], category: type[KnownIssueWarning] = KnownIssueWarning) -> None:
-    """Warn about known issues, once each per process."""
+    """Warn about known issues, once per issue and process."""
     for fault in faults:
         said = fault.evidence or fault.source
         warn_once(
@@ -95,14 +95,14 @@ def warn_of(faults: Iterable[KnownIssue], category: type[KnownIssueWarning] = Kn
 
 
 def warn_once(code: str, text: str, category: type[KnownIssueWarning]) -> None:
-    """Warn with a text that names its code, once per code and process."""
+    """Warn with a text about a known issue, once per issue code and process."""
     if (category, code) not in _warned:
         _warned.add((category, code))
         warnings.warn(text, category, stacklevel=4)
 
 
 def check_reported_issues(use: AttentionUse) -> None:
-    """Refuse or warn about a use of attention by all known issues; builders call this through ``FURTHER_CHECKS``.
+    """Refuse a use of attention with known issues, or warn about them; builders call it by ``FURTHER_CHECKS``.
 
     The warning, :class:`KnownIssueWarning`, needs the version and, where the fault is bound to some, the architecture.
     Issues that others reported and that depend on values at run time are listed in verdicts, without a warning.

@@ -1,4 +1,4 @@
-"""Helpers for conditions: operations by kind, convolutions, memory layouts, properties of attention."""
+"""Helpers for conditions of known issues: find operations and tensors, test layouts and attention options."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from ..graph.strides import channels_last, packed_strides
 
 __all__ = [
     "Convolution",
-    "convolutions",
-    "decoding",
-    "half_attention",
+    "find_convolutions",
+    "find_matmuls",
+    "find_only_matmul",
     "has_gaps",
-    "in_memory",
+    "has_unpacked_stats",
+    "is_decoding",
+    "is_half_attention",
     "is_row_major",
     "is_row_major_only",
-    "matmuls",
-    "of_kind",
-    "of_mode",
+    "operations_of_kind",
     "pointwise_after",
-    "stats_not_packed",
-    "the_matmul",
+    "pointwise_of_mode",
+    "tensors_in_memory",
 ]
 
 
 class Convolution(NamedTuple):
-    """A convolution in any direction, by the roles of its tensors."""
+    """A convolution in any direction, with its image and weights by role."""
 
     op: Operation
     image: Tensor
@@ -45,12 +45,12 @@ class Convolution(NamedTuple):
 
     @property
     def depthwise(self) -> bool:
-        """Whether each channel has a filter of its own."""
+        """Whether each channel has its own filter."""
         return self.weights.dims[1] == 1 < self.image.dims[1]
 
 
-def convolutions(graph: Graph) -> Iterator[Convolution]:
-    """Yield the convolutions of a graph."""
+def find_convolutions(graph: Graph) -> Iterator[Convolution]:
+    """Yield the convolutions of a graph, in any direction."""
     for op in graph.ops:
         if isinstance(op, Operation) and op.kind in CONVOLUTIONS:
             found = Convolution(op, op.fields.get("x") or op.fields["dx"], op.fields.get("w") or op.fields["dw"])
@@ -58,34 +58,34 @@ def convolutions(graph: Graph) -> Iterator[Convolution]:
                 yield found
 
 
-def of_kind(graph: Graph, *kinds: DescriptorType) -> Iterator[Operation]:
-    """Yield the operations of the given kinds."""
+def operations_of_kind(graph: Graph, *kinds: DescriptorType) -> Iterator[Operation]:
+    """Yield a graph's operations of the given descriptor types."""
     return (op for op in graph.ops if isinstance(op, Operation) and op.kind in kinds)
 
 
-def of_mode(graph: Graph, *modes: PointwiseMode) -> Iterator[Pointwise]:
-    """Yield the pointwise operations of the given modes."""
+def pointwise_of_mode(graph: Graph, *modes: PointwiseMode) -> Iterator[Pointwise]:
+    """Yield a graph's pointwise operations of the given modes."""
     return (op for op in graph.ops if isinstance(op, Pointwise) and op.mode in modes)
 
 
-def matmuls(graph: Graph) -> list[Matmul]:
+def find_matmuls(graph: Graph) -> list[Matmul]:
     """Return the matmuls of a graph."""
     return [op for op in graph.ops if isinstance(op, Matmul)]
 
 
-def the_matmul(graph: Graph) -> Matmul | None:
-    """Return the only matmul of a graph; None for none or several, as in attention."""
-    found = matmuls(graph)
+def find_only_matmul(graph: Graph) -> Matmul | None:
+    """Return the only matmul of a graph; None if there are none or several, as in attention."""
+    found = find_matmuls(graph)
     return found[0] if len(found) == 1 else None
 
 
-def in_memory(graph: Graph) -> Iterator[Tensor]:
-    """Yield the tensors with elements in device memory."""
+def tensors_in_memory(graph: Graph) -> Iterator[Tensor]:
+    """Yield the tensors in device memory: neither virtual nor by value."""
     return (tensor for tensor in graph.tensors if not (tensor.virtual or tensor.by_value))
 
 
 def has_gaps(tensor: Tensor) -> bool:
-    """Return whether unused memory lies between the elements of a tensor."""
+    """Return whether a tensor has unused memory between its elements."""
     return tensor.span_elements > math.prod(tensor.dims)
 
 
@@ -96,12 +96,12 @@ def is_row_major(tensor: Tensor) -> bool:
 
 
 def is_row_major_only(tensor: Tensor) -> bool:
-    """Return whether a tensor is row-major and not channels last as well."""
+    """Return whether a tensor is row-major, and not channels last as well."""
     return tensor.strides == packed_strides(tensor.dims) != channels_last(tensor.dims)
 
 
 def pointwise_after(graph: Graph, tensors: Iterable[Tensor]) -> Iterator[Pointwise]:
-    """Yield the elementwise operations that depend on any of the tensors through elementwise operations only."""
+    """Yield the pointwise operations that depend on one of the tensors by pointwise operations only."""
     reached = {tensor.uid for tensor in tensors}
     for op in graph.ops:
         if isinstance(op, Pointwise) and any(item.uid in reached for item in op.inputs().values()):
@@ -109,18 +109,18 @@ def pointwise_after(graph: Graph, tensors: Iterable[Tensor]) -> Iterator[Pointwi
             yield op
 
 
-def half_attention(use: AttentionUse) -> bool:
-    """Attention in float16 or bfloat16."""
+def is_half_attention(use: AttentionUse) -> bool:
+    """Whether attention has inputs in float16 or bfloat16."""
     return use.problem.data_type in HALF_TYPES
 
 
-def decoding(use: AttentionUse) -> bool:
-    """One query per sequence, forward."""
+def is_decoding(use: AttentionUse) -> bool:
+    """Whether a forward pass has one query per sequence."""
     return not use.backward and use.problem.seq_q == 1
 
 
-def stats_not_packed(use: AttentionUse) -> bool:
-    """Dense statistics in another order than b, h, s."""
+def has_unpacked_stats(use: AttentionUse) -> bool:
+    """Whether the statistics are dense but not packed in the order b, h, s."""
     p = use.problem
     dims, strides = p.dims("stats"), p.strides("stats")
     wanted = zip(dims, strides, packed_strides(dims), strict=True)

@@ -8,35 +8,39 @@ from ..graph.data_types import FP8_TYPES, HALF_TYPES
 from ..graph.ir import Graph, Pointwise
 from ..system.version import Window
 from . import look
-from .crashes import crashes, versions_of_crash
+from .crashes import make_crash_predicate, versions_of_crash
 from .sources import MEASURED_ON_GPU, MEASURED_WITHOUT_GPU
 
 __all__ = ["MATMUL"]
 
 
-def _fused_matmul_with_gaps(graph: Graph) -> bool:
-    """A matmul with pointwise operations and a tensor in memory that has gaps."""
-    fused = look.the_matmul(graph) is not None and len(graph.ops) > 1
-    return fused and any(look.has_gaps(tensor) for tensor in look.in_memory(graph))
+def _is_fused_matmul_with_gaps(graph: Graph) -> bool:
+    """Whether a graph with one matmul and other operations has a tensor in memory with gaps."""
+    fused = look.find_only_matmul(graph) is not None and len(graph.ops) > 1
+    return fused and any(look.has_gaps(tensor) for tensor in look.tensors_in_memory(graph))
 
 
-def _fp8_matmul_of_few_rows(graph: Graph) -> bool:
-    """An 8-bit matmul with few rows per batch."""
-    op = look.the_matmul(graph)
+def _is_fp8_matmul_of_few_rows(graph: Graph) -> bool:
+    """Whether a graph has an 8-bit matmul with at most 64 rows per batch."""
+    op = look.find_only_matmul(graph)
     return op is not None and op.a.data_type in FP8_TYPES and op.a.rank > 2 and op.a.dims[-2] <= 64
 
 
-def _block_scaled_matmul(graph: Graph) -> bool:
-    """A matmul of two dequantized block-scaled tensors."""
-    op = look.the_matmul(graph)
-    scaled = {item.fields["y"].uid for item in look.of_kind(graph, DescriptorType.OPERATION_BLOCK_SCALE_DEQUANTIZE)}
+def _is_block_scaled_matmul(graph: Graph) -> bool:
+    """Whether a graph has a matmul of two dequantized block-scaled tensors."""
+    op = look.find_only_matmul(graph)
+    scaled = {
+        item.fields["y"].uid for item in look.operations_of_kind(graph, DescriptorType.OPERATION_BLOCK_SCALE_DEQUANTIZE)
+    }
     return op is not None and {op.a.uid, op.b.uid} <= scaled
 
 
-def _half_product(graph: Graph) -> bool:
-    """A matmul of 16-bit floats into 16 bits."""
-    op = look.the_matmul(graph)
-    outputs = (tensor for tensor in look.in_memory(graph) if any(tensor in one.outputs().values() for one in graph.ops))
+def _is_half_matmul(graph: Graph) -> bool:
+    """Whether a graph has a matmul of 16-bit floats and writes a 16-bit result."""
+    op = look.find_only_matmul(graph)
+    outputs = (
+        tensor for tensor in look.tensors_in_memory(graph) if any(tensor in one.outputs().values() for one in graph.ops)
+    )
     return (
         op is not None
         and op.a.data_type in HALF_TYPES
@@ -48,40 +52,43 @@ def _half_product(graph: Graph) -> bool:
 _TILE = (4, 128)  # blocks along the contracted dim, and rows or columns, of which scales are stored as a whole
 
 
-def _part_of_a_tile(graph: Graph) -> bool:
-    """A matmul of tensors with scales that are stored in tiles and are no whole number of them."""
+def _has_scales_of_partial_tiles(graph: Graph) -> bool:
+    """Whether a matmul's block scales are stored in tiles, but do not fill a whole number of them."""
     scales = [
         op.fields["scale"]
-        for op in look.of_kind(graph, DescriptorType.OPERATION_BLOCK_SCALE_DEQUANTIZE)
+        for op in look.operations_of_kind(graph, DescriptorType.OPERATION_BLOCK_SCALE_DEQUANTIZE)
         if op.fields["scale"].reordering is TensorReordering.F8_128x4
     ]
-    return look.the_matmul(graph) is not None and any(
-        not any(one % four == 0 and other % rows == 0 for (one, other), (four, rows) in _pairs(scale.dims[-2:]))
+    return look.find_only_matmul(graph) is not None and any(
+        not any(
+            one % four == 0 and other % rows == 0
+            for (one, other), (four, rows) in _pair_dims_with_tile(scale.dims[-2:])
+        )
         for scale in scales
     )
 
 
-def _pairs(dims: tuple[int, ...]) -> tuple[tuple[tuple[int, ...], tuple[int, int]], ...]:
+def _pair_dims_with_tile(dims: tuple[int, ...]) -> tuple[tuple[tuple[int, ...], tuple[int, int]], ...]:
     return ((dims, _TILE), (dims[::-1], _TILE))
 
 
-def _block_scaled_matmul_with_factor(graph: Graph) -> bool:
-    """Such a matmul with its result multiplied by one element."""
-    op = look.the_matmul(graph)
+def _is_block_scaled_matmul_with_factor(graph: Graph) -> bool:
+    """Whether the result of a block-scaled matmul is multiplied by a one-element tensor."""
+    op = look.find_only_matmul(graph)
     return (
         op is not None
-        and _block_scaled_matmul(graph)
+        and _is_block_scaled_matmul(graph)
         and any(
             {op.c.uid} < {tensor.uid for tensor in (by.x, by.b) if tensor is not None}
             and any(tensor is not None and set(tensor.dims) == {1} for tensor in (by.x, by.b))
-            for by in look.of_mode(graph, PointwiseMode.MUL)
+            for by in look.pointwise_of_mode(graph, PointwiseMode.MUL)
         )
     )
 
 
-def _float32_product_of_other_rank(graph: Graph) -> bool:
-    """A float32 matmul into memory of tensors with a rank other than 3 or 4."""
-    op = look.the_matmul(graph)
+def _is_float32_matmul_of_unusual_rank(graph: Graph) -> bool:
+    """Whether a float32 matmul into memory has tensors with a rank other than 3 or 4."""
+    op = look.find_only_matmul(graph)
     return (
         op is not None
         and op.c.rank not in (3, 4)
@@ -91,58 +98,60 @@ def _float32_product_of_other_rank(graph: Graph) -> bool:
     )
 
 
-def _float_product(graph: Graph) -> bool:
-    """A matmul of float32."""
-    op = look.the_matmul(graph)
+def _is_float32_matmul(graph: Graph) -> bool:
+    """Whether a graph has a matmul of float32."""
+    op = look.find_only_matmul(graph)
     return op is not None and op.a.data_type is op.b.data_type is DataType.FLOAT and op.compute_type is DataType.FLOAT
 
 
-def _float_into_half(graph: Graph) -> bool:
-    """A float32 matmul without fusion into 16 bits."""
-    op = look.the_matmul(graph)
+def _is_single_float32_matmul_into_half(graph: Graph) -> bool:
+    """Whether the graph is a single matmul of float32 into 16 bits."""
+    op = look.find_only_matmul(graph)
     return op is not None and len(graph.ops) == 1 and op.a.data_type is DataType.FLOAT and op.c.data_type in HALF_TYPES
 
 
-def _gelu_of_product(graph: Graph) -> bool:
-    """A GELU right after a matmul."""
-    op = look.the_matmul(graph)
+def _has_gelu_of_matmul(graph: Graph) -> bool:
+    """Whether a GELU follows a matmul directly."""
+    op = look.find_only_matmul(graph)
     return op is not None and any(
-        by.x is not None and by.x.uid == op.c.uid for by in look.of_mode(graph, PointwiseMode.GELU_FWD)
+        by.x is not None and by.x.uid == op.c.uid for by in look.pointwise_of_mode(graph, PointwiseMode.GELU_FWD)
     )
 
 
-def _leaky_product(graph: Graph) -> bool:
-    """A ReLU with a clip or a slope right after a matmul."""
-    op = look.the_matmul(graph)
+def _has_clipped_relu_of_matmul(graph: Graph) -> bool:
+    """Whether a ReLU with a clip or a slope follows a matmul directly."""
+    op = look.find_only_matmul(graph)
     return op is not None and any(
         by.x is not None
         and by.x.uid == op.c.uid
         and bool(by.relu_lower_clip or by.relu_lower_clip_slope or by.relu_upper_clip is not None)
-        for by in look.of_mode(graph, PointwiseMode.RELU_FWD)
+        for by in look.pointwise_of_mode(graph, PointwiseMode.RELU_FWD)
     )
 
 
-def _product_beside_copy(graph: Graph) -> bool:
-    """A matmul, and an elementwise operation that reads both what it gives and an IDENTITY of that."""
-    op = look.the_matmul(graph)
+def _reads_matmul_and_its_copy(graph: Graph) -> bool:
+    """Whether a pointwise operation reads both a matmul's result and an IDENTITY copy of it."""
+    op = look.find_only_matmul(graph)
     copies = {
-        by.y.uid for by in look.of_mode(graph, PointwiseMode.IDENTITY) if op and by.x and by.y and by.x.uid == op.c.uid
+        by.y.uid
+        for by in look.pointwise_of_mode(graph, PointwiseMode.IDENTITY)
+        if op and by.x and by.y and by.x.uid == op.c.uid
     }
     read = ({tensor.uid for tensor in by.inputs().values()} for by in graph.ops if isinstance(by, Pointwise))
     return op is not None and any(op.c.uid in uids and copies & uids for uids in read)
 
 
-def _row_times_gaps(graph: Graph) -> bool:
-    """A matmul with a first operand of one row, and a second one with gaps."""
-    op = look.the_matmul(graph)
+def _multiplies_row_by_tensor_with_gaps(graph: Graph) -> bool:
+    """Whether a matmul's first operand has one row, and its second operand has gaps."""
+    op = look.find_only_matmul(graph)
     return op is not None and op.a.dims[-2] == 1 and not op.b.virtual and look.has_gaps(op.b)
 
 
-_selects_vector_product = crashes("vector-product-select")
+_selects_vector_product = make_crash_predicate("vector-product-select")
 
 
-def _vector_selected_among_many(graph: Graph) -> bool:
-    """The same with four elementwise operations or more, of which 9.28.0 leaves fewer to other engines."""
+def _selects_vector_product_among_many(graph: Graph) -> bool:
+    """Whether a vector product is selected as in the crash, in a graph of more than three pointwise operations."""
     return _selects_vector_product(graph) and sum(isinstance(op, Pointwise) for op in graph.ops) > 3
 
 
@@ -159,7 +168,7 @@ MATMUL: tuple[KnownIssue, ...] = (
         ),
         sm=(80, 86, 87, 89, 90, 100, 103, 110, 120, 121),
         engines=(1,),
-        graph=_float32_product_of_other_rank,
+        graph=_is_float32_matmul_of_unusual_rank,
         step="build",
     ),
     KnownIssue(
@@ -169,7 +178,7 @@ MATMUL: tuple[KnownIssue, ...] = (
         fix="use 9.10.1 or later, or a plan for each GPU",
         source="https://docs.nvidia.com/deeplearning/cudnn/backend/latest/release-notes.html",
         versions=Window(until=(9, 10, 1)),
-        graph=lambda graph: look.the_matmul(graph) is not None,
+        graph=lambda graph: look.find_only_matmul(graph) is not None,
         depends_on="the GPUs that the plan runs on",
     ),
     KnownIssue(
@@ -179,7 +188,7 @@ MATMUL: tuple[KnownIssue, ...] = (
         fix="use 9.24.0 or later, tensors without gaps, or an engine other than 11",
         source="https://github.com/NVIDIA/cudnn-frontend/issues/442",
         versions=Window(until=(9, 24, 0)),
-        graph=_fused_matmul_with_gaps,
+        graph=_is_fused_matmul_with_gaps,
     ),
     KnownIssue(
         "fp8-matmul-of-few-rows",
@@ -189,7 +198,7 @@ MATMUL: tuple[KnownIssue, ...] = (
         source="https://github.com/flashinfer-ai/flashinfer/issues/3566",
         sm=(120, 121),
         versions=Window(until=(9, 23, 1)),
-        graph=_fp8_matmul_of_few_rows,
+        graph=_is_fp8_matmul_of_few_rows,
     ),
     KnownIssue(
         "half-matmul-split-k",
@@ -200,7 +209,7 @@ MATMUL: tuple[KnownIssue, ...] = (
         sm=(90,),
         engines=(7,),
         versions=Window(since=(9, 23, 0), until=(9, 23, 1)),
-        graph=_half_product,
+        graph=_is_half_matmul,
     ),
     KnownIssue(
         "block-scales-no-whole-tiles",
@@ -210,7 +219,7 @@ MATMUL: tuple[KnownIssue, ...] = (
         source="https://github.com/JuliaGPU/CUDA.jl/pull/3230",
         sm=(100, 101, 103, 107, 110, 120, 121),
         versions=Window(since=(9, 7, 0), until=(9, 25, 0)),
-        graph=_part_of_a_tile,
+        graph=_has_scales_of_partial_tiles,
     ),
     KnownIssue(
         "block-scaled-matmul-factor",
@@ -220,7 +229,7 @@ MATMUL: tuple[KnownIssue, ...] = (
         source="https://github.com/openxla/xla/pull/32525",
         sm=(100, 101, 103, 107, 110, 120, 121),
         versions=Window(since=(9, 7, 0), until=(9, 13, 0)),
-        graph=_block_scaled_matmul_with_factor,
+        graph=_is_block_scaled_matmul_with_factor,
     ),
     KnownIssue(
         "block-scaled-matmul-threads",
@@ -230,7 +239,7 @@ MATMUL: tuple[KnownIssue, ...] = (
         source="https://github.com/openxla/xla/pull/34309",
         sm=(100, 101, 103, 107, 110, 120, 121),
         versions=Window(since=(9, 7, 0), until=(9, 10, 0)),
-        graph=_block_scaled_matmul,
+        graph=_is_block_scaled_matmul,
         depends_on="the GPUs and threads",
     ),
     KnownIssue(
@@ -251,7 +260,7 @@ MATMUL: tuple[KnownIssue, ...] = (
         evidence="measured with 9.19.0 on sm_90: 10 of 10 random graphs with numbers that TF32 does not hold",
         sm=(90,),
         engines=(0,),
-        graph=_float_product,
+        graph=_is_float32_matmul,
         depends_on="the engine",
     ),
     KnownIssue(
@@ -263,7 +272,7 @@ MATMUL: tuple[KnownIssue, ...] = (
         evidence="measured with 9.19.0 on sm_90: float16 and bfloat16",
         sm=(90,),
         engines=(0,),
-        graph=_float_into_half,
+        graph=_is_single_float32_matmul_into_half,
         depends_on="the engine",
     ),
     KnownIssue(
@@ -275,7 +284,7 @@ MATMUL: tuple[KnownIssue, ...] = (
         evidence="measured with 9.19.0 on sm_90: float16, bfloat16 and float32; GELU_APPROX_TANH_FWD gives the same",
         sm=(90,),
         engines=(0,),
-        graph=_gelu_of_product,
+        graph=_has_gelu_of_matmul,
         depends_on="the engine",
     ),
     KnownIssue(
@@ -287,7 +296,7 @@ MATMUL: tuple[KnownIssue, ...] = (
         evidence="measured with 9.19.0 on sm_90, each of the three",
         sm=(90,),
         engines=(0,),
-        graph=_leaky_product,
+        graph=_has_clipped_relu_of_matmul,
         depends_on="the engine",
     ),
     KnownIssue(
@@ -304,7 +313,7 @@ MATMUL: tuple[KnownIssue, ...] = (
         versions=Window(until=(9, 28, 0)),
         sm=(90,),
         engines=(4, 7),
-        graph=_product_beside_copy,
+        graph=_reads_matmul_and_its_copy,
     ),
     KnownIssue(
         "matmul-of-one-row-with-gaps",
@@ -316,7 +325,7 @@ MATMUL: tuple[KnownIssue, ...] = (
         versions=Window(since=(9, 21, 0)),
         sm=(90,),
         engines=(8, 2),
-        graph=_row_times_gaps,
+        graph=_multiplies_row_by_tensor_with_gaps,
         depends_on="the engine",
     ),
     KnownIssue(
@@ -347,7 +356,7 @@ MATMUL: tuple[KnownIssue, ...] = (
         ),
         versions=Window(since=(9, 28, 0)),
         engines=(8,),
-        graph=_vector_selected_among_many,
+        graph=_selects_vector_product_among_many,
         step="build",
     ),
 )

@@ -1,4 +1,4 @@
-"""Known issues of norms."""
+"""Known issues of normalizations."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from ..graph.data_types import HALF_TYPES
 from ..graph.ir import Graph, Tensor
 from ..system.version import Window
 from . import look
-from .crashes import crashes, versions_of_crash
+from .crashes import make_crash_predicate, versions_of_crash
 from .sources import MEASURED_ON_GPU, MEASURED_WITHOUT_GPU
 
 __all__ = ["NORM"]
 
 
-def _norm_block_scaled(graph: Graph) -> bool:
-    """A norm with a result that is block-scaled in the same graph."""
-    written = {op.fields["y"].uid for op in look.of_kind(graph, DescriptorType.OPERATION_NORM_FORWARD)}
-    quantized = look.of_kind(graph, DescriptorType.OPERATION_BLOCK_SCALE_QUANTIZE)
+def _has_block_scaled_norm(graph: Graph) -> bool:
+    """Whether the result of a norm is block-scaled in the same graph."""
+    written = {op.fields["y"].uid for op in look.operations_of_kind(graph, DescriptorType.OPERATION_NORM_FORWARD)}
+    quantized = look.operations_of_kind(graph, DescriptorType.OPERATION_BLOCK_SCALE_QUANTIZE)
     return any(op.fields["x"].uid in written for op in quantized)
 
 
-def _added_operand_differs(graph: Graph) -> bool:
-    """A batch norm in training, and its sum with another operand than a whole one of its types, after it."""
-    for norm in look.of_kind(graph, DescriptorType.OPERATION_NORM_FORWARD):
+def _has_unusual_addition_after_batch_norm(graph: Graph) -> bool:
+    """Whether a training batch norm is followed by the addition of a broadcast, repeated or shorter-type operand."""
+    for norm in look.operations_of_kind(graph, DescriptorType.OPERATION_NORM_FORWARD):
         x, y = norm.fields["x"], norm.fields["y"]
         if norm.fields["mode"] is NormMode.BATCH_NORM and norm.fields["phase"] is NormFwdPhase.TRAINING:
-            for op in look.of_mode(graph, PointwiseMode.ADD):
+            for op in look.pointwise_of_mode(graph, PointwiseMode.ADD):
                 if op.x is not None and op.b is not None and y.uid in (op.x.uid, op.b.uid):
                     operand = op.b if op.x.uid == y.uid else op.x
                     shorter = x.data_type is DataType.FLOAT and operand.data_type in HALF_TYPES
@@ -38,23 +38,23 @@ def _added_operand_differs(graph: Graph) -> bool:
 _ROWS = (NormMode.LAYER_NORM, NormMode.RMS_NORM, NormMode.ADA_LAYER_NORM)
 
 
-def _find_row_norms(graph: Graph) -> list[Tensor]:
-    """Return the results of norms of rows."""
-    norms = look.of_kind(graph, DescriptorType.OPERATION_NORM_FORWARD)
+def _find_row_norm_results(graph: Graph) -> list[Tensor]:
+    """Return the results of norms that normalize rows: layer, RMS and adaptive layer norm."""
+    norms = look.operations_of_kind(graph, DescriptorType.OPERATION_NORM_FORWARD)
     return [norm.fields["y"] for norm in norms if norm.fields["mode"] in _ROWS]
 
 
-def _row_norm_read_twice(graph: Graph) -> bool:
-    """A norm of rows, and after it an elementwise operation that reads one tensor twice."""
+def _has_row_norm_before_double_read(graph: Graph) -> bool:
+    """Whether a norm of rows is followed by a pointwise operation that reads one tensor twice."""
     return any(
         op.x is not None and op.b is not None and op.x.uid == op.b.uid
-        for op in look.pointwise_after(graph, _find_row_norms(graph))
+        for op in look.pointwise_after(graph, _find_row_norm_results(graph))
     )
 
 
-def _norm_with_operand(graph: Graph) -> bool:
-    """A norm of rows, and after it an elementwise operation with an operand of its own."""
-    behind = list(look.pointwise_after(graph, _find_row_norms(graph)))
+def _has_row_norm_before_operand(graph: Graph) -> bool:
+    """Whether a norm of rows is followed by a pointwise operation with a further input of the graph."""
+    behind = list(look.pointwise_after(graph, _find_row_norm_results(graph)))
     made = {tensor.uid for op in graph.ops for tensor in op.outputs().values()} if behind else set()
     return any(tensor.uid not in made for op in behind for tensor in op.inputs().values())
 
@@ -68,7 +68,7 @@ NORM: tuple[KnownIssue, ...] = (
         source="https://github.com/NVIDIA/TransformerEngine/pull/1700",
         sm=(100, 101, 103, 107, 110, 120, 121),
         versions=Window(since=(9, 7, 0), until=(9, 10, 0)),
-        graph=_norm_block_scaled,
+        graph=_has_block_scaled_norm,
     ),
     KnownIssue(
         "batch-norm-operand",
@@ -90,7 +90,7 @@ NORM: tuple[KnownIssue, ...] = (
         ),
         sm=(90,),
         engines=(0,),
-        graph=_added_operand_differs,
+        graph=_has_unusual_addition_after_batch_norm,
     ),
     KnownIssue(
         "norm-activation-gradient",
@@ -103,7 +103,7 @@ NORM: tuple[KnownIssue, ...] = (
             "sm_100 and sm_120 with 9.19.0; 9.24.0 to 9.28.0 refuse it"
         ),
         versions=versions_of_crash("norm-activation-gradient"),
-        graph=crashes("norm-activation-gradient"),
+        graph=make_crash_predicate("norm-activation-gradient"),
         step="check",
     ),
     KnownIssue(
@@ -117,7 +117,7 @@ NORM: tuple[KnownIssue, ...] = (
             "and ADD_SQUARE, float32 and float16"
         ),
         sm=(90,),
-        graph=_row_norm_read_twice,
+        graph=_has_row_norm_before_double_read,
     ),
     KnownIssue(
         "norm-operands-in-turn",
@@ -136,6 +136,6 @@ NORM: tuple[KnownIssue, ...] = (
         sm=(90,),
         engines=(4, 5),
         depends_on="what was built before",
-        graph=_norm_with_operand,
+        graph=_has_row_norm_before_operand,
     ),
 )

@@ -1,4 +1,4 @@
-"""Known issues of signals and concatenation."""
+"""Known issues of signals and concatenations."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .sources import MEASURED_ON_GPU
 __all__ = ["OTHERS"]
 
 
-def _computed_tensor_not_first(graph: Graph) -> bool:
-    """A concatenation with a computed tensor that is not its first."""
+def _has_virtual_input_after_first(graph: Graph) -> bool:
+    """Whether a concatenation has a virtual input other than its first one."""
     return any(
         tensor.virtual
-        for op in look.of_kind(graph, DescriptorType.OPERATION_CONCAT)
+        for op in look.operations_of_kind(graph, DescriptorType.OPERATION_CONCAT)
         for port, tensor in op.inputs().items()
         if port != "input[0]"
     )
@@ -31,7 +31,7 @@ OTHERS: tuple[KnownIssue, ...] = (
         source="tests/torture/graphs.py",
         evidence="measured with 9.28.0, deviceless, in random graphs asked in two processes each",
         versions=Window(since=(9, 28, 0)),
-        graph=lambda graph: any(look.of_kind(graph, DescriptorType.OPERATION_SIGNAL)),
+        graph=lambda graph: any(look.operations_of_kind(graph, DescriptorType.OPERATION_SIGNAL)),
         step="check",
     ),
     KnownIssue(
@@ -41,6 +41,6 @@ OTHERS: tuple[KnownIssue, ...] = (
         fix="let what is computed be the first",
         source=MEASURED_ON_GPU,
         evidence="measured with 9.19.0 on sm_90: 4 of 4 random graphs; 3 of 3 with the computed tensor first are right",
-        graph=_computed_tensor_not_first,
+        graph=_has_virtual_input_after_first,
     ),
 )

@@ -16,14 +16,14 @@ __all__ = ["POINTWISE"]
 
 
 def _is_elementwise(graph: Graph, rank: int) -> bool:
-    """Return whether there are elementwise operations only, on tensors of this many dims."""
+    """Return whether a graph has pointwise operations only, and only tensors of this rank in memory."""
     return all(isinstance(op, Pointwise) for op in graph.ops) and all(
-        tensor.rank == rank for tensor in look.in_memory(graph)
+        tensor.rank == rank for tensor in look.tensors_in_memory(graph)
     )
 
 
-def _two_dims(graph: Graph) -> bool:
-    """A matrix of more than one row that an elementwise operation writes, in a graph of those and of reductions."""
+def _writes_matrix(graph: Graph) -> bool:
+    """Whether a graph of pointwise operations and reductions writes a matrix of several rows."""
     written = {op.y.uid: op.y for op in graph.ops if isinstance(op, Pointwise) and op.y is not None}
     written |= {op.dx.uid: op.dx for op in graph.ops if isinstance(op, Pointwise) and op.dx is not None}
     return all(isinstance(op, (Pointwise, Reduction)) for op in graph.ops) and any(
@@ -32,47 +32,49 @@ def _two_dims(graph: Graph) -> bool:
 
 
 def _find_partial_operands(graph: Graph) -> Iterator[Tensor]:
-    """Yield inputs of elementwise operations on batches of matrices that are neither such a batch nor one number."""
+    """Yield inputs of a pointwise graph on batches of matrices that are neither whole batches nor single numbers."""
     whole = max((tensor.dims for tensor in graph.outputs), default=(1,))
     if _is_elementwise(graph, 3) and whole[0] > 1:
-        yield from (tensor for tensor in look.in_memory(graph) if tensor.dims != whole and math.prod(tensor.dims) > 1)
+        yield from (
+            tensor for tensor in look.tensors_in_memory(graph) if tensor.dims != whole and math.prod(tensor.dims) > 1
+        )
 
 
-def _row_or_column_for_batch(graph: Graph) -> bool:
-    """Elementwise operations on batches of matrices, with a row or column that is read for all of the batch."""
+def _has_row_or_column_for_batch(graph: Graph) -> bool:
+    """Whether pointwise operations on batches of matrices read one row or column for the whole batch."""
     return any(part.dims[0] == 1 and 1 in part.dims[1:] for part in _find_partial_operands(graph))
 
 
-def _number_for_each(graph: Graph) -> bool:
-    """Elementwise operations on batches of matrices, with one number for each matrix."""
+def _has_number_per_matrix(graph: Graph) -> bool:
+    """Whether pointwise operations on batches of matrices read one number per matrix."""
     return any(part.dims[0] > 1 == part.dims[1] == part.dims[2] for part in _find_partial_operands(graph))
 
 
-def _part_with_strides(graph: Graph) -> bool:
-    """Elementwise operations on batches of matrices, with a row or column of each that do not follow one another."""
+def _has_strided_row_or_column(graph: Graph) -> bool:
+    """Whether pointwise operations on batches of matrices read a row or column per matrix that is not row-major."""
     return any(
         part.dims[0] > 1 < math.prod(part.dims[1:]) and 1 in part.dims[1:] and not look.is_row_major(part)
         for part in _find_partial_operands(graph)
     )
 
 
-def _columns_not_contiguous(graph: Graph) -> bool:
-    """Elementwise operations on batches of matrices with columns that are not contiguous in memory."""
+def _has_non_contiguous_columns(graph: Graph) -> bool:
+    """Whether pointwise operations on batches of matrices have columns that are not contiguous in memory."""
     return _is_elementwise(graph, 3) and any(
-        tensor.dims[0] > 1 < tensor.dims[2] and tensor.strides[2] != 1 for tensor in look.in_memory(graph)
+        tensor.dims[0] > 1 < tensor.dims[2] and tensor.strides[2] != 1 for tensor in look.tensors_in_memory(graph)
     )
 
 
-def _index_of_matrices(graph: Graph) -> bool:
-    """The index along the first of three dims, in a graph of elementwise operations."""
+def _generates_index_of_matrices(graph: Graph) -> bool:
+    """Whether a pointwise graph generates the index along the first of three dims."""
     return all(isinstance(op, Pointwise) for op in graph.ops) and any(
         op.axis == 0 and op.x is not None and op.x.rank == 3 and op.x.dims[0] > 1
-        for op in look.of_mode(graph, PointwiseMode.GEN_INDEX)
+        for op in look.pointwise_of_mode(graph, PointwiseMode.GEN_INDEX)
     )
 
 
-def _batch_is_not_slowest(graph: Graph) -> bool:
-    """Elementwise operations on images, written with the channels slowest in memory."""
+def _has_channels_slowest(graph: Graph) -> bool:
+    """Whether pointwise operations write images with the channels slowest in memory."""
     return all(isinstance(op, Pointwise) for op in graph.ops) and any(
         tensor.rank > 3 and min(tensor.dims[:2]) > 1 and tensor.strides[1] == max(tensor.strides)
         for tensor in graph.outputs
@@ -80,18 +82,18 @@ def _batch_is_not_slowest(graph: Graph) -> bool:
 
 
 def _reduces_channels_and_columns(graph: Graph) -> bool:
-    """A reduction of five dims that takes the last one as it takes the channels, and not the others."""
-    return any(_is_split(op) for op in graph.ops if isinstance(op, Reduction) and op.x.rank == 5)
+    """Whether a reduction of five dims treats the last dim as the channels, but one of the others differently."""
+    return any(_treats_last_dim_as_channels(op) for op in graph.ops if isinstance(op, Reduction) and op.x.rank == 5)
 
 
-def _is_split(op: Reduction) -> bool:
+def _treats_last_dim_as_channels(op: Reduction) -> bool:
     gone = [before != after for before, after in zip(op.x.dims, op.y.dims, strict=True)]
     return op.x.dims[1] > 1 < op.x.dims[4] and gone[1] == gone[4] and gone[1] not in (gone[0], gone[2], gone[3])
 
 
-def _column_major_matrix(graph: Graph) -> bool:
-    """A matrix that an elementwise operation writes, column-major."""
-    return _two_dims(graph) and any(
+def _writes_column_major_matrix(graph: Graph) -> bool:
+    """Whether a pointwise operation writes a matrix that is not row-major."""
+    return _writes_matrix(graph) and any(
         tensor.rank == 2 and tensor.dims[1] > 1 != tensor.strides[1] for tensor in graph.outputs
     )
 
@@ -107,7 +109,7 @@ POINTWISE: tuple[KnownIssue, ...] = (
         versions=Window(until=(9, 20, 0)),
         sm=(90,),
         engines=(1,),
-        graph=_two_dims,
+        graph=_writes_matrix,
     ),
     KnownIssue(
         "elementwise-two-dims-column-major",
@@ -118,7 +120,7 @@ POINTWISE: tuple[KnownIssue, ...] = (
         evidence="measured with 9.28.0 on sm_90; row-major ones are refused from 9.20.0 on",
         sm=(90,),
         engines=(1,),
-        graph=_column_major_matrix,
+        graph=_writes_column_major_matrix,
     ),
     KnownIssue(
         "elementwise-broadcast-of-matrices",
@@ -129,7 +131,7 @@ POINTWISE: tuple[KnownIssue, ...] = (
         evidence=f"{ON_SM90}: 16 of 16 random graphs",
         sm=(90,),
         engines=(1,),
-        graph=_row_or_column_for_batch,
+        graph=_has_row_or_column_for_batch,
     ),
     KnownIssue(
         "elementwise-number-for-each-matrix",
@@ -140,7 +142,7 @@ POINTWISE: tuple[KnownIssue, ...] = (
         evidence=f"{ON_SM90}: 9 of 9 random graphs",
         sm=(90,),
         engines=(1,),
-        graph=_number_for_each,
+        graph=_has_number_per_matrix,
     ),
     KnownIssue(
         "elementwise-rows-with-strides",
@@ -151,7 +153,7 @@ POINTWISE: tuple[KnownIssue, ...] = (
         evidence=f"{ON_SM90}: 5 of 5 random graphs",
         sm=(90,),
         engines=(1,),
-        graph=_part_with_strides,
+        graph=_has_strided_row_or_column,
     ),
     KnownIssue(
         "elementwise-columns-apart",
@@ -162,7 +164,7 @@ POINTWISE: tuple[KnownIssue, ...] = (
         evidence=f"{ON_SM90}: 2 of 2 random graphs",
         sm=(90,),
         engines=(1,),
-        graph=_columns_not_contiguous,
+        graph=_has_non_contiguous_columns,
     ),
     KnownIssue(
         "elementwise-channels-slowest",
@@ -173,7 +175,7 @@ POINTWISE: tuple[KnownIssue, ...] = (
         evidence=f"{ON_SM90}: 5 of 5 random graphs; with the batch fastest, and between channels and rows",
         sm=(90,),
         engines=(1,),
-        graph=_batch_is_not_slowest,
+        graph=_has_channels_slowest,
     ),
     KnownIssue(
         "index-of-matrices",
@@ -184,7 +186,7 @@ POINTWISE: tuple[KnownIssue, ...] = (
         evidence=ON_SM90,
         sm=(90,),
         engines=(1,),
-        graph=_index_of_matrices,
+        graph=_generates_index_of_matrices,
     ),
     KnownIssue(
         "reduction-of-five-dims",

@@ -1,4 +1,4 @@
-"""Known issues of pooling and interpolation."""
+"""Known issues of pooling and bilinear resampling."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from ..graph.data_types import HALF_TYPES
 from ..graph.ir import Graph, Operation
 from ..graph.strides import channels_last
 from . import look
-from .crashes import crashes, versions_of_crash
+from .crashes import make_crash_predicate, versions_of_crash
 from .sources import MEASURED_ON_GPU, MEASURED_WITHOUT_GPU
 
 __all__ = ["RESAMPLING"]
 
 
-def _bilinear_half(graph: Graph) -> bool:
-    """Bilinear resampling in 16 bits."""
-    resampled = look.of_kind(graph, DescriptorType.OPERATION_RESAMPLE_FWD)
+def _has_bilinear_in_16_bits(graph: Graph) -> bool:
+    """Whether a graph has bilinear resampling in 16 bits."""
+    resampled = look.operations_of_kind(graph, DescriptorType.OPERATION_RESAMPLE_FWD)
     return any(
         op.fields["x"].data_type in HALF_TYPES and op.fields["resample"].fields["mode"] is ResampleMode.BILINEAR
         for op in resampled
@@ -28,41 +28,47 @@ def _bilinear_half(graph: Graph) -> bool:
 _NO_PLAN = "measured with 9.19.0 on sm_90, deviceless with 9.16.0 to 9.22.0 and 9.24.0 to 9.28.0"
 
 
-def _bfloat16_pool(graph: Graph) -> bool:
-    """A pooling alone, of bfloat16 over two dims, channels last."""
-    pools = list(look.of_kind(graph, DescriptorType.OPERATION_RESAMPLE_FWD))
+def _is_single_bfloat16_pool(graph: Graph) -> bool:
+    """Whether the graph is a single pooling of bfloat16 over two dims, channels last."""
+    pools = list(look.operations_of_kind(graph, DescriptorType.OPERATION_RESAMPLE_FWD))
     return len(pools) == len(graph.ops) == 1 and any(
         x.data_type is DataType.BFLOAT16 and x.rank == 4 and x.strides == channels_last(x.dims)
         for x in (pools[0].fields["x"],)
     )
 
 
-def _pool_of_computed(graph: Graph) -> bool:
-    """A pooling of what elementwise operations make, in memory or not."""
+def _has_pool_of_computed_image(graph: Graph) -> bool:
+    """Whether a pooling reads the result of another operation in the graph."""
     written = {tensor.uid for op in graph.ops for tensor in op.outputs().values()}
-    return any(op.fields["x"].uid in written for op in look.of_kind(graph, DescriptorType.OPERATION_RESAMPLE_FWD))
+    return any(
+        op.fields["x"].uid in written for op in look.operations_of_kind(graph, DescriptorType.OPERATION_RESAMPLE_FWD)
+    )
 
 
-def _pool_gradient_of_lines(graph: Graph) -> bool:
-    """The gradient of a pooling over one dim."""
-    return any(op.fields["dy"].rank == 3 for op in look.of_kind(graph, DescriptorType.OPERATION_RESAMPLE_BWD))
+def _has_pool_gradient_over_one_dim(graph: Graph) -> bool:
+    """Whether a graph has the gradient of a pooling over one dim."""
+    return any(
+        op.fields["dy"].rank == 3 for op in look.operations_of_kind(graph, DescriptorType.OPERATION_RESAMPLE_BWD)
+    )
 
 
-def _pools(graph: Graph, mode: ResampleMode | None = None) -> Iterator[Operation]:
-    """Yield the forward resamplings of a mode, or those but BILINEAR."""
-    for op in look.of_kind(graph, DescriptorType.OPERATION_RESAMPLE_FWD):
+def _find_pools(graph: Graph, mode: ResampleMode | None = None) -> Iterator[Operation]:
+    """Yield the forward resampling operations of a mode; without a mode, all but BILINEAR."""
+    for op in look.operations_of_kind(graph, DescriptorType.OPERATION_RESAMPLE_FWD):
         found = op.fields["resample"].fields["mode"]
         if found is mode or (mode is None and found is not ResampleMode.BILINEAR):
             yield op
 
 
-def _average_pool_counts_padding(graph: Graph) -> bool:
-    """An average pooling of packed images that counts its padding, or its gradient, with windows that are cut.
+def _has_cut_average_pool_windows(graph: Graph) -> bool:
+    """Whether an average pooling that counts its padding cuts windows at the end of a row-major image.
 
     The kernels end each window at the size of the image and the padding before it, whatever is padded after, and
     divide by what is left of it.
     """
-    for op in look.of_kind(graph, DescriptorType.OPERATION_RESAMPLE_FWD, DescriptorType.OPERATION_RESAMPLE_BWD):
+    for op in look.operations_of_kind(
+        graph, DescriptorType.OPERATION_RESAMPLE_FWD, DescriptorType.OPERATION_RESAMPLE_BWD
+    ):
         image, response = (op.fields.get("x") or op.fields["dx"], op.fields.get("y") or op.fields["dy"])
         facts = op.fields["resample"].fields
         if facts["mode"] is ResampleMode.AVGPOOL_INCLUDE_PADDING and look.is_row_major_only(image):
@@ -81,7 +87,7 @@ RESAMPLING: tuple[KnownIssue, ...] = (
         fix="use float32",
         source=MEASURED_WITHOUT_GPU,
         evidence=_NO_PLAN,
-        graph=_bilinear_half,
+        graph=_has_bilinear_in_16_bits,
         step="build",
     ),
     KnownIssue(
@@ -93,7 +99,7 @@ RESAMPLING: tuple[KnownIssue, ...] = (
         evidence="measured with 9.19.0 and 9.28.0 on sm_90: all of 41 graphs; the other engine of each is right",
         sm=(90,),
         engines=(2, 3),
-        graph=_bfloat16_pool,
+        graph=_is_single_bfloat16_pool,
         depends_on="the engine",
     ),
     KnownIssue(
@@ -103,7 +109,7 @@ RESAMPLING: tuple[KnownIssue, ...] = (
         fix="pool in a graph of its own",
         source=MEASURED_ON_GPU,
         evidence="measured with 9.19.0 and 9.28.0 on sm_90: all of 73 random graphs",
-        graph=_pool_of_computed,
+        graph=_has_pool_of_computed_image,
     ),
     KnownIssue(
         "pooling-gradient-over-one-dim",
@@ -112,7 +118,7 @@ RESAMPLING: tuple[KnownIssue, ...] = (
         fix="describe the tensors with a dim of 1 more",
         source=MEASURED_ON_GPU,
         evidence="measured with 9.19.0 and 9.28.0 on sm_90, all modes: 24 of 24",
-        graph=_pool_gradient_of_lines,
+        graph=_has_pool_gradient_over_one_dim,
     ),
     KnownIssue(
         "pooling-over-one-dim",
@@ -122,7 +128,7 @@ RESAMPLING: tuple[KnownIssue, ...] = (
         source=MEASURED_ON_GPU,
         evidence="measured with 9.19.0 and 9.28.0 on sm_90: float16, bfloat16, float32 and INT8, all modes, 21 of 21",
         sm=(90,),
-        graph=lambda graph: any(op.fields["x"].rank == 3 for op in _pools(graph)),
+        graph=lambda graph: any(op.fields["x"].rank == 3 for op in _find_pools(graph)),
     ),
     KnownIssue(
         "bilinear-three-dims",
@@ -132,7 +138,7 @@ RESAMPLING: tuple[KnownIssue, ...] = (
         source=MEASURED_ON_GPU,
         evidence="measured with 9.19.0 and 9.28.0 on sm_90, float32: 8 of 8; a dim of 1 does not help",
         sm=(90,),
-        graph=lambda graph: any(op.fields["x"].rank == 5 for op in _pools(graph, ResampleMode.BILINEAR)),
+        graph=lambda graph: any(op.fields["x"].rank == 5 for op in _find_pools(graph, ResampleMode.BILINEAR)),
     ),
     KnownIssue(
         "bilinear-one-dim",
@@ -141,7 +147,7 @@ RESAMPLING: tuple[KnownIssue, ...] = (
         fix="describe the tensors with a dim of 1 more",
         source=MEASURED_WITHOUT_GPU,
         evidence="measured deviceless with 9.16.0 to 9.28.0 on sm_90",
-        graph=crashes("bilinear-one-dim"),
+        graph=make_crash_predicate("bilinear-one-dim"),
         step="check",
     ),
     KnownIssue(
@@ -152,7 +158,7 @@ RESAMPLING: tuple[KnownIssue, ...] = (
         source=MEASURED_WITHOUT_GPU,
         evidence="measured deviceless with 9.16.0 and 9.19.0 on sm_90; 9.20.0 and later refuse it",
         versions=versions_of_crash("max-pool-gradient-of-both"),
-        graph=crashes("max-pool-gradient-of-both"),
+        graph=make_crash_predicate("max-pool-gradient-of-both"),
         step="check",
     ),
     KnownIssue(
@@ -169,7 +175,7 @@ RESAMPLING: tuple[KnownIssue, ...] = (
             "9.28.0 on sm_80 and sm_100 too: float16, bfloat16, float32 and INT8; averages and row-major images are "
             "built"
         ),
-        graph=crashes("max-pool-gradient-one-dim"),
+        graph=make_crash_predicate("max-pool-gradient-one-dim"),
         step="build",
     ),
     KnownIssue(
@@ -188,6 +194,6 @@ RESAMPLING: tuple[KnownIssue, ...] = (
         ),
         sm=(90,),
         engines=(1,),
-        graph=_average_pool_counts_padding,
+        graph=_has_cut_average_pool_windows,
     ),
 )

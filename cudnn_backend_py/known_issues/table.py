@@ -1,4 +1,4 @@
-"""The table of known issues: what cuDNN accepts and then gets wrong, or dies of, by operation.
+"""The table of known issues, by operation: graphs that cuDNN accepts and then computes wrong, or crashes on.
 
 A new issue is a row in the file of its operation, and examples under its code in ``tests/known_issues``.
 """

@@ -1,1 +1,1 @@
-"""One-step changes of a graph as values."""
+"""Changes of graphs as values: one-step changes, overrides, and the reduction of a failing graph."""

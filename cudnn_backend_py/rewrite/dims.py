@@ -1,4 +1,4 @@
-"""Dims that must change together, and the effect of padding them with zeros. Pure functions."""
+"""Dims that must change together, and whether padding them with zeros keeps the results. Pure functions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _D, _P, _R = DescriptorType, PointwiseMode, ReduceTensorOp
 
 @dataclass(frozen=True)
 class DimClass:
-    """Dims of one size that can only change together; ``fixed`` if one of them has unknown relations."""
+    """Dims of equal size that must change together; ``fixed`` if how one of them relates to others is unknown."""
 
     size: int
     axes: frozenset[Axis]
@@ -29,12 +29,12 @@ class DimClass:
 
 
 def dim_classes(graph: Graph) -> dict[Axis, DimClass]:
-    """Return the class of every dim of every tensor."""
+    """Return the class of every dim of every tensor, by uid and axis."""
     tensors = {tensor.uid: tensor for tensor in graph.tensors}
     groups = AxisGroups(tensors.values())
     fixed: set[Axis] = set()
     for op in all_ops(graph):
-        links = relation_of(op).same(tensors)
+        links = relation_of(op).equal_axes(tensors)
         if links is None:
             fixed |= {(t.uid, axis) for _, t in op.ports() for axis in range(t.rank)}
         for one, other in links or ():
@@ -46,18 +46,18 @@ def dim_classes(graph: Graph) -> dict[Axis, DimClass]:
     return {
         axis: one
         for members in groups.members().values()
-        for one in (_class(set(members), tensors, fixed),)
+        for one in (_make_class(set(members), tensors, fixed),)
         for axis in members
     }
 
 
-def _class(members: set[Axis], tensors: dict[int, Tensor], fixed: set[Axis]) -> DimClass:
+def _make_class(members: set[Axis], tensors: dict[int, Tensor], fixed: set[Axis]) -> DimClass:
     size = max(tensors[uid].dims[index] for uid, index in members)
     return DimClass(size, frozenset(members), bool(members & fixed))
 
 
 def resize(graph: Graph, classes: Iterable[DimClass], size: int) -> Graph | None:
-    """Return the graph with these dims resized; None if impossible."""
+    """Return the graph with the dims of these classes set to a size; None if impossible."""
     chosen = list(classes)
     if any(item.fixed for item in chosen):
         return None
@@ -71,13 +71,13 @@ def _resize(graph: Graph, chosen: list[DimClass], size: int) -> Graph | None:
         dims = tuple(size if (tensor.uid, axis) in axes else dim for axis, dim in enumerate(tensor.dims))
         if dims != tensor.dims:
             new[tensor.uid] = repack(tensor, dims)
-    for tensor, dims in _peers(graph, new):
+    for tensor, dims in _iterate_peer_tensors(graph, new):
         new[tensor.uid] = repack(tensor, dims)
     return replace_tensors(graph, new) if new else None
 
 
-def _peers(graph: Graph, new: Mapping[int, Tensor]) -> Iterator[tuple[Tensor, tuple[int, ...]]]:
-    """Yield the tensors that GPUs exchange for a norm, with dims for the new number of channels."""
+def _iterate_peer_tensors(graph: Graph, new: Mapping[int, Tensor]) -> Iterator[tuple[Tensor, tuple[int, ...]]]:
+    """Yield each tensor that GPUs exchange for a norm, with its dims for the new number of channels."""
     for op in graph.ops:
         if isinstance(op, Operation) and op.kind in NORMS and op.fields["x"].uid in new:
             dims = op.fields["x"].dims
@@ -101,7 +101,7 @@ _KEEPS_SUM = {_R.ADD, _R.AMAX, _R.NORM1, _R.NORM2}
 
 
 class _InexactError(Exception):
-    """The padded part affects the results."""
+    """Raised if the padded part of a tensor affects the results."""
 
 
 def is_exact(graph: Graph, classes: Iterable[DimClass]) -> bool:
@@ -220,7 +220,7 @@ def _norm_state(op: Operation, axes: set[Axis], states: dict[int, str]) -> str:
     return _FINITE
 
 
-def _moved_state(op: Operation, axes: set[Axis], states: dict[int, str]) -> str:
+def _reordered_state(op: Operation, axes: set[Axis], states: dict[int, str]) -> str:
     return next(iter(states.values()), _FINITE)
 
 
@@ -230,5 +230,5 @@ _RULES: dict[DescriptorType, Callable[[Operation, set[Axis], dict[int, str]], st
     _D.OPERATION_SOFTMAX: _softmax_state,
     **dict.fromkeys((_D.OPERATION_SDPA_FWD, _D.OPERATION_SDPA_BWD), _attention_state),
     **dict.fromkeys(NORMS, _norm_state),
-    **dict.fromkeys((_D.OPERATION_RESHAPE, *BLOCK_SCALES), _moved_state),
+    **dict.fromkeys((_D.OPERATION_RESHAPE, *BLOCK_SCALES), _reordered_state),
 }

@@ -1,4 +1,4 @@
-"""Fuse attention into one operation, or expand it, where both compute the same. Pure functions."""
+"""Fuse attention into one operation or expand it to several, where both compute the same. Pure functions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _STATISTICS = ("stats", "max", "sum_exp")
 
 @dataclass(frozen=True)
 class _Softmax:
-    """A softmax in a graph: its operations, input, output, and statistics in memory."""
+    """A softmax in a graph: its operations, input, output, and the statistics that it writes to memory."""
 
     ops: tuple[Op, ...]
     x: Tensor
@@ -39,15 +39,15 @@ class _Softmax:
     statistics: dict[str, Tensor]
 
 
-class _Names:
-    """Unused uids and names of a graph."""
+class _TensorMaker:
+    """Makes virtual tensors with uids and names that the graph does not use."""
 
     def __init__(self, graph: Graph) -> None:
         self._uids = free_uids(graph)
         self._names = {tensor.name for tensor in graph.tensors}
         self._numbers: dict[str, int] = {}
 
-    def virtual(self, stem: str, dims: tuple[int, ...], data_type: DataType = DataType.FLOAT) -> Tensor:
+    def make_virtual(self, stem: str, dims: tuple[int, ...], data_type: DataType = DataType.FLOAT) -> Tensor:
         number = self._numbers.get(stem, 0)
         while (name := f"{stem}{'_' * (number > 0)}{number if number > 1 else ''}") in self._names:
             number += 1
@@ -72,14 +72,19 @@ def as_unified(graph: Graph) -> Graph | None:
     scaling = _find_scaling(graph, first.c)
     fused = [*matmuls, *softmax.ops, *([scaling] if scaling else [])]
     inner = tuple(op for op in graph.ops if not any(op is one for one in fused))
-    if any(tensor.virtual for tensor in (q, k, v, o)) or q.rank != 4 or _rounds(fused) or not _is_modifier(inner):
+    if (
+        any(tensor.virtual for tensor in (q, k, v, o))
+        or q.rank != 4
+        or _rounds_between(fused)
+        or not _is_modifier(inner)
+    ):
         return None
     score = first.c if scaling is None else scaling.y
     assert score is not None
     if not inner and softmax.x.uid != score.uid:
         return None
-    names = _Names(graph)
-    fields: dict[str, Any] = {"q": q, "k": _swap_last(k), "v": v, "o": o, "scale": _factor(scaling, names)}
+    names = _TensorMaker(graph)
+    fields: dict[str, Any] = {"q": q, "k": _swap_last(k), "v": v, "o": o, "scale": _scale_tensor(scaling, names)}
     if inner:
         fields |= {
             "subgraph": Graph(inner, "scores", is_subgraph=True),
@@ -87,7 +92,7 @@ def as_unified(graph: Graph) -> Graph | None:
             "subgraph_output_uid": softmax.x.uid,
         }
     if softmax.statistics:
-        x, y = names.virtual("softmax_x", softmax.x.dims), names.virtual("softmax_y", softmax.x.dims)
+        x, y = names.make_virtual("softmax_x", softmax.x.dims), names.make_virtual("softmax_y", softmax.x.dims)
         fields["softmax"] = Operation(_D.OPERATION_SOFTMAX, "softmax", {"x": x, "y": y, **softmax.statistics})
     return Graph((Operation(_D.OPERATION_SDPA_FWD, "sdpa", fields),), graph.name)
 
@@ -96,8 +101,8 @@ def _has_lengths(op: Matmul) -> bool:
     return (op.m_override, op.n_override, op.k_override) != (None, None, None)
 
 
-def _rounds(ops: list[Op]) -> bool:
-    """Return whether operations round or truncate between them, which one operation would not."""
+def _rounds_between(ops: list[Op]) -> bool:
+    """Return whether operations round between them to types other than floats, which one operation would not."""
     kinds = {tensor.data_type for op in ops for tensor in op.outputs().values() if tensor.virtual}
     kinds |= {op.compute_type for op in ops if isinstance(op, Matmul | Pointwise | Reduction)}
     return not kinds <= {DataType.FLOAT, *HALF_TYPES, *FP8_TYPES}
@@ -120,7 +125,7 @@ def is_in_float(graph: Graph) -> bool:
 
 
 def _find_scaling(graph: Graph, score: Tensor) -> Pointwise | None:
-    """Return the multiplication of the raw scores by one number, if any."""
+    """Return the multiplication of the scores by one number, or None."""
     for op in graph.ops:
         if isinstance(op, Pointwise) and op.mode is _P.MUL and op.x is not None and op.b is not None:
             number = not op.b.virtual and math.prod(op.b.dims) == 1
@@ -129,11 +134,11 @@ def _find_scaling(graph: Graph, score: Tensor) -> Pointwise | None:
     return None
 
 
-def _factor(scaling: Pointwise | None, names: _Names) -> Tensor:
+def _scale_tensor(scaling: Pointwise | None, names: _TensorMaker) -> Tensor:
     if scaling is not None:
         assert scaling.b is not None
         return scaling.b
-    return dataclasses.replace(names.virtual("scale", (1,)), virtual=False, by_value=True, value=1.0)
+    return dataclasses.replace(names.make_virtual("scale", (1,)), virtual=False, by_value=True, value=1.0)
 
 
 def _swap_last(tensor: Tensor) -> Tensor:
@@ -148,10 +153,10 @@ def _find_softmax(graph: Graph) -> _Softmax | None:
                 return None
             found = {name: op.fields[name] for name in _STATISTICS if name in op.fields}
             return _Softmax((op,), op.fields["x"], op.fields["y"], found)
-    return _find_chain(graph)
+    return _find_softmax_chain(graph)
 
 
-def _find_chain(graph: Graph) -> _Softmax | None:
+def _find_softmax_chain(graph: Graph) -> _Softmax | None:
     """Return the softmax that ends in a division of exponentials by their sum."""
     producer = {tensor.uid: op for op in graph.ops for tensor in op.outputs().values()}
 
@@ -179,27 +184,27 @@ def _find_chain(graph: Graph) -> _Softmax | None:
 
 
 def expand_softmax(graph: Graph) -> Graph | None:
-    """Return the graph with each SOFTMAX operation expanded; None if there is none that can be."""
-    names = _Names(graph)
+    """Return the graph with each SOFTMAX operation expanded to several operations; None if none can be expanded."""
+    names = _TensorMaker(graph)
     ops: list[Op] = []
     for op in graph.ops:
         is_softmax = isinstance(op, Operation) and op.kind is _D.OPERATION_SOFTMAX
         if is_softmax and isinstance(op, Operation) and set(op.fields) <= {"x", "y", *_STATISTICS}:
             found = {name: op.fields[name] for name in _STATISTICS if name in op.fields}
-            ops += _chain(op.fields["x"], op.fields["y"], found, names)
+            ops += _make_softmax_chain(op.fields["x"], op.fields["y"], found, names)
         else:
             ops.append(op)
     return Graph(tuple(ops), graph.name) if len(ops) > len(graph.ops) else None
 
 
-def _chain(x: Tensor, y: Tensor, statistics: dict[str, Tensor], names: _Names) -> list[Op]:
+def _make_softmax_chain(x: Tensor, y: Tensor, statistics: dict[str, Tensor], names: _TensorMaker) -> list[Op]:
     row = (*x.dims[:-1], 1)
 
-    def virtual(name: str, dims: tuple[int, ...]) -> Tensor:
-        return statistics.get(name) or names.virtual(f"row_{name}" if dims == row else name, dims)
+    def find_or_make(name: str, dims: tuple[int, ...]) -> Tensor:
+        return statistics.get(name) or names.make_virtual(f"row_{name}" if dims == row else name, dims)
 
-    top, total, stats = virtual("max", row), virtual("sum_exp", row), virtual("stats", row)
-    shifted, exp, log = virtual("shifted", x.dims), virtual("exp", x.dims), virtual("log_sum", row)
+    top, total, stats = find_or_make("max", row), find_or_make("sum_exp", row), find_or_make("stats", row)
+    shifted, exp, log = find_or_make("shifted", x.dims), find_or_make("exp", x.dims), find_or_make("log_sum", row)
     return [
         Reduction(name=top.name, operator=_R.MAX, x=x, y=top),
         Pointwise(name=shifted.name, mode=_P.SUB, x=x, b=top, y=shifted),
@@ -223,7 +228,7 @@ def scale_scores(graph: Graph) -> Graph | None:
             continue
         assert op.x is not None
         assert op.b is not None
-        raw = _Names(graph).virtual("raw_scores", first.c.dims)
+        raw = _TensorMaker(graph).make_virtual("raw_scores", first.c.dims)
         a, b = (op.x, first.b) if op.y == first.a else (first.a, op.x)
         product = dataclasses.replace(first, a=a, b=b, c=raw, name=raw.name)
         factor = dataclasses.replace(op.b, data_type=DataType.FLOAT)
@@ -253,12 +258,12 @@ def as_composite(graph: Graph) -> Graph | None:
     q, k, v, o = (fields[name] for name in ("q", "k", "v", "o"))
     if any(tensor.rank != 4 for tensor in (q, k, v, o)):
         return None
-    names = _Names(graph)
+    names = _TensorMaker(graph)
     dims = (*q.dims[:3], k.dims[2])
     known = {tensor.uid: tensor for tensor in graph.tensors}
-    raw, masked = names.virtual("qk", dims), known.get(fields.get("subgraph_output_uid", -1))
-    score = known.get(fields.get("subgraph_input_uid", -1)) or names.virtual("score", dims)
-    p = names.virtual("p", dims, v.data_type)
+    raw, masked = names.make_virtual("qk", dims), known.get(fields.get("subgraph_output_uid", -1))
+    score = known.get(fields.get("subgraph_input_uid", -1)) or names.make_virtual("score", dims)
+    p = names.make_virtual("p", dims, v.data_type)
     statistics = {name: found[name] for name in _STATISTICS if name in found}
     if "stats" in fields:
         statistics["stats"] = fields["stats"]
@@ -267,7 +272,7 @@ def as_composite(graph: Graph) -> Graph | None:
         Matmul(name=raw.name, a=q, b=_swap_last(k), c=raw),
         Pointwise(name=score.name, mode=_P.MUL, x=raw, b=scale, y=score),
         *(fields["subgraph"].ops if "subgraph" in fields else ()),
-        *_chain(masked or score, p, statistics, names),
+        *_make_softmax_chain(masked or score, p, statistics, names),
         Matmul(name=o.name, a=p, b=v, c=o),
     ]
     return Graph(tuple(ops), graph.name)
@@ -280,7 +285,7 @@ def add_row_statistics(graph: Graph) -> Graph | None:
     softmax, or it has them.
     """
     matmuls = [op for op in graph.ops if isinstance(op, Matmul)]
-    found = _find_chain(graph)
+    found = _find_softmax_chain(graph)
     if found is None or len(matmuls) != 2 or matmuls[1].a.uid != found.y.uid or not found.y.virtual:
         return None
     if any(isinstance(op, Pointwise) and op.mode is _P.LOG for op in found.ops):
@@ -289,14 +294,14 @@ def add_row_statistics(graph: Graph) -> Graph | None:
     ops: list[Op] = []
     for op in graph.ops:
         if op is found.ops[0]:
-            ops += _chain(found.x, p, found.statistics, _Names(graph))
+            ops += _make_softmax_chain(found.x, p, found.statistics, _TensorMaker(graph))
         elif not any(op is one for one in found.ops):
             ops.append(_scale_by_product(op, found.x))
     return Graph(replace_tensors_in(tuple(ops), {p.uid: p}), graph.name)
 
 
 def _scale_by_product(op: Op, scores: Tensor) -> Op:
-    """Return the scaling of the scores as a multiplication, where it is a division by a known number."""
+    """Return a division of the scores by a known number as a multiplication; other operations unchanged."""
     if not (isinstance(op, Pointwise) and op.mode is _P.DIV and op.y == scores and op.b is not None):
         return op
     if not op.b.by_value or not op.b.value:
@@ -347,7 +352,7 @@ _TAKEN_BACKWARD = {
 
 
 def _restore_tensors(graph: Graph, made: Graph, given: dict[str, Tensor]) -> Graph | None:
-    """Return the new graph with the caller's tensors of the same names and their layouts.
+    """Return the made graph with the caller's tensors of the same names, in the layouts of the caller.
 
     K and V have s and d swapped, where they are multiplied from the right; what a reshape makes of K is as K is again.
     """
@@ -360,7 +365,7 @@ def _restore_tensors(graph: Graph, made: Graph, given: dict[str, Tensor]) -> Gra
     new: dict[int, Tensor] = {}
     for tensor in made.tensors:
         mine = given.get(tensor.name)
-        like = _free_name(tensor, next(uids), names) if mine is None else _as_given(tensor, mine)
+        like = _rename_if_used(tensor, next(uids), names) if mine is None else _with_dims_of(tensor, mine)
         if like is None:
             return None
         if tensor.uid in turned and turned[tensor.uid].dims == tensor.dims:
@@ -369,8 +374,8 @@ def _restore_tensors(graph: Graph, made: Graph, given: dict[str, Tensor]) -> Gra
     return Graph(replace_tensors_in(made.ops, new), graph.name)
 
 
-def _free_name(tensor: Tensor, uid: int, names: set[str]) -> Tensor:
-    """Return a tensor with a uid and an unused name, which is added to `names`."""
+def _rename_if_used(tensor: Tensor, uid: int, names: set[str]) -> Tensor:
+    """Return the tensor with this uid and an unused name, which is added to `names`."""
     name = tensor.name
     while name in names:
         name += "_"
@@ -378,8 +383,8 @@ def _free_name(tensor: Tensor, uid: int, names: set[str]) -> Tensor:
     return dataclasses.replace(tensor, uid=uid, name=name)
 
 
-def _as_given(tensor: Tensor, mine: Tensor) -> Tensor | None:
-    """Return the caller's tensor with the dims of another; None if the number of elements differs."""
+def _with_dims_of(tensor: Tensor, mine: Tensor) -> Tensor | None:
+    """Return the caller's tensor with the dims of `tensor`; None if the number of elements differs."""
     if mine.by_value:
         return dataclasses.replace(tensor, uid=mine.uid, name=mine.name, value=mine.value)
     kept = _swap_last(mine) if tensor.name in ("k", "v") else mine

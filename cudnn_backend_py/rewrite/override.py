@@ -1,4 +1,4 @@
-"""A graph with other dims, data types, attributes or attention options, requested by name.
+"""Override dims, data types, attributes or attention options of a graph, requested by name.
 
 Dims that belong together change together, and what an operation writes follows from what it reads. Pure, knows nothing
 of cuDNN.
@@ -19,7 +19,7 @@ from ..graph.attention.recognize import read_attention
 from ..graph.data_types import DATA_TYPES
 from ..graph.ir import Graph, Matmul, Op, Operation, Parameters, Pointwise, Tensor
 from ..graph.replace import all_ops, repack, replace_tensors
-from .relations import Axis, AxisGroups, naming_operation, relation_of
+from .relations import Axis, AxisGroups, name_operation_in_errors, relation_of
 
 __all__ = ["find_type", "override", "scale_of", "with_dims", "with_settings", "with_types"]
 
@@ -27,7 +27,7 @@ _D = DescriptorType
 _ROUNDS = 20  # in which dims follow from each other
 
 
-def _error(headline: str, fix: str | None = None) -> GraphError:
+def _make_error(headline: str, fix: str | None = None) -> GraphError:
     return GraphError(headline, code="override", fix=fix)
 
 
@@ -38,7 +38,7 @@ def override(
     types: Mapping[str, str] | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> Graph:
-    """Return a graph with the requested settings, then data types, then dims; everything else is unchanged.
+    """Return a graph with the requested settings, then data types, then dims; the rest stays unchanged.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def override(
 
 
 def find_type(name: str) -> DataType:
-    """Return the data type of a name: cuDNN's, the short one of a graph's text, or a framework's.
+    """Return the data type with this name: cuDNN's, the short one of printed graphs, or a framework's.
 
     Raises
     ------
@@ -72,19 +72,21 @@ def find_type(name: str) -> DataType:
     """
     if (kind := data_types.find_type(name)) is not None:
         return kind
-    raise _error(f"{name!r} is no data type", f"known are {', '.join(facts.short for facts in DATA_TYPES.values())}")
+    raise _make_error(
+        f"{name!r} is not a data type", f"use one of {', '.join(facts.short for facts in DATA_TYPES.values())}"
+    )
 
 
 def with_types(graph: Graph, types: Mapping[str, str]) -> Graph:
-    """Return a graph with other data types of tensors."""
+    """Return a graph with other data types for the named tensors."""
     new: dict[int, Tensor] = {}
     for name, kind in types.items():
-        for tensor in _short_floats(graph) if name == "*" else [graph.tensor(name)]:
+        for tensor in _find_short_floats(graph) if name == "*" else [graph.tensor(name)]:
             new[tensor.uid] = dataclasses.replace(tensor, data_type=find_type(kind))
     return replace_tensors(graph, new) if new else graph
 
 
-def _short_floats(graph: Graph) -> list[Tensor]:
+def _find_short_floats(graph: Graph) -> list[Tensor]:
     return [
         tensor
         for tensor in graph.tensors
@@ -96,21 +98,23 @@ def _short_floats(graph: Graph) -> list[Tensor]:
 
 
 def with_dims(graph: Graph, dims: Mapping[str, tuple[int, ...]]) -> Graph:
-    """Return a graph with other dims of tensors; the dims of all others are inferred."""
-    sizes = _Sizes(graph)
+    """Return a graph with other dims for the named tensors; the dims of all other tensors are inferred."""
+    sizes = _DimInference(graph)
     for name, wanted in dims.items():
         tensor = graph.tensor(name)
         if len(wanted) != tensor.rank or min(wanted) < 0:
-            raise _error(f"{name!r} has {tensor.rank} dims {list(tensor.dims)}, so {list(wanted)} does not fit")
+            raise _make_error(
+                f"{name!r} has {tensor.rank} dims {list(tensor.dims)}, but {list(wanted)} is requested; 0 keeps a dim"
+            )
         for axis, size in enumerate(wanted):
             if size:
-                sizes.fix((tensor.uid, axis), size)
-    sizes.follow()
-    return sizes.graph()
+                sizes.request_size((tensor.uid, axis), size)
+    sizes.infer_outputs()
+    return sizes.build_graph()
 
 
-class _Sizes:
-    """The dims of all tensors while some are being changed."""
+class _DimInference:
+    """The dims of all tensors while some of them change."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -118,9 +122,9 @@ class _Sizes:
         self._dims = {uid: list(tensor.dims) for uid, tensor in self._tensors.items()}
         self._groups = AxisGroups(graph.tensors)
         for op in all_ops(graph):
-            with naming_operation(op):
+            with name_operation_in_errors(op):
                 relation = relation_of(op)
-                links = (*(relation.same(self._tensors) or ()), *relation.alike())
+                links = (*(relation.equal_axes(self._tensors) or ()), *relation.likely_equal_axes())
             for one, other in links:
                 if one in self._groups and other in self._groups and self._find_size(one) == self._find_size(other):
                     self._groups.join(one, other)
@@ -130,51 +134,51 @@ class _Sizes:
     def _find_size(self, axis: Axis) -> int:
         return self._dims[axis[0]][axis[1]]
 
-    def fix(self, axis: Axis, size: int) -> None:
-        """Give a dim, and those equal to it, a requested size."""
+    def request_size(self, axis: Axis, size: int) -> None:
+        """Set a dim, and all dims equal to it, to a requested size."""
         root = self._groups.root(axis)
         if self._fixed.get(root, size) != size:
             name = self._tensors[axis[0]].name
-            raise _error(
+            raise _make_error(
                 f"dim {axis[1]} of {name!r} is requested as {size}, but another tensor requires {self._fixed[root]}"
             )
         self._fixed[root] = size
-        self._set(axis, size)
+        self._set_size(axis, size)
 
-    def _set(self, axis: Axis, size: int) -> bool:
+    def _set_size(self, axis: Axis, size: int) -> bool:
         if self._find_size(axis) == size:
             return False
         root = self._groups.root(axis)
         if self._fixed.get(root, size) != size:
             name = self._tensors[axis[0]].name
-            raise _error(f"dim {axis[1]} of {name!r} is inferred as {size}, not {self._fixed[root]}")
+            raise _make_error(f"dim {axis[1]} of {name!r} is inferred as {size}, not {self._fixed[root]}")
         for uid, index in self._members[root]:
             self._dims[uid][index] = size
         return True
 
-    def follow(self) -> None:
-        """Infer the dims of an operation's outputs from those of its inputs."""
+    def infer_outputs(self) -> None:
+        """Infer the dims of operations' outputs from those of their inputs, until no dim changes."""
         for _ in range(_ROUNDS):
             changed = False
             for op in all_ops(self._graph):
-                with naming_operation(op):
-                    following = relation_of(op).results(self._dims)
+                with name_operation_in_errors(op):
+                    following = relation_of(op).computed_dims(self._dims)
                 for uid, dims in following.items():
                     if len(dims) != len(self._dims[uid]):
                         continue
                     for axis, size in enumerate(dims):
-                        changed |= self._set((uid, axis), size)
+                        changed |= self._set_size((uid, axis), size)
             if not changed:
                 return
-        raise _error("the dims requested contradict each other")
+        raise _make_error("the dims requested contradict each other")
 
-    def graph(self) -> Graph:
+    def build_graph(self) -> Graph:
         """Return the graph with the current dims."""
         new: dict[int, Tensor] = {}
         for uid, tensor in self._tensors.items():
             dims = tuple(self._dims[uid])
             if min(dims) < 1:
-                raise _error(f"{tensor.name!r} would have dims {list(dims)}")
+                raise _make_error(f"{tensor.name!r} would have dims {list(dims)}")
             if dims != tensor.dims:
                 new[uid] = repack(tensor, dims)
         for tensor in self._tensors.values():
@@ -186,12 +190,12 @@ class _Sizes:
             if tensor.ragged_offset is not None and tensor.ragged_offset.uid in new:
                 new[uid] = dataclasses.replace(tensor, ragged_offset=new[tensor.ragged_offset.uid])
         made = replace_tensors(self._graph, new) if new else self._graph
-        ops = tuple(_with_limits(op, self._tensors) for op in made.ops)
+        ops = tuple(_extend_slice_limits(op, self._tensors) for op in made.ops)
         return Graph(ops, made.name, made.is_subgraph)
 
 
-def _with_limits(op: Op, before: Mapping[int, Tensor]) -> Op:
-    """Return a slice extended to the new end of its tensor if it reached the old one."""
+def _extend_slice_limits(op: Op, before: Mapping[int, Tensor]) -> Op:
+    """Return a slice with its limits moved to the new end of the tensor, where they were at the old end."""
     if not isinstance(op, Operation) or op.kind is not _D.OPERATION_SLICE:
         return op
     old, x = before[op.fields["x"].uid].dims, op.fields["x"].dims
@@ -205,7 +209,7 @@ def _with_limits(op: Op, before: Mapping[int, Tensor]) -> Op:
 
 
 def with_settings(graph: Graph, settings: Mapping[str, str]) -> Graph:
-    """Return a graph with other attributes or options.
+    """Return a graph with other attributes, by-value numbers, or attention options.
 
     Parameters
     ----------
@@ -229,33 +233,33 @@ def with_settings(graph: Graph, settings: Mapping[str, str]) -> Graph:
             op = next((op for op in graph.ops if op.name == owner), None)
             if op is None:
                 names = ", ".join(op.name for op in graph.ops)
-                raise _error(f"there is no operation {owner!r}", f"the operations are {names}")
-            graph = _with_op(graph, op, _with_field(op, name, value))
+                raise _make_error(f"there is no operation {owner!r}", f"the operations are {names}")
+            graph = _replace_operation(graph, op, _set_field(op, name, value))
         elif key in by_value:
             tensor = by_value[key]
-            held = _read_whole(value) if DATA_TYPES[tensor.data_type].kind == "integer" else _number(value)
+            held = _read_integer(value) if DATA_TYPES[tensor.data_type].kind == "integer" else _read_number(value)
             graph = replace_tensors(graph, {tensor.uid: dataclasses.replace(tensor, value=held)})
         else:
             options[key] = value
-    return _with_options(graph, options) if options else graph
+    return _rebuild_attention(graph, options) if options else graph
 
 
-def _with_op(graph: Graph, old: Op, new: Op) -> Graph:
+def _replace_operation(graph: Graph, old: Op, new: Op) -> Graph:
     made = Graph(tuple(new if op is old else op for op in graph.ops), graph.name, graph.is_subgraph)
     return with_dims(made, {})
 
 
-def _number(text: str) -> float:
+def _read_number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise _error(f"{text!r} is no number") from None
+        raise _make_error(f"{text!r} is not a number") from None
 
 
-def _read_whole(text: str) -> int:
-    number = _number(text)
+def _read_integer(text: str) -> int:
+    number = _read_number(text)
     if not number.is_integer():
-        raise _error(f"{text!r} is no whole number")
+        raise _make_error(f"{text!r} is not a whole number")
     return int(number)
 
 
@@ -268,8 +272,8 @@ _ALIASES = {
 }
 
 
-def _with_field(op: Op, name: str, text: str) -> Op:
-    """Return an operation with another attribute, of its own or of an inner parameter."""
+def _set_field(op: Op, name: str, text: str) -> Op:
+    """Return the operation with another attribute: its own, or one of its inner parameters."""
     names = _ALIASES.get(name, (name,))
     if not isinstance(op, Operation):
         for item in dataclasses.fields(op):  # type: ignore[arg-type]
@@ -295,16 +299,16 @@ def _no_field_error(op: Op, name: str) -> GraphError:
     known: set[str] = set()
     for key, value in op.parameters().items():
         known |= set(value.fields) if isinstance(value, Parameters) else {key}
-    return _error(f"operation {op.name!r} has no field called {name!r}", f"it has {', '.join(sorted(known))}")
+    return _make_error(f"operation {op.name!r} has no field called {name!r}", f"it has {', '.join(sorted(known))}")
 
 
 def _read_value(text: str, held: Any, annotation: str = "") -> Any:
-    """Return a text as a value of the replaced value's type."""
+    """Return a text as a value of the same type as the value it replaces."""
     if isinstance(held, tuple):
         parts = text.split(",")
         parts = parts * len(held) if len(parts) == 1 else parts
         if len(parts) != len(held):
-            raise _error(f"{text!r} are {len(parts)} numbers, {len(held)} are needed")
+            raise _make_error(f"{text!r} has {len(parts)} numbers, {len(held)} are needed")
         return tuple(_read_value(part, one) for part, one in zip(parts, held, strict=True))
     if isinstance(held, bool):
         return _read_flag(text)
@@ -313,32 +317,32 @@ def _read_value(text: str, held: Any, annotation: str = "") -> Any:
     if isinstance(held, CudnnEnum):
         members = type(held).__members__
         if text.upper() not in members:
-            raise _error(f"{text!r} is no {type(held).__name__}", f"known are {', '.join(members)}")
+            raise _make_error(f"{text!r} is not a {type(held).__name__}", f"use one of {', '.join(members)}")
         return members[text.upper()]
     if isinstance(held, int):
-        return _read_whole(text)
+        return _read_integer(text)
     if isinstance(held, float) or "float" in annotation:
-        return _number(text)
-    raise _error(f"{held!r} cannot be set from text")
+        return _read_number(text)
+    raise _make_error(f"{held!r} cannot be set from text")
 
 
 def _read_flag(text: str) -> bool:
     known = {"true": True, "yes": True, "1": True, "": True, "false": False, "no": False, "0": False}
     if text.lower() not in known:
-        raise _error(f"{text!r} is neither true nor false")
+        raise _make_error(f"{text!r} is neither true nor false")
     return known[text.lower()]
 
 
 # attention
 
 
-def _with_options(graph: Graph, settings: Mapping[str, str]) -> Graph:
-    """Return attention rebuilt with other options."""
+def _rebuild_attention(graph: Graph, settings: Mapping[str, str]) -> Graph:
+    """Return an attention graph, rebuilt with other options."""
     use = read_attention(graph)
     names = [item.name for item in dataclasses.fields(Attention)]
     if use is None:
         by_value = [tensor.name for tensor in graph.tensors if tensor.by_value]
-        raise _error(
+        raise _make_error(
             f"there is no setting {', '.join(settings)}",
             f"OPERATION.FIELD, with {', '.join(op.name for op in graph.ops)}"
             + (f"; or {', '.join(by_value)}" if by_value else "")
@@ -346,18 +350,22 @@ def _with_options(graph: Graph, settings: Mapping[str, str]) -> Graph:
         )
     options: dict[str, Any] = {name: getattr(use.problem, name) for name in names}
     if options["score_modifier"] is not None:
-        raise _error("attention with a score modifier cannot be rebuilt: the modifier cannot be read from the graph")
+        raise _make_error(
+            "attention with a score modifier cannot be rebuilt: the modifier cannot be read from the graph"
+        )
     options["scale"] = scale_of(graph)
     backward, form = use.backward, "unified" if use.form == "unified" else "composite"
     for key, text in settings.items():
         if key == "direction":
             if text not in ("forward", "backward"):
-                raise _error(f"{text!r} is neither forward nor backward")
+                raise _make_error(f"{text!r} is neither forward nor backward")
             backward = text == "backward"
         elif key == "implementation":
             form = text
         elif key not in names:
-            raise _error(f"attention has no option {key!r}", f"it has {', '.join(names)}, implementation, direction")
+            raise _make_error(
+                f"attention has no option {key!r}", f"it has {', '.join(names)}, implementation, direction"
+            )
         else:
             _set_option(options, key, text)
     if backward:
@@ -371,20 +379,20 @@ def _with_options(graph: Graph, settings: Mapping[str, str]) -> Graph:
     return Graph(made.ops, graph.name, made.is_subgraph)
 
 
-def _bias_dims(text: str) -> tuple[int, ...] | None:
-    return tuple(_read_whole(part) for part in text.split(",")) if text else None
+def _read_bias_dims(text: str) -> tuple[int, ...] | None:
+    return tuple(_read_integer(part) for part in text.split(",")) if text else None
 
 
-def _scale(text: str) -> float | str:
-    return text if text in ("tensor", "none") else _number(text)
+def _read_scale(text: str) -> float | str:
+    return text if text in ("tensor", "none") else _read_number(text)
 
 
-def _whole_or_none(text: str) -> int | None:
-    return None if text in ("none", "") else _read_whole(text)
+def _read_integer_or_none(text: str) -> int | None:
+    return None if text in ("none", "") else _read_integer(text)
 
 
 def _refuse_modifier(text: str) -> None:
-    raise _error("a score modifier cannot be set from text: build the graph in Python")
+    raise _make_error("a score modifier cannot be given as text: build the graph in Python")
 
 
 # How the options of attention are read; the others are whole numbers or None.
@@ -392,9 +400,9 @@ _READERS: dict[str, Callable[[str], Any]] = {
     **{item.name: _read_flag for item in dataclasses.fields(Attention) if str(item.type) == "bool"},
     **dict.fromkeys(("data_type", "output_type", "seed_type", "offset_type"), find_type),
     **dict.fromkeys(("layout", "alignment"), str),
-    "bias": _bias_dims,
-    "scale": _scale,
-    "dropout": _number,
+    "bias": _read_bias_dims,
+    "scale": _read_scale,
+    "dropout": _read_number,
     "score_modifier": _refuse_modifier,
 }
 _FOLLOWERS = {  # options that stay equal to another one where they were
@@ -417,9 +425,9 @@ _LAID_OUT = (
 
 
 def _set_option(options: dict[str, Any], key: str, text: str) -> None:
-    """Set one option of attention; equal sizes stay equal, and tensors are packed again."""
+    """Set one option of attention; sizes that were equal to it follow, and the layouts are recomputed."""
     before = options[key]
-    value = options[key] = _READERS.get(key, _whole_or_none)(text)
+    value = options[key] = _READERS.get(key, _read_integer_or_none)(text)
     options |= {same: value for same in _FOLLOWERS.get(key, ()) if options[same] == before}
     if key == "causal":
         options["right_bound"] = 0 if value else None
@@ -428,7 +436,7 @@ def _set_option(options: dict[str, Any], key: str, text: str) -> None:
     if key == "ragged" and value:
         options["padding"] = True
     if key in _LAID_OUT:
-        options["layout"] = _layout_names(options)
+        options["layout"] = _name_layouts(options)
     if key in _SCORES and options["bias"] is not None:
         place = _SCORES.index(key)
         follows = options["bias"][place] == before != 1
@@ -439,8 +447,8 @@ def _set_option(options: dict[str, Any], key: str, text: str) -> None:
         )
 
 
-def _layout_names(options: Mapping[str, Any]) -> Any:
-    """Return the layouts of attention's tensors by name, from the strides of heads and tokens."""
+def _name_layouts(options: Mapping[str, Any]) -> Any:
+    """Return the layout name of each attention tensor, from its strides over heads and tokens."""
     layout = options["layout"]
     if isinstance(layout, str):
         return layout
@@ -455,10 +463,10 @@ def _layout_names(options: Mapping[str, Any]) -> Any:
 
 
 def scale_of(graph: Graph) -> Any:
-    """Return the factor of the scores: a number, ``tensor``, or ``none``."""
+    """Return the scale factor of the scores: a number, or ``tensor``, or ``none``."""
     for op in graph.ops:
         if isinstance(op, Operation) and op.kind in (_D.OPERATION_SDPA_FWD, _D.OPERATION_SDPA_BWD):
-            return _factor(op.fields.get("scale"))
+            return _factor_value(op.fields.get("scale"))
     score = next((op.c for op in graph.ops if isinstance(op, Matmul)), None)
     for op in graph.ops:
         if (
@@ -471,11 +479,11 @@ def scale_of(graph: Graph) -> Any:
         ):
             other = op.b if op.x.uid == score.uid else op.x
             if math.prod(other.dims) == 1:
-                return _factor(other)
+                return _factor_value(other)
     return "none"
 
 
-def _factor(tensor: Tensor | None) -> Any:
+def _factor_value(tensor: Tensor | None) -> Any:
     if tensor is None:
         return "none"
     return float(tensor.value) if tensor.by_value and tensor.value is not None else "tensor"

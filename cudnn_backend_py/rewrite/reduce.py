@@ -1,4 +1,4 @@
-"""``reduce_failure``: the smallest graph and simplest data that still fail in the same way.
+"""``reduce_failure``: find the smallest graph and simplest data that still fail in the same way.
 
 Delta debugging: one change at a time, those that take most away first, and each that still fails is kept. Outputs and
 operations go, then options, dims are halved, windows and layouts become plain. Pure: what fails is queried of the
@@ -25,7 +25,7 @@ from ..graph.replace import all_ops, attempt, drop_fields, keep_ops, replace_ten
 from ..graph.strides import channels_last, packed_strides
 from .changes import changes
 from .dims import dim_classes
-from .relations import Window, naming_operation, relation_of
+from .relations import WindowRelation, name_operation_in_errors, relation_of
 from .shapes import set_dims
 
 __all__ = ["SIMPLER", "Fails", "Reduced", "reduce_failure"]
@@ -42,7 +42,7 @@ _WINDOWS = {
 
 @dataclass
 class Reduced:
-    """A minimized failure.
+    """The smallest graph and simplest data found for a failure, with the steps taken.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class Reduced:
 
 
 def reduce_failure(graph: Graph, data: str, fails: Fails, *, budget_s: float = 60.0, most: int = 500) -> Reduced:
-    """Return a smaller graph and simpler data for which `fails` still holds; the given ones are not judged again.
+    """Return a smaller graph and simpler data for which `fails` is still true.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def reduce_failure(graph: Graph, data: str, fails: Fails, *, budget_s: float = 6
     found, deadline = Reduced(graph, data), time.monotonic() + budget_s
     refused: set[tuple[Graph, str]] = set()
 
-    def holds(graph: Graph, data: str) -> bool:
+    def still_fails(graph: Graph, data: str) -> bool:
         if (graph, data) in refused:
             return False
         found.tried += 1
@@ -88,7 +88,7 @@ def reduce_failure(graph: Graph, data: str, fails: Fails, *, budget_s: float = 6
         return held
 
     for kind in SIMPLER[: SIMPLER.index(data)] if data in SIMPLER else ():
-        if holds(graph, kind):
+        if still_fails(graph, kind):
             found.data = kind
             found.steps.append(f"data: {data} -> {kind}")
             break
@@ -96,7 +96,7 @@ def reduce_failure(graph: Graph, data: str, fails: Fails, *, budget_s: float = 6
         for title, smaller in _iterate_steps(found.graph):
             if time.monotonic() > deadline or found.tried >= most:
                 return found
-            if _measure_size(smaller) < _measure_size(found.graph) and holds(smaller, found.data):
+            if _measure_size(smaller) < _measure_size(found.graph) and still_fails(smaller, found.data):
                 found.graph = smaller
                 found.steps.append(title)
                 break
@@ -106,10 +106,10 @@ def reduce_failure(graph: Graph, data: str, fails: Fails, *, budget_s: float = 6
 
 
 def _measure_size(graph: Graph) -> tuple[Any, ...]:
-    """Return the size of a graph, which each step reduces."""
+    """Return a measure of a graph's size and complexity, which every step must reduce."""
     ops = list(all_ops(graph))
     windows = sum(
-        abs(float(_number(part)) - plain)
+        abs(float(_to_float(part)) - plain)
         for op in ops
         for value in op.parameters().values()
         if isinstance(value, Parameters)
@@ -126,30 +126,30 @@ def _measure_size(graph: Graph) -> tuple[Any, ...]:
     return (len(ops), fields, windows, elements, odd, last, types)
 
 
-def _number(part: Any) -> float:
+def _to_float(part: Any) -> float:
     return float(part[0] / part[1] if isinstance(part, tuple) else part)
 
 
 def _iterate_steps(graph: Graph) -> Iterator[tuple[str, Graph]]:
-    """Yield smaller graphs with the removed part, the largest removal first."""
+    """Yield smaller graphs, each with a title; those with the largest parts removed come first."""
     yield from _iterate_parts(graph)
     yield from _without_fields(graph)
-    yield from _drop_options(graph)
+    yield from _without_options(graph)
     yield from _smaller_dims(graph)
-    yield from _plain_windows(graph)
-    yield from _plain_layouts(graph)
+    yield from _with_default_windows(graph)
+    yield from _with_plain_tensors(graph)
 
 
 # operations
 
 
 def _iterate_parts(graph: Graph) -> Iterator[tuple[str, Graph]]:
-    """Yield smaller graphs: the producers of each result, its consumers, and the graph without each operation."""
+    """Yield smaller graphs: each operation alone, with its dependencies, replaced by inputs, or left out."""
     found: list[tuple[int, str, Graph]] = []
     for op in graph.ops if len(graph.ops) > 1 else ():
         alone = attempt(partial(_keep_operations, graph, [op]))
         before = attempt(partial(_keep_dependencies, graph, op))
-        after = attempt(partial(_give_results, graph, op))
+        after = attempt(partial(_replace_results_by_inputs, graph, op))
         for title, part in (("only", alone), ("nothing after", before), ("given instead:", after)):
             if part is not None and len(part.ops) < len(graph.ops):
                 found.append((len(part.ops), f"{title} {op.name}", part))
@@ -158,7 +158,7 @@ def _iterate_parts(graph: Graph) -> Iterator[tuple[str, Graph]]:
 
 
 def _keep_dependencies(graph: Graph, op: Op) -> Graph:
-    """Return an operation with its dependencies, with its results in memory."""
+    """Return a graph of an operation and the operations it depends on; its results are in memory."""
     needed, ops = {tensor.uid for tensor in op.inputs().values()}, [op]
     for one in reversed(graph.ops[: graph.ops.index(op)]):
         if any(tensor.uid in needed for tensor in one.outputs().values()):
@@ -167,8 +167,8 @@ def _keep_dependencies(graph: Graph, op: Op) -> Graph:
     return _keep_operations(graph, ops)
 
 
-def _give_results(graph: Graph, op: Op) -> Graph:
-    """Return the graph without an operation and its exclusive dependencies: its results become inputs."""
+def _replace_results_by_inputs(graph: Graph, op: Op) -> Graph:
+    """Return the graph with an operation's results as inputs, without the operations then unused."""
     rest = [one for one in graph.ops if one is not op]
     while True:  # what no one reads any more
         read = {tensor.uid for one in rest for tensor in one.inputs().values()}
@@ -181,7 +181,7 @@ def _give_results(graph: Graph, op: Op) -> Graph:
 
 
 def _keep_operations(graph: Graph, ops: list[Op]) -> Graph:
-    """Return a graph of some operations, with tensors shared with other operations in memory."""
+    """Return a graph of some operations; tensors that other operations write or read are in memory."""
     written = {tensor.uid: tensor for op in ops for tensor in op.outputs().values()}
     read = {tensor.uid: tensor for op in ops for tensor in op.inputs().values()}
     ends = {uid for uid in written if uid not in read} | {uid for uid in read if uid not in written}
@@ -191,7 +191,7 @@ def _keep_operations(graph: Graph, ops: list[Op]) -> Graph:
 
 
 def _to_memory(tensor: Tensor) -> Tensor:
-    """Return the tensor in memory; boolean tensors stay virtual, as their memory format differs."""
+    """Return the tensor in memory; refuse boolean tensors, whose memory format differs."""
     if tensor.data_type in BOOLEAN_TYPES:
         raise GraphError(f"{tensor.name!r} would be a boolean tensor in memory", code="booleans-in-memory")
     return dataclasses.replace(tensor, virtual=False)
@@ -201,38 +201,38 @@ def _to_memory(tensor: Tensor) -> Tensor:
 
 
 def _without_fields(graph: Graph) -> Iterator[tuple[str, Graph]]:
-    """Yield the graph without each optional field of an operation."""
+    """Yield the graph without each optional field of an operation in turn."""
     for op in graph.ops:
         if not isinstance(op, Operation):
-            yield from _without_numbers(graph, op)
+            yield from _without_optional_parameters(graph, op)
             continue
         optional = {facts.field for facts in ATTRIBUTES[op.kind] if not facts.required} & set(op.fields)
         groups = [{name for name in optional if name.startswith("subgraph")}, {n for n in optional if "dropout" in n}]
         for names in (*groups, *({name} for name in sorted(optional))):
-            made = attempt(partial(_replace_numbers, graph, op, drop_fields(op, names)))
+            made = attempt(partial(_replace_operation, graph, op, drop_fields(op, names)))
             if names and made is not None:
                 yield f"{op.name} without {', '.join(sorted(names))}", made
 
 
-def _without_numbers(graph: Graph, op: Op) -> Iterator[tuple[str, Graph]]:
+def _without_optional_parameters(graph: Graph, op: Op) -> Iterator[tuple[str, Graph]]:
     keep = ("mode", "operator", "compute_type", "axis")
     for name, value in op.parameters().items():
         if value is not None and name not in keep:
-            made = attempt(partial(_without_number, graph, op, name))
+            made = attempt(partial(_without_parameter, graph, op, name))
             if made is not None:
                 yield f"{op.name} without {name}", made
 
 
-def _without_number(graph: Graph, op: Op, name: str) -> Graph:
-    return _replace_numbers(graph, op, dataclasses.replace(op, **{name: None}))  # type: ignore[type-var]
+def _without_parameter(graph: Graph, op: Op, name: str) -> Graph:
+    return _replace_operation(graph, op, dataclasses.replace(op, **{name: None}))  # type: ignore[type-var]
 
 
-def _replace_numbers(graph: Graph, old: Op, new: Op) -> Graph:
+def _replace_operation(graph: Graph, old: Op, new: Op) -> Graph:
     ops = [new if op is old else op for op in graph.ops]
     return keep_ops(Graph(tuple(ops), graph.name, graph.is_subgraph), ops)
 
 
-def _drop_options(graph: Graph) -> Iterator[tuple[str, Graph]]:
+def _without_options(graph: Graph) -> Iterator[tuple[str, Graph]]:
     yield from ((change.title, change.graph) for change in changes(graph, _OPTIONS) if change.graphs)
 
 
@@ -240,7 +240,7 @@ def _drop_options(graph: Graph) -> Iterator[tuple[str, Graph]]:
 
 
 def _smaller_dims(graph: Graph) -> Iterator[tuple[str, Graph]]:
-    """Yield the graph with related dims reduced to a fourth, half, or one."""
+    """Yield the graph with related dims reduced to a fourth or a half."""
     classes = {item.axes: item for item in dim_classes(graph).values() if item.size > 1}
     for item in sorted(classes.values(), key=lambda one: -one.size):
         if item.fixed:
@@ -264,10 +264,10 @@ def _smaller_sizes(size: int) -> list[int]:
 
 
 def _resize(graph: Graph, sizes: Mapping[tuple[int, int], int]) -> Graph | None:
-    """Return the graph with other dims and the derived dims of convolved and pooled images."""
+    """Return the graph with other dims, and with the image sizes that convolutions and pooling compute from them."""
     made = _set_dims(graph, sizes)
     for _ in range(len(graph.ops) + 1):
-        follows = {key: size for op in made.ops for key, size in _spatial_sizes(op).items()}
+        follows = {key: size for op in made.ops for key, size in _find_wrong_spatial_sizes(op).items()}
         if not follows:
             return made
         classes = dim_classes(made)
@@ -289,13 +289,13 @@ def _set_dims(graph: Graph, sizes: Mapping[tuple[int, int], int]) -> Graph:
     return set_dims(graph, changed) if changed else graph
 
 
-def _spatial_sizes(op: Op) -> dict[tuple[int, int], int]:
-    """Return the output sizes of a convolution or pooling, where its result has others."""
+def _find_wrong_spatial_sizes(op: Op) -> dict[tuple[int, int], int]:
+    """Return the output sizes that a convolution or pooling computes, where the tensor has other sizes."""
     relation = relation_of(op)
-    if not isinstance(relation, Window):
+    if not isinstance(relation, WindowRelation):
         return {}
-    with naming_operation(op):
-        tensors, sizes = relation.windows({tensor.uid: tensor.dims for _, tensor in op.ports()})
+    with name_operation_in_errors(op):
+        tensors, sizes = relation.window_outputs({tensor.uid: tensor.dims for _, tensor in op.ports()})
     return {
         (tensor.uid, axis + 2): size
         for tensor in tensors
@@ -307,8 +307,8 @@ def _spatial_sizes(op: Op) -> dict[tuple[int, int], int]:
 # windows and layouts
 
 
-def _plain_windows(graph: Graph) -> Iterator[tuple[str, Graph]]:
-    """Yield the graph with a window without padding, stride or dilation."""
+def _with_default_windows(graph: Graph) -> Iterator[tuple[str, Graph]]:
+    """Yield the graph with one window parameter of an operation at its default: padding, stride or dilation."""
     for op in graph.ops:
         for key, value in op.parameters().items():
             if not isinstance(op, Operation) or not isinstance(value, Parameters):
@@ -325,26 +325,30 @@ def _plain_windows(graph: Graph) -> Iterator[tuple[str, Graph]]:
 
 
 def _with_window(graph: Graph, old: Op, new: Op) -> Graph | None:
-    return _resize(_replace_numbers(graph, old, new), {})
+    return _resize(_replace_operation(graph, old, new), {})
 
 
-def _plain_layouts(graph: Graph) -> Iterator[tuple[str, Graph]]:
-    """Yield the graph with all tensors or one of them row-major, and in float32."""
+def _with_plain_tensors(graph: Graph) -> Iterator[tuple[str, Graph]]:
+    """Yield the graph with simpler tensors: row-major or channels last strides, or float32 for half types."""
     wanted: list[tuple[str, list[Tensor], Callable[[Tensor], Tensor]]] = []
 
-    def packed(tensor: Tensor) -> Tensor:
+    def make_row_major(tensor: Tensor) -> Tensor:
         return dataclasses.replace(tensor, strides=packed_strides(tensor.dims))
 
-    def last(tensor: Tensor) -> Tensor:
+    def make_channels_last(tensor: Tensor) -> Tensor:
         return dataclasses.replace(tensor, strides=channels_last(tensor.dims))
 
-    def floats(tensor: Tensor) -> Tensor:
+    def make_float32(tensor: Tensor) -> Tensor:
         return dataclasses.replace(tensor, data_type=DataType.FLOAT)
 
     odd = [tensor for tensor in graph.tensors if tensor.strides != packed_strides(tensor.dims)]
     halves = [t for t in graph.tensors if t.data_type in (DataType.HALF, DataType.BFLOAT16)]
-    wanted += [("row-major", odd, packed), ("channels last", odd, last), ("float32", halves, floats)]
-    wanted += [(f"{tensor.name} row-major", [tensor], packed) for tensor in odd]
+    wanted += [
+        ("row-major", odd, make_row_major),
+        ("channels last", odd, make_channels_last),
+        ("float32", halves, make_float32),
+    ]
+    wanted += [(f"{tensor.name} row-major", [tensor], make_row_major) for tensor in odd]
     for title, tensors, change in wanted:
         made = attempt(partial(replace_tensors, graph, {tensor.uid: change(tensor) for tensor in tensors}))
         if tensors and made is not None:

@@ -1,4 +1,4 @@
-"""`relation_of`: how the dims of an operation's tensors depend on each other, one class per kind of operation.
+"""`relation_of`: how the dims of an operation's tensors depend on each other; one class per kind of operation.
 
 Changes of dims, overrides and reductions all take from here which dims change together and what follows from them. The
 sizes themselves are computed by `graph/shapes.py`, as in builders.
@@ -34,8 +34,8 @@ __all__ = [
     "Dims",
     "Link",
     "Relation",
-    "Window",
-    "naming_operation",
+    "WindowRelation",
+    "name_operation_in_errors",
     "relation_of",
 ]
 
@@ -50,7 +50,7 @@ NORMS = (_D.OPERATION_NORM_FORWARD, _D.OPERATION_NORM_BACKWARD)
 
 
 class AxisGroups:
-    """Axes of tensors in groups, merged when two of their axes are the same dim."""
+    """Groups of tensor axes; two groups merge when an axis of one is the same dim as an axis of the other."""
 
     def __init__(self, tensors: Iterable[Tensor]) -> None:
         self._parent: dict[Axis, Axis] = {(t.uid, axis): (t.uid, axis) for t in tensors for axis in range(t.rank)}
@@ -59,7 +59,7 @@ class AxisGroups:
         return axis in self._parent
 
     def root(self, axis: Axis) -> Axis:
-        """Return the axis that represents the group."""
+        """Return the axis that represents the group of an axis."""
         parent = self._parent
         while parent[axis] != axis:
             parent[axis] = axis = parent[parent[axis]]
@@ -78,14 +78,14 @@ class AxisGroups:
 
 
 class Relation:
-    """Relations between the dims of one operation's tensors. This base class is for unknown operations."""
+    """Relations between the dims of one operation's tensors; this base class knows none."""
 
     def __init__(self, op: Op) -> None:
         self.op = op
         self.fields: Mapping[str, Any] = op.fields if isinstance(op, Operation) else {}
 
-    def same(self, tensors: Mapping[int, Tensor]) -> Iterable[Link] | None:
-        """Return the axes that are the same dim; None if further dims may be related.
+    def equal_axes(self, tensors: Mapping[int, Tensor]) -> Iterable[Link] | None:
+        """Return pairs of axes that are always the same dim; None if further dims may be related.
 
         Parameters
         ----------
@@ -95,22 +95,22 @@ class Relation:
         del tensors
         return None
 
-    def alike(self) -> Iterable[Link]:
-        """Return further axes that are the same dim as far as positions and sizes show."""
+    def likely_equal_axes(self) -> Iterable[Link]:
+        """Return further pairs of axes that are probably the same dim, by their positions and sizes."""
         return ()
 
-    def results(self, dims: DimsByUid) -> dict[int, Dims]:
-        """Return, by uid, the dims that are computed from the `dims` of other tensors."""
+    def computed_dims(self, dims: DimsByUid) -> dict[int, Dims]:
+        """Return by uid the dims that the operation computes if its other tensors have `dims`."""
         del dims
         return {}
 
-    def needed(self, dims: DimsByUid) -> dict[int, Dims]:
-        """Return, by uid, the dims that cuDNN requires if other tensors have `dims`."""
-        return self.results(dims)
+    def required_dims(self, dims: DimsByUid) -> dict[int, Dims]:
+        """Return by uid the dims that cuDNN requires if the other tensors have `dims`."""
+        return self.computed_dims(dims)
 
 
-class _Elementwise(Relation):
-    def same(self, tensors: Mapping[int, Tensor]) -> Iterable[Link]:
+class _ElementwiseRelation(Relation):
+    def equal_axes(self, tensors: Mapping[int, Tensor]) -> Iterable[Link]:
         outputs = list(self.op.outputs().values())
         first = max(outputs, key=lambda t: max(t.dims)) if outputs else None
         for _, tensor in self.op.ports():
@@ -121,8 +121,8 @@ class _Elementwise(Relation):
                     yield (tensor.uid, axis), (first.uid, axis)
 
 
-class _Matmul(Relation):
-    def same(self, tensors: Mapping[int, Tensor]) -> Iterable[Link]:
+class _MatmulRelation(Relation):
+    def equal_axes(self, tensors: Mapping[int, Tensor]) -> Iterable[Link]:
         assert isinstance(self.op, Matmul)
         a, b, c = self.op.a, self.op.b, self.op.c
         m, n = c.rank - 2, c.rank - 1
@@ -133,27 +133,27 @@ class _Matmul(Relation):
                     yield (side.uid, axis), (c.uid, axis)
 
 
-class _Random(Relation):
-    def same(self, tensors: Mapping[int, Tensor]) -> Iterable[Link]:
+class _RandomRelation(Relation):
+    def equal_axes(self, tensors: Mapping[int, Tensor]) -> Iterable[Link]:
         return ()
 
 
-class Window(Relation):
-    """Relation of an operation that moves a window over an image: convolution, pooling, or a gradient."""
+class WindowRelation(Relation):
+    """Relations of an operation that moves a window over an image: convolution, pooling, or a gradient."""
 
     image: Tensor
 
-    def windows(self, dims: DimsByUid) -> tuple[list[Tensor], Dims]:
+    def window_outputs(self, dims: DimsByUid) -> tuple[list[Tensor], Dims]:
         """Return the tensors with one element per window, and their spatial dims."""
         raise NotImplementedError
 
 
-class _Convolution(Window):
+class _ConvolutionRelation(WindowRelation):
     def __init__(self, op: Op) -> None:
         super().__init__(op)
         self.image, self.weights, self.response = (self.fields[port] for port in CONVOLUTIONS[op.kind])
 
-    def same(self, tensors: Mapping[int, Tensor]) -> Iterable[Link] | None:
+    def equal_axes(self, tensors: Mapping[int, Tensor]) -> Iterable[Link] | None:
         image, weights, response = self.image, self.weights, self.response
         if min(image.rank, weights.rank) < 2 or image.dims[1] != weights.dims[1]:
             return None  # groups
@@ -163,62 +163,64 @@ class _Convolution(Window):
             ((weights.uid, 0), (response.uid, 1)),
         )
 
-    def _sides(self) -> list[Any]:
+    def _window_parameters(self) -> list[Any]:
         facts = self.fields["convolution"].fields
         return [facts[name] for name in ("pre_paddings", "post_paddings", "filter_strides", "dilations")]
 
-    def windows(self, dims: DimsByUid) -> tuple[list[Tensor], Dims]:
-        return [self.response], convolution_output(dims[self.image.uid], dims[self.weights.uid], self._sides())[2:]
+    def window_outputs(self, dims: DimsByUid) -> tuple[list[Tensor], Dims]:
+        return [self.response], convolution_output(
+            dims[self.image.uid], dims[self.weights.uid], self._window_parameters()
+        )[2:]
 
-    def results(self, dims: DimsByUid) -> dict[int, Dims]:
+    def computed_dims(self, dims: DimsByUid) -> dict[int, Dims]:
         x, w, y = (dims[tensor.uid] for tensor in (self.image, self.weights, self.response))
         if self.op.kind is _D.OPERATION_CONVOLUTION_BACKWARD_DATA:
             return {self.image.uid: (*x[:2], *self._image_sizes(w, y))}
-        _, sizes = self.windows(dims)
+        _, sizes = self.window_outputs(dims)
         if self.op.kind is _D.OPERATION_CONVOLUTION_FORWARD:
             return {self.response.uid: (x[0], w[0], *sizes)}
         return {self.response.uid: (*y[:2], *sizes)}  # the gradient that fits the image
 
     def _image_sizes(self, weights: Sequence[int], response: Sequence[int]) -> Dims:
-        """Return the spatial dims of the image, with the same excess over the minimum as before."""
-        sides, groups = self._sides(), self.image.dims[1] // self.weights.dims[1]
+        """Return the image's spatial dims: the smallest that fit, plus the same excess as before."""
+        sides, groups = self._window_parameters(), self.image.dims[1] // self.weights.dims[1]
         before = convolution_input(self.response.dims, self.weights.dims, sides, groups)
         now = convolution_input(response, weights, sides, groups)
         sizes = zip(self.image.dims[2:], before[2:], now[2:], strict=True)
         return tuple(size + new - old for size, old, new in sizes)
 
 
-class _Pooling(Window):
+class _PoolingRelation(WindowRelation):
     def __init__(self, op: Op) -> None:
         super().__init__(op)
         self.image = self.fields["x" if op.kind is _D.OPERATION_RESAMPLE_FWD else "dx"]
 
-    def windows(self, dims: DimsByUid) -> tuple[list[Tensor], Dims]:
+    def window_outputs(self, dims: DimsByUid) -> tuple[list[Tensor], Dims]:
         facts = self.fields["resample"].fields
         names = ("window_dims", "strides", "pre_paddings", "post_paddings")
-        sides = zip(*([_number(part) for part in facts[name]] for name in names), strict=True)
+        sides = zip(*([_to_float(part) for part in facts[name]] for name in names), strict=True)
         sizes = zip(dims[self.image.uid][2:], sides, strict=True)
         found = tuple(pooled_size(size, *side) for size, side in sizes)
         return [self.fields[port] for port in ("y", "idx", "dy") if port in self.fields], found
 
-    def alike(self) -> Iterable[Link]:
-        return _same_axes((tensor for _, tensor in self.op.ports()), (0, 1))
+    def likely_equal_axes(self) -> Iterable[Link]:
+        return _pair_axes((tensor for _, tensor in self.op.ports()), (0, 1))
 
-    def results(self, dims: DimsByUid) -> dict[int, Dims]:
-        tensors, sizes = self.windows(dims)
+    def computed_dims(self, dims: DimsByUid) -> dict[int, Dims]:
+        tensors, sizes = self.window_outputs(dims)
         return {tensor.uid: (*dims[self.image.uid][:2], *sizes) for tensor in tensors}
 
 
-def _number(part: Any) -> Any:
+def _to_float(part: Any) -> Any:
     return Fraction(*part) if isinstance(part, tuple) else part
 
 
-class _BlockScale(Relation):
-    def same(self, tensors: Mapping[int, Tensor]) -> Iterable[Link]:
+class _BlockScaleRelation(Relation):
+    def equal_axes(self, tensors: Mapping[int, Tensor]) -> Iterable[Link]:
         x, y = self.fields["x"], self.fields["y"]
         return [((x.uid, axis), (y.uid, axis)) for axis in range(x.rank)]  # the scales are rounded up as it is
 
-    def results(self, dims: DimsByUid) -> dict[int, Dims]:
+    def computed_dims(self, dims: DimsByUid) -> dict[int, Dims]:
         x, scale = self.fields["x"], self.fields["scale"]
         given = self.fields.get("block_size", 32)
         sizes = block_axes(x.dims, given if isinstance(given, tuple) else (given,), scale.dims)
@@ -227,8 +229,8 @@ class _BlockScale(Relation):
         return {scale.uid: scale_dims(dims[x.uid], sizes, tiled=scale.reordering.name == "F8_128x4")}
 
 
-class _Reshape(Relation):
-    def same(self, tensors: Mapping[int, Tensor]) -> Iterable[Link] | None:
+class _ReshapeRelation(Relation):
+    def equal_axes(self, tensors: Mapping[int, Tensor]) -> Iterable[Link] | None:
         x, y = self.fields["x"], self.fields["y"]
         if any(tensor.span_elements != math.prod(tensor.dims) for tensor in (x, y)):
             return None  # without gaps, as they would be with other dims, they may not describe the same memory
@@ -250,35 +252,35 @@ def _is_transposed(tensor: Tensor) -> bool:
     return tensor.strides[-1] > tensor.strides[-2]
 
 
-class _Concatenation(Relation):
-    def alike(self) -> Iterable[Link]:
+class _ConcatenationRelation(Relation):
+    def likely_equal_axes(self) -> Iterable[Link]:
         axes = [axis for axis in range(self.fields["output"].rank) if axis != self.fields["axis"]]
-        return _same_axes((tensor for _, tensor in self.op.ports()), axes)
+        return _pair_axes((tensor for _, tensor in self.op.ports()), axes)
 
-    def results(self, dims: DimsByUid) -> dict[int, Dims]:
+    def computed_dims(self, dims: DimsByUid) -> dict[int, Dims]:
         inputs = [dims[item.uid] for item in self.fields["input"]]
         return {self.fields["output"].uid: concatenated_dims(inputs, self.fields["axis"])}
 
 
-class _Slice(Relation):
-    def alike(self) -> Iterable[Link]:
+class _SliceRelation(Relation):
+    def likely_equal_axes(self) -> Iterable[Link]:
         x, y = self.fields["x"], self.fields["y"]
         names = ("start_indices", "limit_indices", "strides")
         parts = zip(*(self.fields[name] for name in names), x.dims, strict=True)
-        return _same_axes((x, y), [axis for axis, part in enumerate(parts) if part[:3] == (0, part[3], 1)])
+        return _pair_axes((x, y), [axis for axis, part in enumerate(parts) if part[:3] == (0, part[3], 1)])
 
 
-class _Transpose(Relation):
-    def alike(self) -> Iterable[Link]:
+class _TransposeRelation(Relation):
+    def likely_equal_axes(self) -> Iterable[Link]:
         x, y = self.fields["x"], self.fields["y"]
         return [((y.uid, axis), (x.uid, source)) for axis, source in enumerate(self.fields["permutation"])]
 
-    def results(self, dims: DimsByUid) -> dict[int, Dims]:
+    def computed_dims(self, dims: DimsByUid) -> dict[int, Dims]:
         return {self.fields["y"].uid: permuted_dims(dims[self.fields["x"].uid], self.fields["permutation"])}
 
 
-class _Experts(Relation):
-    def alike(self) -> Iterable[Link]:
+class _ExpertsRelation(Relation):
+    def likely_equal_axes(self) -> Iterable[Link]:
         token, weight, output = (self.fields[name] for name in ("token", "weight", "output"))
         yield from (((token.uid, 2), (weight.uid, 1)), ((weight.uid, 2), (output.uid, 2)))
         yield (weight.uid, 0), (self.fields["first_token_offset"].uid, 0)
@@ -289,13 +291,13 @@ class _Experts(Relation):
                 yield (self.fields[name].uid, 1), (output.uid, 1)
 
 
-class _Attention(Relation):
+class _AttentionRelation(Relation):
     _RANK: ClassVar[int] = 4
 
-    def same(self, tensors: Mapping[int, Tensor]) -> Iterable[Link] | None:
-        return None if "page_table_k" in self.fields else self._same(tensors)
+    def equal_axes(self, tensors: Mapping[int, Tensor]) -> Iterable[Link] | None:
+        return None if "page_table_k" in self.fields else self._iterate_equal_axes(tensors)
 
-    def _same(self, tensors: Mapping[int, Tensor]) -> Iterator[Link]:
+    def _iterate_equal_axes(self, tensors: Mapping[int, Tensor]) -> Iterator[Link]:
         fields = self.fields
         q, k, v, o = (fields[name] for name in ("q", "k", "v", "o"))
         yield from (((q.uid, 3), (k.uid, 3)), ((v.uid, 3), (o.uid, 3)))
@@ -319,11 +321,11 @@ class _Attention(Relation):
                     if tensor.rank == side.rank == 4 and tensor.dims[axis] == side.dims[2]
                 )
 
-    def alike(self) -> Iterable[Link]:
+    def likely_equal_axes(self) -> Iterable[Link]:
         inner = [tensor for graph in self.op.subgraphs() for item in graph.ops for _, tensor in item.ports()]
-        return _same_axes([*(tensor for _, tensor in self.op.ports()), *inner], (0, 1))
+        return _pair_axes([*(tensor for _, tensor in self.op.ports()), *inner], (0, 1))
 
-    def needed(self, dims: DimsByUid) -> dict[int, Dims]:
+    def required_dims(self, dims: DimsByUid) -> dict[int, Dims]:
         ports = dict(self.op.ports())
         if {ports[name].rank for name in ("q", "k", "v")} != {self._RANK}:
             return {}
@@ -339,28 +341,28 @@ class _Attention(Relation):
         return {ports[name].uid: sizes for name, sizes in needed.items() if name in ports}
 
 
-class _AroundTheLargest(Relation):
-    """Relations of dims that equal those of the largest tensor, or are 1."""
+class _LargestTensorRelation(Relation):
+    """Relations of operations whose dims equal those of the largest tensor, or are 1."""
 
-    def alike(self) -> Iterable[Link]:
+    def likely_equal_axes(self) -> Iterable[Link]:
         tensors = [tensor for _, tensor in self.op.ports()]
         first = max(tensors, key=lambda tensor: math.prod(tensor.dims))
-        return _same_axes([first, *tensors], range(first.rank))
+        return _pair_axes([first, *tensors], range(first.rank))
 
 
-class _Norm(_AroundTheLargest):
-    def same(self, tensors: Mapping[int, Tensor]) -> Iterable[Link] | None:
-        return self._channels() if self.fields.get("mode") is NormMode.BATCH_NORM else None
+class _NormRelation(_LargestTensorRelation):
+    def equal_axes(self, tensors: Mapping[int, Tensor]) -> Iterable[Link] | None:
+        return self._pair_equal_axes() if self.fields.get("mode") is NormMode.BATCH_NORM else None
 
-    def _channels(self) -> Iterator[Link]:
+    def _pair_equal_axes(self) -> Iterator[Link]:
         x = self.fields["x"]
         for _, tensor in self.op.ports():
             if tensor.rank == x.rank:
                 yield from (((tensor.uid, a), (x.uid, a)) for a in range(x.rank) if tensor.dims[a] == x.dims[a] > 1)
 
 
-def _same_axes(tensors: Iterable[Tensor], axes: Iterable[int]) -> Iterator[Link]:
-    """Yield these axes of the first tensor with those of all others of its rank and size there."""
+def _pair_axes(tensors: Iterable[Tensor], axes: Iterable[int]) -> Iterator[Link]:
+    """Yield these axes of the first tensor paired with those of each other tensor of equal rank and size there."""
     first, *others = tensors
     wanted = list(axes)
     for tensor in others:
@@ -373,23 +375,23 @@ def _same_axes(tensors: Iterable[Tensor], axes: Iterable[int]) -> Iterator[Link]
 
 
 _RELATIONS: dict[DescriptorType, type[Relation]] = {
-    _D.OPERATION_MATMUL: _Matmul,
-    **dict.fromkeys((_D.OPERATION_POINTWISE, _D.OPERATION_REDUCTION), _Elementwise),
-    **dict.fromkeys((_D.OPERATION_SOFTMAX, _D.OPERATION_DIAGONAL_BAND_MASK), _Elementwise),
-    _D.OPERATION_RNG: _Random,
-    **dict.fromkeys(CONVOLUTIONS, _Convolution),
-    **dict.fromkeys((_D.OPERATION_RESAMPLE_FWD, _D.OPERATION_RESAMPLE_BWD), _Pooling),
-    **dict.fromkeys(BLOCK_SCALES, _BlockScale),
-    _D.OPERATION_RESHAPE: _Reshape,
-    _D.OPERATION_CONCAT: _Concatenation,
-    _D.OPERATION_SLICE: _Slice,
-    _D.OPERATION_TRANSPOSE: _Transpose,
-    _D.OPERATION_MOE_GROUPED_MATMUL: _Experts,
-    **dict.fromkeys((_D.OPERATION_SDPA_FWD, _D.OPERATION_SDPA_BWD), _Attention),
-    **dict.fromkeys(NORMS, _Norm),
-    **dict.fromkeys((_D.OPERATION_GEN_STATS, _D.OPERATION_BN_BWD_WEIGHTS), _AroundTheLargest),
-    **dict.fromkeys((_D.OPERATION_BN_FINALIZE_STATISTICS, _D.OPERATION_SIGNAL), _AroundTheLargest),
-    **dict.fromkeys((_D.OPERATION_ROPE_FWD, _D.OPERATION_ROPE_BWD), _AroundTheLargest),
+    _D.OPERATION_MATMUL: _MatmulRelation,
+    **dict.fromkeys((_D.OPERATION_POINTWISE, _D.OPERATION_REDUCTION), _ElementwiseRelation),
+    **dict.fromkeys((_D.OPERATION_SOFTMAX, _D.OPERATION_DIAGONAL_BAND_MASK), _ElementwiseRelation),
+    _D.OPERATION_RNG: _RandomRelation,
+    **dict.fromkeys(CONVOLUTIONS, _ConvolutionRelation),
+    **dict.fromkeys((_D.OPERATION_RESAMPLE_FWD, _D.OPERATION_RESAMPLE_BWD), _PoolingRelation),
+    **dict.fromkeys(BLOCK_SCALES, _BlockScaleRelation),
+    _D.OPERATION_RESHAPE: _ReshapeRelation,
+    _D.OPERATION_CONCAT: _ConcatenationRelation,
+    _D.OPERATION_SLICE: _SliceRelation,
+    _D.OPERATION_TRANSPOSE: _TransposeRelation,
+    _D.OPERATION_MOE_GROUPED_MATMUL: _ExpertsRelation,
+    **dict.fromkeys((_D.OPERATION_SDPA_FWD, _D.OPERATION_SDPA_BWD), _AttentionRelation),
+    **dict.fromkeys(NORMS, _NormRelation),
+    **dict.fromkeys((_D.OPERATION_GEN_STATS, _D.OPERATION_BN_BWD_WEIGHTS), _LargestTensorRelation),
+    **dict.fromkeys((_D.OPERATION_BN_FINALIZE_STATISTICS, _D.OPERATION_SIGNAL), _LargestTensorRelation),
+    **dict.fromkeys((_D.OPERATION_ROPE_FWD, _D.OPERATION_ROPE_BWD), _LargestTensorRelation),
 }
 
 
@@ -399,8 +401,8 @@ def relation_of(op: Op) -> Relation:
 
 
 @contextmanager
-def naming_operation(op: Op) -> Iterator[None]:
-    """Refuse an operation with unknown relations of dims.
+def name_operation_in_errors(op: Op) -> Iterator[None]:
+    """Turn an arithmetic or type error in the block into a GraphError that names the operation.
 
     Raises
     ------

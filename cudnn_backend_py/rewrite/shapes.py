@@ -13,13 +13,15 @@ from ..graph.ir import Graph, Matmul, Op, Operation, Parameters, Pointwise, Redu
 from ..graph.replace import all_ops, free_uids, repack, replace_tensors, replace_tensors_in
 from ..graph.shapes import SCALE_TILE
 from ..graph.strides import channels_last, packed_strides
-from .relations import BLOCK_SCALES, Dims, naming_operation, relation_of
+from .relations import BLOCK_SCALES, Dims, name_operation_in_errors, relation_of
 
 __all__ = [
     "add_leading",
     "as_rows_and_columns",
     "find_biases",
     "find_lengths_of_other_rank",
+    "find_whole_scale_dims",
+    "find_wrong_dims",
     "flatten_leading",
     "give_ports",
     "pad_image",
@@ -27,9 +29,7 @@ __all__ = [
     "set_channels",
     "set_dims",
     "view_of",
-    "whole_scales",
     "widen_groups",
-    "wrong_dims",
 ]
 
 _D, _P, _R = DescriptorType, PointwiseMode, ReduceTensorOp
@@ -42,7 +42,7 @@ _RANK = 4  # of attention
 
 
 def flatten_leading(graph: Graph, rank: int) -> tuple[Graph, list[Tensor]] | None:
-    """Return the graph with merged leading axes so that tensors have `rank` dims, and the tensors to copy.
+    """Return the graph with leading axes merged so that tensors have `rank` dims, and the tensors to copy for it.
 
     None where there are no more axes than that, or they are not the same everywhere: some operand has one of them and
     not the others, or an operation is of a kind whose axes have meanings.
@@ -70,7 +70,7 @@ def flatten_leading(graph: Graph, rank: int) -> tuple[Graph, list[Tensor]] | Non
 
 
 def _merge_strides(tensor: Tensor, gone: int) -> tuple[int, ...] | None:
-    """Return the strides with the leading axes merged; None if impossible or the tensor is virtual."""
+    """Return strides with the leading axes merged; None if impossible or if the tensor is virtual."""
     leading = zip(tensor.dims[: gone + 1], tensor.strides, strict=False)
     steps = [(dim, stride) for dim, stride in leading if dim > 1] or [(1, tensor.strides[gone])]
     fits = all(outer[1] == inner[0] * inner[1] for outer, inner in itertools.pairwise(steps))
@@ -98,7 +98,7 @@ def add_leading(graph: Graph) -> Graph | None:
 
 
 def as_rows_and_columns(graph: Graph) -> Iterator[Graph]:
-    """Yield a row or column reduction with tensors [rows, columns, 1, 1], channels last, in the same memory.
+    """Yield a row or column reduction with its tensors as [rows, columns, 1, 1], channels last, in the same memory.
 
     For graphs of pointwise operations and reductions whose tensors are row-major and have all or none of their first
     axes, and all or none of the others.
@@ -119,7 +119,7 @@ def as_rows_and_columns(graph: Graph) -> Iterator[Graph]:
 
 
 def _view_in_two(tensor: Tensor, whole: tuple[int, ...], split: int) -> Tensor | None:
-    """Return the tensor as [rows, columns, 1, 1]; None if it has only some of the axes of a side."""
+    """Return the tensor as [rows, columns, 1, 1]; None if its merged axes do not match those sides."""
     sides = ((tensor.dims[:split], whole[:split]), (tensor.dims[split:], whole[split:]))
     if any(own != full and math.prod(own) > 1 for own, full in sides):
         return None
@@ -131,7 +131,7 @@ def _view_in_two(tensor: Tensor, whole: tuple[int, ...], split: int) -> Tensor |
 
 
 def find_lengths_of_other_rank(graph: Graph) -> dict[int, tuple[int, ...]]:
-    """Return by uid the dims (n, 1, 1, 1) for lengths and ragged offsets that have others."""
+    """Return by uid the dims (n, 1, 1, 1) for lengths and ragged offsets that have other dims."""
     found: dict[int, tuple[int, ...]] = {}
     for op in all_ops(graph):
         tensors = [tensor for port, tensor in op.inputs().items() if "seq_len" in port or port.endswith("_override")]
@@ -144,7 +144,7 @@ def find_lengths_of_other_rank(graph: Graph) -> dict[int, tuple[int, ...]]:
 
 
 def set_dims(graph: Graph, dims: dict[int, tuple[int, ...]]) -> Graph:
-    """Return the graph with other tensor dims by uid, row-major if the rank differs."""
+    """Return the graph with other dims for tensors by uid; row-major where the rank changes."""
     new = {}
     for tensor in (tensor for op in all_ops(graph) for _, one in op.ports() for tensor in (one, one.ragged_offset)):
         if tensor is None or tensor.uid not in dims:
@@ -160,9 +160,9 @@ def set_dims(graph: Graph, dims: dict[int, tuple[int, ...]]) -> Graph:
 
 
 def find_biases(graph: Graph) -> Iterator[tuple[Tensor, tuple[int, ...], list[Tensor]]]:
-    """Yield each bias with dims of size 1, the dims of its scores, and the gradients of those dims."""
+    """Yield each broadcast bias, the dims of its scores, and the gradients that have the bias's dims."""
     by_dims: dict[tuple[int, ...], list[Tensor]] = {}
-    for tensor in _find_sums(graph):
+    for tensor in _find_bias_gradients(graph):
         by_dims.setdefault(tensor.dims, []).append(tensor)
     for op in all_ops(graph):
         if not isinstance(op, Pointwise) or op.mode is not _P.ADD or op.x is None or op.b is None or op.y is None:
@@ -174,8 +174,8 @@ def find_biases(graph: Graph) -> Iterator[tuple[Tensor, tuple[int, ...], list[Te
             yield bias, whole, by_dims.get(bias.dims, [])
 
 
-def _find_sums(graph: Graph) -> Iterator[Tensor]:
-    """Yield the gradients of biases in memory: sums of score-shaped tensors, or an operation's dbias."""
+def _find_bias_gradients(graph: Graph) -> Iterator[Tensor]:
+    """Yield the tensors in memory that may be gradients of biases: sums, or an attention operation's dbias."""
     for op in graph.ops:
         if isinstance(op, Reduction) and op.operator is _R.ADD and not op.y.virtual:
             yield op.y
@@ -187,7 +187,7 @@ def _find_sums(graph: Graph) -> Iterator[Tensor]:
 
 
 def pad_image(graph: Graph, op: Operation) -> tuple[Operation, Tensor] | None:
-    """Return a convolution with its image padded in memory instead, and the larger image.
+    """Return a convolution without padding and its larger image, to be padded in memory.
 
     None where it is padded the same on both sides, or its image is virtual or read elsewhere.
     """
@@ -210,7 +210,7 @@ def pad_image(graph: Graph, op: Operation) -> tuple[Operation, Tensor] | None:
 
 
 def widen_groups(graph: Graph, op: Operation, per_group: int) -> dict[int, tuple[int, ...]] | None:
-    """Return by uid the dims that grow with the number of input channels per group of a convolution.
+    """Return by uid the dims that grow if a convolution has more input channels per group.
 
     None where the convolution has no groups, or the same channels are read from its result.
     """
@@ -237,7 +237,7 @@ def widen_groups(graph: Graph, op: Operation, per_group: int) -> dict[int, tuple
 
 
 def set_channels(graph: Graph, dims: dict[int, tuple[int, ...]], image: Tensor) -> Graph:
-    """Return the graph with other tensor dims by uid, all channels last if an image is."""
+    """Return the graph with other dims for tensors by uid, all of them channels last if the image is."""
     wide = set_dims(graph, dims)
     if image.strides != channels_last(image.dims):  # one channel per group says nothing of the order
         return wide
@@ -248,17 +248,17 @@ def set_channels(graph: Graph, dims: dict[int, tuple[int, ...]], image: Tensor) 
 # dims that follow from others
 
 
-def wrong_dims(op: Op) -> dict[int, Dims]:
-    """Return by uid the dims that tensors of an operation need, where they have others."""
-    with naming_operation(op):
-        found = relation_of(op).needed({tensor.uid: tensor.dims for _, tensor in op.ports()})
+def find_wrong_dims(op: Op) -> dict[int, Dims]:
+    """Return by uid the dims that an operation requires of its tensors, where they have other dims."""
+    with name_operation_in_errors(op):
+        found = relation_of(op).required_dims({tensor.uid: tensor.dims for _, tensor in op.ports()})
     tensors = {tensor.uid: tensor for _, tensor in op.ports()}
     fitting = {uid: dims for uid, dims in found.items() if len(dims) == tensors[uid].rank and min(dims) > 0}
     return {uid: dims for uid, dims in fitting.items() if dims != tensors[uid].dims}
 
 
-def whole_scales(graph: Graph) -> dict[int, tuple[int, ...]]:
-    """Return by uid the dims of block scales in F8_128x4 order rounded up to whole tiles."""
+def find_whole_scale_dims(graph: Graph) -> dict[int, tuple[int, ...]]:
+    """Return by uid the dims of block scales in F8_128x4 order, rounded up to whole tiles."""
     found = {}
     for op in graph.ops:
         if op.kind not in BLOCK_SCALES or not isinstance(op, Operation):
@@ -281,7 +281,7 @@ def whole_scales(graph: Graph) -> dict[int, tuple[int, ...]]:
 
 
 def view_of(op: Operation) -> tuple[Tensor, int] | None:
-    """Return the result of a transpose or slice of a tensor in memory as that tensor with other strides.
+    """Return a tensor in memory with the strides that give the result of a transpose or slice of it.
 
     Also from which of its elements on; None for other operations, or where the tensor is virtual.
     """
@@ -305,7 +305,7 @@ def view_of(op: Operation) -> tuple[Tensor, int] | None:
 
 
 def relu_before(graph: Graph, op: Op, image: Tensor) -> Graph:
-    """Return the graph with a ReLU of a virtual tensor before one operation that reads it."""
+    """Return the graph with a ReLU of a tensor inserted before one operation that reads it."""
     name = f"{image.name}_relu"
     made = dataclasses.replace(image, name=name, uid=next(free_uids(graph)))
     relu = Pointwise(name=name, mode=_P.RELU_FWD, x=image, y=made)
@@ -318,7 +318,7 @@ def relu_before(graph: Graph, op: Op, image: Tensor) -> Graph:
 
 
 def give_ports(graph: Graph, op: Operation, names: list[str]) -> Graph | None:
-    """Return the graph with the missing tensors of a norm added: epsilon, statistics, scale, bias; else None."""
+    """Return the graph with missing tensors of a norm added: epsilon, statistics, scale, bias; None if impossible."""
     uids, x = free_uids(graph), op.fields.get("x")
     pairs = {"mean": "inv_variance", "inv_variance": "mean", "scale": "bias", "bias": "scale", "dbias": "dscale"}
     given = {}

@@ -1,4 +1,4 @@
-"""`Solution`: a sequence of changes of a graph, with the graphs that replace it."""
+"""`Solution`: a sequence of changes of a graph, with the graphs that replace the original."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EFFECTS: tuple[Effect, ...] = ("exact", "changes numerics", "idea")
 
 @dataclass(frozen=True)
 class Solution:
-    """Graphs that together compute the same as one graph.
+    """One or more graphs that together compute the same as the original graph.
 
     Parameters
     ----------
@@ -36,21 +36,21 @@ class Solution:
 
     @classmethod
     def of(cls, change: Change) -> Solution:
-        """Return the solution of one change."""
+        """Return the solution that consists of one change."""
         return cls((change,), (0,), change.graphs)
 
     def then(self, member: int, change: Change) -> Solution | None:
-        """Return the solution with one of its graphs changed further; None if they no longer fit together.
+        """Return the solution with one of its graphs changed further; None if its graphs no longer fit together.
 
         A tensor in memory of several graphs gets its new strides, type and alignment in all of them; its dims cannot
         change.
         """
-        graphs = attempt(lambda: _fit(self.graphs, member, change))
+        graphs = attempt(lambda: _change_member(self.graphs, member, change))
         return None if graphs is None else Solution((*self.steps, change), (*self.members, member), graphs)
 
     @property
     def title(self) -> str:
-        """The changes, step by step."""
+        """The titles of the changes, joined in order."""
         return "; then ".join(step.title for step in self.steps)
 
     @property
@@ -83,8 +83,8 @@ def find_solution(graph: Graph, kinds: Sequence[str], titles: Sequence[str], mem
     return found
 
 
-def _fit(graphs: tuple[Graph, ...], member: int, change: Change) -> tuple[Graph, ...] | None:
-    """Return the graphs with one changed, and its shared tensors changed in the others as well."""
+def _change_member(graphs: tuple[Graph, ...], member: int, change: Change) -> tuple[Graph, ...] | None:
+    """Return the graphs with one of them changed, and the tensors it shares changed in the others as well."""
     if not change.graphs:
         return None
     others = [one for at, one in enumerate(graphs) if at != member]

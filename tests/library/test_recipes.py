@@ -262,7 +262,7 @@ def follow_known_issue(copy: Copy) -> None:
         effect="wrong results",
         fix="pad the rows",
         source="https://example.org/1",
-        graph=lambda graph: any(op.a.dims[-2] == 96 for op in look.matmuls(graph)),
+        graph=lambda graph: any(op.a.dims[-2] == 96 for op in look.find_matmuls(graph)),
     ),
 """,
     )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ...graph.data_types import HALF_TYPES, LOW_PRECISION_TYPES
 from ...graph.ir import Graph
 from ...plans.refusals import Reason
-from ...rewrite.changes import Change, describe, head_dims
+from ...rewrite.changes import Change, head_dims, join_names
 from ...rewrite.dims import DimClass, resize
 from ..verdict import Basis, Cause
 from .case import Case, blame_change, blame_near, quote, statement, type_word
@@ -174,9 +174,9 @@ def low_precision(case: Case, reason: Reason) -> Cause | None:
     small = [tensor for tensor in case.graph.tensors if tensor.data_type in LOW_PRECISION_TYPES and not tensor.virtual]
     if not small:
         return None
-    found = f"{describe(small)} {'has' if len(small) == 1 else 'have'} data type {type_word(small[0].data_type)}"
+    found = f"{join_names(small)} {'has' if len(small) == 1 else 'have'} data type {type_word(small[0].data_type)}"
     wide = [t for t in case.graph.outputs if t.data_type in HALF_TYPES]
-    found += f" and the output {describe(wide)} {type_word(wide[0].data_type)}" if wide else ""
+    found += f" and the output {join_names(wide)} {type_word(wide[0].data_type)}" if wide else ""
     if said := blame_others(case, "data type") or blame_beside(case, "data type"):
         return said
     if near := blame_near(case, reason):
@@ -216,7 +216,7 @@ def option(case: Case, reason: Reason) -> Cause | None:
     if found is not None or not case.is_attention:  # the biases of other graphs are operations
         return found
     named = [tensor for tensor in case.graph.tensors if _is_named(tensor, reason.text)]
-    what = f"{describe(named)}: " if named else ""
+    what = f"{join_names(named)}: " if named else ""
     words = statement(reason)
     others = case.supporting_architectures
     if others:

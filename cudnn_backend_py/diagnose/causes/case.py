@@ -18,7 +18,7 @@ from ...known_issues import find_ending_problems
 from ...plans.engine import OperationGraph
 from ...plans.plan import build_plan
 from ...plans.refusals import Reason, read_error, read_refusals
-from ...rewrite.changes import Change, changes, describe
+from ...rewrite.changes import Change, changes, join_names
 from ...rewrite.relations import BLOCK_SCALES
 from ...rewrite.unusual import Deviation
 from ...target import Target, open_target
@@ -372,7 +372,8 @@ def contrast(graph: Graph, change: Change) -> str:
     for (what, found, needed), tensors in groups.items():
         has = "has" if len(tensors) == 1 else "have"
         parts.append(
-            f"{describe(tensors)} {has} {what} {found}, {needed} is needed{_others_with_layout(graph, change, needed)}"
+            f"{join_names(tensors)} {has} {what} {found}, {needed} is needed"
+            f"{_others_with_layout(graph, change, needed)}"
         )
     return "; ".join(parts[:3]) or change.title
 
@@ -381,7 +382,7 @@ def _others_with_layout(graph: Graph, change: Change, layout: str) -> str:
     """Return the other tensors that already have a layout; empty if none has, or it is not a layout."""
     memory = [t for t in graph.tensors if not t.virtual and t.rank >= _IMAGE and t.name not in change.tensors]
     same = [t for t in memory if layout in ("NHWC", "NCHW") and _name_layout(t) == layout]
-    return f", as {describe(same)} {'has' if len(same) == 1 else 'have'}" if same else ""
+    return f", as {join_names(same)} {'has' if len(same) == 1 else 'have'}" if same else ""
 
 
 _IMAGE = 4  # dims from which on there are pixels

@@ -20,7 +20,7 @@ from ...graph.ir import Graph, Op, Parameters
 from ...known_issues import find_known_issues
 from ...plans.refusals import Reason, furthest_reason
 from ...rewrite.changes import Change, HeadDims, head_dims
-from ...rewrite.unusual import deviations
+from ...rewrite.unusual import find_deviations
 from ...target import Target
 from ..fork import run_in_fork
 from ..verdict import Asked, Basis, Candidate, Cause
@@ -397,7 +397,7 @@ def _enum_parameters(op: Op) -> list[tuple[str, Enum]]:
 
 def _is_of_no_format(graph: Graph) -> bool:
     """Return whether the graph has block scales of a size outside the formats that cuBLASLt documents."""
-    return any(one.key.startswith("blocks ") for one in deviations(graph))
+    return any(one.key.startswith("blocks ") for one in find_deviations(graph))
 
 
 # Kinds that are tried where no rule knows the phrase.

@@ -18,7 +18,7 @@ from ...graph.data_types import LOW_PRECISION_TYPES
 from ...graph.ir import Graph, Matmul, Operation, Pointwise, Reduction, Tensor
 from ...graph.replace import attempt
 from ...plans.refusals import Reason
-from ...rewrite.changes import Change, describe, head_dims, response_dims
+from ...rewrite.changes import Change, head_dims, join_names, response_dims
 from ...rewrite.relations import BLOCK_SCALES
 from ...rewrite.shapes import give_ports
 from ...system.version import cuda_version_text
@@ -423,7 +423,7 @@ def name_dims(graph: Graph, classes: Sequence[object]) -> str:
     """Return "head dim of q, k is" for the given dims of tensors in memory."""
     uids = {uid for one in classes for uid, _ in one.axes}  # type: ignore[attr-defined]
     names = [tensor for tensor in graph.tensors if tensor.uid in uids and not tensor.virtual]
-    return f"head dim of {describe(names)} is"
+    return f"head dim of {join_names(names)} is"
 
 
 @word_rule
@@ -453,7 +453,7 @@ def data_type(case: Case, reason: Reason) -> Cause | None:
     kinds: dict[str, list[Tensor]] = {}
     for tensor in memory:
         kinds.setdefault(type_word(tensor.data_type), []).append(tensor)
-    found = "; ".join(f"{describe(tensors)} {kind}" for kind, tensors in kinds.items())
+    found = "; ".join(f"{join_names(tensors)} {kind}" for kind, tensors in kinds.items())
     return Cause("data-type", f"data types do not fit: {found}{quote(reason)}", Basis.RULE, reason.text)
 
 

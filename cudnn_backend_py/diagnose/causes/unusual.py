@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from ...rewrite.changes import Change
 from ...rewrite.solution import EFFECTS
-from ...rewrite.unusual import Deviation, deviations, find_needs, undo
+from ...rewrite.unusual import Deviation, find_deviations, find_required_operations, undo_deviations
 from ..verdict import Basis, Cause
 from .case import Case, quote, statement
 from .refused_part import Ask, Blame, find_blame
@@ -124,7 +124,7 @@ def _find(case: Case) -> tuple[Blame, dict[str, Deviation]] | None:
     if not case.measure or case.budget is not None or case.is_attention:
         return None
     if case.unusual is None:
-        options = {one.key: one for one in deviations(case.graph)[:_MOST]}
+        options = {one.key: one for one in find_deviations(case.graph)[:_MOST]}
         case.unusual = (_ask(case, options), options)
     blame, options = case.unusual
     return (blame, options) if blame is not None and blame.options else None
@@ -137,7 +137,7 @@ def _ask(case: Case, options: dict[str, Deviation]) -> Blame | None:
     def run_query(kept: frozenset[str]) -> bool | None:
         nonlocal deadly
         if kept not in answers:
-            graph = undo(case.graph, [one for key, one in options.items() if key not in kept])
+            graph = undo_deviations(case.graph, [one for key, one in options.items() if key not in kept])
             late = deadly or len(answers) > _QUESTIONS
             answers[kept] = None if graph is None or late else case.passes(graph)
             deadly = deadly or case.counted in case.deadly
@@ -155,7 +155,7 @@ def _ask(case: Case, options: dict[str, Deviation]) -> Blame | None:
 
 
 def _smallest_sets(case: Case, options: dict[str, Deviation], run_query: Ask) -> Blame | None:
-    needs = find_needs(case.graph, list(options.values()))
+    needs = find_required_operations(case.graph, list(options.values()))
     if run_query(frozenset()) is True:
         return find_blame(options, needs, run_query)
     for natural in reversed(options):  # that the rest of the graph cannot be without
@@ -206,11 +206,11 @@ def _find_replacements(
     found = [options[key] for key in blame.cures if options[key].title not in case.wrong]
     cures = sorted(found, key=lambda one: EFFECTS.index(one.effect))
     for one in cures[:_REMEDIES]:
-        if (changed := undo(case.graph, [one])) is not None:
+        if (changed := undo_deviations(case.graph, [one])) is not None:
             case.claim(Change("usual", one.title, one.effect, (), (changed,)))
     if cures:
         return "; or ".join(dict.fromkeys(told(one) for one in cures[:_REMEDIES]))
     together = [one[0] for one in sets]
-    changed = undo(case.graph, together)
+    changed = undo_deviations(case.graph, together)
     helps = changed is not None and case.passes(changed)
     return "; and ".join(dict.fromkeys(told(one) for one in together)) if helps else ""

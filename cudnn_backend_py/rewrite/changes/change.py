@@ -1,4 +1,4 @@
-"""`Change`: one step from a graph to another, and the registry of functions that make them, by kind."""
+"""`Change`: one step from a graph to another, and the registry of the functions that make changes, by kind."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ __all__ = [
     "Effect",
     "Maker",
     "changes",
-    "describe",
     "find_operations",
-    "in_memory",
-    "make",
-    "offer",
+    "find_read_uids",
+    "find_written_uids",
+    "join_names",
     "register",
     "replace_fields",
-    "uids_read",
-    "uids_written",
+    "tensors_in_memory",
+    "yield_change",
+    "yield_valid_change",
 ]
 
 Effect = Literal["exact", "changes numerics", "idea"]
@@ -70,7 +70,7 @@ class Change(ShownAsHtml):
 
     @cached_property
     def graphs(self) -> tuple[Graph, ...]:
-        """The changed graph or its parts; empty if it cannot be made. Made on first use."""
+        """The changed graph, or the parts of a split one; empty if it cannot be made. Made on first use."""
         make = self.made
         if not callable(make):
             return make
@@ -78,7 +78,7 @@ class Change(ShownAsHtml):
 
     @property
     def graph(self) -> Graph:
-        """The changed graph; the first of several.
+        """The changed graph; the first one of a split graph.
 
         Raises
         ------
@@ -107,17 +107,17 @@ CHANGES: dict[str, Maker] = {}
 
 
 def register(name: str) -> Callable[[Maker], Maker]:
-    """Return the decorator that registers the maker of a kind of change."""
+    """Return a decorator that registers a function as the maker of a kind of change."""
 
-    def add(maker: Maker) -> Maker:
+    def add_maker(maker: Maker) -> Maker:
         CHANGES[name] = maker
         return maker
 
-    return add
+    return add_maker
 
 
 def changes(graph: Graph, kinds: Collection[str] | None = None) -> Iterator[Change]:
-    """Yield the one-step changes of a graph, exact ones of each kind first.
+    """Yield the one-step changes of a graph; of each kind, the exact ones come first.
 
     There may be several for each operation, so a changed graph is made when it is first read: see
     :attr:`Change.graphs`, which is empty where the graph cannot be made.
@@ -137,56 +137,58 @@ def changes(graph: Graph, kinds: Collection[str] | None = None) -> Iterator[Chan
                 yield change
 
 
-def make(
+def yield_valid_change(
     kind: str, title: str, effect: Effect, tensors: Iterable[Tensor], build: Callable[[], Graph | None]
 ) -> Iterator[Change]:
-    """Yield the change if its graph can be built."""
-    yield from (change for change in offer(kind, title, effect, tensors, build) if change.graphs)
+    """Yield the change if its graph is valid; build the graph at once."""
+    yield from (change for change in yield_change(kind, title, effect, tensors, build) if change.graphs)
 
 
-def offer(
+def yield_change(
     kind: str, title: str, effect: Effect, tensors: Iterable[Tensor], build: Callable[[], Graph | None]
 ) -> Iterator[Change]:
-    """Yield a change that builds its graph on first use; None or a refusal yields no change."""
+    """Yield a change that builds its graph on first use; if none can be built, its graphs are empty."""
 
-    def made() -> tuple[Graph, ...] | None:
+    def build_graphs() -> tuple[Graph, ...] | None:
         graph = build()
         return None if graph is None else (graph,)
 
-    yield Change(kind, title, effect, tuple(tensor.name for tensor in tensors), made)
+    yield Change(kind, title, effect, tuple(tensor.name for tensor in tensors), build_graphs)
 
 
 def replace_fields(
     kind: str, title: str, effect: Effect, graph: Graph, old: list[Tensor], **fields: Any
 ) -> Iterator[Change]:
-    """Yield the change of fields of some tensors to a value, or to the result of a function of the tensor."""
+    """Yield the change that sets fields of some tensors to a value, or to a function's result for each tensor."""
 
-    def new(tensor: Tensor) -> Tensor:
+    def replace_tensor(tensor: Tensor) -> Tensor:
         return dataclasses.replace(
             tensor, **{name: value(tensor) if callable(value) else value for name, value in fields.items()}
         )
 
     if old:
-        yield from offer(kind, title, effect, old, lambda: replace_tensors(graph, {t.uid: new(t) for t in old}))
+        yield from yield_change(
+            kind, title, effect, old, lambda: replace_tensors(graph, {t.uid: replace_tensor(t) for t in old})
+        )
 
 
-def describe(tensors: Iterable[Tensor]) -> str:
-    """Return the names of tensors for a title; of many, only a few and the number of the others."""
+def join_names(tensors: Iterable[Tensor]) -> str:
+    """Return tensor names for a title; of more than 6, only 5 names and the number of the others."""
     names = [tensor.name for tensor in tensors]
     return ", ".join(names) if len(names) <= 6 else f"{', '.join(names[:5])} and {len(names) - 5} more"
 
 
-def in_memory(graph: Graph) -> list[Tensor]:
-    """Return the tensors that have buffers of the caller."""
+def tensors_in_memory(graph: Graph) -> list[Tensor]:
+    """Return the tensors in the caller's buffers: neither virtual nor by value."""
     return [tensor for tensor in graph.tensors if not tensor.virtual and not tensor.by_value]
 
 
-def uids_written(graph: Graph) -> set[int]:
+def find_written_uids(graph: Graph) -> set[int]:
     """Return the uids that operations write, including those of sub-graphs."""
     return {tensor.uid for op in all_ops(graph) for tensor in op.outputs().values()}
 
 
-def uids_read(graph: Graph) -> set[int]:
+def find_read_uids(graph: Graph) -> set[int]:
     """Return the uids that operations read, including those of sub-graphs."""
     return {tensor.uid for op in all_ops(graph) for tensor in op.inputs().values()}
 

@@ -26,31 +26,31 @@ from ..shapes import (
     as_rows_and_columns,
     find_biases,
     find_lengths_of_other_rank,
+    find_whole_scale_dims,
+    find_wrong_dims,
     flatten_leading,
     pad_image,
     relu_before,
     set_dims,
     view_of,
-    whole_scales,
-    wrong_dims,
 )
 from .change import (
     ATTENTION,
     Change,
     Effect,
-    describe,
-    in_memory,
-    make,
-    offer,
+    join_names,
     register,
+    tensors_in_memory,
+    yield_change,
+    yield_valid_change,
 )
 
 _D, _P, _R, _T = DescriptorType, PointwiseMode, ReduceTensorOp, DataType
 
 
 @register("heads")
-def _heads(graph: Graph) -> Iterator[Change]:
-    """Repeat heads of K and V in memory to the number of Q's."""
+def _repeat_heads(graph: Graph) -> Iterator[Change]:
+    """Yield the graph with heads of K and V repeated in memory to the number of Q's heads."""
     if len([op for op in graph.ops if isinstance(op, Matmul)]) > 2:
         return  # gradients are summed over the group
     new: dict[int, tuple[int, ...]] = {}
@@ -66,29 +66,31 @@ def _heads(graph: Graph) -> Iterator[Change]:
     if few_heads:
         title = ", ".join(f"{t.name} {t.dims[1]} -> {new[t.uid][1]}" for t in few_heads)
         title = f"heads repeated in memory: {title}"
-        yield from make("heads", title, "exact", few_heads, lambda: set_dims(graph, new))
+        yield from yield_valid_change("heads", title, "exact", few_heads, lambda: set_dims(graph, new))
 
 
 @register("unified")
-def _unified(graph: Graph) -> Iterator[Change]:
-    """Composite attention as one SDPA operation."""
+def _fuse_attention(graph: Graph) -> Iterator[Change]:
+    """Yield composite attention as one SDPA operation."""
     effect: Effect = "exact" if is_in_float(graph) else "changes numerics"
-    yield from make("unified", "composite graph -> the one SDPA operation", effect, (), lambda: as_unified(graph))
+    yield from yield_valid_change(
+        "unified", "composite graph -> the one SDPA operation", effect, (), lambda: as_unified(graph)
+    )
 
 
 @register("composite")
-def _composite(graph: Graph) -> Iterator[Change]:
-    """The SDPA operation, or a SOFTMAX operation, as several operations."""
+def _expand_operations(graph: Graph) -> Iterator[Change]:
+    """Yield the graph with an SDPA or SOFTMAX operation expanded to several operations, or with scaling moved."""
     title = "the SDPA operation -> matmuls, pointwise operations and reductions"
-    yield from make("composite", title, "exact", (), lambda: as_composite(graph))
+    yield from yield_valid_change("composite", title, "exact", (), lambda: as_composite(graph))
     title = "the SDPA_BWD operation -> matmuls, pointwise operations and reductions"
-    yield from make("composite", title, "exact", (), lambda: as_composite_backward(graph))
+    yield from yield_valid_change("composite", title, "exact", (), lambda: as_composite_backward(graph))
     title = "a softmax written by hand -> with the statistics of its rows, as the kernels of attention read it"
-    yield from make("composite", title, "exact", (), lambda: add_row_statistics(graph))
+    yield from yield_valid_change("composite", title, "exact", (), lambda: add_row_statistics(graph))
     title = "K (or Q) scaled before the matmul -> the scores scaled after it"
-    yield from make("composite", title, "changes numerics", (), lambda: scale_scores(graph))
+    yield from yield_valid_change("composite", title, "changes numerics", (), lambda: scale_scores(graph))
     title = "the softmax operation -> reductions and pointwise operations"
-    yield from make("composite", title, "exact", (), lambda: expand_softmax(graph))
+    yield from yield_valid_change("composite", title, "exact", (), lambda: expand_softmax(graph))
 
 
 # other shapes for the same
@@ -96,7 +98,7 @@ def _composite(graph: Graph) -> Iterator[Change]:
 
 @register("flatten")
 def _flatten(graph: Graph) -> Iterator[Change]:
-    """Merge leading axes so that tensors have 4 dims (3 for a product), or rows and columns as images."""
+    """Yield the graph with leading axes merged to rank 4 (3 for one matmul), or with rows and columns as images."""
     products = sum(isinstance(op, Matmul) for op in graph.ops)
     rank = 3 if products == 1 else 4  # attention is more than one
     found = flatten_leading(graph, rank)
@@ -104,9 +106,9 @@ def _flatten(graph: Graph) -> Iterator[Change]:
         changed, copied = found
         old = max(tensor.rank for tensor in graph.tensors)
         title = f"tensors of {old} dims -> {rank}, leading axes as one"
-        title += f" ({describe(copied)} copied: no single stride does)" if copied else ""
-        yield Change("flatten", title, "exact", tuple(t.name for t in in_memory(graph)), (changed,))
-    memory = in_memory(graph)
+        title += f" ({join_names(copied)} copied: no single stride does)" if copied else ""
+        yield Change("flatten", title, "exact", tuple(t.name for t in tensors_in_memory(graph)), (changed,))
+    memory = tensors_in_memory(graph)
     batched = add_leading(graph)
     if batched is not None:
         shown = ", ".join(f"{t.name} {list(t.dims)} -> {[1, *t.dims]}" for t in memory[:6])
@@ -120,56 +122,58 @@ def _flatten(graph: Graph) -> Iterator[Change]:
 
 
 @register("lengths")
-def _lengths(graph: Graph) -> Iterator[Change]:
-    """Sequence lengths and offsets with dims (n, 1, 1, 1)."""
+def _change_dims_of_lengths(graph: Graph) -> Iterator[Change]:
+    """Yield the graph with sequence lengths and ragged offsets of dims (n, 1, 1, 1)."""
     dims = find_lengths_of_other_rank(graph)
     offsets = [t.ragged_offset for op in all_ops(graph) for _, t in op.ports() if t.ragged_offset is not None]
     wrong = {t.uid: t for t in (*graph.tensors, *offsets) if t.uid in dims}
     if wrong:
         found = ", ".join(f"{t.name} {list(t.dims)} -> {list(dims[t.uid])}" for t in wrong.values())
         title = f"dims of lengths: {found}"
-        yield from make("lengths", title, "exact", wrong.values(), lambda: set_dims(graph, dims))
+        yield from yield_valid_change("lengths", title, "exact", wrong.values(), lambda: set_dims(graph, dims))
 
 
 @register("bias_dims")
-def _bias_dims(graph: Graph) -> Iterator[Change]:
-    """A bias repeated in memory along broadcast dims, with its gradient summed by the caller."""
+def _repeat_bias(graph: Graph) -> Iterator[Change]:
+    """Yield the graph with a bias repeated in memory along broadcast dims; the caller sums its gradient."""
     for bias, whole, gradients in find_biases(graph):
         last, heads = (*bias.dims[:2], *whole[2:]), (1, *whole[1:])
         for dims in dict.fromkeys((last, heads, whole)):
             if dims == bias.dims or any(old not in (1, new) for old, new in zip(bias.dims, dims, strict=True)):
                 continue
             both = [bias, *gradients]
-            title = f"dims of {describe(both)}: {list(bias.dims)} -> {list(dims)}, the bias repeated in memory"
+            title = f"dims of {join_names(both)}: {list(bias.dims)} -> {list(dims)}, the bias repeated in memory"
             title += ", its gradient summed afterwards" if gradients else ""
             new = {tensor.uid: dims for tensor in both}
-            yield from offer("bias_dims", title, "exact", both, lambda new=new: set_dims(graph, new))  # type: ignore[misc]
+            yield from yield_change("bias_dims", title, "exact", both, lambda new=new: set_dims(graph, new))  # type: ignore[misc]
 
 
 @register("dims")
-def _dims(graph: Graph) -> Iterator[Change]:
-    """Dims that follow from other tensors: results of attention, and block scales in whole tiles."""
+def _correct_dims(graph: Graph) -> Iterator[Change]:
+    """Yield the graph with corrected dims: of attention and pooling results, and of block scales in whole tiles."""
     given = {
         **dict.fromkeys(ATTENTION, "Q, K and V"),
         _D.OPERATION_RESAMPLE_FWD: "image, window, stride and padding",
     }
     for op in graph.ops:
         if op.kind in given:
-            wrong = attempt(lambda op=op: wrong_dims(op))  # type: ignore[misc]
-            yield from _dims_of(graph, wrong or {}, "idea", f"as {given[op.kind]} give")
-    yield from _dims_of(graph, whole_scales(graph), "exact", "whole tiles of 128 x 4, the rest of which no one reads")
+            wrong = attempt(lambda op=op: find_wrong_dims(op))  # type: ignore[misc]
+            yield from _change_dims(graph, wrong or {}, "idea", f"as {given[op.kind]} give")
+    yield from _change_dims(
+        graph, find_whole_scale_dims(graph), "exact", "whole tiles of 128 x 4, the rest of which no one reads"
+    )
 
 
-def _dims_of(graph: Graph, dims: dict[int, tuple[int, ...]], effect: Effect, why: str) -> Iterator[Change]:
+def _change_dims(graph: Graph, dims: dict[int, tuple[int, ...]], effect: Effect, why: str) -> Iterator[Change]:
     wrong = find_tensors(graph, dims)
     if wrong:
         found = ", ".join(f"{t.name} {list(t.dims)} -> {list(dims[t.uid])}" for t in wrong)
-        yield from offer("dims", f"dims of {found}, {why}", effect, wrong, lambda: set_dims(graph, dims))
+        yield from yield_change("dims", f"dims of {found}, {why}", effect, wrong, lambda: set_dims(graph, dims))
 
 
 @register("view")
-def _view(graph: Graph) -> Iterator[Change]:
-    """A tensor in memory with the strides of its transpose or slice, in place of the operation."""
+def _replace_by_view(graph: Graph) -> Iterator[Change]:
+    """Yield the graph where strides on a tensor in memory replace a transpose or slice."""
     for op in graph.ops:
         if not isinstance(op, Operation) or len(graph.ops) < 2:
             continue
@@ -180,29 +184,33 @@ def _view(graph: Graph) -> Iterator[Change]:
         title = f"{seen.name}: read with dims {list(seen.dims)} and strides {list(seen.strides)}"
         title += f" from element {start} on" if start else ""
         title += f", instead of the operation {op.name} ({op.display_name()})"
-        yield from offer("view", title, "exact", [op.fields["x"]], partial(_without_view, graph, op, seen))
+        yield from yield_change(
+            "view", title, "exact", [op.fields["x"]], partial(_remove_viewed_operation, graph, op, seen)
+        )
 
 
-def _without_view(graph: Graph, op: Operation, seen: Tensor) -> Graph:
+def _remove_viewed_operation(graph: Graph, op: Operation, seen: Tensor) -> Graph:
     rest = tuple(one for one in graph.ops if one is not op)
     return Graph(replace_tensors_in(rest, {op.fields["y"].uid: seen}), graph.name)
 
 
 @register("whole_pattern")
-def _whole_pattern(graph: Graph) -> Iterator[Change]:
-    """A ReLU between the image's scaling and the convolution, to complete the pattern of the kernels."""
+def _add_relu_before_convolution(graph: Graph) -> Iterator[Change]:
+    """Yield the graph with a ReLU between the image's scaling and the convolution, as kernels expect."""
     made = {t.uid: op for op in graph.ops if isinstance(op, Pointwise) for t in op.outputs().values()}
     for op in graph.ops:
         image = op.inputs().get("x") if op.kind in CONVOLUTIONS else None
         if image is None or image.uid not in made or made[image.uid].mode not in (_P.MUL, _P.ADD):
             continue
         title = f"with a ReLU (relu_fwd) of {image.name} before {op.name}, which sets negative values to 0"
-        yield from offer("whole_pattern", title, "idea", [image], lambda op=op, t=image: relu_before(graph, op, t))  # type: ignore[misc]
+        yield from yield_change(
+            "whole_pattern", title, "idea", [image], lambda op=op, t=image: relu_before(graph, op, t)
+        )  # type: ignore[misc]
 
 
 @register("explicit_padding")
-def _explicit_padding(graph: Graph) -> Iterator[Change]:
-    """The image of a convolution padded in memory, where its sides are padded differently."""
+def _pad_image_in_memory(graph: Graph) -> Iterator[Change]:
+    """Yield the graph with a convolution's image padded in memory, where its sides have different padding."""
     for op in graph.ops:
         if not (isinstance(op, Operation) and op.kind in CONVOLUTIONS):
             continue
@@ -213,7 +221,7 @@ def _explicit_padding(graph: Graph) -> Iterator[Change]:
             backward = op.kind is _D.OPERATION_CONVOLUTION_BACKWARD_DATA
             verb = "cut off afterwards" if backward else "padded with zeros in memory"
             title = f"{image.name}: dims {list(image.dims)} -> {list(larger.dims)}, {verb}, not by the convolution"
-            yield from offer(
+            yield from yield_change(
                 "explicit_padding",
                 title,
                 "exact",
@@ -226,22 +234,22 @@ def _explicit_padding(graph: Graph) -> Iterator[Change]:
 
 @register("split")
 def _split(graph: Graph) -> Iterator[Change]:
-    """Split into two graphs with shared tensors in memory, those that share the least first."""
-    shares = _elements_shared(graph)
+    """Yield pairs of graphs that share tensors in memory; splits with the least shared memory come first."""
+    shares = _count_shared_elements(graph)
     for position in sorted(shares, key=lambda one: (shares[one], one))[:_CUTS]:
         written = {t.uid for op in graph.ops[:position] for t in op.outputs().values()}
         after = (t for op in graph.ops[position:] for t in op.inputs().values() if t.uid in written)
         shared = list({t.uid: t for t in after}.values())
-        title = f"two graphs, {describe(shared) or 'nothing'} in memory between them"
+        title = f"two graphs, {join_names(shared) or 'nothing'} in memory between them"
         names = tuple(tensor.name for tensor in shared)
-        yield Change("split", title, "exact", names, partial(_cut, graph, position, shared))
+        yield Change("split", title, "exact", names, partial(_split_at, graph, position, shared))
 
 
 _CUTS = 16  # of a graph that are offered
 
 
-def _elements_shared(graph: Graph) -> dict[int, int]:
-    """Return, by position, the number of elements written before it and read after it."""
+def _count_shared_elements(graph: Graph) -> dict[int, int]:
+    """Return for each split position the number of elements that are written before it and read after it."""
     change = [0] * (len(graph.ops) + 1)
     made = {tensor.uid: place for place, op in enumerate(graph.ops) for tensor in op.outputs().values()}
     last: dict[int, tuple[int, Tensor]] = {}
@@ -255,11 +263,11 @@ def _elements_shared(graph: Graph) -> dict[int, int]:
     return {place: sums[place] for place in range(1, len(graph.ops))}
 
 
-def _cut(graph: Graph, position: int, shared: list[Tensor]) -> tuple[Graph, ...]:
-    """Return the operations before and from a position as two graphs."""
+def _split_at(graph: Graph, position: int, shared: list[Tensor]) -> tuple[Graph, ...]:
+    """Return the operations before a position, and those from it on, as two graphs."""
     new = {t.uid: dataclasses.replace(t, virtual=False, scratch=False) for t in shared}
-    return _part(graph, graph.ops[:position], new, 1), _part(graph, graph.ops[position:], new, 2)
+    return _make_part(graph, graph.ops[:position], new, 1), _make_part(graph, graph.ops[position:], new, 2)
 
 
-def _part(graph: Graph, ops: tuple[Op, ...], new: dict[int, Tensor], number: int) -> Graph:
+def _make_part(graph: Graph, ops: tuple[Op, ...], new: dict[int, Tensor], number: int) -> Graph:
     return Graph(replace_tensors_in(ops, new), f"{graph.name}_{number}")

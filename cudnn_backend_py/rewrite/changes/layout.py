@@ -17,10 +17,10 @@ from .change import (
     ATTENTION,
     Change,
     Effect,
-    describe,
-    in_memory,
+    join_names,
     register,
     replace_fields,
+    tensors_in_memory,
 )
 
 _D, _P, _R, _T = DescriptorType, PointwiseMode, ReduceTensorOp, DataType
@@ -28,54 +28,58 @@ _NEEDED_BYTES = 16  # what engines load at once
 
 
 @register("alignment")
-def _alignment(graph: Graph) -> Iterator[Change]:
-    """Addresses that are multiples of 16 bytes, to which the caller's buffers must be aligned."""
-    low = [tensor for tensor in in_memory(graph) if tensor.alignment < _NEEDED_BYTES and math.prod(tensor.dims) > 1]
+def _raise_alignment(graph: Graph) -> Iterator[Change]:
+    """Yield the graph with tensors aligned to 16 bytes, to which the caller must align the buffers."""
+    low = [
+        tensor for tensor in tensors_in_memory(graph) if tensor.alignment < _NEEDED_BYTES and math.prod(tensor.dims) > 1
+    ]
     found = ", ".join(f"{tensor.name} {tensor.alignment}" for tensor in low[:6])
     title = f"alignment of {found} -> {_NEEDED_BYTES} bytes"
     yield from replace_fields("alignment", title, "exact", graph, low, alignment=_NEEDED_BYTES)
 
 
 @register("layout")
-def _layout(graph: Graph) -> Iterator[Change]:
-    """Strides: channels last for convolutions, else row-major or the innermost dim contiguous."""
+def _change_layout(graph: Graph) -> Iterator[Change]:
+    """Yield the graph with other strides: channels last for convolutions, else row-major or innermost contiguous."""
     plain_order = [tensor for tensor in graph.tensors if tensor.reordering is TensorReordering.NONE]
     tensors = [tensor for tensor in plain_order if not tensor.by_value and math.prod(tensor.dims) > 1]
     tensors.sort(key=lambda tensor: not _overlaps(tensor))
     # A reshape reads its tensors in the order of their strides: with others it would be another reshape. Ragged offsets
     # count elements, gaps included.
     reshaped = {t.uid for op in graph.ops if op.kind is _D.OPERATION_RESHAPE for _, t in op.ports()}
-    same = _describe_same_memory(graph)
+    same = _find_reshapes_of_same_memory(graph)
     both = [tensor for tensor in tensors if tensor.uid in same]
     tensors = [tensor for tensor in tensors if tensor.uid not in reshaped]
     memory = [tensor for tensor in tensors if not tensor.virtual and tensor.ragged_offset is None]
     for tensor in memory:
         if _overlaps(tensor):
-            yield from _strides(graph, [tensor], _without_gaps, "strides -> without overlap")
-    yield from _strides(graph, [*memory, *both], _without_gaps, "strides -> without gaps")
+            yield from _change_strides(graph, [tensor], _packed_strides, "strides -> without overlap")
+    yield from _change_strides(graph, [*memory, *both], _packed_strides, "strides -> without gaps")
     plain = [tensor for tensor in tensors if tensor.ragged_offset is None]
     if not any(isinstance(op, Matmul) or op.kind in ATTENTION for op in graph.ops):
         title = "strides -> channels last (NHWC)"
-        yield from _strides(graph, [t for t in plain if t.rank >= 4], lambda t: channels_last(t.dims), title)
+        yield from _change_strides(graph, [t for t in plain if t.rank >= 4], lambda t: channels_last(t.dims), title)
     if any(op.kind in CONVOLUTIONS for op in graph.ops):
         return
     memory = [tensor for tensor in plain if not tensor.virtual]
     for tensor in memory:
-        yield from _strides(graph, [tensor], lambda t: packed_strides(t.dims), "strides -> row-major")
-        yield from _strides(graph, [tensor], _innermost_contiguous, "strides -> innermost dim contiguous")
+        yield from _change_strides(graph, [tensor], lambda t: packed_strides(t.dims), "strides -> row-major")
+        yield from _change_strides(
+            graph, [tensor], _innermost_contiguous_strides, "strides -> innermost dim contiguous"
+        )
     uids = {tensor.uid for tensor in memory}
     for op in graph.ops:
         if isinstance(op, Matmul) and op.b.uid in uids:
-            yield from _strides(graph, [op.b], _column_major, "strides -> contracted dim contiguous")
-    yield from _strides(graph, memory, lambda t: packed_strides(t.dims), "strides of all -> row-major", least=2)
+            yield from _change_strides(graph, [op.b], _column_major_strides, "strides -> contracted dim contiguous")
+    yield from _change_strides(graph, memory, lambda t: packed_strides(t.dims), "strides of all -> row-major", least=2)
     rows = [tensor for tensor in memory if tensor.dims[-1] > 1]
-    yield from _strides(graph, rows, _rows_of_16_bytes, "strides -> rows of a multiple of 16 bytes")
+    yield from _change_strides(graph, rows, _strides_with_aligned_rows, "strides -> rows of a multiple of 16 bytes")
     title = "strides, also of virtual tensors, -> row-major"
-    yield from _strides(graph, plain, lambda t: packed_strides(t.dims), title)
+    yield from _change_strides(graph, plain, lambda t: packed_strides(t.dims), title)
 
 
-def _describe_same_memory(graph: Graph) -> set[int]:
-    """Return inputs and outputs of reshapes whose dims and strides are permutations of each other."""
+def _find_reshapes_of_same_memory(graph: Graph) -> set[int]:
+    """Return the uids of reshapes' inputs and outputs that differ only in the order of their dims and strides."""
     found: set[int] = set()
     for op in graph.ops:
         x, y = (dict(op.ports()).get(port) for port in ("x", "y"))
@@ -89,44 +93,44 @@ def _describe_same_memory(graph: Graph) -> set[int]:
 
 
 def _overlaps(tensor: Tensor) -> bool:
-    """Return whether several elements share an address."""
+    """Return whether several elements of a tensor share an address."""
     return tensor.span_elements < math.prod(tensor.dims)
 
 
-def _without_gaps(tensor: Tensor) -> tuple[int, ...]:
+def _packed_strides(tensor: Tensor) -> tuple[int, ...]:
     return repack(tensor, tensor.dims).strides
 
 
-def _strides(
+def _change_strides(
     graph: Graph, tensors: list[Tensor], wanted: Callable[[Tensor], tuple[int, ...]], title: str, least: int = 1
 ) -> Iterator[Change]:
-    wrong = [tensor for tensor in tensors if _differ(tensor, wanted(tensor))]
+    wrong = [tensor for tensor in tensors if _has_other_layout(tensor, wanted(tensor))]
     if len(wrong) < least:
         return
     shown = f"{list(wrong[0].strides)} -> {list(wanted(wrong[0]))}" if len(wrong) == 1 else ""
-    what = f"{describe(wrong)}: {title}" + (f", {shown}" if shown else "")
+    what = f"{join_names(wrong)}: {title}" + (f", {shown}" if shown else "")
     yield from replace_fields("layout", what, "exact", graph, wrong, strides=wanted)
 
 
-def _differ(tensor: Tensor, strides: tuple[int, ...]) -> bool:
+def _has_other_layout(tensor: Tensor, strides: tuple[int, ...]) -> bool:
     """Return whether the strides give another layout, ignoring dims of size 1."""
     return any(dim > 1 and one != other for dim, one, other in zip(tensor.dims, tensor.strides, strides, strict=True))
 
 
-def _innermost_contiguous(tensor: Tensor) -> tuple[int, ...]:
-    return _group_by_order(tensor, last=tensor.rank - 1)
+def _innermost_contiguous_strides(tensor: Tensor) -> tuple[int, ...]:
+    return _strides_with_fastest_axis(tensor, last=tensor.rank - 1)
 
 
-def _column_major(tensor: Tensor) -> tuple[int, ...]:
-    return _group_by_order(tensor, last=tensor.rank - 2)
+def _column_major_strides(tensor: Tensor) -> tuple[int, ...]:
+    return _strides_with_fastest_axis(tensor, last=tensor.rank - 2)
 
 
-def _group_by_order(tensor: Tensor, last: int) -> tuple[int, ...]:
+def _strides_with_fastest_axis(tensor: Tensor, last: int) -> tuple[int, ...]:
     order = sorted(range(tensor.rank), key=lambda axis: (axis != last, tensor.strides[axis], -axis))
     return ordered_strides(tensor.dims, order)
 
 
-def _rows_of_16_bytes(tensor: Tensor) -> tuple[int, ...]:
+def _strides_with_aligned_rows(tensor: Tensor) -> tuple[int, ...]:
     order = sorted(range(tensor.rank), key=lambda axis: (-tensor.strides[axis], axis))
     multiple = max(1, _NEEDED_BYTES * 8 // ELEMENT_BITS[tensor.data_type])
     strides, size = [0] * tensor.rank, 1
@@ -139,8 +143,8 @@ def _rows_of_16_bytes(tensor: Tensor) -> tuple[int, ...]:
 
 
 @register("reordering")
-def _reordering(graph: Graph) -> Iterator[Change]:
-    """Elements in plain order."""
+def _remove_reordering(graph: Graph) -> Iterator[Change]:
+    """Yield the graph with a tensor's elements in plain order, without reordering."""
     for tensor in graph.tensors:
         if tensor.reordering is not TensorReordering.NONE:
             title = f"{tensor.name}: reordering {tensor.reordering.name} -> NONE"

@@ -1,4 +1,4 @@
-"""Changes that leave something out: outputs, biases, masks, dropout, operations."""
+"""Changes that remove something: outputs, biases, masks, dropout, operations."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from ...graph.replace import (
     keep_ops,
     replace_tensors_in,
 )
-from ..unusual import deviations
+from ..unusual import find_deviations
 from .change import (
     ATTENTION,
     Change,
     Effect,
-    describe,
     find_operations,
-    in_memory,
-    make,
-    offer,
+    find_read_uids,
+    join_names,
     register,
-    uids_read,
+    tensors_in_memory,
+    yield_change,
+    yield_valid_change,
 )
 
 _D, _P, _R, _T = DescriptorType, PointwiseMode, ReduceTensorOp, DataType
@@ -36,15 +36,15 @@ _D, _P, _R, _T = DescriptorType, PointwiseMode, ReduceTensorOp, DataType
 
 @register("drop_stats")
 def _drop_stats(graph: Graph) -> Iterator[Change]:
-    """Leave out an output that only the backward pass or a check needs."""
-    read, results = uids_read(graph), {one.uid for one in graph.outputs}
+    """Yield the graph without an output that only the backward pass or a check needs."""
+    read, results = find_read_uids(graph), {one.uid for one in graph.outputs}
     for op in graph.ops:
         for port, tensor in op.outputs().items():
             if tensor.virtual or tensor.uid in read or port not in ("y", "c"):
                 continue
             if _is_side_output(op, tensor):
                 yield from _drop_output(graph, op, tensor, "drop_stats", results)
-    yield from _drop_fields(graph, "drop_stats", ("stats",), "without output stats (the others are the same)")
+    yield from _drop_attention_fields(graph, "drop_stats", ("stats",), "without output stats (the others are the same)")
     for op in graph.ops:
         if isinstance(op, Operation) and isinstance(op.fields.get("softmax"), Operation):
             yield from _without_statistics(graph, op, op.fields["softmax"])
@@ -52,64 +52,68 @@ def _drop_stats(graph: Graph) -> Iterator[Change]:
         names = [name for name in _STATISTICS if name in op.fields]
         if names:
             title = f"without output {', '.join(op.fields[name].name for name in names)} (the others are the same)"
-            yield from _change_operation(graph, op, names, "drop_stats", title, "exact")
+            yield from _remove_fields_of_operation(graph, op, names, "drop_stats", title, "exact")
 
 
 _STATISTICS = ("stats", "max", "sum_exp")
 
 
 def _without_statistics(graph: Graph, op: Operation, softmax: Operation) -> Iterator[Change]:
-    """Yield the graph with attention without statistics; other softmax inputs, such as a sink, stay."""
+    """Yield the graph with attention without softmax statistics; other softmax inputs, such as a sink, stay."""
     title = "without the softmax statistics"
     if set(softmax.inputs()) <= {"x"}:
-        yield from _change_operation(graph, op, ("softmax",), "drop_stats", title, "exact")
+        yield from _remove_fields_of_operation(graph, op, ("softmax",), "drop_stats", title, "exact")
     elif left := [softmax.fields[name] for name in _STATISTICS if name in softmax.fields]:
         plain = Operation(op.type, op.name, {**op.fields, "softmax": drop_fields(softmax, _STATISTICS)})
         ops = tuple(plain if one is op else one for one in graph.ops)
-        yield from make("drop_stats", title, "exact", left, lambda: Graph(ops, graph.name, graph.is_subgraph))
+        yield from yield_valid_change(
+            "drop_stats", title, "exact", left, lambda: Graph(ops, graph.name, graph.is_subgraph)
+        )
 
 
 def _drop_output(graph: Graph, op: Op, tensor: Tensor, kind: str, results: Collection[int]) -> Iterator[Change]:
-    """Yield the graph without an operation's output if it has others."""
+    """Yield the graph without one output, unless the operation writes all outputs of the graph."""
     if len(results) == sum(one.uid in results for one in op.outputs().values()):
         return
     title = f"without output {tensor.name} (the others are the same)"
-    yield from offer(kind, title, "exact", [tensor], lambda: keep_ops(graph, (o for o in graph.ops if o is not op)))
+    yield from yield_change(
+        kind, title, "exact", [tensor], lambda: keep_ops(graph, (o for o in graph.ops if o is not op))
+    )
 
 
 def _is_side_output(op: Op, tensor: Tensor) -> bool:
     return isinstance(op, Reduction | Pointwise) and (tensor.dims[-1] == 1 or math.prod(tensor.dims) == 1)
 
 
-def _change_operation(
+def _remove_fields_of_operation(
     graph: Graph, op: Operation, names: Collection[str], kind: str, title: str, effect: Effect
 ) -> Iterator[Change]:
-    """Yield the graph without some fields of an operation."""
+    """Yield the graph where one operation lacks some of its fields."""
     fields = [op.fields[name] for name in names if name in op.fields]
     tensors = [field for field in fields if isinstance(field, Tensor)]
 
-    def leave_out() -> Graph:
+    def build_graph() -> Graph:
         new = drop_fields(op, names)
         return Graph(tuple(new if one is op else one for one in graph.ops), graph.name, graph.is_subgraph)
 
-    yield from offer(kind, title, effect, tensors, leave_out)
+    yield from yield_change(kind, title, effect, tensors, build_graph)
 
 
-def _drop_fields(
+def _drop_attention_fields(
     graph: Graph, kind: str, names: tuple[str, ...], title: str, effect: Effect = "exact"
 ) -> Iterator[Change]:
     for op in graph.ops:
         if isinstance(op, Operation) and op.kind in ATTENTION and any(name in op.fields for name in names):
-            yield from _change_operation(graph, op, names, kind, title, effect)
+            yield from _remove_fields_of_operation(graph, op, names, kind, title, effect)
 
 
 @register("drop_dropout")
 def _drop_dropout(graph: Graph) -> Iterator[Change]:
-    """Leave out dropout: for inference, or when done separately."""
+    """Yield the graph without dropout: for inference, or where the caller does it separately."""
     fields = ("dropout_seed", "dropout_offset", "dropout_probability", "dropout_rng_dump")
-    yield from _drop_fields(graph, "drop_dropout", fields, "without dropout", "idea")
+    yield from _drop_attention_fields(graph, "drop_dropout", fields, "without dropout", "idea")
     masks = [op.fields["y"] for op in find_operations(graph.ops, _D.OPERATION_RNG)]
-    masks += [t for t in in_memory(graph) if "dropout" in t.name and t.rank == 4 and min(t.dims[-2:]) > 1]
+    masks += [t for t in tensors_in_memory(graph) if "dropout" in t.name and t.rank == 4 and min(t.dims[-2:]) > 1]
     uids = {tensor.uid for tensor in masks}
     leave: dict[int, Tensor] = {}
     for op in graph.ops:
@@ -120,12 +124,12 @@ def _drop_dropout(graph: Graph) -> Iterator[Change]:
         elif "dropout" in op.b.name:
             leave[id(op)] = op.x
     if leave and uids:
-        yield from make("drop_dropout", "without dropout", "idea", masks, lambda: bypass(graph, leave))
+        yield from yield_valid_change("drop_dropout", "without dropout", "idea", masks, lambda: bypass(graph, leave))
 
 
 @register("drop_bias")
 def _drop_bias(graph: Graph) -> Iterator[Change]:
-    """Leave out a bias of the scores or a product, or its gradient."""
+    """Yield the graph without a bias of the scores or of a product, or without its gradient."""
     results = {one.uid for one in graph.outputs}
     gradients: list[Op] = []
     for op in graph.ops:
@@ -134,11 +138,11 @@ def _drop_bias(graph: Graph) -> Iterator[Change]:
                 gradients.append(op)
                 if not isinstance(op, Operation):
                     yield from _drop_output(graph, op, tensor, "drop_bias", results)
-    yield from _drop_fields(graph, "drop_bias", ("dbias",), "without output dbias (the others are the same)")
-    if gradients and (rest := attempt(lambda: _without_operations(graph, gradients))) is not None:
+    yield from _drop_attention_fields(graph, "drop_bias", ("dbias",), "without output dbias (the others are the same)")
+    if gradients and (build_rest := attempt(lambda: _without_operations(graph, gradients))) is not None:
         names = [tensor for op in gradients for tensor in op.outputs().values()]
-        for change in _drop_bias(rest):
-            yield dataclasses.replace(change, title=f"{change.title} and its gradient {describe(names)}")
+        for change in _drop_bias(build_rest):
+            yield dataclasses.replace(change, title=f"{change.title} and its gradient {join_names(names)}")
     for op in all_ops(graph):
         if isinstance(op, Pointwise) and op.mode is _P.ADD and op.x is not None and op.b is not None:
             for one, other in ((op.b, op.x), (op.x, op.b)):
@@ -147,7 +151,7 @@ def _drop_bias(graph: Graph) -> Iterator[Change]:
 
 
 def _without_operations(graph: Graph, ops: list[Op]) -> Graph | None:
-    """Return the graph without some operations; None if nothing is left."""
+    """Return the graph without these operations; None if no operation is left."""
     ids = {id(op) for op in ops}
     kept = [op for op in graph.ops if id(op) not in ids]
     return keep_ops(graph, kept) if kept else None
@@ -156,41 +160,43 @@ def _without_operations(graph: Graph, ops: list[Op]) -> Graph | None:
 def _bypass(
     graph: Graph, kind: str, title: str, tensors: Collection[Tensor], leave: Mapping[int, Tensor]
 ) -> Iterator[Change]:
-    """Yield the graph where other tensors replace the outputs of some operations, given by identity."""
-    return offer(kind, title, "idea", tensors, lambda: bypass(graph, leave))
+    """Yield the graph without some operations, whose outputs other tensors replace."""
+    return yield_change(kind, title, "idea", tensors, lambda: bypass(graph, leave))
 
 
 @register("mask")
-def _mask(graph: Graph) -> Iterator[Change]:
-    """Leave out a mask of the scores, or use the alignment at the top left."""
-    found = [(op, x) for op in all_ops(graph) if (x := _masked_scores(op)) is not None]
+def _drop_mask(graph: Graph) -> Iterator[Change]:
+    """Yield the graph without a mask of the scores, or with a band mask aligned at the top left."""
+    found = [(op, x) for op in all_ops(graph) if (x := _find_masked_scores(op)) is not None]
     for op, x in found:
         yield from _bypass(graph, "mask", f"without the mask {op.name}", [x], {id(op): x})
     if len(found) > 1:
         every = {id(op): x for op, x in found}
-        yield from make("mask", "without any mask", "idea", every.values(), lambda: bypass(graph, every))
-    yield from _drop_fields(graph, "mask", ("block_mask",), "without the block mask", "idea")
+        yield from yield_valid_change("mask", "without any mask", "idea", every.values(), lambda: bypass(graph, every))
+    yield from _drop_attention_fields(graph, "mask", ("block_mask",), "without the block mask", "idea")
     for op in find_operations(graph.ops, _D.OPERATION_DIAGONAL_BAND_MASK):
         if "seq_len_kv" in op.fields:
             lengths = ("seq_len_kv", "seq_len_q")
-            yield from _change_operation(graph, op, lengths, "mask", f"{op.name}: aligned at the top left", "idea")
+            yield from _remove_fields_of_operation(
+                graph, op, lengths, "mask", f"{op.name}: aligned at the top left", "idea"
+            )
 
 
-def _masked_scores(op: Op) -> Tensor | None:
+def _find_masked_scores(op: Op) -> Tensor | None:
     """Return the scores that an operation masks; None if it is not a mask."""
     if op.kind is _D.OPERATION_DIAGONAL_BAND_MASK:
         return dict(op.ports())["x"]
     selects = isinstance(op, Pointwise) and op.mode is _P.BINARY_SELECT
-    return op.x if isinstance(op, Pointwise) and selects and op.b is not None and _is_lowest(op.b) else None
+    return op.x if isinstance(op, Pointwise) and selects and op.b is not None and _is_mask_value(op.b) else None
 
 
-def _is_lowest(tensor: Tensor) -> bool:
+def _is_mask_value(tensor: Tensor) -> bool:
     return tensor.by_value and (tensor.value is None or tensor.value <= -1e4)
 
 
 @register("drop_operation")
 def _drop_operation(graph: Graph) -> Iterator[Change]:
-    """Leave out one operation, or all of a kind at the start, to find the one that does not fit."""
+    """Yield the graph without one operation, or without all of a kind at the start, to find the one not supported."""
     yield from _without_each(graph)
     if not any(op.kind in ATTENTION for op in graph.ops) and sum(isinstance(op, Matmul) for op in graph.ops) < 2:
         yield from _without_unusual(graph)
@@ -198,19 +204,19 @@ def _drop_operation(graph: Graph) -> Iterator[Change]:
 
 
 def _is_main(op: Op) -> bool:
-    """Return whether an operation is the main one of a graph: a product, a convolution or attention."""
+    """Return whether an operation is the main one of a graph: a matmul, a convolution or attention."""
     return isinstance(op, Matmul) or op.kind in CONVOLUTIONS or op.kind in ATTENTION
 
 
 def _without_each(graph: Graph) -> Iterator[Change]:
-    """Yield the graph without each operation: bypassed, or done separately if it is the last."""
-    read, top = uids_read(graph), {id(op) for op in graph.ops}
+    """Yield the graph without each operation in turn: bypassed, or moved outside the graph if it is the last."""
+    read, top = find_read_uids(graph), {id(op) for op in graph.ops}
     for op in all_ops(graph):
         outputs = list(op.outputs().values())
         if _is_main(op) or not outputs:
             continue
         same = [tensor for tensor in op.inputs().values() if tensor.dims == outputs[0].dims]
-        title = f"without the operation {op.name} ({_kind_of(op)})"
+        title = f"without the operation {op.name} ({_kind_text(op)})"
         if same and len(outputs) == 1:
             first = next((tensor for tensor in same if tensor.virtual), same[0])
             yield from _bypass(graph, "drop_operation", title, outputs, {id(op): first})
@@ -220,27 +226,27 @@ def _without_each(graph: Graph) -> Iterator[Change]:
 
 
 def _without_unusual(graph: Graph) -> Iterator[Change]:
-    """Yield the graph without each unusual operation, also in the middle."""
+    """Yield the graph without each unusual operation in turn, also one in the middle."""
     known = {tensor.name for tensor in graph.tensors}
-    for one in deviations(graph):
+    for one in find_deviations(graph):
         if one.aspect == "operation":
             tensors = [graph.tensor(name) for name in dict.fromkeys(one.names) if name in known]
-            yield from offer("drop_operation", one.title, one.effect, tensors, lambda one=one: one.undo(graph))  # type: ignore[misc]
+            yield from yield_change("drop_operation", one.title, one.effect, tensors, lambda one=one: one.undo(graph))  # type: ignore[misc]
 
 
 def _without_first(graph: Graph) -> Iterator[Change]:
-    """Yield the graph without all operations of a kind that read only tensors in memory."""
+    """Yield the graph without all operations of one kind that read only tensors in memory."""
     first: dict[str, list[Op]] = {}
     for op in graph.ops:
         if not _is_main(op) and not any(tensor.virtual for tensor in op.inputs().values()):
-            first.setdefault(_kind_of(op), []).append(op)
+            first.setdefault(_kind_text(op), []).append(op)
     for name, ops in first.items():
         made = [tensor for op in ops for tensor in op.outputs().values()]
         title = f"without the operations {', '.join(op.name for op in ops)} ({name}), which are done outside"
         yield from _move_outside(graph, ops, made, title)
 
 
-def _kind_of(op: Op) -> str:
+def _kind_text(op: Op) -> str:
     return f"pointwise {op.display_name()}" if isinstance(op, Pointwise) else op.display_name()
 
 
@@ -248,8 +254,8 @@ def _move_outside(graph: Graph, ops: list[Op], shared: list[Tensor], title: str)
     new = {tensor.uid: dataclasses.replace(tensor, virtual=False) for tensor in shared}
     ids = {id(op) for op in ops}
 
-    def rest() -> Graph:
+    def build_rest() -> Graph:
         return keep_ops(graph, replace_tensors_in(tuple(op for op in graph.ops if id(op) not in ids), new))
 
     if len(ids) < len(graph.ops):
-        yield from offer("drop_operation", title, "idea", shared, rest)
+        yield from yield_change("drop_operation", title, "idea", shared, build_rest)

@@ -1,4 +1,4 @@
-"""Changes of sizes: dims padded with zeros, and smaller dims."""
+"""Changes of sizes: dims padded with zeros, or smaller dims."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from .change import (
     ATTENTION,
     Change,
     Effect,
-    describe,
-    in_memory,
-    offer,
+    join_names,
     register,
+    tensors_in_memory,
+    yield_change,
 )
 
 _D, _P, _R, _T = DescriptorType, PointwiseMode, ReduceTensorOp, DataType
@@ -28,7 +28,7 @@ _D, _P, _R, _T = DescriptorType, PointwiseMode, ReduceTensorOp, DataType
 
 @dataclass(frozen=True)
 class HeadDims:
-    """The dims of an attention graph: ``d`` of Q and K, ``d_v`` of V, ``s_q``, ``s_kv``; None if not found."""
+    """Dim classes of an attention graph: ``d`` of Q and K, ``d_v`` of V, ``s_q``, ``s_kv``; None if not found."""
 
     d: DimClass | None = None
     d_v: DimClass | None = None
@@ -37,7 +37,7 @@ class HeadDims:
 
 
 def head_dims(graph: Graph) -> HeadDims:
-    """Return the dims of an attention graph, found from its matmuls or its SDPA operation."""
+    """Return the dims of an attention graph, read from its matmuls or its SDPA operation."""
     classes = dim_classes(graph)
     for op in graph.ops:
         if isinstance(op, Operation) and op.kind in ATTENTION:
@@ -57,11 +57,11 @@ def head_dims(graph: Graph) -> HeadDims:
 
 @register("pad_head_dim")
 def _pad_head_dim(graph: Graph) -> Iterator[Change]:
-    """Pad a head dim with zeros to a multiple of 8 to 128; the scale stays unchanged."""
+    """Yield the graph with a head dim padded with zeros to a multiple of 8 to 128; the scale stays the same."""
     dims = head_dims(graph)
     for classes in _iterate_distinct(dims.d, dims.d_v):
         for multiple in (8, 16, 32, 64, 128):
-            yield from _pad(graph, classes, multiple, "pad_head_dim", "head dim")
+            yield from _pad_dims(graph, classes, multiple, "pad_head_dim", "head dim")
 
 
 _HEAD_DIMS = (256, 192, 128, 96, 64)  # that kernels are written for
@@ -69,7 +69,7 @@ _HEAD_DIMS = (256, 192, 128, 96, 64)  # that kernels are written for
 
 @register("smaller_head_dim")
 def _smaller_head_dim(graph: Graph) -> Iterator[Change]:
-    """A smaller head dim, largest first: of V alone, of Q and K alone, of both."""
+    """Yield the graph with a smaller head dim, largest first: of V alone, of Q and K alone, or of both."""
     dims = head_dims(graph)
     d, d_v = dims.d, dims.d_v
     sizes = {one: [size for size in _HEAD_DIMS if size < one.size] for one in (d, d_v) if one is not None}
@@ -82,8 +82,8 @@ def _smaller_head_dim(graph: Graph) -> Iterator[Change]:
         names, tensors = [], []
         for one, size in chosen:
             smaller = None if smaller is None else resize(smaller, [one], size)
-            mine = [t for t in in_memory(graph) if any(t.uid == uid for uid, _ in one.axes)]
-            names.append(f"of {describe(mine)}: {one.size} -> {size}")
+            mine = [t for t in tensors_in_memory(graph) if any(t.uid == uid for uid, _ in one.axes)]
+            names.append(f"of {join_names(mine)}: {one.size} -> {size}")
             tensors += [tensor.name for tensor in mine]
         if smaller is not None:
             yield Change("smaller_head_dim", f"head dim {', '.join(names)}", "idea", tuple(tensors), (smaller,))
@@ -91,17 +91,17 @@ def _smaller_head_dim(graph: Graph) -> Iterator[Change]:
 
 @register("pad_sequence")
 def _pad_sequence(graph: Graph) -> Iterator[Change]:
-    """Longer sequences; exact for queries, and for keys if sequence lengths are given."""
+    """Yield the graph with longer sequences; exact for queries, and for keys if sequence lengths are given."""
     dims = head_dims(graph)
     for classes in _iterate_distinct(dims.s_q, dims.s_kv):
         for multiple in (8, 64, 128):
-            yield from _pad(graph, classes, multiple, "pad_sequence", "sequence")
+            yield from _pad_dims(graph, classes, multiple, "pad_sequence", "sequence")
     for op in graph.ops:
         if isinstance(op, Operation) and op.kind in CONVOLUTIONS:
-            yield from _fitting_response(graph, op)
+            yield from _correct_response_dims(graph, op)
 
 
-def _fitting_response(graph: Graph, op: Operation) -> Iterator[Change]:
+def _correct_response_dims(graph: Graph, op: Operation) -> Iterator[Change]:
     response, dims = op.fields[CONVOLUTIONS[op.kind][2]], response_dims(op)
     if dims is not None and dims != response.dims and len(dims) == response.rank:
         title = f"{response.name}: dims {list(response.dims)} -> {list(dims)}, as image, filter and padding give"
@@ -111,11 +111,11 @@ def _fitting_response(graph: Graph, op: Operation) -> Iterator[Change]:
         effect: Effect = "exact" if exact else "idea"
         title += ", padded with zeros" if exact else ""
         new = {response.uid: dims}
-        yield from offer("pad_sequence", title, effect, [response], lambda: set_dims(graph, new))
+        yield from yield_change("pad_sequence", title, effect, [response], lambda: set_dims(graph, new))
 
 
 def response_dims(op: Operation) -> tuple[int, ...] | None:
-    """Return the output dims of a convolution from image, filter and parameters; None if they do not fit."""
+    """Return the dims of a convolution's response from image, filter and parameters; None if they do not fit."""
     image, weights, _ = (op.fields[port] for port in CONVOLUTIONS[op.kind])
     given = op.fields["convolution"].fields
     steps = ("pre_paddings", "post_paddings", "filter_strides", "dilations")
@@ -130,7 +130,7 @@ def response_dims(op: Operation) -> tuple[int, ...] | None:
 
 @register("pad_channels")
 def _pad_channels(graph: Graph) -> Iterator[Change]:
-    """Pad channels of convolutions, or M, N and K of products, to the next multiple of 4, 8, 16 or 32."""
+    """Yield the graph with channels of convolutions, or M, N, K of a matmul, padded to a multiple of 4, 8, 16 or 32."""
     classes = dim_classes(graph)
     wanted: list[tuple[str, tuple[DimClass, ...]]] = []
     for op in graph.ops:
@@ -149,35 +149,35 @@ def _pad_channels(graph: Graph) -> Iterator[Change]:
             wanted.append(("channels", (classes[op.fields["x"].uid, 1],)))
     for what, chosen in wanted:
         for multiple in (4, 8, 16, 32):
-            yield from _pad(graph, chosen, multiple, "pad_channels", what)
+            yield from _pad_dims(graph, chosen, multiple, "pad_channels", what)
     for op in graph.ops:
         if isinstance(op, Operation) and op.kind in CONVOLUTIONS:
             yield from _pad_groups(graph, op)
 
 
 def _pad_groups(graph: Graph, op: Operation) -> Iterator[Change]:
-    """Yield a grouped convolution with more input channels per group, padded with zeros."""
+    """Yield a grouped convolution with more input channels per group, the new ones padded with zeros."""
     weights = op.fields[CONVOLUTIONS[op.kind][1]]
     old = weights.dims[1] if weights.rank > 1 else 0
     for multiple in (4, 8, 16):
         new = -(-old // multiple) * multiple
         if new != old and (dims := widen_groups(graph, op, new)):
             tensors = [tensor for tensor in find_tensors(graph, dims) if not tensor.virtual]
-            title = f"input channels per group of {describe(tensors)}: {old} -> {new} (a multiple of {multiple})"
+            title = f"input channels per group of {join_names(tensors)}: {old} -> {new} (a multiple of {multiple})"
             title += ", padded with zeros"
             build = partial(set_channels, graph, dims, op.fields[CONVOLUTIONS[op.kind][0]])
-            yield from offer("pad_channels", title, "exact", tensors, build)
+            yield from yield_change("pad_channels", title, "exact", tensors, build)
 
 
 def _iterate_distinct(*classes: DimClass | None) -> Iterator[tuple[DimClass, ...]]:
-    """Yield the dims of equal size together, and each alone."""
+    """Yield dim classes to change: both together if they have the same size, then each alone."""
     given = list(dict.fromkeys(item for item in classes if item is not None))
     if len(given) == 2 and given[0].size == given[1].size:
         yield tuple(given)
     yield from ((item,) for item in given)
 
 
-def _pad(graph: Graph, classes: tuple[DimClass, ...], multiple: int, kind: str, what: str) -> Iterator[Change]:
+def _pad_dims(graph: Graph, classes: tuple[DimClass, ...], multiple: int, kind: str, what: str) -> Iterator[Change]:
     old = classes[0].size
     new = -(-old // multiple) * multiple
     if new == old:
@@ -188,13 +188,13 @@ def _pad(graph: Graph, classes: tuple[DimClass, ...], multiple: int, kind: str, 
     effect: Effect = "exact" if lengths or is_exact(graph, classes) else "idea"
     uids = {uid for item in classes for uid, _ in item.axes}
     tensors = [tensor for tensor in find_tensors(graph, uids) if not tensor.virtual and not tensor.by_value]
-    title = f"{what} of {describe(tensors)}: {old} -> {new} (a multiple of {multiple}), padded with zeros"
+    title = f"{what} of {join_names(tensors)}: {old} -> {new} (a multiple of {multiple}), padded with zeros"
     title += "" if effect == "exact" else ", which take part in the softmax or a sum"
-    yield from offer(kind, title, effect, tensors, lambda: resize(graph, classes, new))
+    yield from yield_change(kind, title, effect, tensors, lambda: resize(graph, classes, new))
 
 
 def _has_lengths(graph: Graph) -> bool:
-    """Return whether the graph gets the sequence lengths."""
+    """Return whether the graph has sequence lengths as inputs."""
     for op in graph.ops:
         if isinstance(op, Matmul) and (op.m_override or op.n_override or op.k_override):
             return True

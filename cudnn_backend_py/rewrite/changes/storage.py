@@ -1,4 +1,4 @@
-"""Changes of where tensors are stored: virtual or in memory, by value or not."""
+"""Changes of tensor storage: virtual or in memory, by value or in memory."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ...graph.replace import (
 from .change import (
     Change,
     Effect,
-    offer,
+    find_read_uids,
+    find_written_uids,
     register,
     replace_fields,
-    uids_read,
-    uids_written,
+    yield_change,
 )
 
 _D, _P, _R, _T = DescriptorType, PointwiseMode, ReduceTensorOp, DataType
@@ -27,10 +27,10 @@ _FLOATS = (_T.FLOAT, _T.DOUBLE, *HALF_TYPES, *FP8_TYPES)
 
 
 @register("virtual")
-def _virtual(graph: Graph) -> Iterator[Change]:
-    """Store a tensor between operations in memory instead of virtual, or vice versa."""
+def _change_storage(graph: Graph) -> Iterator[Change]:
+    """Yield the graph with a tensor between operations in memory instead of virtual, or vice versa."""
     top = {tensor.uid for op in graph.ops for _, tensor in op.ports()}
-    between = uids_written(graph) & uids_read(graph) & top
+    between = find_written_uids(graph) & find_read_uids(graph) & top
     for tensor in graph.tensors:
         if tensor.uid not in between:
             continue
@@ -41,19 +41,19 @@ def _virtual(graph: Graph) -> Iterator[Change]:
             title = f"{tensor.name}: in memory -> virtual (no one outside reads it)"
             effect: Effect = "exact" if tensor.scratch else "idea"  # an output, as far as the graph reports
             yield from replace_fields("virtual", title, effect, graph, [tensor], virtual=True, scratch=False)
-    yield from _with_identity(graph)
+    yield from _write_through_identity(graph)
 
 
-def _with_identity(graph: Graph) -> Iterator[Change]:
-    """Yield an output written through an identity of a virtual float tensor instead of directly."""
+def _write_through_identity(graph: Graph) -> Iterator[Change]:
+    """Yield the graph where an identity operation of a virtual float32 tensor writes a matmul's output."""
     for op in graph.ops:
         if not isinstance(op, Matmul) or op.c.virtual or op.c.scratch or op.c.by_value or op.c.data_type is _T.FLOAT:
             continue
         title = f"{op.c.name}: written by the matmul -> written by an identity of a virtual f32 tensor"
-        yield from offer("virtual", title, "exact", [op.c], lambda op=op: _identity_after(graph, op))  # type: ignore[misc]
+        yield from yield_change("virtual", title, "exact", [op.c], lambda op=op: _add_identity(graph, op))  # type: ignore[misc]
 
 
-def _identity_after(graph: Graph, op: Matmul) -> Graph:
+def _add_identity(graph: Graph, op: Matmul) -> Graph:
     name, uid = f"{op.c.name}_f32", next(free_uids(graph))
     middle = dataclasses.replace(op.c, name=name, uid=uid, virtual=True, data_type=_T.FLOAT)
     product = dataclasses.replace(op, c=middle, name=name)
@@ -62,9 +62,9 @@ def _identity_after(graph: Graph, op: Matmul) -> Graph:
 
 
 @register("scale")
-def _scale(graph: Graph) -> Iterator[Change]:
-    """A number by value instead of in memory, or vice versa; one number instead of a tensor of ones."""
-    written = uids_written(graph)
+def _pass_number_by_value_or_memory(graph: Graph) -> Iterator[Change]:
+    """Yield the graph with a number by value instead of in memory, or vice versa."""
+    written = find_written_uids(graph)
     for tensor in graph.tensors:
         if math.prod(tensor.dims) != 1 or tensor.virtual or tensor.uid in written:
             continue

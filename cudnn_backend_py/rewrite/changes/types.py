@@ -1,4 +1,4 @@
-"""Changes of data types: of tensors in memory, of virtual tensors, and of the computation."""
+"""Changes of data types: of tensors in memory, of virtual tensors, and of computation."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from .change import (
     ATTENTION,
     Change,
     Effect,
-    describe,
-    in_memory,
-    offer,
+    find_written_uids,
+    join_names,
     register,
     replace_fields,
-    uids_written,
+    tensors_in_memory,
+    yield_change,
 )
 
 _D, _P, _R, _T = DescriptorType, PointwiseMode, ReduceTensorOp, DataType
@@ -35,29 +35,29 @@ _FLOATS = (_T.FLOAT, _T.DOUBLE, *HALF_TYPES, *FP8_TYPES)
 
 
 @register("data_type")
-def _data_type(graph: Graph) -> Iterator[Change]:
-    """Tensors in memory with another type: all of one type, or one that differs from the others."""
-    memory = in_memory(graph)
-    yield from _integer_products(graph)
-    yield from _scale_types(graph)
-    yield from _odd_types(graph, memory)
+def _change_data_types(graph: Graph) -> Iterator[Change]:
+    """Yield the graph with another type for tensors in memory: for all of one type, or for an unusual one."""
+    memory = tensors_in_memory(graph)
+    yield from _compute_integers_in_int32(graph)
+    yield from _change_scale_types(graph)
+    yield from _change_rare_types(graph, memory)
     for old, facts in DATA_TYPES.items():
         groups = _groups_of_type(graph, memory, old) if facts.others else []
         for new in facts.others:
             effect: Effect = "exact" if {old, new} == {_T.INT32, _T.INT64} else "changes numerics"
             for chosen in groups:
-                title = f"{describe(chosen)}: {SHORT_TYPES[old]} -> {SHORT_TYPES[new]}"
-                yield from offer(
+                title = f"{join_names(chosen)}: {SHORT_TYPES[old]} -> {SHORT_TYPES[new]}"
+                yield from yield_change(
                     "data_type",
                     title,
                     effect,
                     chosen,
-                    lambda chosen=chosen, old=old, new=new: _retype(graph, chosen, old, new),  # type: ignore[misc]
+                    lambda chosen=chosen, old=old, new=new: _change_type(graph, chosen, old, new),  # type: ignore[misc]
                 )
 
 
 def _groups_of_type(graph: Graph, memory: list[Tensor], old: DataType) -> list[list[Tensor]]:
-    """Return the groups of tensors of a type to change: all large ones, and each alone."""
+    """Return groups of tensors with this type to change together: all large ones, and each tensor alone."""
     same = [tensor for tensor in memory if tensor.data_type is old]
     if not same:
         return []
@@ -69,7 +69,7 @@ def _groups_of_type(graph: Graph, memory: list[Tensor], old: DataType) -> list[l
         groups = [*(group for group in chosen if group), same]
     else:
         big = [tensor for tensor in same if not _is_statistic(tensor)]
-        written, operands = uids_written(graph), _operands(graph)
+        written, operands = find_written_uids(graph), _find_operands_of_equal_type(graph)
         groups = [big, [t for t in big if t.uid not in written], [t for t in big if t.uid in written]]
         groups += [[t] for t in (big if old is _T.FLOAT else same) if t.uid not in operands]
     unique: dict[tuple[int, ...], list[Tensor]] = {}
@@ -78,8 +78,8 @@ def _groups_of_type(graph: Graph, memory: list[Tensor], old: DataType) -> list[l
     return list(unique.values())
 
 
-def _operands(graph: Graph) -> set[int]:
-    """Return the operands of products that must have equal types."""
+def _find_operands_of_equal_type(graph: Graph) -> set[int]:
+    """Return the uids of operands that must have equal types: of matmuls, convolutions and attention."""
     found: set[int] = set()
     for op in graph.ops:
         if isinstance(op, Matmul):
@@ -93,12 +93,12 @@ _MULTIPLIED = {"x", "w", "dy", "q", "k", "v", "d_o"}
 
 
 def _is_statistic(tensor: Tensor) -> bool:
-    """Return whether a tensor has numbers per row or scalars, which stay float32."""
+    """Return whether a tensor is a scalar or has one number per row, and so stays float32."""
     return tensor.data_type is _T.FLOAT and (math.prod(tensor.dims) == 1 or (tensor.rank > 2 and tensor.dims[-1] == 1))
 
 
-def _odd_types(graph: Graph, memory: list[Tensor]) -> Iterator[Change]:
-    """Yield the type of the majority for a tensor of another floating-point type."""
+def _change_rare_types(graph: Graph, memory: list[Tensor]) -> Iterator[Change]:
+    """Yield the graph where a tensor of another floating-point type gets the most frequent one."""
     floats = [tensor for tensor in memory if tensor.data_type in _FLOATS and not _is_statistic(tensor)]
     counted = {kind: sum(t.data_type is kind for t in floats) for kind in {t.data_type for t in floats}}
     if len(counted) < 2:
@@ -111,9 +111,9 @@ def _odd_types(graph: Graph, memory: list[Tensor]) -> Iterator[Change]:
         yield from replace_fields("data_type", title, "changes numerics", graph, chosen, data_type=usual)
 
 
-def _retype(graph: Graph, chosen: list[Tensor], old: DataType, new: DataType) -> Graph | None:
-    """Return the graph with another type for these tensors; if all change, virtual ones of the old type do too."""
-    memory = [t for t in in_memory(graph) if t.data_type is old and not _is_statistic(t)]
+def _change_type(graph: Graph, chosen: list[Tensor], old: DataType, new: DataType) -> Graph | None:
+    """Return the graph with another type for these tensors; if all of the old type change, so do virtual ones."""
+    memory = [t for t in tensors_in_memory(graph) if t.data_type is old and not _is_statistic(t)]
     if len(chosen) >= len(memory):
         chosen = chosen + [t for t in graph.tensors if t.virtual and t.data_type is old and old is not _T.FLOAT]
     if len(chosen) >= len(memory) and old is _T.FLOAT and new in HALF_TYPES:
@@ -128,7 +128,7 @@ def _retype(graph: Graph, chosen: list[Tensor], old: DataType, new: DataType) ->
 
 
 def _drop_fp8_scales(graph: Graph) -> Graph:
-    """Return the graph without the factors, block scales and maxima that only 8-bit floats need."""
+    """Return the graph without the scale factors, block scales and maxima that only 8-bit floats need."""
     leave: dict[int, Tensor] = {}
     ops: list[Op] = []
     for op in graph.ops:
@@ -150,22 +150,22 @@ def _is_device_scalar(tensor: Tensor) -> bool:
 
 
 @register("intermediate_type")
-def _intermediate_type(graph: Graph) -> Iterator[Change]:
-    """Virtual tensors and computation with another type."""
-    yield from _operand_types(graph)
+def _change_intermediate_types(graph: Graph) -> Iterator[Change]:
+    """Yield the graph with another type for virtual tensors and for computation."""
+    yield from _match_operand_types(graph)
     virtual = [t for t in graph.tensors if t.virtual and t.data_type in (_T.FLOAT, *HALF_TYPES)]
     for new in (_T.FLOAT, *HALF_TYPES):
         chosen = [tensor for tensor in virtual if tensor.data_type is not new]
-        title = f"virtual tensors {describe(chosen)} -> {SHORT_TYPES[new]}"
+        title = f"virtual tensors {join_names(chosen)} -> {SHORT_TYPES[new]}"
         yield from replace_fields("intermediate_type", title, "changes numerics", graph, chosen, data_type=new)
         for tensor in chosen if new is _T.FLOAT and len(chosen) > 1 else ():
             title = f"virtual tensor {tensor.name}: {SHORT_TYPES[tensor.data_type]} -> {SHORT_TYPES[new]}"
             yield from replace_fields("intermediate_type", title, "changes numerics", graph, [tensor], data_type=new)
-    yield from _compute_types(graph)
+    yield from _change_compute_types(graph)
 
 
-def _operand_types(graph: Graph) -> Iterator[Change]:
-    """Yield the type of the other operand for a virtual operand of a matmul."""
+def _match_operand_types(graph: Graph) -> Iterator[Change]:
+    """Yield the graph where a matmul's virtual operand gets the type of the other operand."""
     for op in graph.ops:
         if not isinstance(op, Matmul) or op.a.data_type is op.b.data_type:
             continue
@@ -177,11 +177,11 @@ def _operand_types(graph: Graph) -> Iterator[Change]:
                 yield from replace_fields("intermediate_type", title, "changes numerics", graph, [one], **fields)
 
 
-def _compute_types(graph: Graph) -> Iterator[Change]:
-    found = {_compute_type(op) for op in graph.ops}
+def _change_compute_types(graph: Graph) -> Iterator[Change]:
+    found = {_find_compute_type(op) for op in graph.ops}
     new = _T.FLOAT
     for old in sorted(kind for kind in (*HALF_TYPES, _T.DOUBLE) if kind in found):
-        yield from offer(
+        yield from yield_change(
             "intermediate_type",
             f"computation in {SHORT_TYPES[old]} -> {SHORT_TYPES[new]}",
             "changes numerics",
@@ -190,25 +190,25 @@ def _compute_types(graph: Graph) -> Iterator[Change]:
         )
 
 
-def _integer_products(graph: Graph) -> Iterator[Change]:
-    """Yield products of 8-bit integers computed in int32."""
+def _compute_integers_in_int32(graph: Graph) -> Iterator[Change]:
+    """Yield the graph with products of 8-bit integers computed in int32."""
     for old in (_T.FLOAT, _T.INT8):
-        chosen = [op for op in graph.ops if _compute_type(op) is old and _multiplies_integers(op)]
+        chosen = [op for op in graph.ops if _find_compute_type(op) is old and _multiplies_integers(op)]
         if not chosen:
             continue
         factors = [tensor for op in chosen for tensor in op.inputs().values()]
         word = DATA_TYPES[old].word or old.name.lower()
-        title = f"{describe(factors)} are int8 and computed in {word} -> computed in int32"
+        title = f"{join_names(factors)} are int8 and computed in {word} -> computed in int32"
         ids = {id(op) for op in chosen}
         ops = tuple(_set_compute_type(op, old, _T.INT32) if id(op) in ids else op for op in graph.ops)
-        yield from offer("data_type", title, "exact", (), lambda ops=ops: Graph(ops, graph.name))  # type: ignore[misc]
+        yield from yield_change("data_type", title, "exact", (), lambda ops=ops: Graph(ops, graph.name))  # type: ignore[misc]
 
 
 _SCALE_TYPES = {32: _T.FP8_E8M0, 16: _T.FP8_E4M3}  # of MXFP8 and NVFP4, by the size of their blocks
 
 
-def _scale_types(graph: Graph) -> Iterator[Change]:
-    """Yield block scales with a type that a format with this block size has."""
+def _change_scale_types(graph: Graph) -> Iterator[Change]:
+    """Yield the graph with block scales of the standard type for their block size (32: E8M0, 16: E4M3)."""
     wrong: dict[DataType, list[Tensor]] = {}
     for op in graph.ops:
         if isinstance(op, Operation) and op.kind in BLOCK_SCALES:
@@ -227,7 +227,7 @@ def _multiplies_integers(op: Op) -> bool:
     return multiplies and all(tensor.data_type in (_T.INT8, _T.UINT8) for tensor in op.inputs().values())
 
 
-def _compute_type(op: Op) -> DataType | None:
+def _find_compute_type(op: Op) -> DataType | None:
     if isinstance(op, Operation):
         convolution = op.fields.get("convolution")
         return None if convolution is None else convolution.fields.get("comp_type")
@@ -235,7 +235,7 @@ def _compute_type(op: Op) -> DataType | None:
 
 
 def _set_compute_type(op: Op, old: DataType, new: DataType) -> Op:
-    if _compute_type(op) is not old:
+    if _find_compute_type(op) is not old:
         return op
     if not isinstance(op, Operation):
         return dataclasses.replace(op, compute_type=new)  # type: ignore[type-var]

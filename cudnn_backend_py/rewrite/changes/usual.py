@@ -1,25 +1,25 @@
-"""Changes of one unusual property of a graph other than attention to the usual value."""
+"""Changes that replace one unusual property of a graph without attention by the usual one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from ...graph.ir import Graph, Matmul
-from ..unusual import deviations
-from .change import ATTENTION, Change, offer, register
+from ..unusual import find_deviations
+from .change import ATTENTION, Change, register, yield_change
 
 
 @register("usual")
-def _usual(graph: Graph) -> Iterator[Change]:
-    """Change one property to the usual: a type, strides, a size, a parameter, or one operation fewer."""
+def _make_usual(graph: Graph) -> Iterator[Change]:
+    """Yield the graph with one unusual property made usual: type, strides, size, parameter, broadcast."""
     if sum(isinstance(op, Matmul) for op in graph.ops) > 1 or any(op.kind in ATTENTION for op in graph.ops):
         return
     names = {tensor.name for tensor in graph.tensors}
-    for one in deviations(graph):
+    for one in find_deviations(graph):
         if one.aspect in _OF_THEIR_OWN or one.key == "strides of all":
             continue
         tensors = [graph.tensor(name) for name in one.names if name in names]
-        yield from offer("usual", one.title, one.effect, tensors, lambda one=one: one.undo(graph))  # type: ignore[misc]
+        yield from yield_change("usual", one.title, one.effect, tensors, lambda one=one: one.undo(graph))  # type: ignore[misc]
 
 
 _OF_THEIR_OWN = ("operation", "alignment", "memory")  # kinds of changes

@@ -11,19 +11,19 @@ from collections.abc import Callable, Iterator
 
 from ...graph.ir import Graph
 from ...graph.replace import attempt
-from .blocks import odd_orders, odd_scales
-from .deviation import Deviation, key_of
-from .layout import low_alignments, odd_layouts
-from .operations import extra_operations, kept_between
-from .parameters import odd_parameters
-from .sizes import broadcasts, dims_that_follow, norm_dims, odd_sizes
-from .types import odd_computing, odd_types, virtual_types
+from .blocks import find_unusual_orders, find_unusual_scales
+from .deviation import Deviation, operation_key
+from .layout import find_low_alignments, find_unusual_layouts
+from .operations import find_extra_operations, find_stored_intermediates
+from .parameters import find_unusual_parameters
+from .sizes import find_broadcasts, find_inconsistent_dims, find_unusual_norm_dims, find_unusual_sizes
+from .types import find_unusual_compute_types, find_unusual_types, find_unusual_virtual_types
 
-__all__ = ["Deviation", "deviations", "find_needs", "undo"]
+__all__ = ["Deviation", "find_deviations", "find_required_operations", "undo_deviations"]
 
 
-def deviations(graph: Graph) -> list[Deviation]:
-    """Return unusual properties of a graph that is not attention, the likeliest to be refused first."""
+def find_deviations(graph: Graph) -> list[Deviation]:
+    """Return the unusual properties of a graph without attention, the likeliest to be refused first."""
     found: dict[str, Deviation] = {}
     for look in _LOOKS:
         for one in look(graph):
@@ -31,17 +31,17 @@ def deviations(graph: Graph) -> list[Deviation]:
     return list(found.values())
 
 
-def find_needs(graph: Graph, found: list[Deviation]) -> dict[str, set[str]]:
-    """Return, by key of a deviation, the operations that must be present for it."""
-    extra = {key_of(op): f"operation {key_of(op)}" for op in graph.ops}
+def find_required_operations(graph: Graph, found: list[Deviation]) -> dict[str, set[str]]:
+    """Return by key of a deviation the operations without which it cannot occur."""
+    extra = {operation_key(op): f"operation {operation_key(op)}" for op in graph.ops}
     known = {one.key for one in found}
     needs: dict[str, set[str]] = {}
     for one in found:
         word, _, place = one.key.rpartition(" ")
         if one.aspect == "operation" or not place.isdigit():
             continue
-        touching = {extra[key_of(op)] for op in graph.ops if int(place) in {t.uid for _, t in op.ports()}}
-        if one.names[0] in {op.name for op in graph.ops if key_of(op) == int(place)} and word not in _OF_TENSORS:
+        touching = {extra[operation_key(op)] for op in graph.ops if int(place) in {t.uid for _, t in op.ports()}}
+        if one.names[0] in {op.name for op in graph.ops if operation_key(op) == int(place)} and word not in _OF_TENSORS:
             needs[one.key] = {extra[int(place)]} & known
         elif word == "memory" or touching <= known:
             needs[one.key] = touching & known
@@ -51,8 +51,8 @@ def find_needs(graph: Graph, found: list[Deviation]) -> dict[str, set[str]]:
 _OF_TENSORS = ("type", "strides", "order", "alignment", "dims", "memory", "blocks")
 
 
-def undo(graph: Graph, chosen: list[Deviation]) -> Graph | None:
-    """Return the graph without these deviations; None if it is invalid or empty."""
+def undo_deviations(graph: Graph, chosen: list[Deviation]) -> Graph | None:
+    """Return the graph with these find_deviations undone; None if it would be invalid or empty."""
     for one in chosen:
         changed = attempt(lambda one=one, graph=graph: one.undo(graph))  # type: ignore[misc]
         if changed is None:
@@ -62,18 +62,18 @@ def undo(graph: Graph, chosen: list[Deviation]) -> Graph | None:
 
 
 _LOOKS: tuple[Callable[[Graph], Iterator[Deviation]], ...] = (
-    norm_dims,
-    dims_that_follow,
-    odd_types,
-    odd_parameters,
-    odd_computing,
-    odd_scales,
-    virtual_types,
-    odd_layouts,
-    odd_orders,
-    low_alignments,
-    odd_sizes,
-    kept_between,
-    broadcasts,
-    extra_operations,
+    find_unusual_norm_dims,
+    find_inconsistent_dims,
+    find_unusual_types,
+    find_unusual_parameters,
+    find_unusual_compute_types,
+    find_unusual_scales,
+    find_unusual_virtual_types,
+    find_unusual_layouts,
+    find_unusual_orders,
+    find_low_alignments,
+    find_unusual_sizes,
+    find_stored_intermediates,
+    find_broadcasts,
+    find_extra_operations,
 )

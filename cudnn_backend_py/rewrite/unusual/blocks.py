@@ -1,4 +1,4 @@
-"""Unusual block scales: blocks, types, orders or dims outside of the standard formats."""
+"""Unusual block scales: block sizes, types, orders or dims outside of the standard formats."""
 
 from __future__ import annotations
 
@@ -15,32 +15,39 @@ from ...graph.ir import Graph, Matmul, Op, Operation, Tensor
 from ...graph.replace import repack, replace_tensors_in
 from ...graph.strides import ordered_strides
 from ..relations import BLOCK_SCALES
-from .deviation import Deviation, made_of, of_several, type_word, with_fields, wrong_dims
+from .deviation import Deviation, find_results_of, make_dims_deviation, make_shared_deviation, type_name, with_fields
 
-__all__ = ["find_scales", "odd_orders", "odd_scales", "orders_of_scales", "small_port", "usual_format"]
+__all__ = [
+    "block_scaled_port",
+    "find_block_scales",
+    "find_scale_strides",
+    "find_unusual_orders",
+    "find_unusual_scales",
+    "find_usual_format",
+]
 
 _D, _T = DescriptorType, DataType
 
 
-def orders_of_scales(graph: Graph) -> Iterator[tuple[Tensor, tuple[int, ...]]]:
-    """Yield block scales in F8_128x4 order with the strides of packed tensors or packed rows."""
+def find_scale_strides(graph: Graph) -> Iterator[tuple[Tensor, tuple[int, ...]]]:
+    """Yield block scales of products in F8_128x4 order, with the packed strides that kernels expect."""
     of_product = _scales_of_products(graph)
-    for op, scale, axis in find_scales(graph):
+    for op, scale, axis in find_block_scales(graph):
         if scale.reordering is TensorReordering.F8_128x4 and id(op) in of_product:
             rest = [one for one in range(scale.rank - 1, -1, -1) if one != axis]
             yield scale, ordered_strides(scale.dims, [axis, *rest])
 
 
 def _scales_of_products(graph: Graph) -> set[int]:
-    """Return the ids of operations between a product and block scales."""
-    ops = [op for op, *_ in find_scales(graph)]
+    """Return the ids of block scaling operations whose tensors a product reads or computes."""
+    ops = [op for op, *_ in find_block_scales(graph)]
     read = {side.uid for one in graph.ops if isinstance(one, Matmul) for side in (one.a, one.b)} if ops else set()
-    made = made_of(graph, Matmul) if ops else set()
+    made = find_results_of(graph, Matmul) if ops else set()
     return {id(op) for op in ops if op.fields["y"].uid in read or any(t.uid in made for t in op.inputs().values())}
 
 
-def find_scales(graph: Graph) -> Iterator[tuple[Operation, Tensor, int]]:
-    """Yield operations with block scales, the scales, and the axis of the blocks."""
+def find_block_scales(graph: Graph) -> Iterator[tuple[Operation, Tensor, int]]:
+    """Yield operations with block scales, the tensor of scales, and the axis of the blocks."""
     for op in graph.ops:
         if not isinstance(op, Operation) or op.kind not in BLOCK_SCALES:
             continue
@@ -61,20 +68,20 @@ def find_scales(graph: Graph) -> Iterator[tuple[Operation, Tensor, int]]:
 _FORMATS = (((_T.FP4_E2M1,), (16, _T.FP8_E4M3)), (FP8_TYPES, (32, _T.FP8_E8M0)))
 
 
-def _format_of(kind: DataType | None) -> tuple[int, DataType] | None:
+def _standard_format(kind: DataType | None) -> tuple[int, DataType] | None:
     return next((facts for kinds, facts in _FORMATS if kind in kinds), None)
 
 
-def small_port(op: Op) -> str:
-    """Return the port of the block-scaled tensor."""
+def block_scaled_port(op: Op) -> str:
+    """Return the port of the block-scaled (low-precision) tensor."""
     return "x" if op.kind is _D.OPERATION_BLOCK_SCALE_DEQUANTIZE else "y"
 
 
-def usual_format(graph: Graph) -> DataType | None:
-    """Return the most frequent type of block-scaled tensors, else the one that matches the scales."""
+def find_usual_format(graph: Graph) -> DataType | None:
+    """Return the most frequent type of block-scaled tensors; without one, the type that matches the scales."""
     ops = [op for op in graph.ops if op.kind in BLOCK_SCALES]
-    small = [dict(op.ports())[small_port(op)] for op in ops]
-    known = [tensor for tensor in small if _format_of(tensor.data_type)]
+    small = [dict(op.ports())[block_scaled_port(op)] for op in ops]
+    known = [tensor for tensor in small if _standard_format(tensor.data_type)]
     kinds = Counter(tensor.data_type for tensor in known)
     if kinds and (len(kinds) == 1 or kinds.most_common(2)[0][1] > kinds.most_common(2)[1][1]):
         return kinds.most_common(1)[0][0]
@@ -83,17 +90,17 @@ def usual_format(graph: Graph) -> DataType | None:
     return next(fitting, None)
 
 
-def odd_scales(graph: Graph) -> Iterator[Deviation]:
-    """Yield block scales outside of the formats MXFP8 and NVFP4: blocks, types, orders or dims."""
-    usual, of_product = usual_format(graph), _scales_of_products(graph)
+def find_unusual_scales(graph: Graph) -> Iterator[Deviation]:
+    """Yield block scales outside of the formats MXFP8 and NVFP4: block sizes, types, orders or dims."""
+    usual, of_product = find_usual_format(graph), _scales_of_products(graph)
     wrong: dict[tuple[DataType, DataType], list[Tensor]] = {}
-    for op, scale, axis in find_scales(graph):
+    for op, scale, axis in find_block_scales(graph):
         x, y = op.fields["x"], op.fields["y"]
-        small = op.fields[small_port(op)]
-        size, kind = _format_of(usual) or (0, scale.data_type)
+        small = op.fields[block_scaled_port(op)]
+        size, kind = _standard_format(usual) or (0, scale.data_type)
         sizes = op.fields.get("block_size", 0)
         block = max(sizes, default=0) if isinstance(sizes, tuple) else sizes
-        name, told = small.name, type_word(small.data_type)
+        name, told = small.name, type_name(small.data_type)
         if size and block != size:
             yield Deviation(
                 f"blocks {small.uid}",
@@ -128,10 +135,10 @@ def odd_scales(graph: Graph) -> Iterator[Deviation]:
             rest = [one for one in range(scale.rank - 1, -1, -1) if one != axis]
             inner = ordered_strides(dims, [axis, *rest]) if order is TensorReordering.F8_128x4 else None
             why = f"as {small.name} {list(small.dims)} in blocks of {block} needs"
-            yield wrong_dims(scale, dims, why, "idea", inner)
+            yield make_dims_deviation(scale, dims, why, "idea", inner)
     for (old, kind), scales in wrong.items():
-        uid, words = scales[0].uid, (type_word(old), type_word(kind))
-        yield of_several(scales, f"type {uid}", "data type", *words, "changes numerics", data_type=kind)
+        uid, words = scales[0].uid, (type_name(old), type_name(kind))
+        yield make_shared_deviation(scales, f"type {uid}", "data type", *words, "changes numerics", data_type=kind)
 
 
 def _with_blocks(graph: Graph, uid: int, old: int, new: int, axis: int) -> Graph:
@@ -149,9 +156,9 @@ def _with_blocks(graph: Graph, uid: int, old: int, new: int, axis: int) -> Graph
     return Graph(replace_tensors_in(tuple(ops), scales), graph.name)
 
 
-def odd_orders(graph: Graph) -> Iterator[Deviation]:
-    """Yield tensors with an element order that only block scales have."""
-    scales = {scale.uid for _, scale, _ in find_scales(graph)}
+def find_unusual_orders(graph: Graph) -> Iterator[Deviation]:
+    """Yield tensors with an element order that only block scales should have."""
+    scales = {scale.uid for _, scale, _ in find_block_scales(graph)}
     for tensor in graph.tensors:
         if tensor.reordering is not TensorReordering.NONE and tensor.uid not in scales:
             yield Deviation(

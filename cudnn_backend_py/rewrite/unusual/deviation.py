@@ -19,20 +19,20 @@ __all__ = [
     "IMAGE",
     "Aspect",
     "Deviation",
-    "at_operation",
-    "differ",
-    "in_memory",
-    "key_of",
-    "made_of",
+    "axis_order_name",
+    "find_results_of",
+    "has_other_layout",
+    "make_dims_deviation",
+    "make_operation_change",
+    "make_shared_deviation",
     "map_operation",
     "multiplies_integers",
-    "of_several",
-    "order_word",
+    "operation_key",
     "set_fields",
-    "type_word",
+    "tensors_in_memory",
+    "type_name",
     "with_fields",
-    "with_fields_of",
-    "wrong_dims",
+    "with_fields_of_tensors",
 ]
 
 _T = DataType
@@ -45,7 +45,7 @@ Aspect = Literal[
 
 @dataclass(frozen=True)
 class Deviation:
-    """One unusual property of a graph.
+    """One unusual property of a graph, and how to undo it.
 
     Parameters
     ----------
@@ -75,21 +75,21 @@ class Deviation:
     undo: Callable[[Graph], Graph | None]
 
 
-def type_word(kind: DataType) -> str:
+def type_name(kind: DataType) -> str:
     return DATA_TYPES[kind].word or kind.name.lower()
 
 
-def in_memory(graph: Graph) -> list[Tensor]:
+def tensors_in_memory(graph: Graph) -> list[Tensor]:
     return [tensor for tensor in graph.tensors if not tensor.virtual and not tensor.by_value]
 
 
 def with_fields(graph: Graph, uid: int, **fields: Any) -> Graph:
-    """Return the graph with some fields of one tensor changed, where it has them."""
-    return with_fields_of(graph, [uid], **fields)
+    """Return the graph with fields of one tensor changed; unchanged if the tensor is gone."""
+    return with_fields_of_tensors(graph, [uid], **fields)
 
 
-def with_fields_of(graph: Graph, uids: Iterable[int], **fields: Any) -> Graph:
-    """Return the graph with some fields of several tensors changed, where they have them."""
+def with_fields_of_tensors(graph: Graph, uids: Iterable[int], **fields: Any) -> Graph:
+    """Return the graph with fields of several tensors changed, of those that are still in it."""
     new = {
         t.uid: replace(t, **{name: value(t) if callable(value) else value for name, value in fields.items()})
         for t in find_tensors(graph, uids)
@@ -97,16 +97,16 @@ def with_fields_of(graph: Graph, uids: Iterable[int], **fields: Any) -> Graph:
     return replace_tensors(graph, new) if new else graph
 
 
-def of_several(
+def make_shared_deviation(
     tensors: list[Tensor], key: str, aspect: Aspect, old: str, new: str, effect: Any, **fields: Any
 ) -> Deviation:
-    """Return the deviation shared by several tensors."""
+    """Return one deviation that several tensors share."""
     names = tuple(tensor.name for tensor in tensors)
     uids = [tensor.uid for tensor in tensors]
     told = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
     what, title = f"{told} {'has' if len(names) == 1 else 'have'} {aspect} {old}", f"{told}: {aspect} {old} -> {new}"
-    return Deviation(key, aspect, what, new, title, effect, names, lambda g: with_fields_of(g, uids, **fields))
+    return Deviation(key, aspect, what, new, title, effect, names, lambda g: with_fields_of_tensors(g, uids, **fields))
 
 
 def multiplies_integers(op: Op) -> bool:
@@ -117,25 +117,25 @@ def multiplies_integers(op: Op) -> bool:
 IMAGE = 4  # dims from which on there are pixels
 
 
-def order_word(tensor: Tensor) -> str:
-    """Return the name of a tensor's axis order; empty if it has too few dims."""
+def axis_order_name(tensor: Tensor) -> str:
+    """Return the name of a tensor's axis order, such as NHWC; empty if its dims do not show one."""
     if sum(dim > 1 for dim in tensor.dims) < 2:
         return ""
-    rows = not differ(tensor, packed_strides(tensor.dims))
+    rows = not has_other_layout(tensor, packed_strides(tensor.dims))
     if tensor.rank < IMAGE:
         return "row-major" if rows else "other"
-    last = not differ(tensor, channels_last(tensor.dims))
+    last = not has_other_layout(tensor, channels_last(tensor.dims))
     if rows and last:
         return ""
     return "NCHW" if rows else "NHWC" if last else "other"
 
 
-def differ(tensor: Tensor, strides: tuple[int, ...]) -> bool:
+def has_other_layout(tensor: Tensor, strides: tuple[int, ...]) -> bool:
     return any(dim > 1 and one != other for dim, one, other in zip(tensor.dims, tensor.strides, strides, strict=True))
 
 
-def made_of(graph: Graph, kind: type[Op]) -> set[int]:
-    """Return the results of operations of a kind, and their consumers, by uid."""
+def find_results_of(graph: Graph, kind: type[Op]) -> set[int]:
+    """Return the uids of tensors that operations of a kind write, or that are computed from these."""
     reached: set[int] = set()
     for op in graph.ops:  # in an order in which nothing is read before it is written
         if isinstance(op, kind) or any(tensor.uid in reached for tensor in op.inputs().values()):
@@ -143,10 +143,10 @@ def made_of(graph: Graph, kind: type[Op]) -> set[int]:
     return reached
 
 
-def wrong_dims(
+def make_dims_deviation(
     tensor: Tensor, dims: tuple[int, ...], why: str, effect: Any, strides: tuple[int, ...] | None = None
 ) -> Deviation:
-    def resized(old: Tensor) -> Tensor:
+    def resize_tensor(old: Tensor) -> Tensor:
         last = tensor.rank >= IMAGE and tensor.strides == channels_last(tensor.dims)
         packed = channels_last(dims) if last else repack(old, dims).strides
         return replace(old, dims=dims, strides=strides or packed)
@@ -159,27 +159,27 @@ def wrong_dims(
         f"{tensor.name}: dims {list(tensor.dims)} -> {list(dims)}, {why}",
         effect,
         (tensor.name,),
-        lambda g: replace_tensors(g, {t.uid: resized(t) for t in find_tensors(g, [tensor.uid])}),
+        lambda g: replace_tensors(g, {t.uid: resize_tensor(t) for t in find_tensors(g, [tensor.uid])}),
     )
 
 
-def key_of(op: Op) -> int:
-    """Return the key of an operation that is stable under changes of tensors: the tensors it writes."""
+def operation_key(op: Op) -> int:
+    """Return the key of an operation: the uid of its first result, which stays the same when tensors change."""
     return next((tensor.uid for tensor in op.outputs().values()), -1)
 
 
 def map_operation(graph: Graph, key: int, change: Callable[[Any], Op]) -> Graph:
-    return Graph(tuple(change(op) if key_of(op) == key else op for op in graph.ops), graph.name)
+    return Graph(tuple(change(op) if operation_key(op) == key else op for op in graph.ops), graph.name)
 
 
-def at_operation(op: Op, change: Callable[[Any], Op]) -> Callable[[Graph], Graph]:
-    """Return a function that changes this operation, whatever its tensors are by then."""
-    key = key_of(op)
+def make_operation_change(op: Op, change: Callable[[Any], Op]) -> Callable[[Graph], Graph]:
+    """Return a function that changes this operation in a graph, found by its key."""
+    key = operation_key(op)
     return lambda graph: map_operation(graph, key, change)
 
 
 def set_fields(op: Operation, inner: str, **fields: Any) -> Op:
-    """Return the operation with other fields, its own or those of a named parameter."""
+    """Return the operation with other fields: its own, or those of the parameter named `inner`."""
     if not inner:
         return Operation(op.type, op.name, {**op.fields, **fields})
     given = op.fields[inner]

@@ -1,4 +1,4 @@
-"""Unusual layouts: strides unlike the other tensors', gaps, low alignments."""
+"""Unusual layouts: strides unlike those of other tensors, gaps, low alignments."""
 
 from __future__ import annotations
 
@@ -18,10 +18,19 @@ from ...graph.ir import Graph, Matmul, Tensor
 from ...graph.replace import repack
 from ...graph.strides import channels_last, column_major, packed_strides, preserve_order
 from ..relations import BLOCK_SCALES
-from .blocks import orders_of_scales
-from .deviation import IMAGE, Deviation, differ, in_memory, key_of, of_several, order_word, with_fields
+from .blocks import find_scale_strides
+from .deviation import (
+    IMAGE,
+    Deviation,
+    axis_order_name,
+    has_other_layout,
+    make_shared_deviation,
+    operation_key,
+    tensors_in_memory,
+    with_fields,
+)
 
-__all__ = ["low_alignments", "odd_layouts"]
+__all__ = ["find_low_alignments", "find_unusual_layouts"]
 
 _D, _T = DescriptorType, DataType
 
@@ -30,8 +39,8 @@ Strides = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class _Orders:
-    """Facts about a graph for these rules: strides of scales, second operands of products, axis orders as text."""
+class _AxisOrders:
+    """Facts of a graph for the layout rules: strides for scales, second operands of matmuls, axis orders by name."""
 
     scales: Mapping[int, Strides]
     operands: Collection[int]
@@ -39,7 +48,7 @@ class _Orders:
     usual: str
 
     def in_usual_order(self, dims: tuple[int, ...]) -> Strides:
-        """Return strides in the order of most tensors."""
+        """Return strides in the axis order of most tensors."""
         return channels_last(dims) if self.usual == "NHWC" else packed_strides(dims)
 
     def is_unusual(self, tensor: Tensor) -> bool:
@@ -47,65 +56,67 @@ class _Orders:
         return self.words[tensor.uid] not in ("", self.usual) and self.usual != "other"
 
 
-def _read_orders(graph: Graph, tensors: list[Tensor]) -> _Orders:
-    scales = {t.uid: wanted for t, wanted in orders_of_scales(graph)}
+def _find_axis_orders(graph: Graph, tensors: list[Tensor]) -> _AxisOrders:
+    scales = {t.uid: wanted for t, wanted in find_scale_strides(graph)}
     operands = {op.b.uid for op in graph.ops if isinstance(op, Matmul)} | _find_dequantized(graph)
-    words = {t.uid: order_word(t) for t in tensors if t.uid not in scales}
+    words = {t.uid: axis_order_name(t) for t in tensors if t.uid not in scales}
     memory = [t for t in tensors if not t.virtual] or tensors
     counted = Counter(words[t.uid] for t in memory if words.get(t.uid) and t.uid not in operands)
     if len(counted) > 1:
         counted.pop("other", None)
     usual = max(counted, key=lambda word: (counted[word], word == "NHWC")) if counted else ""
-    return _Orders(scales, operands, words, usual)
+    return _AxisOrders(scales, operands, words, usual)
 
 
-def _without_gaps(tensor: Tensor, orders: _Orders) -> Strides:
-    """Return packed strides in the order of the tensor or, for images, in the usual one."""
+def _packed_strides(tensor: Tensor, orders: _AxisOrders) -> Strides:
+    """Return packed strides in the tensor's axis order or, for images, in the usual one."""
     operand = tensor.uid in orders.operands
     wanted = repack(tensor, tensor.dims).strides
     if any(stride == 0 for dim, stride in zip(tensor.dims, tensor.strides, strict=True) if dim > 1):
         narrow = operand and tensor.data_type in LOW_PRECISION_TYPES
         wanted = column_major(tensor.dims) if narrow else packed_strides(tensor.dims)
-    order = order_word(replace(tensor, strides=wanted))
+    order = axis_order_name(replace(tensor, strides=wanted))
     other = orders.usual and order not in ("", orders.usual)
     return orders.in_usual_order(tensor.dims) if other and tensor.rank >= IMAGE and not operand else wanted
 
 
-def _matmul_strides(tensor: Tensor, orders: _Orders) -> Strides | None:
+def _matmul_strides(tensor: Tensor, orders: _AxisOrders) -> Strides | None:
     """Return the strides that matmul kernels prefer: column-major for narrow types."""
     word = orders.words[tensor.uid]
     if tensor.data_type in (*LOW_PRECISION_TYPES, _T.INT8) and not tensor.virtual and word == "row-major":
         return column_major(tensor.dims)
-    return packed_strides(tensor.dims) if word == "other" and differ(tensor, column_major(tensor.dims)) else None
+    return (
+        packed_strides(tensor.dims) if word == "other" and has_other_layout(tensor, column_major(tensor.dims)) else None
+    )
 
 
-def _order_strides(tensor: Tensor, orders: _Orders) -> Strides:
+def _order_strides(tensor: Tensor, orders: _AxisOrders) -> Strides:
     return orders.in_usual_order(tensor.dims)
 
 
-def _keep_strides(tensor: Tensor, orders: _Orders) -> None:
+def _keep_strides(tensor: Tensor, orders: _AxisOrders) -> None:
     return None
 
 
 # The first rule that applies gives the strides a tensor should have; None where they are usual.
-_RULES: tuple[tuple[Callable[[Tensor, _Orders], object], Callable[[Tensor, _Orders], Strides | None]], ...] = (
+_RULES: tuple[tuple[Callable[[Tensor, _AxisOrders], object], Callable[[Tensor, _AxisOrders], Strides | None]], ...] = (
     (lambda tensor, orders: tensor.uid in orders.scales, lambda tensor, orders: orders.scales[tensor.uid]),
     (lambda tensor, orders: tensor.reordering is not TensorReordering.NONE, _keep_strides),
-    (lambda tensor, orders: tensor.span_elements != math.prod(tensor.dims), _without_gaps),
+    (lambda tensor, orders: tensor.span_elements != math.prod(tensor.dims), _packed_strides),
     (lambda tensor, orders: tensor.uid in orders.operands, _matmul_strides),
     (lambda tensor, orders: orders.is_unusual(tensor), _order_strides),
 )
 
 
-def odd_layouts(graph: Graph) -> Iterator[Deviation]:
+def find_unusual_layouts(graph: Graph) -> Iterator[Deviation]:
     """Yield tensors with gaps or with strides unlike those of most others."""
     reshaped = {t.uid for op in graph.ops if op.kind is _D.OPERATION_RESHAPE for _, t in op.ports()}
     tensors = [t for t in graph.tensors if not t.by_value and t.uid not in reshaped and t.ragged_offset is None]
-    orders = _read_orders(graph, tensors)
+    orders = _find_axis_orders(graph, tensors)
     for tensor in tensors:
         rule = next((rule for applies, rule in _RULES if applies(tensor, orders)), _keep_strides)
         wanted = rule(tensor, orders)
-        if wanted is None or not differ(tensor, wanted):
+        if wanted is None or not has_other_layout(tensor, wanted):
             continue
         word = orders.words[tensor.uid] if rule is _order_strides and orders.usual else ""
         named = word == "NCHW" or (word == "NHWC" and not tensor.virtual)
@@ -117,18 +128,18 @@ def odd_layouts(graph: Graph) -> Iterator[Deviation]:
             f"{tensor.name}: strides {list(tensor.strides)} -> {list(wanted)}",
             "exact",
             (tensor.name,),
-            _restride(tensor, wanted),
+            _make_stride_change(tensor, wanted),
         )
     if any(op.kind in CONVOLUTIONS for op in graph.ops):
         yield from _all_row_major(tensors, orders)
 
 
-def _all_row_major(tensors: list[Tensor], orders: _Orders) -> Iterator[Deviation]:
-    """Yield the property that all images of a convolution are row-major, while kernels prefer channels last."""
+def _all_row_major(tensors: list[Tensor], orders: _AxisOrders) -> Iterator[Deviation]:
+    """Yield the deviation that all images of a convolution are row-major, while kernels prefer channels last."""
     whole = [t for t in tensors if orders.words.get(t.uid) == orders.usual == "NCHW" and t.rank >= IMAGE]
     if not whole:
         return
-    one = of_several(
+    one = make_shared_deviation(
         whole, "strides of all", "layout", "NCHW", "NHWC", "exact", strides=lambda t: channels_last(t.dims)
     )
     names = tuple(t.name for t in ([t for t in whole if not t.virtual] or whole))
@@ -137,21 +148,21 @@ def _all_row_major(tensors: list[Tensor], orders: _Orders) -> Iterator[Deviation
 
 
 def _find_dequantized(graph: Graph) -> set[int]:
-    """Return the second operand of a product after dequantization."""
+    """Return the uids of block-scaled tensors that become the second operand of a matmul."""
     operands = {op.b.uid for op in graph.ops if isinstance(op, Matmul)}
-    return {op.inputs()["x"].uid for op in graph.ops if op.kind in BLOCK_SCALES and key_of(op) in operands}
+    return {op.inputs()["x"].uid for op in graph.ops if op.kind in BLOCK_SCALES and operation_key(op) in operands}
 
 
-def _restride(tensor: Tensor, wanted: tuple[int, ...]) -> Callable[[Graph], Graph]:
+def _make_stride_change(tensor: Tensor, wanted: tuple[int, ...]) -> Callable[[Graph], Graph]:
     like = replace(tensor, strides=wanted)
     return lambda graph: with_fields(graph, tensor.uid, strides=lambda one: _strides_in_order(one, like))
 
 
 def _strides_in_order(tensor: Tensor, like: Tensor) -> tuple[int, ...]:
-    """Return strides for a tensor in the order of another, with its own dims."""
+    """Return strides for a tensor's dims in the axis order of another tensor."""
     if tensor.dims == like.dims:
         return like.strides
-    for order in (channels_last, packed_strides) if order_word(like) != "NCHW" else (packed_strides,):
+    for order in (channels_last, packed_strides) if axis_order_name(like) != "NCHW" else (packed_strides,):
         if tensor.rank >= IMAGE and order(like.dims) == like.strides:
             return order(tensor.dims)
     return preserve_order(tensor.dims, like.strides)
@@ -160,8 +171,8 @@ def _strides_in_order(tensor: Tensor, like: Tensor) -> tuple[int, ...]:
 _ALIGNED_BYTES = 16  # what engines load at once
 
 
-def low_alignments(graph: Graph) -> Iterator[Deviation]:
-    for tensor in in_memory(graph):
+def find_low_alignments(graph: Graph) -> Iterator[Deviation]:
+    for tensor in tensors_in_memory(graph):
         if tensor.alignment < _ALIGNED_BYTES and math.prod(tensor.dims) > 1:
             yield Deviation(
                 f"alignment {tensor.uid}",

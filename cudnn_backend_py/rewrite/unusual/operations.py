@@ -1,4 +1,4 @@
-"""Operations next to a product or a norm, and tensors stored in memory between operations."""
+"""Unusual operations: those next to a product or a norm, and tensors stored in memory between operations."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from ...generated.operations import CONVOLUTIONS
 from ...graph.ir import Graph, Op, Pointwise, Tensor
 from ...graph.replace import bypass, can_bypass, keep_ops, replace_tensors_in
 from ..relations import NORMS
-from .deviation import Deviation, in_memory, key_of, with_fields
+from .deviation import Deviation, operation_key, tensors_in_memory, with_fields
 from .types import FINALIZED
 
-__all__ = ["extra_operations", "kept_between"]
+__all__ = ["find_extra_operations", "find_stored_intermediates"]
 
 _D = DescriptorType
 
 
-def kept_between(graph: Graph) -> Iterator[Deviation]:
+def find_stored_intermediates(graph: Graph) -> Iterator[Deviation]:
     """Yield tensors in memory that one operation writes and another reads."""
     written = {tensor.uid for op in graph.ops for tensor in op.outputs().values()}
     read = {tensor.uid: op for op in graph.ops for tensor in op.inputs().values()}
     makers = {tensor.uid: op for op in graph.ops for tensor in op.outputs().values()}
-    for tensor in in_memory(graph):
+    for tensor in tensors_in_memory(graph):
         if tensor.uid in written and tensor.uid in read and tensor.ragged_offset is None:
             yield Deviation(
                 f"memory {tensor.uid}",
@@ -51,34 +51,34 @@ _MAIN = (
 )
 
 
-def extra_operations(graph: Graph) -> Iterator[Deviation]:
-    """Yield the operations next to the first product, norm or similar."""
+def find_extra_operations(graph: Graph) -> Iterator[Deviation]:
+    """Yield the operations other than the first product, norm or similar."""
     scaled = _D.OPERATION_BLOCK_SCALE_DEQUANTIZE  # no product reads such numbers without
     main = next((op for op in graph.ops if op.kind in _MAIN), graph.ops[0])
     for op in reversed(graph.ops):
         if op is main or op.kind is scaled:
             continue
         kind = f"pointwise {op.display_name()}" if isinstance(op, Pointwise) else op.display_name()
-        passed = _passed_input(op)
+        passed = _find_input_to_pass_on(op)
         outside = "" if passed is not None and can_bypass(graph, op, passed) else ", which is done outside"
         yield Deviation(
-            f"operation {key_of(op)}",
+            f"operation {operation_key(op)}",
             "operation",
             f"operation {op.name} ({kind})",
             "",
             f"without the operation {op.name} ({kind}){outside}",
             "idea",
             (op.name,),
-            lambda g, op=op: _leave_out(g, key_of(op)),  # type: ignore[misc]
+            lambda g, op=op: _remove_operation(g, operation_key(op)),  # type: ignore[misc]
         )
 
 
-def _leave_out(graph: Graph, key: int) -> Graph | None:
-    """Return the graph without an operation: bypassed, or done separately before or after."""
-    op = next((one for one in graph.ops if key_of(one) == key), None)
+def _remove_operation(graph: Graph, key: int) -> Graph | None:
+    """Return the graph without an operation: bypassed, or left to the caller before or after it."""
+    op = next((one for one in graph.ops if operation_key(one) == key), None)
     if op is None or len(graph.ops) == 1:
         return graph
-    if (passed := _pass_by(graph, op)) is not None:
+    if (passed := _bypass_operation(graph, op)) is not None:
         return passed
     outputs = list(op.outputs().values())
     read = {tensor.uid for one in graph.ops for tensor in one.inputs().values()}
@@ -89,14 +89,14 @@ def _leave_out(graph: Graph, key: int) -> Graph | None:
     return keep_ops(graph, replace_tensors_in(rest, new))
 
 
-def _pass_by(graph: Graph, op: Op) -> Graph | None:
-    """Return the graph where an operation's input replaces its output; None if impossible."""
-    passed = _passed_input(op)
+def _bypass_operation(graph: Graph, op: Op) -> Graph | None:
+    """Return the graph where an operation's input replaces its output; None if no input fits."""
+    passed = _find_input_to_pass_on(op)
     return None if passed is None else bypass(graph, {id(op): passed})
 
 
-def _passed_input(op: Op) -> Tensor | None:
-    """Return an input of an operation with the dims of its one result, preferably virtual."""
+def _find_input_to_pass_on(op: Op) -> Tensor | None:
+    """Return an input of an operation with the dims of its only result, preferably a virtual one."""
     outputs = list(op.outputs().values())
     same = [tensor for tensor in op.inputs().values() if tensor.dims == outputs[0].dims and not tensor.by_value]
     return next((tensor for tensor in same if tensor.virtual), same[0]) if len(outputs) == 1 and same else None

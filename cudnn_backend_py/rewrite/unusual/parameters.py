@@ -20,65 +20,67 @@ from ...generated.operations import CONVOLUTIONS
 from ...graph.ir import Graph, Op, Operation, Reduction, Tensor, convolved_size
 from ...graph.replace import repack, replace_tensors
 from ...graph.strides import channels_last, packed_strides
-from .deviation import Deviation, at_operation, key_of, order_word, set_fields, with_fields
+from .deviation import Deviation, axis_order_name, make_operation_change, operation_key, set_fields, with_fields
 
-__all__ = ["odd_parameters"]
+__all__ = ["find_unusual_parameters"]
 
 _D = DescriptorType
 
 
-def _parameter(op: Op, name: str, old: object, new: object, effect: Any, title: str = "", **how: Any) -> Deviation:
+def _make_parameter_deviation(
+    op: Op, name: str, old: object, new: object, effect: Any, title: str = "", **how: Any
+) -> Deviation:
     """Return the deviation of one parameter of an operation."""
     inner, fields = how.get("inner", ""), how.get("fields", {name: new})
     shown = [getattr(one, "name", one) for one in (old, new)]
     word = name.replace("_", " ")
     return Deviation(
-        f"{name} {key_of(op)}",
+        f"{name} {operation_key(op)}",
         "parameter",
         f"{op.name} ({op.display_name()}) has {word} {shown[0]}",
         f"{shown[1]}",
         title or f"{op.name}: {word} {shown[0]} -> {shown[1]}",
         effect,
         (op.name,),
-        at_operation(op, lambda one: set_fields(one, inner, **fields)),
+        make_operation_change(op, lambda one: set_fields(one, inner, **fields)),
     )
 
 
-def odd_parameters(graph: Graph) -> Iterator[Deviation]:
+def find_unusual_parameters(graph: Graph) -> Iterator[Deviation]:
     """Yield factors, modes and similar parameters that kernels rarely support."""
     for op in graph.ops:
         if isinstance(op, Reduction) and op.operator is not ReduceTensorOp.ADD:
             scaled = op.operator is ReduceTensorOp.AVG
             new = " (its result divided by their number)" if scaled else ""
             yield Deviation(
-                f"operator {key_of(op)}",
+                f"operator {operation_key(op)}",
                 "parameter",
                 f"{op.name} reduces with {op.operator.name}",
                 "ADD",
                 f"{op.name}: reduction {op.operator.name} -> ADD{new}",
                 "idea",
                 (op.name,),
-                at_operation(op, lambda one: replace(one, operator=ReduceTensorOp.ADD)),
+                make_operation_change(op, lambda one: replace(one, operator=ReduceTensorOp.ADD)),
             )
         if not isinstance(op, Operation):
             continue
         if op.fields.get("alpha", 1.0) != 1.0:
             outside = f"{op.name}: alpha {op.fields['alpha']} -> 1.0, the factor applied by a pointwise operation"
-            yield _parameter(op, "alpha", op.fields["alpha"], 1.0, "idea", outside)
+            yield _make_parameter_deviation(op, "alpha", op.fields["alpha"], 1.0, "idea", outside)
         if op.fields.get("beta", 0.0) != 0.0:
             outside = f"{op.name}: beta {op.fields['beta']} -> 0.0, the old value added by a pointwise operation"
-            yield _parameter(op, "beta", op.fields["beta"], 0.0, "idea", outside)
+            yield _make_parameter_deviation(op, "beta", op.fields["beta"], 0.0, "idea", outside)
         if op.kind in CONVOLUTIONS:
-            yield from _odd_convolution(graph, op)
+            yield from _find_unusual_convolution(graph, op)
         if "resample" in op.fields:
-            yield from _odd_resampling(op)
+            yield from _find_unusual_resampling(op)
         if op.kind is _D.OPERATION_NORM_FORWARD and op.fields["mode"] in _PHASES:
             port = _PHASES[op.fields["mode"]]
             usual = NormFwdPhase.TRAINING if port in op.fields else NormFwdPhase.INFERENCE
             beside, phase = "with" if port in op.fields else "without", op.fields["phase"]
             if phase is not usual and (port in op.fields or port == "inv_variance"):
                 title = f"{op.name}: phase {phase.name} -> {usual.name}, {beside} {port}"
-                yield _parameter(op, "phase", phase, usual, "exact", title)
+                yield _make_parameter_deviation(op, "phase", phase, usual, "exact", title)
 
 
 # What a norm has in its training phase alone.
@@ -89,22 +91,22 @@ _PHASES = {
 }
 
 
-def _odd_resampling(op: Operation) -> Iterator[Deviation]:
+def _find_unusual_resampling(op: Operation) -> Iterator[Deviation]:
     given, how = op.fields["resample"].fields, {"inner": "resample"}
     mode = given["mode"]
     usual = ResampleMode.MAXPOOL if "idx" in op.fields else ResampleMode.AVGPOOL_INCLUDE_PADDING
     if mode not in (ResampleMode.MAXPOOL, ResampleMode.AVGPOOL_INCLUDE_PADDING, ResampleMode.AVGPOOL_EXCLUDE_PADDING):
-        yield _parameter(op, "mode", mode, usual, "idea", **how)
+        yield _make_parameter_deviation(op, "mode", mode, usual, "idea", **how)
     padding = PaddingMode.NEG_INF_PAD if mode is ResampleMode.MAXPOOL else PaddingMode.ZERO_PAD
     if given.get("padding_mode", padding) is not padding:
-        yield _parameter(op, "padding_mode", given["padding_mode"], padding, "idea", **how)
+        yield _make_parameter_deviation(op, "padding_mode", given["padding_mode"], padding, "idea", **how)
     nan = given.get("nan_propagation")
     if nan is not None:
         other = next(one for one in NanPropagation if one is not nan)
-        yield _parameter(op, "nan_propagation", nan, other, "idea", **how)
+        yield _make_parameter_deviation(op, "nan_propagation", nan, other, "idea", **how)
 
 
-def _odd_convolution(graph: Graph, op: Operation) -> Iterator[Deviation]:
+def _find_unusual_convolution(graph: Graph, op: Operation) -> Iterator[Deviation]:
     """Yield groups, strides and padding of a convolution, and its mathematical mode."""
     given = op.fields["convolution"].fields
     image, weights, _ = (op.fields[port] for port in CONVOLUTIONS[op.kind])
@@ -112,19 +114,19 @@ def _odd_convolution(graph: Graph, op: Operation) -> Iterator[Deviation]:
     if given["conv_mode"] is not ConvolutionMode.CROSS_CORRELATION:
         title = f"{op.name}: conv mode CONVOLUTION -> CROSS_CORRELATION, the filter turned around in memory"
         new = ConvolutionMode.CROSS_CORRELATION
-        yield _parameter(op, "conv_mode", given["conv_mode"], new, "exact", title, **how)
+        yield _make_parameter_deviation(op, "conv_mode", given["conv_mode"], new, "exact", title, **how)
     if weights.rank == image.rank and weights.dims[1] and image.dims[1] > weights.dims[1]:
         groups = image.dims[1] // weights.dims[1]
         dims = (weights.dims[0], image.dims[1], *weights.dims[2:])
         yield Deviation(
-            f"group {key_of(op)}",
+            f"group {operation_key(op)}",
             "parameter",
             f"{op.name} ({op.display_name()}) has {groups} groups ({weights.name} {list(weights.dims)})",
             "1 group",
             f"{op.name}: {groups} groups -> 1, {weights.name} {list(dims)} with zeros between groups",
             "exact",
             (op.name, weights.name),
-            lambda g: with_fields(g, weights.uid, dims=dims, strides=_like_image(image, dims)),
+            lambda g: with_fields(g, weights.uid, dims=dims, strides=_strides_like_image(image, dims)),
         )
     names = ("pre_paddings", "post_paddings", "filter_strides", "dilations")
     steps = [tuple(given.get(name, ())) for name in names]
@@ -133,25 +135,27 @@ def _odd_convolution(graph: Graph, op: Operation) -> Iterator[Deviation]:
     before, after, strides, dilations = steps
     for name, word, values in (("filter_strides", "stride", strides), ("dilations", "dilation", dilations)):
         if max(values, default=1) > 1:
-            yield _geometry(op, name, f"a {word} of {list(values)}", f"a {word} of 1", **{name: (1,) * spatial})
+            yield _make_geometry_deviation(
+                op, name, f"a {word} of {list(values)}", f"a {word} of 1", **{name: (1,) * spatial}
+            )
     if before != after:
         even = {"pre_paddings": before, "post_paddings": before}
         found = f"padding {list(before)} before and {list(after)} after"
-        yield _geometry(op, "padding", found, "the same on both sides", **even)
+        yield _make_geometry_deviation(op, "padding", found, "the same on both sides", **even)
     taps = weights.dims[2:]
     if any(max(one, other) >= tap for one, other, tap in zip(before, after, taps, strict=True)) and max(before) > 0:
         none = {"pre_paddings": (0,) * spatial, "post_paddings": (0,) * spatial}
         found = f"padding {list(before)} as large as the filter {list(taps)}"
-        yield _geometry(op, "wide padding", found, "none", **none)
+        yield _make_geometry_deviation(op, "wide padding", found, "none", **none)
 
 
-def _like_image(image: Tensor, dims: tuple[int, ...]) -> tuple[int, ...]:
-    return packed_strides(dims) if order_word(image) == "NCHW" else channels_last(dims)
+def _strides_like_image(image: Tensor, dims: tuple[int, ...]) -> tuple[int, ...]:
+    return packed_strides(dims) if axis_order_name(image) == "NCHW" else channels_last(dims)
 
 
-def _geometry(op: Operation, name: str, found: str, usual: str, **fields: Any) -> Deviation:
-    def change(graph: Graph) -> Graph:
-        ops = [one for one in graph.ops if key_of(one) == key_of(op)]
+def _make_geometry_deviation(op: Operation, name: str, found: str, usual: str, **fields: Any) -> Deviation:
+    def apply_change(graph: Graph) -> Graph:
+        ops = [one for one in graph.ops if operation_key(one) == operation_key(op)]
         if not ops or not isinstance(ops[0], Operation):
             return graph
         plain = set_fields(ops[0], "convolution", **fields)
@@ -167,12 +171,12 @@ def _geometry(op: Operation, name: str, found: str, usual: str, **fields: Any) -
         return replace_tensors(rest, {t.uid: repack(t, (*t.dims[:2], *spatial)) for t in same})
 
     return Deviation(
-        f"{name} {key_of(op)}",
+        f"{name} {operation_key(op)}",
         "parameter",
         f"{op.name} ({op.display_name()}) has {found}",
         usual,
         f"{op.name}: {found} -> {usual}",
         "idea",
         (op.name,),
-        change,
+        apply_change,
     )

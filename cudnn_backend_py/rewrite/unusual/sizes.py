@@ -1,4 +1,4 @@
-"""Unusual sizes: dims that do not follow from others, odd or very large dims, broadcasts."""
+"""Unusual sizes: dims that differ from those other tensors imply, odd or very large dims, broadcasts."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from ...graph.ir import Graph, Matmul, Operation, Pointwise, Tensor
 from ...graph.shapes import has_end_offset
 from ..dims import dim_classes, resize
 from ..relations import NORMS
-from .deviation import IMAGE, Deviation, wrong_dims
+from .deviation import IMAGE, Deviation, make_dims_deviation
 
-__all__ = ["broadcasts", "dims_that_follow", "norm_dims", "odd_sizes"]
+__all__ = ["find_broadcasts", "find_inconsistent_dims", "find_unusual_norm_dims", "find_unusual_sizes"]
 
 _D = DescriptorType
 
 
-def norm_dims(graph: Graph) -> Iterator[Deviation]:
-    """Yield tensors of a norm with inconsistent dims."""
+def find_unusual_norm_dims(graph: Graph) -> Iterator[Deviation]:
+    """Yield tensors of a norm whose dims do not agree with its other tensors."""
     for op in graph.ops:
         for ports in _SAME_DIMS if op.kind in NORMS else ():
             own = [tensor for port, tensor in op.ports() if port in ports]
@@ -31,13 +31,15 @@ def norm_dims(graph: Graph) -> Iterator[Deviation]:
             for tensor in own:
                 if tensor.dims != whole and tensor.rank == len(whole):
                     others = ", ".join(one.name for one in own if one.dims == whole)
-                    yield wrong_dims(tensor, whole, f"as {others} {'has' if ',' not in others else 'have'}", "idea")
+                    yield make_dims_deviation(
+                        tensor, whole, f"as {others} {'has' if ',' not in others else 'have'}", "idea"
+                    )
         if isinstance(op, Operation) and op.kind in NORMS:
-            yield from _statistics_dims(op)
+            yield from _find_wrong_statistics_dims(op)
 
 
-def _statistics_dims(op: Operation) -> Iterator[Deviation]:
-    """Yield statistics of a norm without one number per normalized set of elements."""
+def _find_wrong_statistics_dims(op: Operation) -> Iterator[Deviation]:
+    """Yield mean and inverse variance of a norm with dims that its mode does not produce."""
     x, scale, mode = op.fields["x"], op.fields.get("scale"), op.fields["mode"]
     if mode is NormMode.BATCH_NORM:
         dims = (1, *x.dims[1:2], *(1,) * (x.rank - 2))
@@ -50,18 +52,18 @@ def _statistics_dims(op: Operation) -> Iterator[Deviation]:
     for port in ("mean", "inv_variance"):
         tensor = op.fields.get(port)
         if isinstance(tensor, Tensor) and tensor.dims != dims and tensor.rank == x.rank:
-            found = wrong_dims(tensor, dims, f"as {op.name} ({mode.name}) gives", "idea")
+            found = make_dims_deviation(tensor, dims, f"as {op.name} ({mode.name}) gives", "idea")
             yield replace(found, what=f"dims of {tensor.name} {list(tensor.dims)} ({op.name} with {mode.name})")
 
 
-def dims_that_follow(graph: Graph) -> Iterator[Deviation]:
-    """Yield tensors of pooling and experts with dims that differ from the inferred ones."""
+def find_inconsistent_dims(graph: Graph) -> Iterator[Deviation]:
+    """Yield tensors of pooling, experts and matmul overrides with dims that differ from the inferred ones."""
     for op in graph.ops:
         ports = dict(op.ports())
         needed: dict[str, tuple[int, ...]] = {}
         if isinstance(op, Operation) and op.kind in (_D.OPERATION_RESAMPLE_FWD, _D.OPERATION_RESAMPLE_BWD):
             image = ports.get("x", ports.get("dx"))
-            small = None if image is None else _pooled(op, image)
+            small = None if image is None else _pooled_dims(op, image)
             needed = dict.fromkeys(("y", "dy", "idx"), small) if small else {}
         if op.kind is _D.OPERATION_MOE_GROUPED_MATMUL and {len(t.dims) for t in ports.values()} == {3}:
             token, weight, output = ports["token"], ports["weight"], ports["output"]
@@ -76,10 +78,10 @@ def dims_that_follow(graph: Graph) -> Iterator[Deviation]:
             needed = dict.fromkeys(("m_override", "n_override", "k_override"), lengths)
         for port, dims in needed.items():
             if port in ports and ports[port].dims != dims and ports[port].rank == len(dims):
-                yield wrong_dims(ports[port], dims, f"as the others of {op.name} give", "idea")
+                yield make_dims_deviation(ports[port], dims, f"as the others of {op.name} give", "idea")
 
 
-def _pooled(op: Operation, image: Tensor) -> tuple[int, ...] | None:
+def _pooled_dims(op: Operation, image: Tensor) -> tuple[int, ...] | None:
     given = op.fields["resample"].fields
     parts = [given.get(name, ()) for name in ("window_dims", "pre_paddings", "post_paddings", "strides")]
     if any(len(part) != image.rank - 2 or any(type(one) is not int for one in part) for part in parts):
@@ -93,7 +95,7 @@ def _pooled(op: Operation, image: Tensor) -> tuple[int, ...] | None:
 _SAME_DIMS = (("x", "y", "dy", "dx"), ("scale", "bias", "dscale", "dbias"), ("mean", "inv_variance"))
 
 
-def broadcasts(graph: Graph) -> Iterator[Deviation]:
+def find_broadcasts(graph: Graph) -> Iterator[Deviation]:
     """Yield operands of pointwise operations that broadcast, except scalars and vectors."""
     for op in graph.ops:
         outputs = list(op.outputs().values())
@@ -103,11 +105,11 @@ def broadcasts(graph: Graph) -> Iterator[Deviation]:
         for tensor in op.inputs().values():
             partly = tensor.rank == len(whole) and tensor.dims != whole and not _is_vector(tensor)
             if partly and not tensor.virtual and not tensor.by_value:
-                yield wrong_dims(tensor, whole, "repeated in memory", "exact")
+                yield make_dims_deviation(tensor, whole, "repeated in memory", "exact")
 
 
 def _is_vector(tensor: Tensor) -> bool:
-    """Return whether a tensor has one number in all, per channel, or per column."""
+    """Return whether a tensor has a single number, or one per channel or column."""
     along = [axis for axis, dim in enumerate(tensor.dims) if dim > 1]
     return not along or along == ([1] if tensor.rank >= IMAGE else [tensor.rank - 1])
 
@@ -118,7 +120,7 @@ _SIZES = 8  # channels, rows and columns are multiples of that
 _LARGEST = 1 << 15
 
 
-def odd_sizes(graph: Graph) -> Iterator[Deviation]:
+def find_unusual_sizes(graph: Graph) -> Iterator[Deviation]:
     """Yield channels, rows and columns that are not multiples of 8, and very large dims."""
     classes = dict.fromkeys(dim_classes(graph).values())
     tensors = {tensor.uid: tensor for tensor in graph.tensors}
@@ -149,11 +151,11 @@ def odd_sizes(graph: Graph) -> Iterator[Deviation]:
             f"{word} of {', '.join(names)}: {one.size} -> {size}{padded}",
             "idea",
             names,
-            lambda g, one=one, new=size: _resize(g, min(one.axes), new),  # type: ignore[misc]
+            lambda g, one=one, new=size: _resize_class_of(g, min(one.axes), new),  # type: ignore[misc]
         )
 
 
-def _resize(graph: Graph, axis: tuple[int, int], size: int) -> Graph | None:
+def _resize_class_of(graph: Graph, axis: tuple[int, int], size: int) -> Graph | None:
     found = dim_classes(graph).get(axis)
     return graph if found is None else resize(graph, [found], size)
 

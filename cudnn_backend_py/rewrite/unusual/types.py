@@ -1,4 +1,4 @@
-"""Unusual data types: of tensors in memory, of virtual tensors, and of the computation."""
+"""Unusual data types: of tensors in memory, of virtual tensors, and of computation."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from ...generated.operations import CONVOLUTIONS
 from ...graph.data_types import HALF_TYPES, LOW_PRECISION_TYPES
 from ...graph.ir import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor
 from ..relations import BLOCK_SCALES, NORMS
-from .blocks import small_port, usual_format
+from .blocks import block_scaled_port, find_usual_format
 from .deviation import (
     Deviation,
-    at_operation,
-    in_memory,
-    key_of,
-    made_of,
+    find_results_of,
+    make_operation_change,
+    make_shared_deviation,
     multiplies_integers,
-    of_several,
+    operation_key,
     set_fields,
-    type_word,
+    tensors_in_memory,
+    type_name,
     with_fields,
 )
 
-__all__ = ["FINALIZED", "odd_computing", "odd_types", "virtual_types"]
+__all__ = ["FINALIZED", "find_unusual_compute_types", "find_unusual_types", "find_unusual_virtual_types"]
 
 _D, _P, _T = DescriptorType, PointwiseMode, DataType
 
@@ -55,8 +55,8 @@ FINALIZED = (_D.OPERATION_BN_FINALIZE_STATISTICS, _D.OPERATION_BN_BWD_WEIGHTS)
 
 
 def _types_of_ports(graph: Graph) -> dict[int, DataType]:
-    """Return, by uid, the types of tensors whose ports determine them."""
-    small = usual_format(graph)
+    """Return by uid the types of tensors that their ports determine."""
+    small = find_usual_format(graph)
     found: dict[int, DataType] = {}
     for op in graph.ops:
         if isinstance(op, Reduction) and not op.y.virtual:
@@ -69,62 +69,62 @@ def _types_of_ports(graph: Graph) -> dict[int, DataType]:
 
 
 def _type_of_port(op: Op, port: str, small: DataType | None) -> DataType | None:
-    """Return the type that a port requires; None for ordinary numbers; `small` is the type of scales."""
+    """Return the type that a port requires; None for ports of ordinary numbers; `small` is the type of scales."""
     if port in _OF_PORTS:
         return _OF_PORTS[port]
     if op.kind in NORMS and op.parameters().get("mode") is not NormMode.ADA_LAYER_NORM:
         return _T.FLOAT if port in _OF_NORMS or "running" in port or port == "peer_stat" else None
     if op.kind in BLOCK_SCALES:
-        return small if port == small_port(op) else None
+        return small if port == block_scaled_port(op) else None
     if op.kind is _D.OPERATION_BN_FINALIZE_STATISTICS:
         return _T.HALF if port.startswith("eq_") else _T.FLOAT
     return _T.FLOAT if op.kind is _D.OPERATION_BN_BWD_WEIGHTS and port not in ("x", "dy") else None
 
 
 def _usual_type(tensors: list[Tensor]) -> DataType | None:
-    """Return the most frequent type of tensors; in a tie a float, then the one read first."""
+    """Return the most frequent type of tensors; in a tie a float type, then the one read first."""
     counted = Counter(tensor.data_type for tensor in tensors)
     order = {kind: place for place, kind in enumerate(reversed(list(dict.fromkeys(t.data_type for t in tensors))))}
     plain = {kind: kind in (_T.HALF, _T.BFLOAT16, _T.FLOAT) for kind in counted}
     return max(counted, key=lambda kind: (counted[kind], plain[kind], order[kind])) if counted else None
 
 
-def odd_types(graph: Graph) -> Iterator[Deviation]:
-    """Yield tensors in memory with a type unlike the others' or unlike their port's."""
+def find_unusual_types(graph: Graph) -> Iterator[Deviation]:
+    """Yield tensors in memory with a type unlike that of the others, or unlike the one their port requires."""
     known = _types_of_ports(graph)
     written = {tensor.uid for op in graph.ops for tensor in op.outputs().values()}
     scales = {t.uid for op in graph.ops if op.kind in BLOCK_SCALES for p, t in op.ports() if p == "scale"}
-    main = [t for t in in_memory(graph) if t.uid not in known and t.uid not in scales]
+    main = [t for t in tensors_in_memory(graph) if t.uid not in known and t.uid not in scales]
     main.sort(key=lambda tensor: tensor.uid in written)
     usual = _usual_type(main)
-    reduced = made_of(graph, Reduction)
-    for tensor in in_memory(graph):
+    reduced = find_results_of(graph, Reduction)
+    for tensor in tensors_in_memory(graph):
         in_port = tensor.uid in known
         needed = known.get(tensor.uid, None if tensor.uid in scales else usual)
         fitting = {needed, *(_wider_types(tensor.uid in reduced, usual) if tensor.uid in written else ())}
         if in_port and needed in _EIGHT_BITS:
             fitting |= _EIGHT_BITS
         if needed is not None and tensor.data_type not in fitting:
-            yield _other_type(tensor, tensor.name, needed, "" if in_port else ", as the others")
+            yield _make_type_deviation(tensor, tensor.name, needed, "" if in_port else ", as the others")
     if usual in (_T.DOUBLE, _T.INT64, _T.INT32, _T.BOOLEAN, _T.UINT8):
         same = [tensor for tensor in main if tensor.data_type is usual]
-        old, new = type_word(usual), type_word(_T.FLOAT)
-        one = of_several(same, "type of all", "data type", old, new, "changes numerics", data_type=_T.FLOAT)
+        old, new = type_name(usual), type_name(_T.FLOAT)
+        one = make_shared_deviation(same, "type of all", "data type", old, new, "changes numerics", data_type=_T.FLOAT)
         yield replace(one, undo=lambda g: _compute_in_float(one.undo(g)))
 
 
 _EIGHT_BITS = {_T.FP8_E4M3, _T.FP8_E5M2}  # either of which a port holds that holds one of them
 
 
-def _other_type(tensor: Tensor, name: str, needed: DataType, as_others: str = "") -> Deviation:
-    """Return the deviation of a tensor, called `name`, with another type than the needed one."""
-    found, uid = type_word(tensor.data_type), tensor.uid
+def _make_type_deviation(tensor: Tensor, name: str, needed: DataType, as_others: str = "") -> Deviation:
+    """Return the deviation of a tensor, shown as `name`, whose type is not the needed one."""
+    found, uid = type_name(tensor.data_type), tensor.uid
     return Deviation(
         f"type {uid}",
         "data type",
         f"{name} has data type {found}",
-        type_word(needed),
-        f"{name}: {found} -> {type_word(needed)}{as_others}",
+        type_name(needed),
+        f"{name}: {found} -> {type_name(needed)}{as_others}",
         "changes numerics",
         (tensor.name,),
         lambda graph: with_fields(graph, uid, data_type=needed),
@@ -132,7 +132,7 @@ def _other_type(tensor: Tensor, name: str, needed: DataType, as_others: str = ""
 
 
 def _wider_types(is_reduced: bool, usual: DataType | None) -> tuple[DataType, ...]:
-    """Return the types that a result, possibly of a reduction, may have for the operands' type."""
+    """Return the types that a result may have for operands of this type; reductions may widen more."""
     if is_reduced:
         return (_T.FLOAT,)
     if usual in LOW_PRECISION_TYPES:
@@ -141,18 +141,18 @@ def _wider_types(is_reduced: bool, usual: DataType | None) -> tuple[DataType, ..
 
 
 def _compute_in_float(graph: Graph | None) -> Graph | None:
-    """Return the graph with operations that compute in float32."""
-    return graph and Graph(tuple(_compute_in(op, _T.FLOAT) for op in graph.ops), graph.name)
+    """Return the graph with these operations computing in float32."""
+    return graph and Graph(tuple(_set_compute_type(op, _T.FLOAT) for op in graph.ops), graph.name)
 
 
-def virtual_types(graph: Graph) -> Iterator[Deviation]:
-    """Yield virtual tensors that are neither float32 nor of the type that a product or norm requires."""
-    given = {one.data_type for one in in_memory(graph)}
+def find_unusual_virtual_types(graph: Graph) -> Iterator[Deviation]:
+    """Yield virtual tensors that are neither float32 nor of a type that a product or norm requires."""
+    given = {one.data_type for one in tensors_in_memory(graph)}
     for tensor in graph.tensors:
         if tensor.virtual:
             needed = _type_between(graph.users([tensor.uid]), tensor, given)
             if tensor.data_type is not needed:
-                yield _other_type(tensor, f"virtual tensor {tensor.name}", needed)
+                yield _make_type_deviation(tensor, f"virtual tensor {tensor.name}", needed)
 
 
 def _type_between(users: Sequence[Op], tensor: Tensor, given: Collection[DataType]) -> DataType:
@@ -176,7 +176,7 @@ def _type_between(users: Sequence[Op], tensor: Tensor, given: Collection[DataTyp
 
 
 def _as_other_operand(op: Op, tensor: Tensor) -> DataType | None:
-    """Return the type of the other operand of a product that reads the tensor, its own if that is virtual too."""
+    """Return the type of the other operand of a matmul that reads the tensor; its own if that is virtual too."""
     if not isinstance(op, Matmul) or tensor.uid not in (op.a.uid, op.b.uid):
         return None
     other = op.b if op.a.uid == tensor.uid else op.a
@@ -184,7 +184,7 @@ def _as_other_operand(op: Op, tensor: Tensor) -> DataType | None:
 
 
 def _as_input_of_norm(op: Op, tensor: Tensor) -> DataType | None:
-    """Return the type of a norm's input for its other tensors, which may also be float32."""
+    """Return the type of a norm's input for the other tensors of the norm, which may also be float32."""
     x = op.inputs().get("x") if op.kind in NORMS else None
     if x is None or x.uid == tensor.uid:
         return None
@@ -200,7 +200,7 @@ def _as_other_factor(op: Op, tensor: Tensor) -> DataType | None:
 
 
 def _is_logical(op: Op) -> bool:
-    """Return whether an operation compares, combines booleans or generates an index."""
+    """Return whether an operation compares, combines booleans, or generates an index."""
     return isinstance(op, Pointwise) and (op.mode.name.startswith(("CMP_", "LOGICAL_")) or op.mode is _P.GEN_INDEX)
 
 
@@ -216,7 +216,7 @@ def _find_compute_type(op: Op) -> DataType | None:
     return kind if isinstance(kind, DataType) else None
 
 
-def _compute_in(op: Op, kind: DataType) -> Op:
+def _set_compute_type(op: Op, kind: DataType) -> Op:
     if isinstance(op, Operation):
         inner = next((name for name in _INNER if name in op.fields), "")
         given = inner or "math_prec" in op.fields
@@ -225,8 +225,8 @@ def _compute_in(op: Op, kind: DataType) -> Op:
     return replace(op, compute_type=kind)
 
 
-def odd_computing(graph: Graph) -> Iterator[Deviation]:
-    """Yield operations with a compute type other than float32, int32 for integers, or double for doubles."""
+def find_unusual_compute_types(graph: Graph) -> Iterator[Deviation]:
+    """Yield operations whose compute type is not float32, int32 for integers, or double for doubles."""
     for op in graph.ops:
         kind, kinds = _find_compute_type(op), {tensor.data_type for tensor in op.inputs().values()}
         usual = _T.INT32 if multiplies_integers(op) else _T.FLOAT
@@ -234,12 +234,12 @@ def odd_computing(graph: Graph) -> Iterator[Deviation]:
         if kind is None or kind is usual or index or (kind is _T.DOUBLE and kinds == {_T.DOUBLE}):
             continue
         yield Deviation(
-            f"compute {key_of(op)}",
+            f"compute {operation_key(op)}",
             "compute type",
-            f"{op.name} ({op.display_name()}) computes in {type_word(kind)}",
-            type_word(usual),
-            f"{op.name}: computation in {type_word(kind)} -> {type_word(usual)}",
+            f"{op.name} ({op.display_name()}) computes in {type_name(kind)}",
+            type_name(usual),
+            f"{op.name}: computation in {type_name(kind)} -> {type_name(usual)}",
             "changes numerics",
             (op.name,),
-            at_operation(op, lambda one, usual=usual: _compute_in(one, usual)),  # type: ignore[misc]
+            make_operation_change(op, lambda one, usual=usual: _set_compute_type(one, usual)),  # type: ignore[misc]
         )

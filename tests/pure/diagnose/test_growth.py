@@ -15,7 +15,7 @@ from cudnn_backend_py.known_issues import FAULTS, find_known_issues
 from cudnn_backend_py.plans.lower import newer_parts
 from cudnn_backend_py.rewrite.changes import changes
 from cudnn_backend_py.rewrite.override import override
-from cudnn_backend_py.rewrite.unusual import deviations
+from cudnn_backend_py.rewrite.unusual import find_deviations
 from tests.known_issues import EXAMPLES
 from tests.support.built import BUILT
 from tests.support.growth import SHAPES, count_calls, relative_growth, repeat_graph
@@ -44,7 +44,7 @@ STEPS: dict[str, Callable[[Graph], object]] = {
     "known issues": lambda graph: list(find_known_issues(graph, 90, (9, 28, 0))),
     "lint": lint,
     "changes": read_all_changes,
-    "deviations": deviations,
+    "deviations": find_deviations,
     "JSON": lambda graph: graph_from_json(graph_to_json(graph)),
     "drawing": draw_graph,
     "newer parts": lambda graph: newer_parts(graph, (9, 0, 0)),

@@ -6,7 +6,7 @@ import pytest
 
 from cudnn_backend_py.graph.ir import Graph
 from cudnn_backend_py.graph.replace import all_ops
-from cudnn_backend_py.rewrite.relations import Relation, Window, relation_of
+from cudnn_backend_py.rewrite.relations import Relation, WindowRelation, relation_of
 from tests.support.built import BUILT
 
 KINDS = sorted(BUILT)
@@ -22,7 +22,7 @@ def test_related_axes_have_equal_sizes(name: str) -> None:
     tensors, dims = {tensor.uid: tensor for tensor in graph.tensors}, dims_by_uid(graph)
     for op in all_ops(graph):
         relation = relation_of(op)
-        for (uid, axis), (other, place) in (*(relation.same(tensors) or ()), *relation.alike()):
+        for (uid, axis), (other, place) in (*(relation.equal_axes(tensors) or ()), *relation.likely_equal_axes()):
             assert dims[uid][axis] == dims[other][place], op.name
 
 
@@ -32,10 +32,10 @@ def test_inferred_dims_equal_the_dims_of_the_graph(name: str) -> None:
     dims = dims_by_uid(graph)
     for op in all_ops(graph):
         relation = relation_of(op)
-        for found in (relation.results(dims), relation.needed(dims)):
+        for found in (relation.computed_dims(dims), relation.required_dims(dims)):
             assert found == {uid: dims[uid] for uid in found}, op.name
-        if isinstance(relation, Window):
-            tensors, spatial = relation.windows(dims)
+        if isinstance(relation, WindowRelation):
+            tensors, spatial = relation.window_outputs(dims)
             assert tensors
             assert all(tensor.dims[2:] == spatial for tensor in tensors)
 
@@ -43,5 +43,5 @@ def test_inferred_dims_equal_the_dims_of_the_graph(name: str) -> None:
 def test_an_unknown_operation_relates_no_dims() -> None:
     graph = BUILT["matmul"].make()
     relation = Relation(graph.ops[0])
-    assert relation.same({}) is None
-    assert (list(relation.alike()), relation.results(dims_by_uid(graph))) == ([], {})
+    assert relation.equal_axes({}) is None
+    assert (list(relation.likely_equal_axes()), relation.computed_dims(dims_by_uid(graph))) == ([], {})
