@@ -118,7 +118,7 @@ def test_missing_arguments_are_named_with_the_operation() -> None:
         (lambda m: m.g.sdpa(*(m.t(2, 4, 64, 64) for _ in "qkv"), generate_stats=False, bias=m.t(64, 64))[0], "Bias"),
         (lambda m: m.g.erf(m.g.tensor_scalar(0.5)), "every input of pointwise .* is a number"),
         (lambda m: m.g.add(m.t(2, 8, 16), m.t(2, 8, 16).set_dim([])), "dims not set"),
-        (lambda m: m.g.slice(m.t(2, 8, 16), [slice(0, 1)] * 3).set_dim([2, 1, 1]), r"slices leave \[1, 1, 1\]"),
+        (lambda m: m.g.slice(m.t(2, 8, 16), [slice(0, 1)] * 3).set_dim([2, 1, 1]), r"slices have dims \[1, 1, 1\]"),
     ],
 )
 def test_mismatched_dims_are_reported(make: Callable[[Maker], Any], words: str) -> None:

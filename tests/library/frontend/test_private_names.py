@@ -59,7 +59,7 @@ def test_engines_of_cudnn_are_distinguished_from_others() -> None:
     assert [ids.is_backend_engine(each) for each in (0, 9_999, 10_000, 20_500, -1)] == [True, True, False, False, False]
     assert ids.is_python_engine(ids.PYTHON_ENGINE_ID_BASE)
     assert not ids.is_python_engine(9_999)
-    with pytest.raises(NotOffered, match=r"cudnn\.engines\.BaseEngine is no part"):
+    with pytest.raises(NotOffered, match=r"cudnn\.engines\.BaseEngine is not part"):
         exec("from cudnn.engines import BaseEngine")
     with pytest.raises(ImportError, match=r"cudnn\.engines\.heuristics"):
         importlib.import_module("cudnn.engines.heuristics")

@@ -414,7 +414,7 @@ def test_source_code_is_refused_with_instructions_for_a_log(folder: Path) -> Non
         Path(name).write_text("int main() {}")
         for command in ("graph lint", "graph draw", "log", "plan compare"):
             said = run_command([*command.split(), name]).stderr
-            assert f"{name} is source code of C or C++" in said
+            assert f"{name} is C or C++ source code" in said
             assert "CUDNN_LOGLEVEL_DBG=3 CUDNN_LOGDEST_DBG=cudnn.log" in said
 
 
