@@ -129,7 +129,7 @@ Step = Callable[[float, str], None]
 def progress_bar(
     total: float, doing: str = "", *, shown: bool = True, patience_s: float = 0.0, still: bool = False
 ) -> Iterator[tuple[Step, Callable[[], None]]]:
-    """Show progress: done, total and elapsed time; nothing if standard error is not a terminal.
+    """Show progress (done, total and elapsed time) on standard error; show nothing if that is not a terminal.
 
     Yield two functions: one shows how much is done and what is being done, the other takes that away for a text.
 

@@ -456,7 +456,7 @@ class _SampledLaunch:
             self.copy_tensors(written=False)
 
     def check_result(self, result: Any) -> None:
-        """Copy what the call wrote and check it in the background."""
+        """Copy the call's outputs, and check them in the background."""
         with self.stream():
             self.copy_tensors(written=True)
         self.watch._judging.add(partial(self.make_case, _find_caller()), self.account.add_seconds)
@@ -486,7 +486,7 @@ class _SampledLaunch:
             self._there.record()
 
     def make_case(self, place: str) -> Case:
-        """Return the case of the call; waits for the GPU."""
+        """Return the case of the call, from the copies; waits for the GPU."""
         self._there.synchronize()
         side = torch.cuda.Stream()
         with torch.cuda.stream(side):

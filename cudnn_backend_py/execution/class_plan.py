@@ -258,7 +258,7 @@ class ClassPlan:
         *,
         to_words: Callable[[Any, float], Any] = lambda multiplier, words: int(multiplier * words),
     ) -> tuple[Any, ...]:
-        """Return the row of the kernel that precedes the plan, as :data:`~cudnn_backend_py.native.prepare.ROW` has it.
+        """Return the arguments of the kernel before the plan, as in :data:`~cudnn_backend_py.native.prepare.ROW`.
 
         Parameters
         ----------

@@ -359,7 +359,7 @@ ROWS: dict[str, Row] = {
     "JSON nested too deep": (
         set_one(Attr.EXECUTION_PLAN_JSON_REPRESENTATION, "[" * 1_000_000), UsageError, "not-json", "recursion",
     ),
-    "JSON cut off": (set_one(Attr.KERNEL_CACHE_JSON_REPRESENTATION, '{"a":'), UsageError, "not-json", "takes JSON"),
+    "JSON cut off": (set_one(Attr.KERNEL_CACHE_JSON_REPRESENTATION, '{"a":'), UsageError, "not-json", "is not JSON"),
     "override shapes": (
         set_one(Attr.VARIANT_PACK_OVERRIDE_SHAPES, 4096), UsageError, "attribute-takes-cpp-object", "std::vector",
     ),
