@@ -480,7 +480,7 @@ def damaged_duplicate(folder: Path) -> Path:
         (damaged_truncated, "BadZipFile"),
         (damaged_flipped_byte, "BadZipFile: Bad CRC-32"),
         (damaged_symlink, "symbolic link"),
-        (damaged_no_record, "0 RECORD files"),
+        (damaged_no_record, "one RECORD file, got 0"),
         (damaged_duplicate, "two files of the same name"),
         (lambda folder: make_wheel(folder, recorded={LIBRARY: None}), f"no SHA-256 for {LIBRARY}"),
         (lambda folder: make_wheel(folder, recorded={LIBRARY: "md5=x"}), f"no SHA-256 for {LIBRARY}"),
