@@ -112,7 +112,7 @@ def open_console(*, stderr: bool = False, soft_wrap: bool = True) -> Console:
 
 
 def table_text(*rendered: RenderableType, width: int = UNFOLDED) -> str:
-    """Return what a console would print, as text without styles."""
+    """Return the output of a console as text without styles."""
     console = Console(
         width=width, height=_USUAL[1], color_system=None, force_jupyter=False, highlight=False, soft_wrap=True
     )

@@ -151,7 +151,7 @@ class SampledRows:
         return kept
 
     def score_addend(self) -> Any:
-        """Return what is added to the scores, bias and ALiBi, [rows, keys]; 0 if there is neither."""
+        """Return the bias and ALiBi values added to the scores, [rows, keys]; 0 if there is neither."""
         named = self.named
         found: Any = 0.0
         bias, slopes = named.get("bias"), named.get("alibi_slopes")

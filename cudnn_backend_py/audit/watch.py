@@ -323,7 +323,7 @@ class Watch:
 
 
 class _SampledAttention:
-    """A sampled call of attention, whose output and gradients are checked."""
+    """A sampled call of attention, with the checks of its output and gradients."""
 
     def __init__(
         self, watch: Watch, entry_point: str, read: Any, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -554,7 +554,7 @@ def _to_checkable_call(call: AttentionCall) -> AttentionCall:
     if sum(x.numel() * x.element_size() for x in call.named.values() if x is not None) > MOST_CALL_BYTES:
         raise UncheckedCallError(f"its tensors have more than {MOST_CALL_BYTES} bytes")
     if call.options.dropout:
-        raise UncheckedCallError("dropout: what is right hangs on random numbers of torch")
+        raise UncheckedCallError("dropout: the right result depends on random numbers of torch")
     if torch.is_autocast_enabled("cuda"):
         _cast_for_autocast(call)
     call.named.update({name: x.detach() for name, x in call.named.items() if x is not None})

@@ -154,7 +154,7 @@ class ClassPlan:
         self._local = threading.local()
         self._current_stream: Callable[[], int] | None = None
         self.streams: set[int] = set()
-        self.offer_counts: dict[tuple[Any, ...], int] = {}  # what others keep of how often it ran
+        self.offer_counts: dict[tuple[Any, ...], int] = {}  # counted by the strategies of torch_ops
         self.captured = False
 
     def _read_graph(self, graph: Graph, backward: bool) -> None:

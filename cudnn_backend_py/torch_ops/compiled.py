@@ -322,7 +322,7 @@ def make_class_recipe(
 
 
 def _to_words(multiplier: Any, words: float) -> Any:
-    """Return a multiplier of elements in words of 4 bytes; `words` is the size of an element."""
+    """Convert a multiplier from elements to units of 4 bytes; an element has `words` units."""
     if isinstance(multiplier, int):
         return int(multiplier * words)
     kind, index, (base, factor, slot) = multiplier
