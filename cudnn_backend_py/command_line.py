@@ -78,7 +78,7 @@ class _SuggestingCommand(click.Command):
 
 
 class Command(_SuggestingCommand):
-    """A command whose errors suggest the nearest option."""
+    """A command of this package; its errors suggest the nearest option."""
 
 
 def program_command(

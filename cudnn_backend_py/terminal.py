@@ -112,7 +112,7 @@ def open_console(*, stderr: bool = False, soft_wrap: bool = True) -> Console:
 
 
 def table_text(*rendered: RenderableType, width: int = UNFOLDED) -> str:
-    """Return what a console would print, as text without styles."""
+    """Return the output of a console as text without styles."""
     console = Console(
         width=width, height=_USUAL[1], color_system=None, force_jupyter=False, highlight=False, soft_wrap=True
     )
@@ -129,7 +129,7 @@ Step = Callable[[float, str], None]
 def progress_bar(
     total: float, doing: str = "", *, shown: bool = True, patience_s: float = 0.0, still: bool = False
 ) -> Iterator[tuple[Step, Callable[[], None]]]:
-    """Show progress: done, total and elapsed time; nothing if standard error is not a terminal.
+    """Show progress (done, total and elapsed time) on standard error; show nothing if that is not a terminal.
 
     Yield two functions: one shows how much is done and what is being done, the other takes that away for a text.
 

@@ -186,7 +186,7 @@ def _read_case_file(path: str | os.PathLike[str]) -> tuple[Any, dict[str, Image]
     """Read a case file: its description and memory; refuse one that unpacks to more than its stated size."""
     size = os.path.getsize(path) if os.path.exists(path) else 0
 
-    def check(headers: Mapping[str, ArrayHeader]) -> None:
+    def check_headers(headers: Mapping[str, ArrayHeader]) -> None:
         if any(header.compressed for header in headers.values()):
             raise ValueError("its content is compressed; the content of a case never is")
         if sum(header.size_bytes for header in headers.values()) > size or size > _LARGEST:
@@ -194,7 +194,7 @@ def _read_case_file(path: str | os.PathLike[str]) -> tuple[Any, dict[str, Image]
         if any(header.dtype != np.uint8 for header in headers.values()):
             raise ValueError("memory in it is not bytes")
 
-    held = read_arrays(path, code="audit-case", what="case of an audit", check=check)
+    held = read_arrays(path, code="audit-case", what="case of an audit", check=check_headers)
     try:
         about = held.pop("about").tobytes().decode()
     except (KeyError, UnicodeDecodeError) as error:
@@ -251,7 +251,7 @@ class CaseFolder:
         """
         if case.size_bytes > self.most_bytes:
             return None, f"its buffers have {case.size_bytes} bytes, {self.most_bytes} are kept at most"
-        with self._folder.usable(), self._folder.open(create=True) as folder, folder.lock():
+        with self._folder.translate_errors(), self._folder.open(create=True) as folder, folder.lock():
             os.fchmod(folder.descriptor, 0o700)
             files = folder.files(_NAME)
             if case.name in (name for name, _ in files):
@@ -267,7 +267,7 @@ class CaseFolder:
     def cases(self) -> list[Path]:
         """Return the files of all cases, oldest first; empty without a folder."""
         try:
-            with self._folder.usable(), self._folder.open() as folder:
+            with self._folder.translate_errors(), self._folder.open() as folder:
                 files = sorted(folder.files(_NAME), key=lambda item: item[1].st_mtime)
                 return [folder.path / name for name, _ in files]
         except EnvironmentNotReady as error:

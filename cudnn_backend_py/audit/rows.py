@@ -151,7 +151,7 @@ class SampledRows:
         return kept
 
     def score_addend(self) -> Any:
-        """Return what is added to the scores, bias and ALiBi, [rows, keys]; 0 without either."""
+        """Return the bias and ALiBi values added to the scores, [rows, keys]; 0 if there is neither."""
         named = self.named
         found: Any = 0.0
         bias, slopes = named.get("bias"), named.get("alibi_slopes")
@@ -224,7 +224,7 @@ def _compare_output(got: Any, wanted: Any, bound: Any, kind: _ErrorProperties, d
 
 
 def _find_not_finite_row(x: Any) -> Any:
-    """Return the first row of an output with an infinite or NaN element, 0 if there is none: [1]."""
+    """Return the index of the first row with an infinite or NaN element, else 0, as a tensor of one element."""
     return (~x.isfinite()).any(-1).flatten().int().argmax().reshape(1)
 
 

@@ -323,7 +323,7 @@ class Watch:
 
 
 class _SampledAttention:
-    """A sampled call of attention, whose output and gradients are checked."""
+    """A sampled call of attention, with the checks of its output and gradients."""
 
     def __init__(
         self, watch: Watch, entry_point: str, read: Any, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -456,7 +456,7 @@ class _SampledLaunch:
             self.copy_tensors(written=False)
 
     def check_result(self, result: Any) -> None:
-        """Copy what the call wrote and check it in the background."""
+        """Copy the call's outputs, and check them in the background."""
         with self.stream():
             self.copy_tensors(written=True)
         self.watch._judging.add(partial(self.make_case, _find_caller()), self.account.add_seconds)
@@ -486,7 +486,7 @@ class _SampledLaunch:
             self._there.record()
 
     def make_case(self, place: str) -> Case:
-        """Return the case of the call; waits for the GPU."""
+        """Return the case of the call, from the copies; waits for the GPU."""
         self._there.synchronize()
         side = torch.cuda.Stream()
         with torch.cuda.stream(side):
@@ -554,7 +554,7 @@ def _to_checkable_call(call: AttentionCall) -> AttentionCall:
     if sum(x.numel() * x.element_size() for x in call.named.values() if x is not None) > MOST_CALL_BYTES:
         raise UncheckedCallError(f"its tensors have more than {MOST_CALL_BYTES} bytes")
     if call.options.dropout:
-        raise UncheckedCallError("dropout: what is right hangs on random numbers of torch")
+        raise UncheckedCallError("dropout: the right result depends on random numbers of torch")
     if torch.is_autocast_enabled("cuda"):
         _cast_for_autocast(call)
     call.named.update({name: x.detach() for name, x in call.named.items() if x is not None})

@@ -285,7 +285,7 @@ class _Strategy(Protocol):
 
 
 class _ExactStrategy:
-    """Run calls of one shape by its exact plan."""
+    """A strategy that runs calls of one shape by its exact plan."""
 
     def __init__(self, owner: AnyShape, problem: Attention, stream: int | None) -> None:
         self._pool = owner.pool
@@ -312,7 +312,7 @@ class _ExactStrategy:
 
 
 class _ClassStrategy:
-    """Run calls by the plan of a shape class; with the adaptive policy, a recurring shape by its exact plan."""
+    """A strategy that runs calls by a class plan; with the adaptive policy, a recurring shape by its exact plan."""
 
     def __init__(self, owner: AnyShape, problem: Attention, facts: Mapping[str, _Facts], stream: int) -> None:
         self._owner, self._problem = owner, problem

@@ -76,7 +76,7 @@ DL_TYPES = ("int", "uint", "float", "opaque", "bfloat", "complex", "bool")
 
 
 class _ExchangeApi(ctypes.Structure):
-    """``DLPackExchangeAPI`` of DLPack 1.3: what a framework offers to C."""
+    """``DLPackExchangeAPI`` of DLPack 1.3: the C functions that a framework offers."""
 
     _fields_ = (
         ("major", ctypes.c_uint32),
@@ -112,7 +112,7 @@ def use_reader(kind: type, read: int, fetch: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TensorFacts:
-    """What DLPack says about a tensor; strides in elements, ``type_text`` as in ``float16``."""
+    """DLPack's facts about a tensor; strides in elements, ``type_text`` as in ``float16``."""
 
     dims: tuple[int, ...]
     strides: tuple[int, ...]

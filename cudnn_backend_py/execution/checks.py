@@ -65,7 +65,7 @@ def scalar_array(tensor: Tensor, value: Any) -> NDArray[Any]:
     kind = _SCALAR_TYPES.get(tensor.data_type)
     if kind is None:
         raise UsageError(
-            f"by-value tensor {tensor.name!r} is {tensor.data_type.name}, which has no host scalar here",
+            f"by-value tensor {tensor.name!r} is {tensor.data_type.name}, which cannot be given from the host",
             code="by-value-type",
         )
     given = np.asarray(value)
@@ -126,11 +126,13 @@ def locate_workspace(source: Any, needed_bytes: int) -> int:
         ``workspace-missing`` for None, ``buffer-too-small``, and those of :func:`.buffers.device_buffer`.
     """
     if source is None:
-        raise UsageError(f"the workspace hook returned None, {needed_bytes} bytes are needed", code="workspace-missing")
+        raise UsageError(
+            f"the workspace hook returned None, but {needed_bytes} bytes are needed", code="workspace-missing"
+        )
     buffer = device_buffer(source, "workspace")
     if buffer.size_bytes is not None and buffer.size_bytes < needed_bytes:
         raise UsageError(
-            f"the workspace has {buffer.size_bytes} bytes, {needed_bytes} are needed", code="buffer-too-small"
+            f"the workspace must have {needed_bytes} bytes, got {buffer.size_bytes}", code="buffer-too-small"
         )
     return buffer.ptr
 

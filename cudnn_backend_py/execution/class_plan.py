@@ -154,7 +154,7 @@ class ClassPlan:
         self._local = threading.local()
         self._current_stream: Callable[[], int] | None = None
         self.streams: set[int] = set()
-        self.offer_counts: dict[tuple[Any, ...], int] = {}  # what others keep of how often it ran
+        self.offer_counts: dict[tuple[Any, ...], int] = {}  # counted by the strategies of torch_ops
         self.captured = False
 
     def _read_graph(self, graph: Graph, backward: bool) -> None:
@@ -258,7 +258,7 @@ class ClassPlan:
         *,
         to_words: Callable[[Any, float], Any] = lambda multiplier, words: int(multiplier * words),
     ) -> tuple[Any, ...]:
-        """Return the row of the kernel that precedes the plan, as :data:`~cudnn_backend_py.native.prepare.ROW` has it.
+        """Return the arguments of the kernel before the plan, as in :data:`~cudnn_backend_py.native.prepare.ROW`.
 
         Parameters
         ----------

@@ -179,7 +179,7 @@ class Executable(ShownAsHtml):
             status = state.call(buffers)
         if status >= 0:
             if status and state.fast is not None:
-                raise self.plan.target.library.status_error(status, state.fast.failed)
+                raise self.plan.target.library.status_error(status, state.fast.failed_function)
             return
         try:
             addresses = (*[buffer.data_ptr() for buffer in buffers],)
@@ -470,7 +470,7 @@ class Bound(partial[None]):
     @classmethod
     def _bind(cls, executable: Executable, state: StreamState, pack: Any, holds: Any) -> Bound:
         made = cls(state.launch.bind(pack))
-        function, before = state.launch.native
+        function, before = state.launch.execute_arguments
         made.native = function, (*before, pack.pointer)
         made.stream = state.stream
         made.holds = (executable, state, pack, holds)

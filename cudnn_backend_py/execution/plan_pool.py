@@ -144,7 +144,7 @@ class PlanPool:
         return self._background.has_failed(key)
 
     def add_watcher(self, watcher: Watcher) -> None:
-        """Register a runner that bypasses this pool: it is told of evicted plans and asked for the plans it ran."""
+        """Register a runner that bypasses this pool, to report evicted plans to it and to query the plans it ran."""
         with self._lock:
             self._watchers.append(watcher)
 

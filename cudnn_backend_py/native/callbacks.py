@@ -48,7 +48,7 @@ Receiver = Callable[[int, int | None, Any, int], None]  # of severity, user data
 
 
 class StoredExceptions:
-    """Stored exceptions that wait to be raised, in the compiled library.
+    """Exceptions of callbacks that were stored and wait to be raised; kept by the compiled library.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class StoredExceptions:
         """Return whether an exception is stored, or may be raised at this moment."""
         return bool(self.waiting.value or self._inside.value)
 
-    def callback(self, receiver: Receiver) -> Any:
+    def make_log_callback(self, receiver: Receiver) -> Any:
         """Return the C callback that calls `receiver`; there is one per process, and it is never freed."""
 
         def receive(severity: int, user_data: int, info: int, message: int) -> None:
@@ -75,8 +75,8 @@ class StoredExceptions:
         self._compiled.cudnn_backend_py_listen(receive)
         return LogCallback(ctypes.cast(self._compiled.cudnn_backend_py_receive, ctypes.c_void_p).value or 0)
 
-    def guard(self, function: Callable[..., None]) -> Callable[..., None]:
-        """Return a wrapper of a function called where exceptions cannot be caught: it stores them instead."""
+    def store_exceptions(self, function: Callable[..., None]) -> Callable[..., None]:
+        """Return a wrapper of a function that stores its exceptions, as they cannot be caught where it is called."""
         return function
 
 
@@ -107,7 +107,7 @@ class _PythonStoredExceptions(StoredExceptions):
             with self._lock:
                 self.waiting.value += 1
 
-    def callback(self, receiver: Receiver) -> Any:
+    def make_log_callback(self, receiver: Receiver) -> Any:
         def receive(severity: int, user_data: int | None, info: Any, message: int) -> None:
             here = self._thread.__dict__
             if here.get("inside") or "kept" in here:
@@ -123,7 +123,7 @@ class _PythonStoredExceptions(StoredExceptions):
         self._catch_unraisable(receive)
         return LogCallback(receive)
 
-    def guard(self, function: Callable[..., None]) -> Callable[..., None]:
+    def store_exceptions(self, function: Callable[..., None]) -> Callable[..., None]:
         def guarded(*arguments: Any) -> None:
             try:
                 function(*arguments)
@@ -134,7 +134,7 @@ class _PythonStoredExceptions(StoredExceptions):
         return guarded
 
     def _catch_unraisable(self, function: Callable[..., None]) -> None:
-        """Store exceptions that our functions raise outside their ``try``."""
+        """Store exceptions that this package's functions raise outside their ``try``."""
         self._guards.add(function.__code__)
         if getattr(sys.unraisablehook, "__self__", None) is not self:
             self._before = sys.unraisablehook

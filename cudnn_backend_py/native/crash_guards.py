@@ -56,16 +56,14 @@ def _check_spatial_dims(attribute: Attr, values: Sequence[Any]) -> None:
     """9.14 to 9.28: with logging on, cuDNN prints this many paddings and strides, past the end of a short array."""
     if values[0] > DIM_MAX:
         raise UsageError(
-            f"{attribute.c_name} {values[0]}: cuDNN has at most {DIM_MAX} dims", code="spatial-dims-out-of-range"
+            f"{attribute.c_name} must be at most {DIM_MAX}, got {values[0]}", code="spatial-dims-out-of-range"
         )
 
 
 def _check_block_size(attribute: Attr, values: Sequence[Any]) -> None:
     """9.28: cuDNN divides the dims of a scale with F8_128x4 reordering by the block size."""
     if 0 in values:
-        raise UsageError(
-            f"{attribute.c_name} is {list(values)}: a block needs at least 1 element", code="block-size-not-positive"
-        )
+        raise UsageError(f"{attribute.c_name} must be at least 1, got {list(values)}", code="block-size-not-positive")
 
 
 def _refuse_cpp_object(attribute: Attr, _values: Sequence[Any]) -> None:
@@ -86,7 +84,7 @@ def _check_device_name_length(attribute: Attr, values: Sequence[Any]) -> None:
         size = len(name.encode("utf-8", "surrogatepass")) if isinstance(name, str) else 0
         if key == "deviceName" and size > DEVICE_NAME_BYTES:
             raise UsageError(
-                f"the deviceName has {size} bytes, at most {DEVICE_NAME_BYTES} are possible",
+                f"the deviceName must have at most {DEVICE_NAME_BYTES} bytes, got {size}",
                 code="device-name-too-long",
             )
 
@@ -99,7 +97,7 @@ def _read_json_items(attribute: Attr, text: str) -> list[tuple[str, Any]]:
     try:
         json.loads(text, object_pairs_hook=pairs.extend, strict=False)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{attribute.c_name} takes JSON: {error}", code="not-json") from error
+        raise UsageError(f"{attribute.c_name} is not JSON: {error}", code="not-json") from error
     return pairs
 
 
@@ -195,7 +193,7 @@ def _check_graph_mode(given: Given) -> None:
         needed = _MODE_NEEDS.get(mode)
         if needed is not None and all(op.kind is not needed for op in given[Attr.OPERATIONGRAPH_OPS]):
             raise UsageError(
-                f"{mode.c_name} is for a graph with a {needed.c_name}, this one has none",
+                f"{mode.c_name} is for a graph with a {needed.c_name}, but this one has none",
                 code="graph-mode-mismatch",
                 fix="leave CUDNN_ATTR_OPERATIONGRAPH_MODE to cuDNN (AUTO)",
             )

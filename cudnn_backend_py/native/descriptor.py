@@ -524,7 +524,7 @@ class Descriptor(Native, wraps=True):
         """
         if self._kind is not kind:
             raise self._misuse_error(
-                f"a {kind.c_name} is needed, this is a {self._kind.c_name}", "wrong-descriptor-kind", None
+                f"a {kind.c_name} is needed, but this is a {self._kind.c_name}", "wrong-descriptor-kind", None
             )
         _ = self.owner
         if not self._finalized:
@@ -562,7 +562,7 @@ class Descriptor(Native, wraps=True):
                 return kind
         accepted = " or ".join(kind.c_name for kind in facts.types)
         raise self._misuse_error(
-            f"{facts.attribute.c_name} takes {accepted}, not {show(asked)}", "wrong-element-type", facts.attribute
+            f"{facts.attribute.c_name} needs {accepted}, got {show(asked)}", "wrong-element-type", facts.attribute
         )
 
     def _convert_values(

@@ -97,5 +97,5 @@ class _PythonDestructor(tuple[Any, ...]):
 
 @cache
 def _guarded_destructor_type() -> type[_PythonDestructor]:
-    _PythonDestructor.__del__ = exceptions().guard(_PythonDestructor.destroy_native)  # type: ignore[attr-defined]
+    _PythonDestructor.__del__ = exceptions().store_exceptions(_PythonDestructor.destroy_native)  # type: ignore[attr-defined]
     return _PythonDestructor

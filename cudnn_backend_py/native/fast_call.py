@@ -70,7 +70,7 @@ class PackFiller(ctypes.Structure):
     )
 
     @classmethod
-    def of(cls, library: Library, uids: Sequence[int]) -> PackFiller:
+    def for_uids(cls, library: Library, uids: Sequence[int]) -> PackFiller:
         """Return the filler for these uids."""
         row = (ctypes.c_int64 * len(uids))(*uids)
         made = cls(
@@ -99,7 +99,7 @@ class HandleState(ctypes.Structure):
     )
 
     @classmethod
-    def of(cls, handle: ctypes.c_void_p) -> HandleState:
+    def for_handle(cls, handle: ctypes.c_void_p) -> HandleState:
         """Return the state of a handle made in the current context; the native handle stays alive with it."""
         made = cls(handle.value, 0, current_context(), *map(address_of, context_functions()))
         made.keeps = handle
@@ -242,8 +242,8 @@ class Launch:
         self._handle = _pointer(handle.handle)
 
     @property
-    def native(self) -> tuple[Any, tuple[Any, Any]]:
-        """``cudnnBackendExecute``, and its arguments before the variant pack: handle and plan."""
+    def execute_arguments(self) -> tuple[Any, tuple[Any, Any]]:
+        """The function ``cudnnBackendExecute`` and its arguments before the variant pack: handle and plan."""
         return self._execute, (self._handle, self.plan)
 
     def run(self, pack: Any) -> None:
@@ -369,7 +369,7 @@ class TupleCall:
         self._call.filled = 0
 
     @property
-    def failed(self) -> str:
+    def failed_function(self) -> str:
         """The name of the C function that returned the last status."""
         return FUNCTIONS[self._call.run.failed]
 

@@ -50,7 +50,7 @@ CUBLAS_WHEELS = (
 
 
 class SearchResult(NamedTuple):
-    """A place that was searched for a library, and what was found there.
+    """The result of searching one place for a library.
 
     ``path`` is a file to load, or a bare SONAME to leave to the loader; ``None`` if nothing was there.
     """

@@ -102,7 +102,7 @@ class Launcher:
         self._set = unchecked("cudnnBackendSetAttribute", brief=True)
         self._finalize = unchecked("cudnnBackendFinalize", brief=True)
         self._end = self._library.destructor_type("cudnnBackendDestroyDescriptor", is_brief=True)
-        self.filler = PackFiller.of(self._library, self.uids)
+        self.filler = PackFiller.for_uids(self._library, self.uids)
         self._compiled_fill = None if compiled_library() is None else compiled_library().cudnn_backend_py_fill
 
     def cache_pack(self, key: tuple[int, ...], row: bytes, workspace: int = 0) -> _VariantPack:

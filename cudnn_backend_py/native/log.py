@@ -134,7 +134,7 @@ class _Capture:
             self.log.records.append(record)
         return is_wanted and self.logger is not None
 
-    def forward(self, record: LogRecord) -> None:
+    def forward_to_logger(self, record: LogRecord) -> None:
         if self.logger is not None:
             self.logger.log(_LOGGING_LEVEL[record.severity], "%s", record.text)
 
@@ -164,7 +164,7 @@ class _LogHub:
         self._lock = threading.RLock()
         # Weakly: one whose block was left by an exception before it could be removed is gone, too.
         self._references: tuple[weakref.ref[_Capture], ...] = ()
-        self._callback = exceptions().callback(self._receive)
+        self._callback = exceptions().make_log_callback(self._receive)
         self._address = ctypes.cast(self._callback, ctypes.c_void_p).value  # `self` keeps the callback
         self._former = _Listener()
         atexit.register(self._remove_callback)
@@ -248,7 +248,9 @@ class _LogHub:
             record = LogRecord(Severity(severity), _read_strings(message), debug.tid, debug.pid)
             if wanted and former.function is None:
                 calls.append(partial(_write_to_destination, record))
-            calls += [partial(capture.forward, record) for capture in captures if capture.store_if_wanted(record)]
+            calls += [
+                partial(capture.forward_to_logger, record) for capture in captures if capture.store_if_wanted(record)
+            ]
         if wanted and former.function is not None:
             calls.append(partial(former.function, severity, user_data, info, message))
         if calls:

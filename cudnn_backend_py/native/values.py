@@ -380,7 +380,7 @@ def fits_type(value: object, kind: AttributeType) -> bool:
 
 
 def read_c_array(array: ctypes.Array[Any], count: int, kind: AttributeType) -> tuple[Any, ...]:
-    """Return the first `count` elements as Python values; enum values newer than our header stay ints."""
+    """Return the first `count` elements as Python values; enum values that are newer than the header stay ints."""
     values = tuple(array[:count])
     enum = ENUM_OF_TYPE.get(kind)
     if enum is not None:

@@ -111,7 +111,7 @@ def build(
         disk = None  # before cuDNN 9.8 the GPU here is not described, so plans of two kinds of GPU look the same
     key = plan_key(graph, chosen, {"selection": wanted.to_dict()})
 
-    def made() -> Plan:
+    def find_or_build() -> Plan:
         found = None if disk is None else _find_cached(disk, graph, chosen, wanted, key)
         if found is None:
             found = _build_first_possible(graph, chosen, wanted)
@@ -120,7 +120,7 @@ def build(
         return found
 
     whose = id(chosen.handle) if chosen.is_live else chosen.name
-    return _process.plans.get((key, whose, None if disk is None else disk.folder), made)
+    return _process.plans.get((key, whose, None if disk is None else disk.folder), find_or_build)
 
 
 def build_plans(configs: Sequence[EngineConfig], *, workers: int | None = None) -> list[Plan | CudnnStatusError]:

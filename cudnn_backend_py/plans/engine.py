@@ -268,7 +268,7 @@ class OperationGraph:
         return Heuristics(chosen, candidates, configs, answer)
 
     def selected(self) -> EngineConfig | None:
-        """Return the engine config that a library takes for the graph without querying the heuristics, None for most.
+        """Return the engine config that a library selects for the graph without the heuristics; None for most graphs.
 
         The rows are those of :data:`~cudnn_backend_py.graph.attention.selections.SELECTIONS`; the config's ``origin``
         is the library.

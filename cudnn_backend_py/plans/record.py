@@ -17,7 +17,7 @@ from ..system.strict import read_json
 from ..system.version import is_same_version
 from ..target import Target
 
-__all__ = ["PlanRecord", "is_plan", "load_record", "record_from", "save_record", "seal"]
+__all__ = ["PlanRecord", "is_plan", "load_record", "parse_record", "save_record", "seal"]
 
 SCHEMA = "cudnn-backend-py/plan"
 SCHEMA_VERSION = 1
@@ -126,7 +126,7 @@ def load_record(path: str | os.PathLike[str]) -> PlanRecord:
     GraphError
         ``plan-file`` if the file cannot be read, is larger than ``MAX_BYTES``, is no plan, or was changed since.
     """
-    return record_from(read_json(path, code="plan-file", max_bytes=MAX_BYTES), os.fspath(path))
+    return parse_record(read_json(path, code="plan-file", max_bytes=MAX_BYTES), os.fspath(path))
 
 
 def is_plan(data: Any) -> bool:
@@ -134,7 +134,7 @@ def is_plan(data: Any) -> bool:
     return isinstance(data, dict) and data.get("schema") == SCHEMA
 
 
-def record_from(data: Any, source: str) -> PlanRecord:
+def parse_record(data: Any, source: str) -> PlanRecord:
     """Return the record from the JSON of a plan file, as :func:`load_record`; messages name `source`."""
     found = (data.get("schema"), data.get("version")) if isinstance(data, dict) else None
     if found != (SCHEMA, SCHEMA_VERSION) or type(found[1]) is not int:

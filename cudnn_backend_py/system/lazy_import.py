@@ -11,7 +11,7 @@ __all__ = ["make_lazy_getattr"]
 
 
 def make_lazy_getattr(package: str, **names: str) -> Callable[[str], Any]:
-    """Return the ``__getattr__`` of a package.
+    """Return the ``__getattr__`` of a package that imports its names on first use.
 
     Parameters
     ----------

@@ -126,7 +126,7 @@ class PrivateFolder:
         )
 
     @contextmanager
-    def usable(self) -> Iterator[None]:
+    def translate_errors(self) -> Iterator[None]:
         """Raise the system's errors about the folder as errors of this package, in a block.
 
         Raises
@@ -314,7 +314,7 @@ class EntryFolder:
         EnvironmentNotReady
             ``cache-folder-unusable``, and as :meth:`PrivateFolder.open`.
         """
-        with self._private.usable(), self._private.open(create=True):
+        with self._private.translate_errors(), self._private.open(create=True):
             pass
 
     def path(self, key: str) -> Path:
@@ -350,7 +350,7 @@ class EntryFolder:
         EnvironmentNotReady
             ``cache-folder-unusable``, and as :meth:`PrivateFolder.open`.
         """
-        with self._private.usable(), suppress(FileNotFoundError), self._private.open() as folder:
+        with self._private.translate_errors(), suppress(FileNotFoundError), self._private.open() as folder:
             for name, status in sorted(folder.files(self._name_of_any), key=lambda item: -item[1].st_mtime_ns):
                 if (record := self._read_entry(folder, name, touch=False)) is not None:
                     yield record, status
@@ -389,7 +389,12 @@ class EntryFolder:
         EnvironmentNotReady
             ``cache-folder-unusable``, and as :meth:`PrivateFolder.open`.
         """
-        with self._private.usable(), suppress(FileNotFoundError), self._private.open() as folder, folder.lock():
+        with (
+            self._private.translate_errors(),
+            suppress(FileNotFoundError),
+            self._private.open() as folder,
+            folder.lock(),
+        ):
             folder.remove_temporary_files()
             return sum(folder.remove(name) for name, _ in folder.files(self._name_of_any))
         return 0

@@ -301,7 +301,8 @@ def make_class_recipe(
     return Recipe(
         call,
         tuple(
-            (x.new_empty((0,)), slots.dims(name, x, packed=packed), slots.strides(name, x), None) for name, x in outputs
+            (x.new_empty((0,)), slots.output_dims(name, x, packed=packed), slots.output_strides(name, x), None)
+            for name, x in outputs
         ),
         tuple((at, *x) for at, x in enumerate(addresses) if not isinstance(x, int)),
         id(plan),
@@ -321,7 +322,7 @@ def make_class_recipe(
 
 
 def _to_words(multiplier: Any, words: float) -> Any:
-    """Return a multiplier of elements in words of 4 bytes; `words` is the size of an element."""
+    """Convert a multiplier from elements to units of 4 bytes; an element has `words` units."""
     if isinstance(multiplier, int):
         return int(multiplier * words)
     kind, index, (base, factor, slot) = multiplier
@@ -363,7 +364,7 @@ class _VariableNumbers:
             return value
         return NUMBER, 0, (0, _GAP // x.element_size(), _GAPS[name])
 
-    def dims(self, name: str, x: Any, *, packed: bool) -> tuple[Number, ...]:
+    def output_dims(self, name: str, x: Any, *, packed: bool) -> tuple[Number, ...]:
         """Return the dims of an output."""
         if self._dense:
             return (0, 1, BATCH), x.shape[1], (0, 1, _rows_slot(name)), x.shape[3]
@@ -371,7 +372,7 @@ class _VariableNumbers:
         loose = 1 if packed and name == "stats" else 0
         return tuple((0, 1, slot) if axis == loose and slot in self.loose else dim for axis, dim in enumerate(x.shape))
 
-    def strides(self, name: str, x: Any) -> tuple[Number, ...]:
+    def output_strides(self, name: str, x: Any) -> tuple[Number, ...]:
         """Return the strides of an output; of a dense one without gaps, heads before rows or rows before heads."""
         if not self._dense:
             return tuple(x.stride())
@@ -447,7 +448,7 @@ class CompiledStep:
         cuda = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cuda.so"))
         go, stream = library.cudnn_backend_py_go, cuda.aoti_torch_get_current_cuda_stream
         capturing = driver_function("cuStreamIsCapturing")
-        module.connect(*map(_address, (go, stream, capturing)), differentiate, "cuda")
+        module.connect(*map(_function_address, (go, stream, capturing)), differentiate, "cuda")
         for operator, loose in _LOOSE.items():
             forward = tuple((_AT[name], *rest) for name, *rest in loose)
             backward = (*_LOOSE_GRADIENTS.get(operator, ()), *((3 + at, *rest) for at, *rest in forward))
@@ -518,5 +519,5 @@ STEP = CompiledStep()
 os.register_at_fork(after_in_child=STEP.disable)
 
 
-def _address(function: Any) -> int | None:
+def _function_address(function: Any) -> int | None:
     return ctypes.cast(function, ctypes.c_void_p).value

@@ -62,7 +62,7 @@ class SequenceView(NamedTuple):
 
 
 def read_call(backward: bool, named: Mapping[str, Any], options: OperatorOptions) -> SequenceView:
-    """Return a call, whose tensors and options were checked, as sequences of tokens."""
+    """Return the tensors of a call as sequences of tokens; the call was checked before."""
     q, k, v, table, stats = (named[name] for name in ("q", "k", "v", "block_table", "stats"))
     packed = q.dim() == 3
     batch, max_q, max_kv = _bounds_of_call(named, options)

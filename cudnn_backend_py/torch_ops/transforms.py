@@ -99,7 +99,7 @@ class Passes:
             "vmap": self._map_forward,
             "jvp": refuse_forward_mode,
         }
-        self.forward = self._function("CudnnAttentionTransformed", members)
+        self.forward = self._make_function("CudnnAttentionTransformed", members)
         members = {
             "forward": self._run_backward,
             "setup_context": _save_nothing,
@@ -107,9 +107,9 @@ class Passes:
             "vmap": self._map_backward,
             "jvp": refuse_forward_mode,
         }
-        self.backward = self._function("CudnnAttentionTransformedBackward", members)
+        self.backward = self._make_function("CudnnAttentionTransformedBackward", members)
 
-    def _function(self, name: str, members: Mapping[str, Callable[..., Any]]) -> Any:
+    def _make_function(self, name: str, members: Mapping[str, Callable[..., Any]]) -> Any:
         made = {key: staticmethod(member) for key, member in members.items()}
         return type(name, (self._torch.autograd.Function,), made)
 
@@ -137,7 +137,7 @@ class Passes:
         is_shared = all(dim is None for dim in in_dims[1])
         if samples.folds and is_shared:
             pieces = [
-                (_unfold(o, count), _unfold(stats, count), amax.expand(count, *amax.shape))
+                (_unfold_samples(o, count), _unfold_samples(stats, count), amax.expand(count, *amax.shape))
                 for count, folded in samples.fold_in_parts()
                 for o, stats, amax in [self.forward.apply(options, scales, *folded)]
             ]
@@ -156,10 +156,10 @@ class Passes:
         pieces = []
         for count, folded in samples.fold_in_parts():
             *found, dbias, dsink = self.backward.apply(options, wants, *folded)
-            dbias = _unfold(dbias, count) if wants[0] else dbias.expand(count, 0)
+            dbias = _unfold_samples(dbias, count) if wants[0] else dbias.expand(count, 0)
             if wants[0] and samples.shares_bias:
                 dbias = dbias.sum(1, keepdim=True)
-            pieces.append((*(_unfold(x, count) for x in found), dbias, dsink.expand(count, 0)))
+            pieces.append((*(_unfold_samples(x, count) for x in found), dbias, dsink.expand(count, 0)))
         return _join_samples(self._torch.cat, pieces)
 
 
@@ -213,9 +213,9 @@ class _SampleTensors:
         most = max(1, MOST_HEADS // max(1, q.shape[0] * q.shape[1]))
         for first in range(0, self._count, most):
             count = min(most, self._count - first)
-            yield count, tuple(self._fold(name, first, count, q.shape[0]) for name in self._mapped)
+            yield count, tuple(self._fold_samples(name, first, count, q.shape[0]) for name in self._mapped)
 
-    def _fold(self, name: str, first: int, count: int, batch: int) -> Any:
+    def _fold_samples(self, name: str, first: int, count: int, batch: int) -> Any:
         tensor, dim = self._mapped[name]
         if tensor is None or name not in (*_OF_BATCH, *_OF_BACKWARD):
             return tensor
@@ -232,7 +232,7 @@ def _select_sample(tensor: Any, dim: int | None, index: int) -> Any:
     return tensor if dim is None else tensor.select(dim, index)
 
 
-def _unfold(x: Any, count: int) -> Any:
+def _unfold_samples(x: Any, count: int) -> Any:
     return x.unflatten(0, (count, x.shape[0] // count))
 
 

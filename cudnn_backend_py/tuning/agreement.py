@@ -102,7 +102,7 @@ def _relative_norm(error: float, size: float) -> float:
 
 
 def has_storage(data_type: DataType) -> bool:
-    """Return whether each element is one NumPy element; packed, vectorized and complex types are compared as bytes."""
+    """Return whether each element is one NumPy element, unlike packed, vectorized and complex types."""
     try:
         return storage_type(data_type).itemsize * 8 == ELEMENT_BITS[data_type]
     except CudnnBackendError:

@@ -145,7 +145,7 @@ def _find_disagreement(
     return "; ".join(whys) or None
 
 
-def _measure(stage: TimingBuffers, ready: list[_Candidate], budget: Budget, report: Progress) -> int:
+def _time_in_rounds(stage: TimingBuffers, ready: list[_Candidate], budget: Budget, report: Progress) -> int:
     """Time the candidates in rounds until budget or rounds are used up; return the number of rounds."""
     for candidate in ready:
         for _ in range(WARM_UP):
@@ -278,7 +278,7 @@ def autotune(
                     code="tuning-failed",
                     cause="\n".join(f"{item.config.tag}: {item.reason}" for item in tried),
                 )
-            rounds = _measure(stage, ready, budget, report)
+            rounds = _time_in_rounds(stage, ready, budget, report)
     finally:
         stage.close()
     timings = {item.config.tag: item.summarize_times() for item in ready}

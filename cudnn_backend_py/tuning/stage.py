@@ -80,13 +80,13 @@ class TimingBuffers:
         by_value = {tensor.uid for tensor in arguments.by_value.values()}
         for uid, value in made.items():
             in_memory = isinstance(value, np.ndarray) and uid not in by_value
-            placed[uid] = self._place(self.graph.tensor(uid), value) if in_memory else value
+            placed[uid] = self._place_image(self.graph.tensor(uid), value) if in_memory else value
         for tensor in self.graph.variant_pack_tensors:
             if tensor.uid not in placed and not tensor.by_value:
-                placed[tensor.uid] = self._place(tensor, None)
+                placed[tensor.uid] = self._place_image(tensor, None)
         return placed
 
-    def _place(self, tensor: Tensor, image: NDArray[Any] | None) -> int:
+    def _place_image(self, tensor: Tensor, image: NDArray[Any] | None) -> int:
         """Return the address of a copy of `image`, or of zeros, followed by a guard region."""
         if not self._guard.size:
             return self.memory.zeros(tensor.span_bytes) if image is None else self.memory.copy_in(image)

@@ -116,7 +116,7 @@ class TimedPlans:
 
 def serve_plans() -> None:
     """In a child process: build and time engine configs."""
-    serve(_PlanServer().answer)
+    serve(_PlanServer().answer_query)
 
 
 class _PlanServer:
@@ -126,7 +126,7 @@ class _PlanServer:
         self._stage: TimingBuffers | None = None
         self._plans: list[tuple[Plan, VariantPack]] = []
 
-    def answer(self, asked: dict[str, Any], say: AnswerWriter) -> None:
+    def answer_query(self, asked: dict[str, Any], say: AnswerWriter) -> None:
         if "rounds" in asked:
             say(times=self._time_plans(asked["rounds"], asked["host_below_us"]))
             return

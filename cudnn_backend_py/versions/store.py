@@ -140,7 +140,7 @@ def _can_judge(flavor: Flavor, version: str) -> bool:
 
 
 def default_cuda() -> Cuda:
-    """Return ``"13"`` if this environment has the NVRTC of CUDA 13 and not that of CUDA 12, else ``"12"``."""
+    """Return ``"13"`` if this environment has the NVRTC of CUDA 13 and not of CUDA 12, else ``"12"``."""
     return "13" if _environment_nvrtc("13") and not _environment_nvrtc("12") else "12"
 
 
@@ -629,7 +629,7 @@ def _find_remnants(root: Path, wanted: tuple[int, ...], cuda: Cuda | None) -> It
 def _version_folders(root: Path, wanted: tuple[int, ...], cuda: Cuda | None) -> list[Path]:
     found = []
     private = open_store(root)
-    with private.usable(), contextlib.suppress(FileNotFoundError), private.open() as folder:
+    with private.translate_errors(), contextlib.suppress(FileNotFoundError), private.open() as folder:
         for name in sorted(os.listdir(folder.descriptor)):
             match = FOLDER.fullmatch(name)
             if match and cuda in (None, match["cuda"]) and version_numbers(match["version"])[: len(wanted)] == wanted:
@@ -755,7 +755,7 @@ def _environment_cublas(cuda: Cuda) -> Path | None:
 def _locked_store(root: Path | None) -> Iterator[tuple[Path, int]]:
     """Lock the store and yield its path and the lock; remnants of killed installs are removed."""
     private = open_store(root)
-    with private.usable(), private.open(create=True) as folder, folder.lock(_INSTALL_WAIT_S) as lock:
+    with private.translate_errors(), private.open(create=True) as folder, folder.lock(_INSTALL_WAIT_S) as lock:
         for left in private.path.glob(f"{_STAGING}*"):
             _remove_tree(left)
         yield private.path, lock

@@ -194,11 +194,11 @@ def _read_record(wheel: Path, archive: zipfile.ZipFile) -> dict[str, tuple[str, 
     """Return hash and size by file name from the RECORD of this project and version."""
     records = [name for name in archive.namelist() if name.count("/") == 1 and name.endswith(".dist-info/RECORD")]
     if len(records) != 1:
-        refuse_wheel(wheel, f"it has {len(records)} RECORD files, one is needed")
+        refuse_wheel(wheel, f"it must have one RECORD file, got {len(records)}")
     [record] = records
     own = "{}-{}.dist-info/RECORD".format(*_split_wheel_name(wheel))
     if record.lower() != own.lower():
-        refuse_wheel(wheel, f"its RECORD is {record}, needed is {own}")
+        refuse_wheel(wheel, f"its RECORD must be {own}, got {record}")
     if archive.getinfo(record).file_size > _MAX_RECORD_BYTES:
         refuse_wheel(wheel, f"its RECORD is larger than {_MAX_RECORD_BYTES} bytes")
     rows = [row for row in csv.reader(archive.read(record).decode("utf-8").splitlines()) if len(row) == 3]

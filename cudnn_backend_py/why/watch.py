@@ -41,7 +41,7 @@ _DEFAULTS = (None, None, None, None, 0.0, False, None, False)
 
 #: A call that is looked for before all others: options and torch's state, what says whether tensors are as its own, the
 #: types of device and data where autocast is on, the count of its row, and its code, which is found by where it is.
-ReproductionFacts = tuple[list[Any], Callable[..., bool], "tuple[str, Any] | None", list[int], CodeType]
+_Known = tuple[list[Any], Callable[..., bool], "tuple[str, Any] | None", list[int], CodeType]
 
 
 class _Thread(threading.local):
@@ -49,7 +49,7 @@ class _Thread(threading.local):
 
     def __init__(self) -> None:
         self.name = threading.current_thread().name
-        self.known: dict[int, list[ReproductionFacts]] | None = {}
+        self.known: dict[int, list[_Known]] | None = {}
 
 
 @dataclass(slots=True)

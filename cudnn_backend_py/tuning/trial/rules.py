@@ -190,7 +190,7 @@ FACTORS = {"a", "b", "x", "w", "dy", "token", "weight", "doutput", "q", "k", "v"
 
 
 def copied_types(graph: Graph) -> dict[int, DataType]:
-    """Return by uid the narrower types whose values float32 tensors copy without change."""
+    """Return by uid the narrower types of tensors that float32 tensors copy."""
     found: dict[int, DataType] = {}
     for op in graph.ops:
         if op.kind not in MOVES:

@@ -153,7 +153,7 @@ def not_a_handle(plan: Plan) -> Launch:
 def test_a_launch_keeps_the_handle_of_an_ended_thread(plan: Plan) -> None:
     def of_thread() -> tuple[weakref.ref[HandlePointer], HandleState]:
         pointer = HandlePointer(STREAM)
-        return weakref.ref(pointer), HandleState.of(pointer)
+        return weakref.ref(pointer), HandleState.for_handle(pointer)
 
     gone, state = of_thread()
     launch = Launch(plan.target.library, state, STREAM, plan.descriptor.pointer)
@@ -191,7 +191,7 @@ def buffers(**changes: Any) -> tuple[Buffer, ...]:
 
 def reaches_execute(call: TupleCall, given: Any) -> bool:
     status = call.go(given)
-    return status // 1000 * 1000 == NULL_HANDLE and call.failed == "cudnnBackendExecute"
+    return status // 1000 * 1000 == NULL_HANDLE and call.failed_function == "cudnnBackendExecute"
 
 
 @pytest.mark.parametrize(
@@ -366,7 +366,7 @@ def test_refusals_while_filling_are_reported(plan: Plan, launcher: Launcher, fra
     call._call.run.pack = plan.descriptor.pointer.value  # a finalized plan is no pack
     status = call.go(buffers())
     assert status > 0
-    assert call.failed in module.FUNCTIONS[:3]
+    assert call.failed_function in module.FUNCTIONS[:3]
     call._call.run.pack = finalized.pointer.value
     assert reaches_execute(call, buffers())
 
@@ -507,7 +507,7 @@ def test_a_stream_that_the_handle_refuses_is_reported(plan: Plan, launcher: Laun
     call = make(plan, launcher, framework)
     call._keeps[1][0].handle.stream = 8192
     assert call.go(buffers()) // 1000 * 1000 == NULL_HANDLE
-    assert call.failed == "cudnnSetStream"
+    assert call.failed_function == "cudnnSetStream"
 
 
 KERNEL = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, *[ctypes.c_uint] * 7, *[ctypes.c_void_p] * 3)
@@ -533,11 +533,11 @@ def test_row_that_was_written_elsewhere_is_launched(plan: Plan, launcher: Launch
     )
     for _ in range(2):
         assert go(call) // 1000 * 1000 == NULL_HANDLE
-        assert (call.failed, call._call.filled) == ("cudnnBackendExecute", 1)
+        assert (call.failed_function, call._call.filled) == ("cudnnBackendExecute", 1)
     call._call.filled = 0
     call._call.run.pack = plan.descriptor.pointer.value  # a finalized plan is no pack
     assert go(call) > 0
-    assert (call.failed in module.FUNCTIONS[:3], call._call.filled) == (True, 0)
+    assert (call.failed_function in module.FUNCTIONS[:3], call._call.filled) == (True, 0)
 
 
 @pytest.mark.parametrize("status", [0, 700])
@@ -556,11 +556,11 @@ def test_kernel_runs_before_the_plan_on_its_stream(
     answer = call.go(buffers())
     assert launched == [(12, 3, 1, 1, 256, 1, 1, 0, STREAM, ctypes.addressof(parameters), None)]
     if status:
-        assert (answer, call.failed) == (status, "cuLaunchKernel")
+        assert (answer, call.failed_function) == (status, "cuLaunchKernel")
         with pytest.raises(CudnnBackendError, match=r"cuda-driver: cuLaunchKernel answered .*\(700\)"):
             not_a_handle(plan)._raise_status(module.PREPARE, answer)
     else:
-        assert (answer // 1000 * 1000, call.failed) == (NULL_HANDLE, "cudnnBackendExecute")
+        assert (answer // 1000 * 1000, call.failed_function) == (NULL_HANDLE, "cudnnBackendExecute")
 
 
 def test_packs_are_filled_equally_by_both_methods(plan: Plan, way: str) -> None:

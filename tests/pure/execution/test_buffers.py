@@ -197,7 +197,7 @@ def test_bfloat16_scalars_are_rounded_to_their_bits(value: Any, bits: int) -> No
 @pytest.mark.parametrize(
     ("data_type", "value", "message"),
     [
-        (DataType.FP8_E4M3, 1.0, "by-value-type: by-value tensor 'c' is FP8_E4M3, which has no host scalar here"),
+        (DataType.FP8_E4M3, 1.0, "by-value-type: by-value tensor 'c' is FP8_E4M3, which cannot be given from the host"),
         (DataType.BFLOAT16, "one", "by-value-type: by-value tensor 'c' is BFLOAT16, which cannot hold 'one'"),
         (DataType.BFLOAT16, [1.0, 2.0], "by-value-size: by-value tensor 'c' takes one number, got 2"),
         (DataType.FLOAT, [1.0, 2.0], "by-value-size: by-value tensor 'c' takes one number, got 2"),

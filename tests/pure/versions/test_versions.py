@@ -480,7 +480,7 @@ def make_wheel_with_duplicate_file(folder: Path) -> Path:
         (make_truncated_wheel, "BadZipFile"),
         (make_wheel_with_flipped_byte, "BadZipFile: Bad CRC-32"),
         (make_wheel_with_symlink, "symbolic link"),
-        (make_wheel_without_record, "0 RECORD files"),
+        (make_wheel_without_record, "one RECORD file, got 0"),
         (make_wheel_with_duplicate_file, "two files of the same name"),
         (lambda folder: make_wheel(folder, recorded={LIBRARY: None}), f"no SHA-256 for {LIBRARY}"),
         (lambda folder: make_wheel(folder, recorded={LIBRARY: "md5=x"}), f"no SHA-256 for {LIBRARY}"),
