@@ -1,4 +1,4 @@
-"""Interpreter of graphs in NumPy, operation by operation, to compare cuDNN's results with. Does not use cuDNN."""
+"""An interpreter of graphs in NumPy, operation by operation, to check cuDNN's results. Does not use cuDNN."""
 
 from __future__ import annotations
 
