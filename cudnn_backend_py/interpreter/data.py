@@ -100,7 +100,7 @@ def to_memory(tensor: Tensor, numbers: ArrayLike) -> NDArray[Any]:
 
 def from_memory(tensor: Tensor, image: NDArray[Any]) -> Numbers:
     """Return the numbers in a tensor's memory image: the inverse of :func:`to_memory`."""
-    flat = _unpack(image, tensor)
+    flat = _unpack_elements(image, tensor)
     if tensor.ragged_offset is not None:
         codes = flat
     elif tensor.reordering is TensorReordering.F8_128x4:
@@ -134,7 +134,7 @@ def _pack(codes: NDArray[Any], bits: int) -> NDArray[Any]:
     return np.asarray(low[0::2] | (low[1::2] << 4), np.uint8)
 
 
-def _unpack(image: NDArray[Any], tensor: Tensor) -> NDArray[Any]:
+def _unpack_elements(image: NDArray[Any], tensor: Tensor) -> NDArray[Any]:
     bits = ELEMENT_BITS[tensor.data_type]
     if bits >= 8:
         return np.ascontiguousarray(image).reshape(-1)

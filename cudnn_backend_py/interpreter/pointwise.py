@@ -229,7 +229,7 @@ def run_pointwise(run: Run, op: Pointwise) -> None:
         assert op.axis is not None
         computed = np.indices(out.dims, sparse=True)[op.axis]
     else:
-        computed = np.asarray(_compute(run, op))
+        computed = np.asarray(_evaluate(run, op))
     if run.rounding:
         exact = run.computed(op, np.asarray(computed, np.float64))
         computed = _convert_like_cudnn(
@@ -279,7 +279,7 @@ def _round_to_compute_type(run: Run, values: Floats, op: Pointwise) -> Floats:
     return run.round_to_type(values, op.compute_type) if DATA_TYPES[op.compute_type].kind == "float" else values
 
 
-def _compute(run: Run, op: Pointwise) -> Any:
+def _evaluate(run: Run, op: Pointwise) -> Any:
     assert op.x is not None
     mode = op.mode
     x = _round_to_compute_type(run, run.floats(op.x), op) * _parameter(op, "alpha1")

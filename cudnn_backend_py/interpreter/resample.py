@@ -50,8 +50,8 @@ class _PoolingWindow:
         pairs = all(part == 2 for part in self.window)
         if self.mode is _R.NEAREST or not (pairs if self.mode is _R.BILINEAR else whole) or min(self.window) < 1:
             raise GraphError(
-                f"resampling by {self.mode.name} of window {_as_text(self.window)}, stride {_as_text(self.strides)} "
-                "cannot be interpreted",
+                f"resampling by {self.mode.name} of window {_join_fractions(self.window)}, "
+                f"stride {_join_fractions(self.strides)} cannot be interpreted",
                 code="interpret-operation",
                 where=f"operation {op.name!r}",
             )
@@ -181,7 +181,7 @@ def _index_of_all_channels(places: Iterable[NDArray[Any]]) -> tuple[Any, ...]:
     return (slice(None), slice(None), *np.ix_(*places))
 
 
-def _as_text(side: list[Fraction]) -> str:
+def _join_fractions(side: list[Fraction]) -> str:
     return "x".join(map(str, side))
 
 

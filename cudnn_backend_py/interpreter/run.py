@@ -141,7 +141,7 @@ class Run:
         if tensor.uid in self.row_sums and tensor.virtual and tensor.data_type is not DataType.FLOAT:
             stored = self.round_undivided(given, self.row_sums[tensor.uid], tensor.data_type)
         else:
-            stored = self._convert(given, tensor.data_type)
+            stored = self._convert_to_type(given, tensor.data_type)
         if tensor.ragged_offset is not None and not tensor.virtual:
             stored = np.where(self._mask_tokens(tensor), stored, stored.dtype.type(0))
         self._values[tensor.uid] = stored
@@ -195,7 +195,7 @@ class Run:
         buffer[places[inside]] = values[inside]
         return buffer
 
-    def _convert(self, values: Numbers, data_type: DataType) -> Numbers:
+    def _convert_to_type(self, values: Numbers, data_type: DataType) -> Numbers:
         if data_type in BOOLEAN_TYPES:
             return np.not_equal(values, 0)
         if is_integer(data_type):
@@ -254,7 +254,7 @@ class Run:
             return self._unpack_ragged(tensor, array)
         if array.shape != tensor.dims and not (array.size == math.prod(tensor.dims) == 1):
             raise _shape_error(tensor, array)
-        return self._convert(array.reshape(tensor.dims), tensor.data_type)
+        return self._convert_to_type(array.reshape(tensor.dims), tensor.data_type)
 
     # ragged memory
 
@@ -265,7 +265,7 @@ class Run:
         inside = self._mask_tokens(tensor) & (places < buffer.size)
         values = np.zeros(tensor.dims, buffer.dtype)
         values[inside] = buffer[places[inside]]
-        return self._convert(values, tensor.data_type)
+        return self._convert_to_type(values, tensor.data_type)
 
     def _read_offsets(self, tensor: Tensor) -> NDArray[np.int64]:
         """Return the start of each batch entry and the end of the last one, in elements of this tensor.

@@ -89,7 +89,7 @@ def warn_of(faults: Iterable[KnownIssue], category: type[KnownIssueWarning] = Kn
         said = fault.evidence or fault.source
         warn_once(
             fault.code,
-            f"cuDNN gets this wrong ({fault.code}): {fault.what}. {fault.effect}; {said}. What helps: {fault.fix}",
+            f"cuDNN gets this wrong ({fault.code}): {fault.what}. {fault.effect}; {said}. Fix: {fault.fix}",
             category,
         )
 

@@ -412,5 +412,5 @@ def name_operation_in_errors(op: Op) -> Iterator[None]:
     try:
         yield
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-        headline = f"no dims can follow from the tensors and numbers of {op.name!r}: {error}"
+        headline = f"the dims of {op.name!r} cannot be inferred from its tensors and numbers: {error}"
         raise GraphError(headline, code="override", where=str(op)) from error

@@ -489,6 +489,6 @@ class BuilderBase:
         self.ops.append(make(result))
         return result
 
-    def _append(self, kind: DescriptorType, name: str, /, **fields: Any) -> None:
+    def _append_operation(self, kind: DescriptorType, name: str, /, **fields: Any) -> None:
         """Add an operation with these descriptor fields, without those that are None."""
         self.ops.append(Operation(kind, name, fields))

@@ -213,7 +213,7 @@ def test_files_that_are_not_arrays_are_refused(tmp_path: Path) -> None:
     files = sorted(path.name for path in tmp_path.glob("*.np?") if path.name != "whole.npz")
     assert len(files) == 8
     for name in (*files, "missing.npz"):
-        with pytest.raises(UsageError, match="is no|are not numbers") as error:
+        with pytest.raises(UsageError, match=r"is no|are not numbers") as error:
             load_arrays(tmp_path / name, graph)
         assert error.value.code == "trial-data", name
 
