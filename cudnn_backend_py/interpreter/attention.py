@@ -223,7 +223,7 @@ def _paged_seq_kv(op: Operation, table: Tensor, page_size: int) -> int:
 
 
 def _apply_block_mask(run: Run, op: Operation, score: Floats) -> Floats:
-    """Mask the 128 x 128 blocks whose mask element is 0; uint8 masks have one bit per block.
+    """Mask the 128 x 128 blocks with a mask element of 0; uint8 masks have one bit per block.
 
     Assumed: the lowest bit is the first column.
     """
@@ -273,7 +273,7 @@ def _multiply_scalars(run: Run, op: Operation, *names: str) -> float:
 def run_sdpa_forward(run: Run, op: Operation) -> None:
     """Write O = dropout(softmax(padding(subgraph(block mask(scale * Q @ K^T))))) @ V.
 
-    Padding applies where both lengths are given, and rows of O beyond them are 0. The fp8 factors stand where the
+    Padding applies where both lengths are given, and rows of O beyond them are 0. The fp8 factors apply where the
     composite pattern has them: amax_s before scale_s, amax_o before scale_o.
     """
     scores = _compute_scores(run, op)
@@ -334,13 +334,13 @@ def run_sdpa_backward(run: Run, op: Operation) -> None:
 
     rows = (d_o * o).sum(axis=3, keepdims=True)
     d_p = run.round_to_type(matmul(d_o, s.v.swapaxes(2, 3)), full) * factor
-    behind = run.round_to_type(probabilities * (d_p - rows), full)
-    d_score = run.round_to_type(behind * _subgraph_derivative(run, op, s.raw) * s.factor, small)
+    d_masked = run.round_to_type(probabilities * (d_p - rows), full)
+    d_score = run.round_to_type(d_masked * _subgraph_derivative(run, op, s.raw) * s.factor, small)
     dropped = run.round_to_type(probabilities * factor, small)
     write_product("dv", dropped.swapaxes(2, 3), d_o, s.inside_kv)
     write_product("dk", d_score.swapaxes(2, 3), s.q, s.inside_kv)
     write_product("dq", d_score, s.k, s.inside_q)
-    for name, values in (("dbias", behind), ("dsink", _sink_gradient(run, op, stats, rows))):
+    for name, values in (("dbias", d_masked), ("dsink", _sink_gradient(run, op, stats, rows))):
         if name in op.fields:
             dims = op.fields[name].dims
             axes = tuple(axis for axis, dim in enumerate(dims) if dim == 1)

@@ -401,7 +401,7 @@ def _estimate_cost(op: Op) -> int:
 # comparing
 
 
-_LEAVES_OUT = ("drop_stats", "drop_bias")  # kinds of changes whose titles say that outputs are not written any more
+_LEAVES_OUT = ("drop_stats", "drop_bias")  # kinds of changes with titles that say that outputs are no longer written
 
 
 def _find_omitted(solution: Solution, missing: Collection[str]) -> str:

@@ -27,7 +27,7 @@ Index = tuple[Any, ...]
 
 
 def refuse_nonzero_beta(op: Operation) -> float:
-    """Return alpha; refuse a beta other than 0, which would add to memory whose contents are unknown."""
+    """Return alpha; refuse a beta other than 0, which would add to memory of unknown contents."""
     if op.fields.get("beta"):
         raise GraphError(
             f"{op.kind.name.removeprefix('OPERATION_').lower()} with beta cannot be interpreted",

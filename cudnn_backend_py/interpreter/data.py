@@ -232,8 +232,8 @@ def make_inputs(
     check_given(graph, {name: numbers.shape for name, numbers in arrays.items()})
     tensors = {tensor.name: tensor for tensor in read_tensors(graph)}
     needed = sum(max(8 * math.prod(tensor.dims), tensor.span_bytes) for tensor in tensors.values())
-    if fault := memory_error(needed, "data for the graph"):
-        raise UsageError(fault, code="trial-memory", fix="run it with smaller dims: --dims")
+    if problem := memory_error(needed, "data for the graph"):
+        raise UsageError(problem, code="trial-memory", fix="run it with smaller dims: --dims")
     maker = _InputMaker(graph, kind, seed)
     found: dict[str | int, Numbers] = {}
     for name, tensor in tensors.items():
@@ -270,7 +270,7 @@ def check_given(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> None:
 
 
 def _compute_pooled(graph: Graph, held: Mapping[str | int, Numbers]) -> dict[str | int, Numbers]:
-    """Return the result of the pooling whose gradient reads both its image and its result."""
+    """Return the results of poolings for gradients that read both image and result."""
     found: dict[str | int, Numbers] = {}
     for op in graph.ops:
         x, y = (op.inputs().get(port) for port in ("x", "y"))

@@ -80,11 +80,11 @@ def _run_composite(graph: Graph, held: Mapping[str | int, Numbers], stats: Tenso
     takes are the probabilities.
     """
     scores = next((op.c.uid for op in graph.ops if isinstance(op, Matmul)), None)
-    behind = {scores}
+    reached = {scores}
     exponential = None
     for op in graph.ops:
-        if behind & {tensor.uid for tensor in op.inputs().values()}:
-            behind |= {tensor.uid for tensor in op.outputs().values()}
+        if reached & {tensor.uid for tensor in op.inputs().values()}:
+            reached |= {tensor.uid for tensor in op.outputs().values()}
             if isinstance(op, Pointwise) and op.mode is PointwiseMode.EXP:
                 exponential = op
                 break

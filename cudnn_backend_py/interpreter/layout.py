@@ -140,7 +140,7 @@ def read_pages(run: Run, op: Operation, container: Floats, page_table: Tensor, l
 
 
 def _block_sizes(op: Operation, dims: tuple[int, ...], scale: Tensor) -> tuple[int, ...]:
-    """Return the number of elements along each axis that share a scale; refuse scales whose dims do not match."""
+    """Return the number of elements along each axis that share a scale; refuse scales with other dims."""
     given = op.fields.get("block_size", 32)
     sizes = given if isinstance(given, tuple) else (given,)
     order = block_axes(dims, sizes, scale.dims)

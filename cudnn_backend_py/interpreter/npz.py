@@ -82,8 +82,8 @@ def read_arrays(
         members = _find_members(file)
         headers = {name: _read_header(file, info) for name, info in members.items()}
         check(headers)
-        if fault := memory_error(sum(header.size_bytes for header in headers.values()), "what it holds"):
-            raise ValueError(fault)
+        if problem := memory_error(sum(header.size_bytes for header in headers.values()), "what it holds"):
+            raise ValueError(problem)
         return {name: _read_array(file, info) for name, info in members.items()}
 
 

@@ -342,7 +342,7 @@ class _AttentionRelation(Relation):
 
 
 class _LargestTensorRelation(Relation):
-    """Relations of operations whose dims equal those of the largest tensor, or are 1."""
+    """Relations of operations with dims that equal those of the largest tensor, or are 1."""
 
     def likely_equal_axes(self) -> Iterable[Link]:
         tensors = [tensor for _, tensor in self.op.ports()]

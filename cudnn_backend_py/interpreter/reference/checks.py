@@ -100,7 +100,7 @@ def per_head(name: str, value: ArrayLike | None, heads: int) -> Floats | None:
 
 
 def check_qkv(q: NDArray[Any], k: NDArray[Any], v: NDArray[Any]) -> None:
-    """Refuse Q, K and V whose dims do not match."""
+    """Refuse Q, K and V with mismatched dims."""
     for name, other in (("K", k), ("V", v)):
         pair = f"dims {q.shape} of Q and {other.shape} of {name}"
         refuse(
@@ -126,7 +126,7 @@ def check_qkv(q: NDArray[Any], k: NDArray[Any], v: NDArray[Any]) -> None:
 
 
 def check_outputs(q: NDArray[Any], v: NDArray[Any], o: NDArray[Any], d_o: NDArray[Any], stats: NDArray[Any]) -> None:
-    """Refuse O, dO and Stats whose dims do not match those of Q and V."""
+    """Refuse O, dO and Stats with dims that do not match Q and V."""
     whole = (*q.shape[:3], v.shape[3])
     refuse(
         o.shape != whole,
