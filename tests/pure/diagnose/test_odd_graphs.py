@@ -202,7 +202,7 @@ def test_a_failing_check_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_attention_that_cannot_be_read_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention_graph, "_read", lambda _: {}[3, 2])
+    monkeypatch.setattr(attention_graph, "_read_graph", lambda _: {}[3, 2])
     with collect_reports() as lines:
         assert attention_graph.read_attention(Graph((sdpa(),))) is None
     assert lines == [f"the reading of attention {LINE}"]
