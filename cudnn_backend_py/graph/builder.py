@@ -56,5 +56,5 @@ class GraphBuilder(
         return op
 
     def graph(self) -> Graph:
-        """Return the graph; checks it as a whole."""
+        """Return the graph of all operations added so far, after checking it as a whole."""
         return Graph(tuple(self.ops), self.name)

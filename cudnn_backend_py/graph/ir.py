@@ -165,7 +165,7 @@ def _value_text(value: Any) -> str:
 
 
 class _FixedOp(Op):
-    """Base of the operations whose ports and parameters are dataclass fields."""
+    """Base class of operations with ports and parameters as dataclass fields."""
 
     __slots__ = ()
 
@@ -696,7 +696,7 @@ class Graph(_GraphCaches, ShownAsSvg):
 
 
 def _iterate_tensors(op: Op) -> Iterator[tuple[str, Tensor, bool]]:
-    """Yield (port, tensor, whether written) of an operation and its sub-graphs, whose ports contain a dot."""
+    """Yield (port, tensor, whether written) of an operation and its sub-graphs; their ports contain a dot."""
     for port, tensor in op.ports():
         yield port, tensor, op.is_output(port)
     for graph in op.subgraphs():

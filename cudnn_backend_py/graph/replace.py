@@ -120,7 +120,7 @@ def repack(tensor: Tensor, dims: tuple[int, ...]) -> Tensor:
 
 
 def keep_ops(graph: Graph, ops: Iterable[Op], needed: Collection[int] = ()) -> Graph:
-    """Return a graph of these operations without those whose results are unused; uids in `needed` count as used."""
+    """Return a graph of these operations without those with unused results; uids in `needed` count as used."""
     left = list(ops)
     wanted = {y.uid for op in graph.ops for y in op.outputs().values()} - _find_read_uids(graph.ops) | set(needed)
     reads = [[tensor.uid for tensor in _iterate_read_tensors(op)] for op in left]

@@ -43,7 +43,7 @@ def convolution_output(image: Sequence[int], weights: Sequence[int], window: Sid
 
 
 def convolution_input(response: Sequence[int], weights: Sequence[int], window: Sides, groups: int) -> Dims:
-    """Return the dims of the smallest image whose convolution gives the dims `response`."""
+    """Return the dims of the smallest image that a convolution maps to the dims `response`."""
     sizes = (
         (size - 1) * stride + (taps - 1) * dilation + 1 - before - after
         for size, taps, before, after, stride, dilation in zip(response[2:], weights[2:], *window, strict=True)

@@ -1,4 +1,4 @@
-"""Interpreter of graphs in NumPy, operation by operation, to compare cuDNN's results with. Does not use cuDNN."""
+"""An interpreter of graphs in NumPy, operation by operation, to check cuDNN's results. Does not use cuDNN."""
 
 from __future__ import annotations
 
@@ -94,8 +94,8 @@ def interpret(
     check_graph(graph)
     written = {tensor.uid for tensor in graph.outputs}
     computed = [tensor for tensor in graph.tensors if tensor.virtual or tensor.uid in written]
-    if fault := memory_error(sum(8 * math.prod(tensor.dims) for tensor in computed), f"interpreting {graph.name!r}"):
-        raise GraphError(fault, code="interpret-memory", fix="smaller dims")
+    if problem := memory_error(sum(8 * math.prod(tensor.dims) for tensor in computed), f"interpreting {graph.name!r}"):
+        raise GraphError(problem, code="interpret-memory", fix="smaller dims")
     run = Run(graph, inputs, OPERATIONS, rounding=rounding, rng=rng)
     wanted = [*graph.outputs, *(graph.tensor(name) for name in keep)]
     with np.errstate(all="ignore"):

@@ -1,4 +1,4 @@
-"""Matmul and reductions."""
+"""Evaluation of matmuls and reductions."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from ..graph.data_types import HALF_TYPES
 from ..graph.formats import largest_finite
 from ..graph.ir import Matmul, Reduction, Tensor
 from .pointwise import run_pointwise
-from .run import Handler, Numbers, Run, plain
+from .run import Handler, Numbers, Run, refuse_generic_operation
 
-__all__ = ["OPERATIONS", "REDUCTIONS", "align", "below", "matmul"]
+__all__ = ["OPERATIONS", "REDUCTIONS", "append_dims", "mask_below", "matmul"]
 
 Floats = NDArray[np.float64]
 
 
-def align(values: Numbers, rank: int) -> Numbers:
-    """Return values with trailing dims of 1 up to `rank`: one number per entry."""
+def append_dims(values: Numbers, rank: int) -> Numbers:
+    """Append dims of 1 to one number per batch entry, up to the given rank."""
     return values.reshape(*values.shape, *(1,) * (rank - values.ndim))
 
 
-def below(dims: tuple[int, ...], axis: int, lengths: Numbers) -> NDArray[np.bool_]:
-    """Return where the index along an axis is below the entry's length."""
+def mask_below(dims: tuple[int, ...], axis: int, lengths: Numbers) -> NDArray[np.bool_]:
+    """Return a mask over `dims`: whether the index along an axis is below the batch entry's length."""
     shape = [1] * len(dims)
     shape[axis] = dims[axis]
-    return np.arange(dims[axis]).reshape(shape) < align(lengths, len(dims))
+    return np.arange(dims[axis]).reshape(shape) < append_dims(lengths, len(dims))
 
 
 def matmul(a: Floats, b: Floats) -> Floats:
-    """Return a @ b; a batch dim that divides the other's is shared by groups of matrices."""
+    """Return a @ b; if a batch dim of one divides the other's, its matrices are repeated for groups."""
     batch = tuple(map(max, a.shape[:-2], b.shape[:-2]))
-    product: Floats = _repeat(a, batch) @ _repeat(b, batch)
+    product: Floats = _repeat_batch(a, batch) @ _repeat_batch(b, batch)
     return product
 
 
-def _repeat(x: Floats, batch: tuple[int, ...]) -> Floats:
+def _repeat_batch(x: Floats, batch: tuple[int, ...]) -> Floats:
     for axis, dim in enumerate(batch):
         if 1 < x.shape[axis] < dim:
             x = np.repeat(x, dim // x.shape[axis], axis)
@@ -49,27 +49,27 @@ def _repeat(x: Floats, batch: tuple[int, ...]) -> Floats:
 
 
 def run_matmul(run: Run, op: Matmul) -> None:
-    plain(op, Matmul)
+    refuse_generic_operation(op, Matmul)
     a, b, c = run.floats(op.a), run.floats(op.b), op.c
     if op.k_override is not None:
         inner = run.read(op.k_override)
         # What is beyond K may be anything, NaN too.
-        a = np.where(below(a.shape, a.ndim - 1, inner), a, 0.0)
-        b = np.where(below(b.shape, b.ndim - 2, inner), b, 0.0)
+        a = np.where(mask_below(a.shape, a.ndim - 1, inner), a, 0.0)
+        b = np.where(mask_below(b.shape, b.ndim - 2, inner), b, 0.0)
     product = run.round_to_type(matmul(a, b), op.compute_type)
     for override, axis in ((op.m_override, c.rank - 2), (op.n_override, c.rank - 1)):
         if override is not None:
-            inside = below(c.dims, axis, run.read(override))
+            inside = mask_below(c.dims, axis, run.read(override))
             product = np.where(inside, product, op.padding_value or 0.0)
     run.write(c, product)
 
 
-def _largest(x: Floats, axes: tuple[int, ...]) -> Any:
+def _max_without_nan(x: Floats, axes: tuple[int, ...]) -> Any:
     """Return the largest number, ignoring NaN as cuDNN does; -inf where there is none."""
     return np.fmax.reduce(x, axes, initial=-np.inf)
 
 
-def _smallest(x: Floats, axes: tuple[int, ...]) -> Any:
+def _min_without_nan(x: Floats, axes: tuple[int, ...]) -> Any:
     return np.fmin.reduce(x, axes, initial=np.inf)
 
 
@@ -77,8 +77,8 @@ def _smallest(x: Floats, axes: tuple[int, ...]) -> Any:
 REDUCTIONS: dict[ReduceTensorOp, Callable[[Floats, tuple[int, ...]], Any]] = {
     ReduceTensorOp.ADD: lambda x, axes: np.sum(x, axes),
     ReduceTensorOp.MUL: lambda x, axes: np.prod(x, axes),
-    ReduceTensorOp.MIN: _smallest,
-    ReduceTensorOp.MAX: _largest,
+    ReduceTensorOp.MIN: _min_without_nan,
+    ReduceTensorOp.MAX: _max_without_nan,
     ReduceTensorOp.AMAX: lambda x, axes: np.fmax.reduce(np.abs(x), axes, initial=0.0),
     ReduceTensorOp.AVG: lambda x, axes: np.mean(x, axes),
     ReduceTensorOp.NORM1: lambda x, axes: np.sum(np.abs(x), axes),
@@ -88,7 +88,7 @@ REDUCTIONS: dict[ReduceTensorOp, Callable[[Floats, tuple[int, ...]], Any]] = {
 
 
 def run_reduction(run: Run, op: Reduction) -> None:
-    plain(op, Reduction)
+    refuse_generic_operation(op, Reduction)
     x = run.floats(op.x)
     if op.x.virtual and op.y.data_type in HALF_TYPES:
         x = run.round_to_type(x, op.y.data_type)  # dbias of fused attention: its terms are in memory before the sum
@@ -102,7 +102,7 @@ def run_reduction(run: Run, op: Reduction) -> None:
 
 
 def _reduce(operator: ReduceTensorOp, x: Floats, y: Tensor) -> Floats:
-    """Reduce to y's dims; a dim of y that divides x's reduces groups of neighbours (query heads of one head)."""
+    """Reduce x to y's dims; if a dim of y divides x's, reduce neighbours (the query heads of one key head)."""
     split = [part for small, big in zip(y.dims, x.shape, strict=True) for part in (small, big // small)]
     axes = tuple(range(1, len(split), 2))
     if math.prod(split) != x.size or operator not in REDUCTIONS:

@@ -1,4 +1,4 @@
-"""Operations of attention: random masks, diagonal bands, softmax, fused forward and backward passes."""
+"""Evaluation of attention's operations: random masks, diagonal bands, softmax, fused forward and backward passes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ..generated.enums import DataType, DescriptorType, PointwiseMode, RngDistri
 from ..generated.operations import DEFAULTS
 from ..graph.formats import round_to
 from ..graph.ir import Graph, Operation, Tensor
-from .arithmetic import align, below, matmul
-from .layout import dequantize, pages
+from .arithmetic import append_dims, mask_below, matmul
+from .layout import dequantize, read_pages
 from .run import Handler, Numbers, Run
 
-__all__ = ["OPERATIONS", "attend", "hidden"]
+__all__ = ["OPERATIONS", "compute_forward_results", "find_masked_scores"]
 
 Floats = NDArray[np.float64]
 _BLOCK = 128  # rows and columns of a block of the block mask
@@ -37,17 +37,17 @@ def run_rng(run: Run, op: Operation) -> None:
     y, facts = op.fields["y"], op.fields["rng"].fields
     drawn = run.read_given(y)
     if drawn is None:
-        drawn = _draw(run, op, facts.get("distribution", RngDistribution.BERNOULLI), facts)
+        drawn = _draw_random_numbers(run, op, facts.get("distribution", RngDistribution.BERNOULLI), facts)
     run.write(y, drawn)
 
 
-def _draw(run: Run, op: Operation, distribution: RngDistribution, facts: Mapping[str, Any]) -> Floats:
+def _draw_random_numbers(run: Run, op: Operation, distribution: RngDistribution, facts: Mapping[str, Any]) -> Floats:
     seed, offset, dims = op.fields.get("seed", 0), op.fields["offset"], op.fields["y"].dims
     if distribution is RngDistribution.BERNOULLI:
         whole = (math.prod(dims[:-3]), *dims[-3:]) if len(dims) > 3 else (1,) * (4 - len(dims)) + dims
-        mask = _find_drawn(run, seed, offset, whole, facts.get("bernoulli_dist_probability", 0.5))
+        mask = _draw_dropout_mask(run, seed, offset, whole, facts.get("bernoulli_dist_probability", 0.5))
         return np.asarray(mask.reshape(dims))
-    key = [_number(run, item) % (1 << 64) for item in (seed, offset)]
+    key = [_read_integer(run, item) % (1 << 64) for item in (seed, offset)]
     draw = np.random.Generator(np.random.Philox(key=np.array(key, np.uint64)))
     if distribution is RngDistribution.UNIFORM:
         return np.asarray(
@@ -63,46 +63,48 @@ def _draw(run: Run, op: Operation, distribution: RngDistribution, facts: Mapping
     return np.asarray(draw.normal(mean, deviation, dims))
 
 
-def _number(run: Run, value: Tensor | int) -> int:
+def _read_integer(run: Run, value: Tensor | int) -> int:
     return value if isinstance(value, int) else int(run.scalar(value))
 
 
-def _find_drawn(run: Run, seed: Tensor | int, offset: Tensor, dims: tuple[int, ...], probability: float) -> Floats:
-    drawn = run.rng(_number(run, seed), _number(run, offset), dims, probability)
+def _draw_dropout_mask(
+    run: Run, seed: Tensor | int, offset: Tensor, dims: tuple[int, ...], probability: float
+) -> Floats:
+    drawn = run.rng(_read_integer(run, seed), _read_integer(run, offset), dims, probability)
     return np.asarray(drawn, dtype=np.float64)
 
 
 # masks and softmax
 
 
-def _lengths(run: Run, op: Operation, which: str) -> Numbers | None:
-    """Return the sequence lengths [b, 1, 1, 1] of "q" or "kv", from lengths or their running sums."""
+def _read_lengths(run: Run, op: Operation, which: str) -> Numbers | None:
+    """Return the sequence lengths [b, 1, 1, 1] of "q" or "kv", from the lengths or from their running sums."""
     lengths, sums = op.fields.get(f"seq_len_{which}"), op.fields.get(f"cu_seq_len_{which}")
     if lengths is not None:
-        return align(run.read(lengths), 4)
+        return append_dims(run.read(lengths), 4)
     return None if sums is None else np.diff(run.read(sums).reshape(-1)).reshape(-1, 1, 1, 1)
 
 
 def run_diagonal_band_mask(run: Run, op: Operation) -> None:
-    """Keep x where the comparison is true, else write b (default -inf).
+    """Keep x where the comparison is true; elsewhere write b (default -inf).
 
     CMP_GE, the right bound: row + shift_right_bound (+ seq_len_kv - seq_len_q) >= column. CMP_GT, the left bound:
     column + left_bound (- seq_len_kv + seq_len_q) > row. What is in brackets applies where both lengths are given.
     """
     x = run.floats(op.fields["x"])
     rows, columns = np.arange(x.shape[-2]).reshape(-1, 1), np.arange(x.shape[-1])
-    seq_q, seq_kv = _lengths(run, op, "q"), _lengths(run, op, "kv")
+    seq_q, seq_kv = _read_lengths(run, op, "q"), _read_lengths(run, op, "kv")
     diagonal = 0 if seq_q is None or seq_kv is None else seq_kv - seq_q
 
-    def bound(name: str) -> Numbers | int:
+    def read_bound(name: str) -> Numbers | int:
         tensor = op.fields.get(name)
-        return 0 if tensor is None else align(run.read(tensor), x.ndim)
+        return 0 if tensor is None else append_dims(run.read(tensor), x.ndim)
 
     mode = op.fields["comparison_mode"]
     if mode is PointwiseMode.CMP_GE:
-        keep = rows + diagonal + bound("shift_right_bound") >= columns
+        keep = rows + diagonal + read_bound("shift_right_bound") >= columns
     elif mode is PointwiseMode.CMP_GT:
-        keep = columns + bound("left_bound") - diagonal > rows
+        keep = columns + read_bound("left_bound") - diagonal > rows
     else:
         raise GraphError(
             f"a diagonal band by {mode!r} cannot be interpreted",
@@ -116,7 +118,7 @@ def run_diagonal_band_mask(run: Run, op: Operation) -> None:
 def run_softmax(run: Run, op: Operation) -> None:
     """Write y = exp(x - max) / sum over the last axis; max, sum_exp and stats = max + log(sum) if requested."""
     y, probabilities, sums = op.fields["y"], *_softmax(run, op, run.floats(op.fields["x"]))
-    run.row_sums[y.uid] = run.undivided(probabilities, sums)
+    run.row_sums[y.uid] = run.row_sum_factors(probabilities, sums)
     run.write(y, probabilities)
 
 
@@ -148,8 +150,8 @@ def _softmax(run: Run, op: Operation | None, x: Floats) -> tuple[Floats, Floats]
 
 
 @dataclass
-class _Scores:
-    """The scores and what both passes compute from q and k."""
+class _AttentionScores:
+    """The scores of attention, and the arrays from which both passes compute them."""
 
     q: Floats  # [b, h, s_q, d], 0 beyond the real lengths, as k and v
     k: Floats
@@ -161,11 +163,11 @@ class _Scores:
     inside_kv: NDArray[np.bool_]  # [b, 1, s_kv, 1]
 
 
-def _scores(run: Run, op: Operation) -> _Scores:
-    seq_q, seq_kv = _lengths(run, op, "q"), _lengths(run, op, "kv")
-    q = _operand(run, op, "q")
-    k, v = _operand(run, op, "k", seq_kv), _operand(run, op, "v", seq_kv)
-    inside_q, inside_kv = _mask_lengths(q, seq_q), _mask_lengths(k, seq_kv)
+def _compute_scores(run: Run, op: Operation) -> _AttentionScores:
+    seq_q, seq_kv = _read_lengths(run, op, "q"), _read_lengths(run, op, "kv")
+    q = _read_operand(run, op, "q")
+    k, v = _read_operand(run, op, "k", seq_kv), _read_operand(run, op, "v", seq_kv)
+    inside_q, inside_kv = _mask_within_lengths(q, seq_q), _mask_within_lengths(k, seq_kv)
     q, k, v = np.where(inside_q, q, 0.0), np.where(inside_kv, k, 0.0), np.where(inside_kv, v, 0.0)
     factor = np.ones((1, 1, 1, 1))
     for name in ("scale", "descale_q", "descale_k"):
@@ -175,18 +177,18 @@ def _scores(run: Run, op: Operation) -> _Scores:
     raw = run.round_to_type(raw * factor, DataType.FLOAT)
     masked = _apply_block_mask(run, op, raw)
     if "subgraph" in op.fields:
-        masked = run.subgraph(*_subgraph(op), masked).astype(np.float64)
+        masked = run.subgraph(*_subgraph_arguments(op), masked).astype(np.float64)
     if seq_q is not None and seq_kv is not None:
         masked = np.where(inside_q & inside_kv.swapaxes(2, 3), masked, -np.inf)
-    return _Scores(q, k, v, factor, raw, masked, inside_q, inside_kv)
+    return _AttentionScores(q, k, v, factor, raw, masked, inside_q, inside_kv)
 
 
-def _mask_lengths(x: Floats, lengths: Numbers | None) -> NDArray[np.bool_]:
-    """Return the mask of rows of x [b, h, s, d] below the lengths, [b, 1, s, 1]."""
-    return below((1, 1, x.shape[2], 1), 2, np.full((1, 1, 1, 1), x.shape[2]) if lengths is None else lengths)
+def _mask_within_lengths(x: Floats, lengths: Numbers | None) -> NDArray[np.bool_]:
+    """Return which rows of x [b, h, s, d] are within the sequence lengths, [b, 1, s, 1]."""
+    return mask_below((1, 1, x.shape[2], 1), 2, np.full((1, 1, 1, 1), x.shape[2]) if lengths is None else lengths)
 
 
-def _subgraph(op: Operation) -> tuple[Graph, int, int]:
+def _subgraph_arguments(op: Operation) -> tuple[Graph, int, int]:
     return op.fields["subgraph"], op.fields["subgraph_input_uid"], op.fields["subgraph_output_uid"]
 
 
@@ -194,8 +196,8 @@ def _is_block_scale(scale: Tensor) -> bool:
     return scale.data_type is DataType.FP8_E8M0
 
 
-def _operand(run: Run, op: Operation, name: str, lengths: Numbers | None = None) -> Floats:
-    """Return q, k or v as [b, h, s, d]: gathered from pages and dequantized."""
+def _read_operand(run: Run, op: Operation, name: str, lengths: Numbers | None = None) -> Floats:
+    """Return q, k or v as [b, h, s, d], gathered from pages and dequantized if necessary."""
     values = run.floats(op.fields[name])
     table = op.fields.get(f"page_table_{name}")
     if table is not None:
@@ -203,15 +205,15 @@ def _operand(run: Run, op: Operation, name: str, lengths: Numbers | None = None)
             raise GraphError(
                 f"{op.name!r} has pages but no seq_len_kv", code="interpret-input", where=f"operation {op.name!r}"
             )
-        values = pages(run, op, values, table, lengths, _seq_kv(op, table, values.shape[2]))
+        values = read_pages(run, op, values, table, lengths, _paged_seq_kv(op, table, values.shape[2]))
     scale = op.fields.get(f"descale_{name}")
     if scale is not None and _is_block_scale(scale):
         values = dequantize(run, op, values, scale)
     return values
 
 
-def _seq_kv(op: Operation, table: Tensor, page_size: int) -> int:
-    """Return s_kv of paged keys: that of the scores if the operation has such a tensor, else of all pages."""
+def _paged_seq_kv(op: Operation, table: Tensor, page_size: int) -> int:
+    """Return s_kv of paged keys: that of the scores' tensor if there is one, else the capacity of the page table."""
     dims: tuple[int, ...] | None = None
     if "subgraph" in op.fields:
         dims = op.fields["subgraph"].tensor(op.fields["subgraph_input_uid"]).dims
@@ -221,7 +223,7 @@ def _seq_kv(op: Operation, table: Tensor, page_size: int) -> int:
 
 
 def _apply_block_mask(run: Run, op: Operation, score: Floats) -> Floats:
-    """Mask the 128 x 128 blocks whose element, or bit in packed uint8 masks, is 0.
+    """Mask the 128 x 128 blocks with a mask element of 0; uint8 masks have one bit per block.
 
     Assumed: the lowest bit is the first column.
     """
@@ -237,8 +239,8 @@ def _apply_block_mask(run: Run, op: Operation, score: Floats) -> Floats:
     return np.where(kept[:, :, : score.shape[2], : score.shape[3]] != 0, score, -np.inf)
 
 
-def _dropout(run: Run, op: Operation, dims: tuple[int, ...]) -> Floats | None:
-    """Return the dropout mask divided by the keep probability, None without dropout.
+def _dropout_factor(run: Run, op: Operation, dims: tuple[int, ...]) -> Floats | None:
+    """Return the dropout mask divided by the keep probability; None without dropout.
 
     ``dropout_probability`` is that of dropping a score, as the header says of the backward pass.
     """
@@ -248,9 +250,9 @@ def _dropout(run: Run, op: Operation, dims: tuple[int, ...]) -> Floats | None:
     keep = 1.0 - float(round_to(drop, DataType.FLOAT))
     dump = op.fields.get("dropout_rng_dump")
     name = f"{op.name}.dropout_mask" if dump is None else dump.name
-    given = run.extra(name) if dump is None else run.read_given(dump)
+    given = run.read_extra_input(name) if dump is None else run.read_given(dump)
     if given is None:
-        mask = _find_drawn(run, op.fields["dropout_seed"], op.fields["dropout_offset"], dims, keep)
+        mask = _draw_dropout_mask(run, op.fields["dropout_seed"], op.fields["dropout_offset"], dims, keep)
     else:
         mask = given.astype(np.float64)
     if mask.shape != dims:
@@ -264,38 +266,40 @@ def _dropout(run: Run, op: Operation, dims: tuple[int, ...]) -> Floats | None:
     return np.asarray(mask / keep)
 
 
-def _factor(run: Run, op: Operation, *names: str) -> float:
+def _multiply_scalars(run: Run, op: Operation, *names: str) -> float:
     return math.prod(float(run.scalar(op.fields[name])) for name in names if name in op.fields)
 
 
 def run_sdpa_forward(run: Run, op: Operation) -> None:
-    """O = dropout(softmax(padding(subgraph(block mask(scale * Q @ K^T))))) @ V.
+    """Write O = dropout(softmax(padding(subgraph(block mask(scale * Q @ K^T))))) @ V.
 
-    Padding applies where both lengths are given, and rows of O beyond them are 0. The fp8 factors stand where the
+    Padding applies where both lengths are given, and rows of O beyond them are 0. The fp8 factors apply where the
     composite pattern has them: amax_s before scale_s, amax_o before scale_o.
     """
-    scores = _scores(run, op)
+    scores = _compute_scores(run, op)
     softmax = op.fields.get("softmax")
     probabilities, sums = _softmax(run, softmax if softmax is not None else _make_softmax(op), scores.masked)
-    sums = run.undivided(probabilities, sums)
+    sums = run.row_sum_factors(probabilities, sums)
     if softmax is not None:
         run.write(softmax.fields["x"], scores.masked)
         run.write(softmax.fields["y"], probabilities)
-    mask = _dropout(run, op, probabilities.shape)
+    mask = _dropout_factor(run, op, probabilities.shape)
     if mask is not None:
         probabilities = probabilities * mask
     probabilities = np.where(scores.inside_q, probabilities, 0.0)
     _write_amax(run, op, "amax_s", probabilities)
-    probabilities = run.round_undivided(probabilities * _factor(run, op, "scale_s"), sums, op.fields["q"].data_type)
+    probabilities = run.round_undivided(
+        probabilities * _multiply_scalars(run, op, "scale_s"), sums, op.fields["q"].data_type
+    )
     o = run.round_to_type(matmul(probabilities, scores.v), DataType.FLOAT)
     names = [name for name in ("descale_s", "descale_v") if name in op.fields and not _is_block_scale(op.fields[name])]
-    o = o * _factor(run, op, *names)
+    o = o * _multiply_scalars(run, op, *names)
     _write_amax(run, op, "amax_o", o)
-    run.write(op.fields["o"], o * _factor(run, op, "scale_o"))
+    run.write(op.fields["o"], o * _multiply_scalars(run, op, "scale_o"))
 
 
 def _make_softmax(op: Operation) -> Operation | None:
-    """Return a softmax operation with statistics of the pass itself, as before cuDNN 9.21."""
+    """Return a softmax operation for the statistics that the SDPA operation writes itself, as before cuDNN 9.21."""
     stats = op.fields.get("stats")
     if stats is None:
         return None
@@ -309,34 +313,34 @@ def _write_amax(run: Run, op: Operation, name: str, values: Floats) -> None:
 
 
 def run_sdpa_backward(run: Run, op: Operation) -> None:
-    """dQ, dK, dV (dbias, dsink) from Q, K, V, O, dO and the statistics, with P = exp(scores - stats).
+    """Write dQ, dK, dV (dbias, dsink) from Q, K, V, O, dO and the statistics, with P = exp(scores - stats).
 
     A sub-graph is taken to change each score for itself; its slope is found by differences. dbias is the gradient
     after the sub-graph, which the header allows for additions and masks after the bias. dsink is the gradient of the
     sink's logit, -sum(exp(sink - stats) * rowsum(dO * O)).
     """
-    s = _scores(run, op)
+    s = _compute_scores(run, op)
     d_o, o, stats = (np.where(s.inside_q, run.floats(op.fields[name]), 0.0) for name in ("d_o", "o", "stats"))
     probabilities = np.where(s.masked == -np.inf, 0.0, np.exp(s.masked - stats))
-    mask = _dropout(run, op, probabilities.shape)
+    mask = _dropout_factor(run, op, probabilities.shape)
     factor = np.ones(1) if mask is None else mask
     small, full = op.fields["q"].data_type, DataType.FLOAT
 
     def write_product(name: str, a: Floats, b: Floats, inside: NDArray[np.bool_]) -> None:
-        """Write a @ b summed over the query heads that share a head, with 0 beyond the sequence lengths."""
+        """Write a @ b summed over the query heads that share a key head; 0 beyond the sequence lengths."""
         whole = run.round_to_type(matmul(a, b), full)
         batch, heads, *rest = op.fields[name].dims
         run.write(op.fields[name], np.where(inside, whole.reshape(batch, heads, -1, *rest).sum(axis=2), 0.0))
 
     rows = (d_o * o).sum(axis=3, keepdims=True)
     d_p = run.round_to_type(matmul(d_o, s.v.swapaxes(2, 3)), full) * factor
-    behind = run.round_to_type(probabilities * (d_p - rows), full)
-    d_score = run.round_to_type(behind * _slope(run, op, s.raw) * s.factor, small)
+    d_masked = run.round_to_type(probabilities * (d_p - rows), full)
+    d_score = run.round_to_type(d_masked * _subgraph_derivative(run, op, s.raw) * s.factor, small)
     dropped = run.round_to_type(probabilities * factor, small)
     write_product("dv", dropped.swapaxes(2, 3), d_o, s.inside_kv)
     write_product("dk", d_score.swapaxes(2, 3), s.q, s.inside_kv)
     write_product("dq", d_score, s.k, s.inside_q)
-    for name, values in (("dbias", behind), ("dsink", _d_sink(run, op, stats, rows))):
+    for name, values in (("dbias", d_masked), ("dsink", _sink_gradient(run, op, stats, rows))):
         if name in op.fields:
             dims = op.fields[name].dims
             axes = tuple(axis for axis, dim in enumerate(dims) if dim == 1)
@@ -345,39 +349,40 @@ def run_sdpa_backward(run: Run, op: Operation) -> None:
             run.write(op.fields[name], values.sum(axis=axes, keepdims=True))
 
 
-def hidden(run: Run, op: Operation) -> NDArray[np.bool_]:
-    """Return the masked scores of a forward pass: by sub-graph, block mask or lengths."""
-    return np.asarray(_scores(run.exact(), op).masked == -np.inf)
+def find_masked_scores(run: Run, op: Operation) -> NDArray[np.bool_]:
+    """Return which scores a forward pass masks: by sub-graph, block mask or lengths."""
+    return np.asarray(_compute_scores(run.without_rounding(), op).masked == -np.inf)
 
 
-def attend(run: Run, op: Operation) -> tuple[Floats, Floats]:
-    """Return O [b, h, s_q, d_v] and statistics of the forward pass that belongs to a backward pass.
+def compute_forward_results(run: Run, op: Operation) -> tuple[Floats, Floats]:
+    """Return O [b, h, s_q, d_v] and the statistics that the forward pass gives for a backward operation.
 
     Rows without a key are NaN.
     """
-    s = _scores(run, op)
+    s = _compute_scores(run, op)
     top = s.masked.max(axis=3, keepdims=True)
     stats = top + np.log(np.exp(s.masked - top).sum(axis=3, keepdims=True))
     if "sink" in op.fields:
         stats = np.logaddexp(np.where(np.isnan(stats), -np.inf, stats), run.floats(op.fields["sink"]))
     probabilities = np.where(s.masked == -np.inf, 0.0, np.exp(s.masked - stats))
-    mask = _dropout(run, op, probabilities.shape)
+    mask = _dropout_factor(run, op, probabilities.shape)
     return matmul(probabilities if mask is None else probabilities * mask, s.v), stats
 
 
-def _d_sink(run: Run, op: Operation, stats: Floats, rows: Floats) -> Floats:
+def _sink_gradient(run: Run, op: Operation, stats: Floats, rows: Floats) -> Floats:
     sink = run.floats(op.fields["sink"]) if "sink" in op.fields else np.full((1, 1, 1, 1), -np.inf)
     return -np.exp(sink - stats) * rows
 
 
-def _slope(run: Run, op: Operation, score: Floats) -> Floats:
-    """Return the derivative of the sub-graph by each score: fourth-order central differences, error 1e-12."""
+def _subgraph_derivative(run: Run, op: Operation, score: Floats) -> Floats:
+    """Return the derivative of the sub-graph at each score: fourth-order central differences, error 1e-12."""
     if "subgraph" not in op.fields:
         return np.ones(1)
-    exact = run.exact()
+    exact = run.without_rounding()
     step = 1e-3
     far, near = (
-        exact.subgraph(*_subgraph(op), score + width) - exact.subgraph(*_subgraph(op), score - width)
+        exact.subgraph(*_subgraph_arguments(op), score + width)
+        - exact.subgraph(*_subgraph_arguments(op), score - width)
         for width in (2 * step, step)
     )
     slope = (8 * near - far) / (12 * step)

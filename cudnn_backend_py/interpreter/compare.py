@@ -1,4 +1,4 @@
-"""Check whether other graphs compute the same as a graph, by interpreting both on small data.
+"""Check whether other graphs compute the same results as a graph, by interpreting both on small data.
 
 What the caller does with the data is taken from the changes: copied, padded with zeros, repeated, cut.
 """
@@ -37,7 +37,7 @@ _D = DescriptorType
 
 @dataclass(frozen=True)
 class Comparison:
-    """The result of a comparison.
+    """The result of a comparison: same, different or not compared, and why.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class Comparison:
 
 
 class _CannotError(Exception):
-    """A comparison is impossible, for the reason in the text."""
+    """Raised if graphs cannot be compared; the text is the reason."""
 
 
 #: Kinds of data, and whether every tensor is rounded to its type. Whole numbers are exact in any order; hostile data
@@ -65,7 +65,7 @@ _CHEAP, _MOST = 1 << 21, 1 << 28
 
 
 def compare(graph: Graph, solution: Solution, seed: int = 0, *, shrink: bool = True) -> Comparison:
-    """Return whether the graphs of a solution compute the same, if the caller follows the titles.
+    """Compare a graph with the graphs of a solution, assuming that the caller does what the change titles say.
 
     Results are compared without rounding (to 1e-9 of the largest number of an output; whole numbers may differ by 1
     where they are cut off), and with every tensor rounded to its type: then the relative Frobenius norm of the
@@ -91,7 +91,7 @@ def compare(graph: Graph, solution: Solution, seed: int = 0, *, shrink: bool = T
 
 
 def _replay(graph: Graph, solution: Solution) -> list[State]:
-    """Return the graphs before the first step and after each one."""
+    """Return the graphs before the first step and after each step."""
     states: list[State] = [(graph,)]
     found = Solution.of(solution.steps[0])
     states.append(found.graphs)
@@ -104,18 +104,18 @@ def _replay(graph: Graph, solution: Solution) -> list[State]:
 
 
 def _check_random(states: list[State]) -> None:
-    """Refuse graphs with random numbers if tensors get other dims, or operations change."""
+    """Refuse graphs that draw random numbers, if a tensor gets other dims or operations change."""
     ops = list(all_ops(states[0][0]))
     if not any(op.kind is _D.OPERATION_RNG or "dropout_probability" in dict(op.ports()) for op in ops):
         return
     kinds = [sorted(op.kind.name for graph in state for op in all_ops(graph)) for state in states]
     described = {(tensor.uid, tensor.dims) for state in states for graph in state for tensor in graph.tensors}
     if kinds[0] != kinds[-1] or len(described) != len({uid for uid, _ in described}):
-        raise _CannotError("it draws random numbers, which depend on the places of elements")
+        raise _CannotError("the graph draws random numbers, which depend on the positions of the elements")
 
 
 def _compare_first(sizes: Iterable[list[State]], solution: Solution, seed: int) -> Comparison:
-    """Compare at the first sizes that the interpreter can run."""
+    """Compare with the first of these sizes that the interpreter can run."""
     last: GraphError | None = None
     pads = any("zeros" in step.title for step in solution.steps)  # times infinity are NaN
     runs = [(kind, rounding) for kind, rounding in _RUNS if kind != "hostile" or not pads]
@@ -134,20 +134,20 @@ def _compare_first(sizes: Iterable[list[State]], solution: Solution, seed: int) 
             if words:
                 return Comparison("different", f"{words}, with {kind} data")
         return Comparison("same")
-    raise last or _CannotError("its sizes are too large for the interpreter")
+    raise last or _CannotError("the graph is too large for the interpreter")
 
 
 def _run_original(graph: Graph, kind: str, rounding: bool, seed: int) -> tuple[Slot, Mapping[str, Numbers]]:
     try:
         inputs = make_inputs(graph, kind, seed)
     except (ArithmeticError, LookupError, MemoryError, TypeError, ValueError) as error:  # tensors may be anything
-        raise _CannotError("random data cannot be made for the graph's tensors") from error
+        raise _CannotError("random data cannot be made for the tensors of the graph") from error
     held = {graph.tensor(key).uid: np.asarray(value) for key, value in inputs.items()}
     return held, interpret(graph, inputs, rounding=rounding)
 
 
 def _run_changed(states: list[State], solution: Solution, inputs: Slot, rounding: bool) -> dict[str, Numbers]:
-    """Return the results of the changed graphs by name, in the form of the original's."""
+    """Return the results of the changed graphs by name, with the dims of the original's."""
     held = inputs | {
         tensor.uid: np.full(tensor.dims, tensor.value)
         for tensor in states[0][0].tensors
@@ -155,7 +155,7 @@ def _run_changed(states: list[State], solution: Solution, inputs: Slot, rounding
     }
     steps = list(zip(solution.steps, solution.members, states, states[1:], strict=False))
     for change, member, before, after in steps:
-        held |= _carry(change, before[member], after, held, _convert_inputs)
+        held |= _convert_values(change, before[member], after, held, _convert_inputs)
     results: Slot = {}
     for graph in states[-1]:
         needed: dict[str | int, ArrayLike] = {
@@ -170,7 +170,7 @@ def _run_changed(states: list[State], solution: Solution, inputs: Slot, rounding
         results |= found
         held |= found
     for change, member, before, after in reversed(steps):
-        results |= _carry(change, before[member], after, results, _convert_outputs)
+        results |= _convert_values(change, before[member], after, results, _convert_outputs)
     names = {tensor.uid: tensor.name for tensor in states[0][0].outputs}
     return {names[uid]: values for uid, values in results.items() if uid in names}
 
@@ -178,8 +178,8 @@ def _run_changed(states: list[State], solution: Solution, inputs: Slot, rounding
 Move = Callable[[Change, Graph, Tensor, Tensor, Numbers], Numbers]
 
 
-def _carry(change: Change, before: Graph, after: State, held: Slot, move: Move) -> Slot:
-    """Return the values of tensors after a change, for those with a changed description."""
+def _convert_values(change: Change, before: Graph, after: State, held: Slot, move: Move) -> Slot:
+    """Return the values of tensors that are in memory after a change, converted by `move`."""
     moved: Slot = {}
     new = {tensor.uid: tensor for graph in after for tensor in graph.tensors}
     for old in before.tensors:
@@ -190,7 +190,7 @@ def _carry(change: Change, before: Graph, after: State, held: Slot, move: Move) 
 
 
 def _convert_inputs(change: Change, before: Graph, old: Tensor, new: Tensor, values: Numbers) -> Numbers:
-    """Convert the inputs of a graph to those of the changed graph."""
+    """Convert the values of an input to those the changed graph needs."""
     if (start := _find_view_offset(change, before, old, new)) is not None:
         return _view_elements(old, new, values, start)
     if turned := _flipped_axes(change, before, old):
@@ -200,27 +200,27 @@ def _convert_inputs(change: Change, before: Graph, old: Tensor, new: Tensor, val
     if math.prod(old.dims) == math.prod(new.dims):
         return values.reshape(new.dims)
     if len(old.dims) != len(new.dims):
-        raise _CannotError(f"{old.name} has other dims than before")
+        raise _CannotError(f"values of {old.name} cannot be converted from dims {list(old.dims)} to {list(new.dims)}")
     if "zeros between groups" in change.title:
         return _expand_groups(values, new)
     if "repeated in memory" in change.title:
         for axis, (one, other) in enumerate(zip(old.dims, new.dims, strict=True)):
             values = np.repeat(values, other // one, axis)
         return values
-    if (sides := _explicit_padding(change, before, old)) is not None:
+    if (sides := _find_explicit_padding(change, before, old)) is not None:
         return np.pad(values, sides)
-    if old.name in change.tensors and "per group" in change.title and old.uid not in _filters(before):
-        groups = _groups(before)
+    if old.name in change.tensors and "per group" in change.title and old.uid not in _find_filters(before):
+        groups = _number_of_groups(before)
         wide = values.reshape(old.dims[0], groups, old.dims[1] // groups, *old.dims[2:])
         more = new.dims[1] // groups - wide.shape[2]
         return np.pad(wide, [(0, more if axis == 2 else 0) for axis in range(wide.ndim)]).reshape(new.dims)
     if any(one > other for one, other in zip(old.dims, new.dims, strict=True)):
-        raise _CannotError(f"{old.name} has smaller dims than before")
+        raise _CannotError(f"values of {old.name} cannot be cut from dims {list(old.dims)} to {list(new.dims)}")
     return np.pad(values, [(0, other - one) for one, other in zip(old.dims, new.dims, strict=True)])
 
 
 def _convert_outputs(change: Change, before: Graph, old: Tensor, new: Tensor, values: Numbers) -> Numbers:
-    """Convert the outputs of the changed graph to those of the original graph."""
+    """Convert the values of an output of the changed graph to those of the original graph."""
     if _find_view_offset(change, before, old, new) is not None:
         return _view_elements(new, old, values, 0)
     if turned := _flipped_axes(change, before, old):
@@ -230,14 +230,14 @@ def _convert_outputs(change: Change, before: Graph, old: Tensor, new: Tensor, va
     if math.prod(old.dims) == math.prod(new.dims):
         return values.reshape(old.dims)
     if len(old.dims) != len(new.dims):
-        raise _CannotError(f"{old.name} has other dims than before")
+        raise _CannotError(f"values of {old.name} cannot be converted from dims {list(old.dims)} to {list(new.dims)}")
     if "its gradient summed afterwards" in change.title:
         axes = tuple(axis for axis, (one, other) in enumerate(zip(old.dims, new.dims, strict=True)) if one != other)
         return np.asarray(values.sum(axes, keepdims=True))
-    if (sides := _explicit_padding(change, before, old)) is not None:
+    if (sides := _find_explicit_padding(change, before, old)) is not None:
         return values[tuple(slice(low, low + dim) for (low, _), dim in zip(sides, old.dims, strict=True))]
     if any(one > other for one, other in zip(old.dims, new.dims, strict=True)):
-        raise _CannotError(f"{old.name} has smaller dims than before")
+        raise _CannotError(f"values of {old.name} cannot be cut from dims {list(old.dims)} to {list(new.dims)}")
     return values[tuple(slice(dim) for dim in old.dims)]
 
 
@@ -245,16 +245,16 @@ def _convert_outputs(change: Change, before: Graph, old: Tensor, new: Tensor, va
 
 
 def _keeps_place(change: Change, old: Tensor, new: Tensor) -> bool:
-    """Return whether a tensor keeps its place in memory, or its dims if only those matter."""
+    """Return whether the values of a tensor stay the same; refuse ragged tensors with other dims or strides."""
     if old.ragged_offset is None and new.ragged_offset is None:
         return old.dims == new.dims
     if (old.dims, old.strides) == (new.dims, new.strides) or change.kind in ("unified", "composite"):
         return True
-    raise _CannotError(f"{old.name} is ragged, and has other dims or strides")
+    raise _CannotError(f"values of the ragged tensor {old.name} cannot be converted to other dims or strides")
 
 
 def _find_view_offset(change: Change, before: Graph, old: Tensor, new: Tensor) -> int | None:
-    """Return the first element of a tensor described with other dims or strides; None where data are copied."""
+    """Return the first element of a tensor read with other dims or strides; None where the caller copies it."""
     described = (old.dims, old.strides) != (new.dims, new.strides) and old.ragged_offset is None
     if change.kind in ("unified", "composite") and described and math.prod(old.dims) == math.prod(new.dims):
         return 0
@@ -272,28 +272,28 @@ def _view_elements(old: Tensor, new: Tensor, values: Numbers, start: int) -> Num
 
 
 def _flipped_axes(change: Change, before: Graph, old: Tensor) -> tuple[int, ...]:
-    """Return the axes along which a filter is flipped."""
-    if "the filter turned around" not in change.title or old.uid not in _filters(before):
+    """Return the axes along which a change flips a filter."""
+    if "the filter turned around" not in change.title or old.uid not in _find_filters(before):
         return ()
     return tuple(range(2, old.rank))
 
 
-def _convolutions(graph: Graph) -> Iterator[Operation]:
+def _find_convolutions(graph: Graph) -> Iterator[Operation]:
     return (op for op in graph.ops if isinstance(op, Operation) and op.kind in CONVOLUTIONS)
 
 
-def _filters(graph: Graph) -> set[int]:
-    return {op.fields[CONVOLUTIONS[op.kind][1]].uid for op in _convolutions(graph)}
+def _find_filters(graph: Graph) -> set[int]:
+    return {op.fields[CONVOLUTIONS[op.kind][1]].uid for op in _find_convolutions(graph)}
 
 
-def _groups(graph: Graph) -> int:
-    op = next(_convolutions(graph))
+def _number_of_groups(graph: Graph) -> int:
+    op = next(_find_convolutions(graph))
     image, weights, _ = (op.fields[port] for port in CONVOLUTIONS[op.kind])
     return int(image.dims[1] // weights.dims[1])
 
 
 def _expand_groups(values: Numbers, new: Tensor) -> Numbers:
-    """Return the filter of a grouped convolution as that of an ungrouped one, with zeros elsewhere."""
+    """Return the filter of a grouped convolution as that of an ungrouped one, with zeros between groups."""
     filters, depth = values.shape[:2]
     groups = new.dims[1] // depth
     wide = np.zeros(new.dims, values.dtype)
@@ -303,8 +303,8 @@ def _expand_groups(values: Numbers, new: Tensor) -> Numbers:
     return wide
 
 
-def _explicit_padding(change: Change, before: Graph, image: Tensor) -> list[tuple[int, int]] | None:
-    for op in _convolutions(before) if change.kind == "explicit_padding" else ():
+def _find_explicit_padding(change: Change, before: Graph, image: Tensor) -> list[tuple[int, int]] | None:
+    for op in _find_convolutions(before) if change.kind == "explicit_padding" else ():
         if op.fields[CONVOLUTIONS[op.kind][0]].uid == image.uid:
             given = op.fields["convolution"].fields
             return [(0, 0), (0, 0), *zip(given["pre_paddings"], given["post_paddings"], strict=True)]
@@ -315,22 +315,22 @@ def _explicit_padding(change: Change, before: Graph, image: Tensor) -> list[tupl
 
 
 def _shrink_graphs(states: list[State]) -> Iterator[list[State]]:
-    """Yield the graphs with large dims reduced, then unchanged: cheap ones with distinct dims first."""
+    """Yield versions of the graphs with large dims reduced, the cheapest first, and finally the graphs unchanged."""
     if sum(_estimate_cost(op) for graph in (*states[0], *states[-1]) for op in all_ops(graph)) <= _CHEAP:
         yield states
         return
     left = _find_unaffected_dims(states)
-    spatial = {dim for graph in states[0] for op in graph.ops for dim in _spatial(op)}
+    spatial = {dim for graph in states[0] for op in graph.ops for dim in _iterate_spatial_dims(op)}
     for new in (_distinct_sizes, _size_with_same_remainder):
         for sizes in (left, left - spatial) if left & spatial else (left,):
-            made = _with_sizes(states, new(sorted(sizes), states[0][0]))
+            made = _replace_sizes(states, new(sorted(sizes), states[0][0]))
             if made is not None:
                 yield made
     yield states
 
 
 def _find_unaffected_dims(states: list[State]) -> set[int]:
-    """Return the large dims that no change affects, and that no affected tensor has."""
+    """Return the large dims that no change affects, so that they can be reduced."""
     dims: dict[int, set[tuple[int, ...]]] = {}
     for graph in itertools.chain.from_iterable(states):
         for tensor in graph.tensors:
@@ -348,28 +348,28 @@ def _find_unaffected_dims(states: list[State]) -> set[int]:
 _SMALL = 8
 
 
-def _spatial(op: Op) -> Iterator[int]:
+def _iterate_spatial_dims(op: Op) -> Iterator[int]:
     if op.kind in CONVOLUTIONS or "resample" in op.parameters():
         for _, tensor in op.ports():
             yield from tensor.dims[2:]
 
 
 def _distinct_sizes(sizes: Sequence[int], graph: Graph) -> dict[int, int]:
-    """Return distinct small sizes."""
+    """Return a distinct small size for each size, as far as there are any."""
     used = {dim for tensor in graph.tensors for dim in tensor.dims}
     free = [size for size in (3, 5, 7, 11, 13, 17, 19, 23, 29, 31) if size not in used]
     return {size: new for size, new in zip(sizes, free, strict=False) if new < size}
 
 
 def _size_with_same_remainder(sizes: Sequence[int], _graph: Graph) -> dict[int, int]:
-    """Return a size from 8 to 15 with the same remainder, so that divisibility is kept."""
+    """Return for each size one from 8 to 15 with the same remainder, so that divisibility is kept."""
     return {size: _SMALL + size % _SMALL for size in sizes}
 
 
-def _with_sizes(states: list[State], sizes: Mapping[int, int]) -> list[State] | None:
-    """Return the graphs with these dims replaced everywhere; None if impossible."""
+def _replace_sizes(states: list[State], sizes: Mapping[int, int]) -> list[State] | None:
+    """Return the graphs with these dims replaced wherever they occur; None if the graphs would be invalid."""
 
-    def resize(graph: Graph) -> Graph:
+    def resize_graph(graph: Graph) -> Graph:
         new = {}
         for tensor in graph.tensors:
             dims = tuple(sizes.get(dim, dim) for dim in tensor.dims)
@@ -378,13 +378,13 @@ def _with_sizes(states: list[State], sizes: Mapping[int, int]) -> list[State] | 
         return replace_tensors(graph, new) if new else graph
 
     try:
-        return [tuple(map(resize, state)) for state in states] if sizes else None
+        return [tuple(map(resize_graph, state)) for state in states] if sizes else None
     except GraphError:
         return None
 
 
 def _estimate_cost(op: Op) -> int:
-    """Return about how many multiply-adds or elements an operation takes in NumPy."""
+    """Return the approximate number of multiply-adds or elements that an operation takes in NumPy."""
     ports = dict(op.ports())
     elements = max((math.prod(tensor.dims) for tensor in ports.values()), default=1)
     if isinstance(op, Matmul):
@@ -401,11 +401,11 @@ def _estimate_cost(op: Op) -> int:
 # comparing
 
 
-_LEAVES_OUT = ("drop_stats", "drop_bias")  # kinds of changes whose titles say that outputs are not written any more
+_LEAVES_OUT = ("drop_stats", "drop_bias")  # kinds of changes with titles that say that outputs are no longer written
 
 
 def _find_omitted(solution: Solution, missing: Collection[str]) -> str:
-    """Return the outputs that are no longer written; empty where the titles announce it."""
+    """Describe the outputs that are no longer written; empty if there are none or the change titles announce it."""
     if not missing or any(step.kind in _LEAVES_OUT for step in solution.steps):
         return ""
     return f"{', '.join(sorted(missing))} is not written any more"
@@ -414,7 +414,7 @@ def _find_omitted(solution: Solution, missing: Collection[str]) -> str:
 def _find_difference(
     graph: Graph, wanted: Mapping[str, Numbers], found: Mapping[str, Numbers], kind: str, rounding: bool
 ) -> str:
-    """Return which output differs and by how much; empty without differences. Omitted outputs do not count."""
+    """Describe which output differs and by how much; empty without differences. Omitted outputs do not count."""
     for tensor in graph.outputs:
         if tensor.name not in found:
             continue
@@ -439,7 +439,7 @@ def _find_difference(
 
 
 def _tolerance(graph: Graph) -> float:
-    """Return the allowed relative Frobenius norm of a rounded result's error."""
+    """Return the allowed error of a rounded result, as a relative Frobenius norm."""
     given = [DATA_TYPES[tensor.data_type].tolerance for tensor in graph.tensors]
     return 4 * max((tolerance for tolerance in given if tolerance is not None), default=_LEAST)
 

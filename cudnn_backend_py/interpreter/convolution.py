@@ -1,4 +1,4 @@
-"""Convolutions and their gradients: one matrix product per filter tap.
+"""Evaluation of convolutions and their gradients: one matrix product per filter tap.
 
 Sums are in float64 and rounded once, to the compute type, in a run that rounds. A tap that is on padding is a product
 with 0: an infinite weight makes NaN of it in the forward pass, as it does in a matrix product.
@@ -20,14 +20,14 @@ from ..generated.operations import CONVOLUTIONS
 from ..graph.ir import Operation, convolved_size
 from .run import Handler, Run
 
-__all__ = ["OPERATIONS", "refuse_beta"]
+__all__ = ["OPERATIONS", "refuse_nonzero_beta"]
 
 Floats = NDArray[np.float64]
 Index = tuple[Any, ...]
 
 
-def refuse_beta(op: Operation) -> float:
-    """Return alpha; refuse a beta that adds to previous memory, which is unknown here."""
+def refuse_nonzero_beta(op: Operation) -> float:
+    """Return alpha; refuse a beta other than 0, which would add to memory of unknown contents."""
     if op.fields.get("beta"):
         raise GraphError(
             f"{op.kind.name.removeprefix('OPERATION_').lower()} with beta cannot be interpreted",
@@ -39,9 +39,9 @@ def refuse_beta(op: Operation) -> float:
 
 def run_forward(run: Run, op: Operation) -> None:
     """Slide w [k, c / groups, taps ..] over zero-padded x [n, c, sizes ..]; CONVOLUTION flips w."""
-    alpha, window = refuse_beta(op), _Window(op)
+    alpha, window = refuse_nonzero_beta(op), _TapPositions(op)
     y = op.fields["y"]
-    x, w = window.padded(run.floats(op.fields["x"])), window.split(run.floats(op.fields["w"]))
+    x, w = window.pad_image(run.floats(op.fields["x"])), window.split(run.floats(op.fields["w"]))
     made = np.zeros((y.dims[0], window.groups, y.dims[1] // window.groups, math.prod(y.dims[2:])))
     for tap, place in window:
         made += w[tap] @ window.flat(x[place])
@@ -49,8 +49,8 @@ def run_forward(run: Run, op: Operation) -> None:
 
 
 def run_backward_data(run: Run, op: Operation) -> None:
-    """Write the gradient with respect to x: the sum of dy times each tap."""
-    alpha, window = refuse_beta(op), _Window(op)
+    """Write the gradient with respect to x: the sum of the products of dy with each tap."""
+    alpha, window = refuse_nonzero_beta(op), _TapPositions(op)
     dx, dy = op.fields["dx"], op.fields["dy"]
     response, w = window.flat(run.floats(dy)), window.split(run.floats(op.fields["w"]))
     whole = np.zeros((*dx.dims[:2], *window.sizes))
@@ -62,17 +62,17 @@ def run_backward_data(run: Run, op: Operation) -> None:
 
 def run_backward_filter(run: Run, op: Operation) -> None:
     """Write the gradient with respect to w: the product of dy and the image under each tap."""
-    alpha, window = refuse_beta(op), _Window(op)
+    alpha, window = refuse_nonzero_beta(op), _TapPositions(op)
     dw = op.fields["dw"]
-    x, response = window.padded(run.floats(op.fields["x"])), window.flat(run.floats(op.fields["dy"]))
+    x, response = window.pad_image(run.floats(op.fields["x"])), window.flat(run.floats(op.fields["dy"]))
     made = np.zeros((window.groups, dw.dims[0] // window.groups, *dw.dims[1:]))
     for tap, place in window:
         made[tap] = (response @ window.flat(x[place]).swapaxes(2, 3)).sum(axis=0)
     run.write(dw, alpha * run.round_to_type(made.reshape(dw.dims), window.kind))
 
 
-class _Window:
-    """The positions of each filter tap on the padded image."""
+class _TapPositions:
+    """The positions that each filter tap meets on the padded image."""
 
     def __init__(self, op: Operation) -> None:
         image, weights, response = (op.fields[port].dims for port in CONVOLUTIONS[op.kind])
@@ -90,12 +90,12 @@ class _Window:
         fits = tuple(convolved_size(size, taps, 0, 0, stride, step) for size, taps, stride, step in sides)
         if fits != self._out or (image[0], weights[0]) != response[:2]:
             raise GraphError(
-                f"{op.name!r} of these sizes has a response of {[image[0], weights[0], *fits]}",
+                f"{op.name!r} has a response of {list(response)}, {[image[0], weights[0], *fits]} is needed",
                 code="interpret-shape",
                 where=f"image {list(image)}, weights {list(weights)}, response {list(response)}",
             )
 
-    def padded(self, x: Floats) -> Floats:
+    def pad_image(self, x: Floats) -> Floats:
         return np.pad(x, ((0, 0), (0, 0), *self._padding))
 
     def __iter__(self) -> Iterator[tuple[Index, Index]]:
@@ -110,7 +110,7 @@ class _Window:
             yield (..., *tap), (slice(None), slice(None), *place)
 
     def split(self, w: Floats) -> Floats:
-        """Return weights by groups, [groups, k / groups, c / groups, taps ..]."""
+        """Return the weights by group: [groups, k / groups, c / groups, taps ..]."""
         return w.reshape(self.groups, -1, *w.shape[1:])
 
     def flat(self, x: Floats) -> Floats:

@@ -38,7 +38,7 @@ from ..graph.ir import Graph, Op, Operation, Tensor
 from ..system.memory import memory_error
 from ..system.nearest import did_you_mean
 from . import interpret
-from .forward_pass import forward_results
+from .forward_pass import compute_forward_inputs
 from .npz import ArrayHeader, read_arrays, read_headers
 
 __all__ = [
@@ -46,13 +46,13 @@ __all__ = [
     "check_arrays",
     "check_given",
     "from_memory",
-    "in_memory",
     "is_unordered",
     "known_values",
     "load_arrays",
     "make_inputs",
-    "memory_of",
+    "make_memory",
     "read_tensors",
+    "to_memory",
 ]
 
 KINDS = ("uniform", "integers", "hostile")
@@ -66,8 +66,8 @@ Role = Callable[[Op, str, Tensor, Random, str], Numbers]  # operation, its port,
 # memory
 
 
-def in_memory(tensor: Tensor, numbers: ArrayLike) -> NDArray[Any]:
-    """Return the memory of a tensor with these numbers; gaps are zero.
+def to_memory(tensor: Tensor, numbers: ArrayLike) -> NDArray[Any]:
+    """Return the memory image of a tensor with these numbers; gaps are zero.
 
     Parameters
     ----------
@@ -99,8 +99,8 @@ def in_memory(tensor: Tensor, numbers: ArrayLike) -> NDArray[Any]:
 
 
 def from_memory(tensor: Tensor, image: NDArray[Any]) -> Numbers:
-    """Return the numbers in a tensor's memory: the inverse of :func:`in_memory`."""
-    flat = _unpack(image, tensor)
+    """Return the numbers in a tensor's memory image: the inverse of :func:`to_memory`."""
+    flat = _unpack_elements(image, tensor)
     if tensor.ragged_offset is not None:
         codes = flat
     elif tensor.reordering is TensorReordering.F8_128x4:
@@ -119,12 +119,12 @@ def _is_transposed(tensor: Tensor) -> bool:
 
 
 def is_unordered(tensor: Tensor) -> bool:
-    """Return whether the order of elements in memory is unknown here, so that only equal values can be given."""
+    """Return whether the memory order of a tensor's elements is not known, so that all of them must be equal."""
     return tensor.reordering not in (TensorReordering.NONE, TensorReordering.F8_128x4)
 
 
 def _pack(codes: NDArray[Any], bits: int) -> NDArray[Any]:
-    """Pack elements of less than a byte, the first one in the lowest bits."""
+    """Pack elements smaller than a byte into bytes, the first one in the lowest bits."""
     if bits >= 8:
         return codes
     if bits == 1:
@@ -134,7 +134,7 @@ def _pack(codes: NDArray[Any], bits: int) -> NDArray[Any]:
     return np.asarray(low[0::2] | (low[1::2] << 4), np.uint8)
 
 
-def _unpack(image: NDArray[Any], tensor: Tensor) -> NDArray[Any]:
+def _unpack_elements(image: NDArray[Any], tensor: Tensor) -> NDArray[Any]:
     bits = ELEMENT_BITS[tensor.data_type]
     if bits >= 8:
         return np.ascontiguousarray(image).reshape(-1)
@@ -156,15 +156,15 @@ def read_tensors(graph: Graph) -> list[Tensor]:
     ]
 
 
-def memory_of(graph: Graph, inputs: Mapping[str | int, Numbers]) -> dict[int, Any]:
-    """Return the memory image or number for the values of :func:`make_inputs`."""
+def make_memory(graph: Graph, inputs: Mapping[str | int, Numbers]) -> dict[int, Any]:
+    """Return the memory image of a tensor, or the number of a by-value tensor, for one value of :func:`make_inputs`."""
     found: dict[int, Any] = {}
     for tensor in read_tensors(graph):
         numbers = inputs[tensor.uid]
         if tensor.by_value:
             found[tensor.uid] = numbers.reshape(-1)[0].item()
             continue
-        image = in_memory(tensor, numbers)
+        image = to_memory(tensor, numbers)
         if tensor.ragged_offset is not None and image.size < tensor.span_elements:
             image = np.concatenate([image, np.zeros(tensor.span_elements - image.size, image.dtype)])
         found[tensor.uid] = image
@@ -172,7 +172,7 @@ def memory_of(graph: Graph, inputs: Mapping[str | int, Numbers]) -> dict[int, An
 
 
 def load_arrays(path: str | Path, graph: Graph) -> dict[str, Numbers]:
-    """Return the arrays of an ``.npz`` file by name, with the dims of the graph's tensors.
+    """Return the arrays of an ``.npz`` file by tensor name, with the dims of the graph's tensors.
 
     Raises
     ------
@@ -180,27 +180,27 @@ def load_arrays(path: str | Path, graph: Graph) -> dict[str, Numbers]:
         ``trial-data``: no such file, one that is not whole, something else than numbers in it, other names or dims than
         the graph has, or more bytes than memory is available.
     """
-    return read_arrays(_existing_path(path), code="trial-data", check=lambda headers: _check_headers(graph, headers))
+    return read_arrays(_check_path(path), code="trial-data", check=lambda headers: _check_headers(graph, headers))
 
 
 def check_arrays(path: str | Path, graph: Graph) -> None:
-    """Check an ``.npz`` file for a graph as :func:`load_arrays`, without reading the arrays."""
-    _check_headers(graph, read_headers(_existing_path(path), code="trial-data"))
+    """Check an ``.npz`` file for a graph like :func:`load_arrays`, without reading the arrays."""
+    _check_headers(graph, read_headers(_check_path(path), code="trial-data"))
 
 
 def _check_headers(graph: Graph, headers: Mapping[str, ArrayHeader]) -> None:
     if wrong := [f"{name!r} holds {one.dtype}" for name, one in headers.items() if one.dtype.kind not in "biuf"]:
         raise UsageError(
-            f"it is not a file of numbers: {', '.join(wrong)}; floats, integers or booleans are needed",
+            f"the file has arrays that are not numbers: {', '.join(wrong)}; floats, integers or booleans are needed",
             code="trial-data",
         )
     check_given(graph, {name: one.shape for name, one in headers.items()})
 
 
-def _existing_path(path: str | Path) -> str | Path:
+def _check_path(path: str | Path) -> str | Path:
     if not os.path.exists(path):
         kinds = f"{', '.join(KINDS)}, or of an .npz file{did_you_mean(str(path), KINDS)}"
-        raise UsageError(f"{path} is not a file; data are {kinds}", code="trial-data")
+        raise UsageError(f"{path} is not a file; data must be {kinds}", code="trial-data")
     return path
 
 
@@ -210,7 +210,7 @@ def _existing_path(path: str | Path) -> str | Path:
 def make_inputs(
     graph: Graph, kind: str = "uniform", seed: int = 0, given: Mapping[str, ArrayLike] | None = None
 ) -> dict[str | int, Numbers]:
-    """Return the input numbers of a graph by uid, rounded to their types, for interpreter and cuDNN.
+    """Return input numbers for a graph by uid, rounded to their types, for interpreter and cuDNN.
 
     Parameters
     ----------
@@ -227,22 +227,22 @@ def make_inputs(
         ``trial-data``: another kind, or given numbers that fit no tensor; ``trial-memory``: they do not fit in memory.
     """
     if kind not in KINDS:
-        raise UsageError(f"{kind!r} is not a kind of data, {', '.join(KINDS)} are", code="trial-data")
+        raise UsageError(f"{kind!r} is not a kind of data; use one of {', '.join(KINDS)}", code="trial-data")
     arrays: dict[str, Numbers] = {name: np.asarray(numbers) for name, numbers in (given or {}).items()}
     check_given(graph, {name: numbers.shape for name, numbers in arrays.items()})
     tensors = {tensor.name: tensor for tensor in read_tensors(graph)}
     needed = sum(max(8 * math.prod(tensor.dims), tensor.span_bytes) for tensor in tensors.values())
-    if fault := memory_error(needed, "data for the graph"):
-        raise UsageError(fault, code="trial-memory", fix="run it with smaller dims: --dims")
-    meaning = _Meaning(graph, kind, seed)
+    if problem := memory_error(needed, "data for the graph"):
+        raise UsageError(problem, code="trial-memory", fix="run it with smaller dims: --dims")
+    maker = _InputMaker(graph, kind, seed)
     found: dict[str | int, Numbers] = {}
     for name, tensor in tensors.items():
-        numbers = arrays[name] if name in arrays else meaning.fill(tensor)
+        numbers = arrays[name] if name in arrays else maker.make_values(tensor)
         if numbers.size == 1 and (tensor.by_value or tensor.ragged_offset is None):
             numbers = np.broadcast_to(numbers, tensor.dims)
         found[tensor.uid] = _round_to_type(tensor, numbers)
     found |= _compute_pooled(graph, found)
-    for uid, numbers in forward_results(graph, found).items():
+    for uid, numbers in compute_forward_inputs(graph, found).items():
         tensor = graph.tensor(uid)
         if tensor.name not in arrays:
             found[uid] = _round_to_type(tensor, numbers)
@@ -250,7 +250,7 @@ def make_inputs(
 
 
 def check_given(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Check that data of these shapes, by tensor name, fit the graph's inputs.
+    """Check that given data, by tensor name and shape, fit the graph's inputs.
 
     Raises
     ------
@@ -270,7 +270,7 @@ def check_given(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> None:
 
 
 def _compute_pooled(graph: Graph, held: Mapping[str | int, Numbers]) -> dict[str | int, Numbers]:
-    """Return the pooling results for gradients that read image and result."""
+    """Return the results of poolings for gradients that read both image and result."""
     found: dict[str | int, Numbers] = {}
     for op in graph.ops:
         x, y = (op.inputs().get(port) for port in ("x", "y"))
@@ -290,7 +290,7 @@ def _round_to_type(tensor: Tensor, numbers: ArrayLike) -> Numbers:
 
 
 def _iterate_ports(graph: Graph) -> Iterator[tuple[Op, str, Tensor]]:
-    """Yield every operation with its ports, including sub-graphs; inner ports lose their prefix."""
+    """Yield every operation with each port and tensor, including sub-graphs; inner ports lose their prefix."""
     for op in graph.ops:
         for port, tensor in op.ports():
             yield op, port.rpartition(".")[2].partition("[")[0], tensor
@@ -299,7 +299,7 @@ def _iterate_ports(graph: Graph) -> Iterator[tuple[Op, str, Tensor]]:
 
 
 def known_values(graph: Graph) -> dict[int, Any]:
-    """Return the values of inputs with a known role: ragged offsets, and inputs of attention by name."""
+    """Return the values of inputs that must be meaningful: ragged offsets, and attention's inputs by name."""
     known: dict[int, Any] = {}
     for tensor in graph.variant_pack_tensors:
         offset = tensor.ragged_offset
@@ -327,8 +327,8 @@ def known_values(graph: Graph) -> dict[int, Any]:
     return known
 
 
-class _Meaning:
-    """The roles of a graph's tensors: by the operations that read them, and in attention by name."""
+class _InputMaker:
+    """Makes values for a graph's inputs, by the operations that read them and in attention by their names."""
 
     def __init__(self, graph: Graph, kind: str, seed: int) -> None:
         self.kind, self.seed = kind, seed
@@ -363,7 +363,7 @@ class _Meaning:
                     starts = np.concatenate([[0], np.cumsum(lengths)]) * tensor.strides[_token_axis(tensor)]
                     self._known[tensor.ragged_offset.uid] = starts.reshape(tensor.ragged_offset.dims)
 
-    def fill(self, tensor: Tensor) -> Numbers:
+    def make_values(self, tensor: Tensor) -> Numbers:
         """Return numbers for a tensor."""
         random = np.random.default_rng([self.seed, tensor.uid % (1 << 32), *tensor.name.encode()])
         if tensor.uid in self._known:
@@ -384,12 +384,12 @@ class _Meaning:
         kind, sign = self.kind, self._signs.get(tensor.name, 0.0)
         if self.use is not None and kind == "hostile" and not sign and (self.seed % 2 or self.use.backward):
             kind = "uniform"  # in gradients, and with every other seed, the scores of attention alone are hostile
-        values = _draw(tensor, dims, kind, random, sign)
+        values = _draw_values(tensor, dims, kind, random, sign)
         return np.nan_to_num(values, nan=1.0, posinf=1.0, neginf=-1.0) if tensor.uid in self._by_zero else values
 
 
 def _meets_zeros(op: Op, port: str) -> bool:
-    """Return whether a tensor is multiplied by virtual zeros, where NaN and infinity may or may not remain.
+    """Return whether a tensor is multiplied by zeros inside a kernel, where NaN and infinity may or may not remain.
 
     The filter, and in its gradient dY, meet the padding of the image, neighbours the weights of interpolation, and what
     was normalized gradients that a ReLU clipped.
@@ -407,12 +407,12 @@ _SIDES = {"q": ("q", "o", "do", "dq", "stats", "max", "sum_exp"), "kv": ("k", "v
 
 
 def _token_axis(tensor: Tensor) -> int:
-    """Return the axis of tokens: the last but one, or the last where s and d are swapped."""
+    """Return the axis of tokens: the second to last, or the last where s and d are swapped."""
     return -1 if tensor.dims[-1] > 1 and tensor.strides[-1] > tensor.strides[-2] else -2
 
 
 def _draw_lengths(random: Random, dims: tuple[int, ...], most: int, kind: str) -> Numbers:
-    """Return lengths of at least 1, the first one the largest; in hostile data the last is 0."""
+    """Draw lengths of at least 1, of which the first is the largest; the last of hostile data is 0."""
     found = random.integers(1, most + 1, dims)
     found.flat[0] = most
     if kind == "hostile" and found.size > 1:
@@ -423,7 +423,7 @@ def _draw_lengths(random: Random, dims: tuple[int, ...], most: int, kind: str) -
 # data
 
 
-def _draw(tensor: Tensor, dims: tuple[int, ...], kind: str, random: Random, sign: float) -> Numbers:
+def _draw_values(tensor: Tensor, dims: tuple[int, ...], kind: str, random: Random, sign: float) -> Numbers:
     data_type = tensor.data_type
     if data_type in BOOLEAN_TYPES:
         return random.integers(0, 2, dims)
@@ -442,7 +442,7 @@ def _draw(tensor: Tensor, dims: tuple[int, ...], kind: str, random: Random, sign
 
 
 def _add_difficult_rows(values: Numbers, tensor: Tensor, random: Random, sign: float) -> Numbers:
-    """Return numbers with rows that are difficult for kernels; `sign` makes q and k of attention point apart.
+    """Return the numbers with some rows replaced by difficult ones: large, zero, denormal, infinite or NaN.
 
     In three of four heads of each, so that in 9 of 16 every score is far below -88.
 
@@ -490,7 +490,7 @@ def _draw_length_values(op: Op, port: str, tensor: Tensor, random: Random, kind:
 
 
 def _limited_size(op: Op, port: str) -> int:
-    """Return the size of the axis that a length limits."""
+    """Return the size of the axis that a length tensor limits."""
     fields = dict(op.ports())
     if port in _OVERRIDES:
         name, axis = _OVERRIDES[port]
@@ -509,13 +509,13 @@ _OVERRIDES = {"m_override": ("c", -2), "n_override": ("c", -1), "k_override": ("
 
 
 def _draw_pages(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
-    """Return page numbers in any order; some repeat where a table has more entries than there are pages."""
+    """Draw page numbers in random order; some repeat if the table has more entries than there are pages."""
     fields = dict(op.ports())
     container = fields.get("container") or fields[port[-1]]
     return np.resize(random.permutation(container.dims[0]), tensor.dims)
 
 
-def _offsets(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
+def _draw_offsets(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
     fields = dict(op.ports())
     rows = fields["token_index"].dims[1] if "token_index" in fields else fields["token"].dims[1]
     found = np.sort(random.integers(0, rows + 1, math.prod(tensor.dims)))
@@ -523,7 +523,7 @@ def _offsets(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Nu
     return found.reshape(tensor.dims)
 
 
-def _token_index(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
+def _draw_token_index(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
     assert isinstance(op, Operation)
     count = math.prod(tensor.dims)
     if op.fields["mode"] is MoeGroupedMatmulMode.SCATTER:
@@ -531,24 +531,24 @@ def _token_index(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -
     return random.integers(0, op.fields["token"].dims[1], tensor.dims)
 
 
-def _token_ks(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
+def _draw_token_ks(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
     assert isinstance(op, Operation)
     return np.asarray(_scatter_targets(op, math.prod(tensor.dims)) % op.fields.get("top_k", 1)).reshape(tensor.dims)
 
 
 def _scatter_targets(op: Operation, count: int) -> NDArray[np.int64]:
-    """Return the target rows of a scatter, without repetition."""
+    """Return the target rows of a scatter, each of them once."""
     return np.random.default_rng(count).permutation(count)
 
 
-def _pool_indices(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
-    """Return the number of a tap inside the image for each window of a max pool."""
+def _draw_pool_indices(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
+    """Draw for each window of a max pool the number of a tap inside the image."""
     assert isinstance(op, Operation)
     facts, image = op.fields["resample"].fields, op.fields["dx"].dims[2:]
     index: Numbers = np.zeros(tensor.dims, np.int64)
     sides = zip(image, *(facts[name] for name in ("window_dims", "strides", "pre_paddings")), strict=True)
     for axis, (size, *rest) in enumerate(sides):
-        window, stride, before = (int(_draw_fraction(item)) for item in rest)
+        window, stride, before = (int(_fraction_to_float(item)) for item in rest)
         starts = np.arange(tensor.dims[2 + axis]) * stride - before
         low, high = np.maximum(0, -starts), np.minimum(window, size - starts)
         shape = [1] * len(tensor.dims)
@@ -558,11 +558,11 @@ def _pool_indices(op: Op, port: str, tensor: Tensor, random: Random, kind: str) 
     return index
 
 
-def _draw_fraction(value: Any) -> float:
+def _fraction_to_float(value: Any) -> float:
     return value[0] / value[1] if isinstance(value, tuple) else float(value)
 
 
-def _draw_flag(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
+def _make_flag(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
     assert isinstance(op, Operation)
     waits = op.fields["mode"] is SignalMode.WAIT
     return np.full(tensor.dims, op.fields["value"] if waits else 0)
@@ -574,7 +574,7 @@ def _draw_squares(op: Op, port: str, tensor: Tensor, random: Random, kind: str) 
     return random.uniform(0.5, 1.5, tensor.dims) * float(getattr(count, "value", None) or 1.0) + 4.0
 
 
-def _bound(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
+def _make_bound(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
     return np.full(tensor.dims, max(1, dict(op.ports())["x"].dims[-1] // 4) if "left" in tensor.name else 0)
 
 
@@ -583,7 +583,7 @@ def _draw_angles(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -
 
 
 def _draw_scales(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
-    """Return scales of blocks, or of whole tensors: powers of two, so that scaling rounds nothing."""
+    """Draw scale factors that are powers of two, so that scaling rounds nothing."""
     return 2.0 ** random.integers(-1, 2, tensor.dims)
 
 
@@ -607,17 +607,17 @@ _ROLES: dict[str, Role] = {
     "page_table": _draw_pages,
     "page_table_k": _draw_pages,
     "page_table_v": _draw_pages,
-    "first_token_offset": _offsets,
-    "token_index": _token_index,
-    "token_ks": _token_ks,
-    "idx": _pool_indices,
-    "flag": _draw_flag,
+    "first_token_offset": _draw_offsets,
+    "token_index": _draw_token_index,
+    "token_ks": _draw_token_ks,
+    "idx": _draw_pool_indices,
+    "flag": _make_flag,
     "seed": _draw_constant(1234),
     "offset": _draw_constant(1),
     "dropout_seed": _draw_constant(1234),
     "dropout_offset": _draw_constant(1),
-    "shift_right_bound": _bound,
-    "left_bound": _bound,
+    "shift_right_bound": _make_bound,
+    "left_bound": _make_bound,
     "freqs": _draw_angles,
     "descale_q": _draw_scales,
     "descale_k": _draw_scales,

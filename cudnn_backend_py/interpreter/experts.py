@@ -1,4 +1,4 @@
-"""Expert matmuls: one product for each expert over its rows.
+"""Evaluation of expert matmuls: one product per expert over its rows.
 
 Rows before the first offset go to the first expert, as cuDNN 9.19 does on an H200; in the backward pass, which was not
 measured, to none. Rows after an offset that says where the last expert's end go to none, which was not measured
@@ -26,8 +26,8 @@ __all__ = ["OPERATIONS"]
 _M = MoeGroupedMatmulMode
 
 
-def _rows(run: Run, op: Operation, rows: int, experts: int) -> Iterator[tuple[int, slice]]:
-    """Yield (index of the offset, rows of its expert)."""
+def _iterate_expert_rows(run: Run, op: Operation, rows: int, experts: int) -> Iterator[tuple[int, slice]]:
+    """Yield for each offset its index and the rows of its expert."""
     tensor = op.fields["first_token_offset"]
     offsets = run.read(tensor).reshape(-1).tolist()
     if not has_end_offset(len(offsets), experts):
@@ -44,8 +44,8 @@ def _rows(run: Run, op: Operation, rows: int, experts: int) -> Iterator[tuple[in
         yield number, slice(0 if forward and number == 0 else start, stop)
 
 
-def _indices(run: Run, op: Operation, name: str, below: int) -> NDArray[np.int64]:
-    """Return a tensor of indices after checking each."""
+def _read_indices(run: Run, op: Operation, name: str, below: int) -> NDArray[np.int64]:
+    """Return the values of an index tensor, after checking that each is in range."""
     values = run.read(op.fields[name]).reshape(-1)
     wrong = values[(values < 0) | (values >= below)]
     if wrong.size:
@@ -65,14 +65,16 @@ def run_moe(run: Run, op: Operation) -> None:
     fields, mode = op.fields, op.fields["mode"]
     token, weight, output = run.floats(fields["token"])[0], run.floats(fields["weight"]), fields["output"]
     if mode is _M.GATHER:
-        token = token[_indices(run, op, "token_index", token.shape[0])]
+        token = token[_read_indices(run, op, "token_index", token.shape[0])]
     made = np.full((token.shape[0], weight.shape[2]), np.nan)
-    for number, rows in _rows(run, op, token.shape[0], weight.shape[0]):
+    for number, rows in _iterate_expert_rows(run, op, token.shape[0], weight.shape[0]):
         made[rows] = token[rows] @ weight[number % weight.shape[0]]
     made = run.round_to_type(made, fields["math_prec"])
     if mode is _M.SCATTER:
         top_k, count = fields["top_k"], output.dims[1]
-        places = _indices(run, op, "token_index", max(1, count // top_k)) * top_k + _indices(run, op, "token_ks", top_k)
+        places = _read_indices(run, op, "token_index", max(1, count // top_k)) * top_k + _read_indices(
+            run, op, "token_ks", top_k
+        )
         scattered = np.full((count, weight.shape[2]), np.nan)
         scattered[places] = made
         made = scattered
@@ -84,7 +86,7 @@ def run_moe_backward(run: Run, op: Operation) -> None:
     fields, dweight = op.fields, op.fields["dweight"]
     token, doutput = run.floats(fields["token"])[0], run.floats(fields["doutput"])[0]
     made = np.zeros(dweight.dims)
-    for number, rows in _rows(run, op, token.shape[0], made.shape[0]):
+    for number, rows in _iterate_expert_rows(run, op, token.shape[0], made.shape[0]):
         made[number % made.shape[0]] += token[rows].T @ doutput[rows]
     run.write(dweight, run.round_to_type(made, fields["math_prec"]))
 

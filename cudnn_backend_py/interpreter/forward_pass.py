@@ -1,4 +1,4 @@
-"""O and statistics for a backward pass of attention, computed by its forward pass.
+"""O and the statistics that a backward pass of attention reads, computed by the matching forward pass.
 
 Made-up ones would be no softmax: exp(scores - stats) would grow beyond every type. They are computed with the
 operations of the backward graph itself, so that every mask, bound and modifier counts as that graph has it.
@@ -17,17 +17,17 @@ from ..generated.enums import DescriptorType, PointwiseMode
 from ..graph.ir import Graph, Matmul, Op, Operation, Pointwise, Tensor
 from . import OPERATIONS
 from .arithmetic import matmul
-from .attention import attend
+from .attention import compute_forward_results
 from .philox import dropout_mask
 from .run import Run
 
-__all__ = ["forward_results"]
+__all__ = ["compute_forward_inputs"]
 
 Floats = NDArray[np.float64]
 Numbers = NDArray[Any]
 
 
-def forward_results(graph: Graph, held: Mapping[str | int, Numbers]) -> dict[int, Numbers]:
+def compute_forward_inputs(graph: Graph, held: Mapping[str | int, Numbers]) -> dict[int, Numbers]:
     """Return O and the statistics by uid, computed from the other inputs of a backward graph.
 
     Rows without a key have O and statistics of 0. Nothing where the graph is not read.
@@ -43,7 +43,7 @@ def forward_results(graph: Graph, held: Mapping[str | int, Numbers]) -> dict[int
             return {}
         if found is None or found[0].shape != o.dims or found[1].shape != stats.dims:
             return {}
-        run = _run(graph, held)
+        run = _make_run(graph, held)
         if "descale_o" in tensors:  # of fp8, by which the graph multiplies O
             found = (found[0] / run.scalar(tensors["descale_o"]), found[1])
         for tensor, numbers in zip((o, stats), found, strict=True):
@@ -51,40 +51,40 @@ def forward_results(graph: Graph, held: Mapping[str | int, Numbers]) -> dict[int
         return {tensor.uid: np.nan_to_num(run.result(tensor), nan=0.0) for tensor in (o, stats)}
 
 
-def _run(graph: Graph, held: Mapping[str | int, Numbers]) -> Run:
+def _make_run(graph: Graph, held: Mapping[str | int, Numbers]) -> Run:
     return Run(graph, held, OPERATIONS, rounding=False, rng=dropout_mask)
 
 
 def _run_until(last: Op, graph: Graph, held: Mapping[str | int, Numbers]) -> Run:
-    """Return a run of a graph up to an operation."""
-    run = _run(graph, held)
+    """Return a run of a graph up to and including one operation."""
+    run = _make_run(graph, held)
     for op in graph.ops[: graph.ops.index(last) + 1]:
         run.operation(op)
     return run
 
 
 def _run_single_operation(graph: Graph, held: Mapping[str | int, Numbers]) -> tuple[Floats, Floats] | None:
-    """Return O and the statistics of a graph with one SDPA operation, None without one."""
-    run = _run(graph, held)
+    """Return O and the statistics for a graph with an SDPA_BWD operation; None for other graphs."""
+    run = _make_run(graph, held)
     for op in graph.ops:
         if isinstance(op, Operation) and op.kind is DescriptorType.OPERATION_SDPA_BWD:
-            return attend(run, op)
+            return compute_forward_results(run, op)
         run.operation(op)
     return None
 
 
 def _run_composite(graph: Graph, held: Mapping[str | int, Numbers], stats: Tensor) -> tuple[Floats, Floats] | None:
-    """Return O and the statistics of a composite graph.
+    """Return O and the statistics for a composite graph.
 
     Without the statistics, what the exponential is taken of are the masked scores; with them, what the matmul with dO
     takes are the probabilities.
     """
     scores = next((op.c.uid for op in graph.ops if isinstance(op, Matmul)), None)
-    behind = {scores}
+    reached = {scores}
     exponential = None
     for op in graph.ops:
-        if behind & {tensor.uid for tensor in op.inputs().values()}:
-            behind |= {tensor.uid for tensor in op.outputs().values()}
+        if reached & {tensor.uid for tensor in op.inputs().values()}:
+            reached |= {tensor.uid for tensor in op.outputs().values()}
             if isinstance(op, Pointwise) and op.mode is PointwiseMode.EXP:
                 exponential = op
                 break

@@ -1,4 +1,4 @@
-"""Operations that move elements (reshape, transpose, slice, concat, pages, signals) or scale blocks."""
+"""Evaluation of operations that move elements (reshape, slice, concat, pages, signals) or scale blocks."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ..generated.enums import DescriptorType, ReshapeMode, SignalMode
 from ..graph.formats import largest_finite
 from ..graph.ir import Operation, Tensor, packed_strides
 from ..graph.shapes import block_axes
-from .arithmetic import align, below
+from .arithmetic import append_dims, mask_below
 from .run import Handler, Numbers, Run, find_places
 
-__all__ = ["OPERATIONS", "dequantize", "pages"]
+__all__ = ["OPERATIONS", "dequantize", "read_pages"]
 
 Floats = NDArray[np.float64]
 
@@ -40,14 +40,14 @@ def run_reshape(run: Run, op: Operation) -> None:
         )
     result = None
     if op.fields.get("mode") is not ReshapeMode.LOGICAL:
-        result = _reread(values, x.strides, y)
+        result = _reinterpret_memory(values, x.strides, y)
         if result is None:
-            result = _reread(values, packed_strides(x.dims), y)
+            result = _reinterpret_memory(values, packed_strides(x.dims), y)
     run.write(y, values.reshape(y.dims) if result is None else result)
 
 
-def _reread(values: Numbers, strides: tuple[int, ...], y: Tensor) -> Numbers | None:
-    """Write values with `strides` and read them with y's; None unless both cover the same places once."""
+def _reinterpret_memory(values: Numbers, strides: tuple[int, ...], y: Tensor) -> Numbers | None:
+    """Write values with `strides` and read them with y's; None if the two do not cover the same memory once."""
     same = 0  # leading axes that both have in common take no part
     for left, right in zip(zip(values.shape, strides, strict=True), zip(y.dims, y.strides, strict=True), strict=False):
         if left != right:
@@ -66,7 +66,7 @@ def _reread(values: Numbers, strides: tuple[int, ...], y: Tensor) -> Numbers | N
 
 
 def run_transpose(run: Run, op: Operation) -> None:
-    """Transpose: axis i of y is axis permutation[i] of x, as in NumPy."""
+    """Write the transpose: axis i of y is axis permutation[i] of x, as in NumPy."""
     run.write(op.fields["y"], run.read(op.fields["x"]).transpose(op.fields["permutation"]))
 
 
@@ -83,7 +83,7 @@ def run_concat(run: Run, op: Operation) -> None:
 
 
 def run_signal(run: Run, op: Operation) -> None:
-    """Return x. SET writes the flag; WAIT requires it to be set already, as nothing runs concurrently."""
+    """Write x to y. SET also writes the flag; WAIT requires that it is already set, as nothing runs concurrently."""
     fields = op.fields
     flag, value = fields["flag"], fields["value"]
     if fields["mode"] is SignalMode.SET:
@@ -102,18 +102,18 @@ def run_signal(run: Run, op: Operation) -> None:
 
 
 def run_paged_cache_load(run: Run, op: Operation) -> None:
-    """Gather y [b, h, s, d] from pages; [b, h, d, s] by its dims, or by its strides where s equals d."""
+    """Gather y [b, h, s, d] from pages; or [b, h, d, s], as its dims say, or its strides where s equals d."""
     y = op.fields["y"]
     container = run.floats(op.fields["container"])
     d = container.shape[3]
     is_square = y.dims[2] == y.dims[3]
     transposed = y.strides[2] == 1 < y.strides[3] if is_square else y.dims[2] == d
     seq = y.dims[3] if transposed else y.dims[2]
-    values = pages(run, op, container, op.fields["page_table"], run.read(op.fields["sequence"]), seq)
+    values = read_pages(run, op, container, op.fields["page_table"], run.read(op.fields["sequence"]), seq)
     run.write(y, values.swapaxes(2, 3) if transposed else values)
 
 
-def pages(run: Run, op: Operation, container: Floats, page_table: Tensor, lengths: Numbers, seq: int) -> Floats:
+def read_pages(run: Run, op: Operation, container: Floats, page_table: Tensor, lengths: Numbers, seq: int) -> Floats:
     """Return [b, h, seq, d] from a container [pages, h, page size, d], with 0 beyond an entry's length.
 
     The page table is [b, 1, pages per sequence, 1].
@@ -133,14 +133,14 @@ def pages(run: Run, op: Operation, container: Floats, page_table: Tensor, length
     gathered = container[table].swapaxes(1, 2).reshape(batch, heads, per_entry * size, d)[:, :, :seq]
     values = np.zeros((batch, heads, seq, d))
     values[:, :, : gathered.shape[2]] = gathered
-    return np.where(below(values.shape, 2, align(lengths.reshape(-1), 4)), values, 0.0)
+    return np.where(mask_below(values.shape, 2, append_dims(lengths.reshape(-1), 4)), values, 0.0)
 
 
 # block scales
 
 
-def _blocks(op: Operation, dims: tuple[int, ...], scale: Tensor) -> tuple[int, ...]:
-    """Return the number of elements along each axis that share a scale."""
+def _block_sizes(op: Operation, dims: tuple[int, ...], scale: Tensor) -> tuple[int, ...]:
+    """Return the number of elements along each axis that share a scale; refuse scales with other dims."""
     given = op.fields.get("block_size", 32)
     sizes = given if isinstance(given, tuple) else (given,)
     order = block_axes(dims, sizes, scale.dims)
@@ -154,9 +154,9 @@ def _blocks(op: Operation, dims: tuple[int, ...], scale: Tensor) -> tuple[int, .
 
 
 def dequantize(run: Run, op: Operation, x: Floats, scale: Tensor) -> Floats:
-    """Multiply x by the block scales, given in logical order."""
+    """Multiply x by its block scales, given in logical order."""
     factors = run.floats(scale)
-    for axis, size in enumerate(_blocks(op, x.shape, scale)):
+    for axis, size in enumerate(_block_sizes(op, x.shape, scale)):
         factors = np.repeat(factors, size, axis)
     return np.asarray(x * factors[tuple(map(slice, x.shape))])
 
@@ -174,7 +174,7 @@ def run_block_scale_quantize(run: Run, op: Operation) -> None:
     """
     y, scale = op.fields["y"], op.fields["scale"]
     x = run.floats(op.fields["x"])
-    blocks = _blocks(op, x.shape, scale)
+    blocks = _block_sizes(op, x.shape, scale)
     counts = [math.ceil(dim / size) for dim, size in zip(x.shape, blocks, strict=True)]
     whole = np.zeros([count * size for count, size in zip(counts, blocks, strict=True)])
     whole[tuple(map(slice, x.shape))] = np.abs(x)

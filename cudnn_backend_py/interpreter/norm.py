@@ -1,4 +1,4 @@
-"""Normalizations, their gradients, and the parts of a batch norm.
+"""Evaluation of normalizations, their gradients, and the parts of batch norm.
 
 Everything is computed in float64. In a run that rounds, statistics are rounded to float32 before they are used, as
 kernels keep them. A set of equal elements has variance 0, so that ``epsilon`` alone decides; with an epsilon of 0 it is
@@ -27,30 +27,30 @@ Floats = NDArray[np.float64]
 _BY_SCALE = (NormMode.LAYER_NORM, NormMode.RMS_NORM, NormMode.ADA_LAYER_NORM)  # whose dims say what is normalized
 
 
-def _split(x: tuple[int, ...], sets: tuple[int, ...]) -> list[int]:
-    """Return dims that split each axis of x into (sets, members)."""
+def _split_dims(x: tuple[int, ...], sets: tuple[int, ...]) -> list[int]:
+    """Return the dims that split each axis of x into (sets, elements per set)."""
     return [part for few, all_of in zip(sets, x, strict=True) for part in (few, all_of // few)]
 
 
-def _mean(x: Floats, sets: tuple[int, ...]) -> Floats:
-    """Return the mean of each set."""
-    return np.asarray(_sum(x, sets) / (x.size // math.prod(sets)))
+def _mean_of_sets(x: Floats, sets: tuple[int, ...]) -> Floats:
+    """Return the mean over each normalized set of elements."""
+    return np.asarray(_sum_of_sets(x, sets) / (x.size // math.prod(sets)))
 
 
-def _sum(x: Floats, sets: tuple[int, ...]) -> Floats:
-    return np.asarray(x.reshape(_split(x.shape, sets)).sum(axis=tuple(range(1, 2 * x.ndim, 2))))
+def _sum_of_sets(x: Floats, sets: tuple[int, ...]) -> Floats:
+    return np.asarray(x.reshape(_split_dims(x.shape, sets)).sum(axis=tuple(range(1, 2 * x.ndim, 2))))
 
 
 def _broadcast_sets(values: Floats, dims: tuple[int, ...]) -> Floats:
-    """Return one number per set, broadcast to its elements."""
+    """Broadcast one number per set to the elements of the set."""
     for axis, (few, size) in enumerate(zip(values.shape, dims, strict=True)):
         if 1 < few < size:
             values = np.repeat(values, size // few, axis)
     return values
 
 
-def _sets(op: Operation) -> tuple[int, ...]:
-    """Return the dims of the statistics: from their tensors, else from the mode."""
+def _find_statistics_dims(op: Operation) -> tuple[int, ...]:
+    """Return the dims of the statistics: those of their tensors if given, else those the mode implies."""
     x, scale = op.fields["x"], op.fields.get("scale")
     for name in ("inv_variance", "mean"):
         if name in op.fields:
@@ -67,27 +67,27 @@ def _sets(op: Operation) -> tuple[int, ...]:
     return sets
 
 
-def _scalar(run: Run, op: Operation, name: str) -> float:
+def _read_scalar(run: Run, op: Operation, name: str) -> float:
     tensor = op.fields.get(name)
     return 0.0 if tensor is None else float(run.scalar(tensor))
 
 
-def _scale(run: Run, op: Operation) -> Floats:
-    """Return the scale, 1 where the norm has none."""
+def _read_scale(run: Run, op: Operation) -> Floats:
+    """Return the scale of a norm; 1 if it has none."""
     return run.floats(op.fields["scale"]) if "scale" in op.fields else np.ones(())
 
 
-def _float32(run: Run, values: Any) -> Floats:
+def _round_to_float32(run: Run, values: Any) -> Floats:
     return run.round_to_type(np.asarray(values, dtype=np.float64), DataType.FLOAT)
 
 
-def _statistics(
+def _compute_statistics(
     run: Run, x: Floats, sets: tuple[int, ...], epsilon: float, centered: bool
 ) -> tuple[Floats, Floats, Floats]:
     """Return mean, variance and 1 / sqrt(variance + epsilon) of each set; the mean is 0 for RMS."""
-    mean = _float32(run, _mean(x, sets)) if centered else np.zeros(sets)
-    variance = _mean((x - _broadcast_sets(mean, x.shape)) ** 2, sets)
-    return mean, variance, _float32(run, 1 / np.sqrt(variance + epsilon))
+    mean = _round_to_float32(run, _mean_of_sets(x, sets)) if centered else np.zeros(sets)
+    variance = _mean_of_sets((x - _broadcast_sets(mean, x.shape)) ** 2, sets)
+    return mean, variance, _round_to_float32(run, 1 / np.sqrt(variance + epsilon))
 
 
 def run_norm_forward(run: Run, op: Operation) -> None:
@@ -103,18 +103,18 @@ def run_norm_forward(run: Run, op: Operation) -> None:
         raise GraphError(
             "a norm over several GPUs (peer_stat) cannot be interpreted", code="interpret-operation", where=str(op)
         )
-    sets, centered = _sets(op), mode is not NormMode.RMS_NORM
+    sets, centered = _find_statistics_dims(op), mode is not NormMode.RMS_NORM
     training = fields["phase"] is NormFwdPhase.TRAINING
     if not training and "inv_variance" in fields:
         inverse = run.floats(fields["inv_variance"])
         mean = run.floats(fields["mean"]) if "mean" in fields else np.zeros(sets)
     else:
-        mean, variance, inverse = _statistics(run, x, sets, _scalar(run, op, "epsilon"), centered)
+        mean, variance, inverse = _compute_statistics(run, x, sets, _read_scalar(run, op, "epsilon"), centered)
     if training:
-        _write(run, fields.get("mean"), mean)
-        _write(run, fields.get("inv_variance"), inverse)
+        _write_if_requested(run, fields.get("mean"), mean)
+        _write_if_requested(run, fields.get("inv_variance"), inverse)
         members = x.size // math.prod(sets)
-        factor = _scalar(run, op, "exp_avg_factor")
+        factor = _read_scalar(run, op, "exp_avg_factor")
         unbiased = variance * members / max(members - 1, 1)
         for name, value in (("mean", mean), ("var", unbiased)):
             if f"output_running_{name}" in fields and f"input_running_{name}" in fields:
@@ -122,10 +122,10 @@ def run_norm_forward(run: Run, op: Operation) -> None:
                 run.write(fields[f"output_running_{name}"], (1 - factor) * before + factor * value)
     normal = (x - _broadcast_sets(mean, x.shape)) * _broadcast_sets(inverse, x.shape)
     shift = run.floats(fields["bias"]) if "bias" in fields else 0.0
-    run.write(y, normal * _scale(run, op) + shift)
+    run.write(y, normal * _read_scale(run, op) + shift)
 
 
-def _write(run: Run, tensor: Tensor | None, values: Floats) -> None:
+def _write_if_requested(run: Run, tensor: Tensor | None, values: Floats) -> None:
     if tensor is not None:
         run.write(tensor, values)
 
@@ -141,23 +141,23 @@ def run_norm_backward(run: Run, op: Operation) -> None:
         raise GraphError(
             "a norm over several GPUs (peer_stat) cannot be interpreted", code="interpret-operation", where=str(op)
         )
-    x, dy, scale = run.floats(fields["x"]), run.floats(fields["dy"]), _scale(run, op)
-    sets, centered = _sets(op), mode is not NormMode.RMS_NORM
+    x, dy, scale = run.floats(fields["x"]), run.floats(fields["dy"]), _read_scale(run, op)
+    sets, centered = _find_statistics_dims(op), mode is not NormMode.RMS_NORM
     if "inv_variance" in fields:
         inverse = run.floats(fields["inv_variance"])
         mean = run.floats(fields["mean"]) if "mean" in fields else np.zeros(sets)
     else:
-        mean, _, inverse = _statistics(run, x, sets, _scalar(run, op, "epsilon"), centered)
+        mean, _, inverse = _compute_statistics(run, x, sets, _read_scalar(run, op, "epsilon"), centered)
     inverse = _broadcast_sets(inverse, x.shape)
     normal = (x - _broadcast_sets(mean, x.shape)) * inverse
     g = dy * scale
-    slope = g - normal * _broadcast_sets(_mean(g * normal, sets), x.shape)
+    slope = g - normal * _broadcast_sets(_mean_of_sets(g * normal, sets), x.shape)
     if centered:
-        slope = slope - _broadcast_sets(_mean(g, sets), x.shape)
+        slope = slope - _broadcast_sets(_mean_of_sets(g, sets), x.shape)
     run.write(fields["dx"], inverse * slope)
     for name, values in (("dscale", dy * normal), ("dbias", dy)):
         if name in fields:
-            run.write(fields[name], _float32(run, _sum(values, fields[name].dims)))
+            run.write(fields[name], _round_to_float32(run, _sum_of_sets(values, fields[name].dims)))
 
 
 def run_gen_stats(run: Run, op: Operation) -> None:
@@ -165,7 +165,7 @@ def run_gen_stats(run: Run, op: Operation) -> None:
     x = run.floats(op.fields["x"])
     for name, values in (("sum", x), ("sqsum", x * x)):
         y = op.fields[name]
-        run.write(y, run.round_to_type(_sum(values, y.dims), op.fields["math_prec"]))
+        run.write(y, run.round_to_type(_sum_of_sets(values, y.dims), op.fields["math_prec"]))
 
 
 def run_bn_finalize(run: Run, op: Operation) -> None:
@@ -175,7 +175,7 @@ def run_bn_finalize(run: Run, op: Operation) -> None:
     INFERENCE: the running statistics are the mean and the variance.
     """
     fields, kind = op.fields, op.fields["math_prec"]
-    count, epsilon = _scalar(run, op, "accum_count"), _scalar(run, op, "epsilon")
+    count, epsilon = _read_scalar(run, op, "accum_count"), _read_scalar(run, op, "epsilon")
     if fields["stats_mode"] is BnFinalizeStatsMode.TRAINING:
         mean = run.round_to_type(run.floats(fields["y_sum"]) / count, kind)
         variance = run.round_to_type(run.floats(fields["y_sq_sum"]) / count - mean * mean, kind)
@@ -187,7 +187,7 @@ def run_bn_finalize(run: Run, op: Operation) -> None:
     run.write(fields["saved_inv_std"], inverse)
     run.write(fields["eq_scale"], scale)
     run.write(fields["eq_bias"], run.floats(fields["bias"]) - mean * scale)
-    factor = _scalar(run, op, "exp_average_factor")
+    factor = _read_scalar(run, op, "exp_average_factor")
     unbiased = variance * count / max(count - 1, 1)
     training = fields["stats_mode"] is BnFinalizeStatsMode.TRAINING
     for name, value in (("mean", mean), ("var", unbiased)):
@@ -207,8 +207,8 @@ def run_bn_backward_weights(run: Run, op: Operation) -> None:
     x, dy, mean, inverse, scale = (run.floats(fields[name]) for name in ("x", "dy", "mean", "invstd", "bn_scale"))
     sets = per_channel_dims(x.shape)
     members = x.size // math.prod(sets)
-    bias = run.round_to_type(_sum(dy, sets), kind)
-    slope = run.round_to_type(_sum(dy * (x - mean) * inverse, sets), kind)
+    bias = run.round_to_type(_sum_of_sets(dy, sets), kind)
+    slope = run.round_to_type(_sum_of_sets(dy * (x - mean) * inverse, sets), kind)
     of_dy = run.round_to_type(scale * inverse, kind)
     of_x = run.round_to_type(-of_dy * inverse * slope / members, kind)
     run.write(fields["dbn_bias"], bias)

@@ -1,4 +1,4 @@
-"""Read untrusted ``.npz`` files: sizes are checked before memory is allocated."""
+"""Reading of untrusted ``.npz`` files: sizes are checked before memory is allocated."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MOST_MEMBERS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class ArrayHeader:
-    """The header of one array; `compressed` tells whether its data are compressed."""
+    """The header of one array: shape, type, and whether its data are compressed."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -39,12 +39,12 @@ class ArrayHeader:
 
     @property
     def size_bytes(self) -> int:
-        """Size in memory in bytes."""
+        """Size of the array in memory, in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
 def read_headers(path: str | os.PathLike[str], *, code: str) -> dict[str, ArrayHeader]:
-    """Return shapes and types of the arrays in a file by name, without reading them.
+    """Return the headers of the arrays in a file by name, without reading the arrays.
 
     Raises
     ------
@@ -53,7 +53,7 @@ def read_headers(path: str | os.PathLike[str], *, code: str) -> dict[str, ArrayH
         says.
     """
     with _open_archive(path, code, _WHAT) as file:
-        return {name: _header(file, info) for name, info in _members(file).items()}
+        return {name: _read_header(file, info) for name, info in _find_members(file).items()}
 
 
 def read_arrays(
@@ -79,11 +79,11 @@ def read_arrays(
         As :func:`read_headers`, what `check` raises as ``ValueError``, or more bytes than memory is available.
     """
     with _open_archive(path, code, what) as file:
-        members = _members(file)
-        headers = {name: _header(file, info) for name, info in members.items()}
+        members = _find_members(file)
+        headers = {name: _read_header(file, info) for name, info in members.items()}
         check(headers)
-        if fault := memory_error(sum(header.size_bytes for header in headers.values()), "what it holds"):
-            raise ValueError(fault)
+        if problem := memory_error(sum(header.size_bytes for header in headers.values()), "what it holds"):
+            raise ValueError(problem)
         return {name: _read_array(file, info) for name, info in members.items()}
 
 
@@ -104,37 +104,39 @@ def _read_array(file: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:
         return np.asarray(np.lib.format.read_array(stream, allow_pickle=False))
 
 
-def _members(file: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
+def _find_members(file: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
     members = file.infolist()
     names = [info.filename.removesuffix(".npy") for info in members]
     if len(set(names)) < len(names) or len(names) > _MOST_MEMBERS:
-        raise ValueError("it holds arrays of the same name, or too many")
+        raise ValueError("several of its arrays have the same name, or it has too many arrays")
     return dict(zip(names, members, strict=True))
 
 
-def _header(file: zipfile.ZipFile, info: zipfile.ZipInfo) -> ArrayHeader:
+def _read_header(file: zipfile.ZipFile, info: zipfile.ZipInfo) -> ArrayHeader:
     if info.compress_type not in _METHODS or info.flag_bits & _ENCRYPTED:
-        raise ValueError(f"{info.filename!r} is encrypted, or compressed by method {info.compress_type}")
+        raise ValueError(f"{info.filename!r} is encrypted, or compressed by unsupported method {info.compress_type}")
     with file.open(info) as stream:
-        text, begin = _header_text(stream)
+        text, begin = _read_header_text(stream)
     try:
         fields = ast.literal_eval(text.strip())
         shape, dtype, _ = fields["shape"], np.dtype(str(fields["descr"])), bool(fields["fortran_order"])
     except (SyntaxError, TypeError, LookupError) as error:
         raise ValueError(f"the header of {info.filename!r} cannot be read: {error}") from None
     if not isinstance(shape, tuple):
-        raise ValueError(f"{info.filename!r} has shape {shape!r}")
+        raise ValueError(f"the header of {info.filename!r} has shape {shape!r}, a tuple is needed")
     header = ArrayHeader(shape, dtype, info.compress_type != zipfile.ZIP_STORED)
     if dtype.hasobject or any(not isinstance(dim, int) or isinstance(dim, bool) or dim < 0 for dim in shape):
-        raise ValueError(f"{info.filename!r} holds {dtype} of shape {shape}")
+        raise ValueError(
+            f"{info.filename!r} has type {dtype} and shape {shape}; numbers and dims of 0 or more are needed"
+        )
     held = info.file_size - begin
     if header.size_bytes != held:
         raise ValueError(f"{info.filename!r} has {held} bytes, {header.size_bytes} are needed for its shape {shape}")
     return header
 
 
-def _header_text(stream: IO[bytes]) -> tuple[str, int]:
-    """Return the header text of an array and the position of its elements; its length is checked first."""
+def _read_header_text(stream: IO[bytes]) -> tuple[str, int]:
+    """Return the header text of an array and the position of its data, after checking the text's length."""
     magic = stream.read(8)
     version = np.lib.format.read_magic(io.BytesIO(magic))
     if version not in _LENGTH:

@@ -23,7 +23,7 @@ _MASK64 = (1 << 64) - 1
 
 
 def _philox(counter: tuple[Words, Words, Words, Words], key: int) -> tuple[Words, Words, Words, Words]:
-    """Return the four 32-bit words of each counter, broadcast together."""
+    """Return the four 32-bit words that Philox gives for each counter; the arguments broadcast."""
     c0, c1, c2, c3 = counter
     keys = [key & 0xFFFFFFFF, key >> 32]
     for _ in range(_ROUNDS):
@@ -34,8 +34,8 @@ def _philox(counter: tuple[Words, Words, Words, Words], key: int) -> tuple[Words
     return c0, c1, c2, c3
 
 
-def _random16(seed: int, offset: int, dims: tuple[int, int, int, int]) -> NDArray[np.uint32]:
-    """Return the 16-bit random number for every score.
+def _draw_16_bits(seed: int, offset: int, dims: tuple[int, int, int, int]) -> NDArray[np.uint32]:
+    """Return the 16-bit random number of every score.
 
     Rows and columns are cut into 16 x 16 tiles, numbered column by column: the tile is words 2 and 3 of the counter.
     Words 0 and 1 are offset, row in a group of 8 (halved), head and column in a group of 8. A block of four words
@@ -44,13 +44,13 @@ def _random16(seed: int, offset: int, dims: tuple[int, int, int, int]) -> NDArra
     b, h, s_q, s_kv = dims
     rows, columns = -(-s_q // 16), -(-s_kv // 16)
 
-    def axis(size: int, place: int) -> Words:
+    def reshape_index(size: int, place: int) -> Words:
         shape = [1] * 5
         shape[place] = size
         return np.arange(size, dtype=np.uint64).reshape(shape)
 
     head, row_tile, row_pair, column_tile, column = (
-        axis(size, place) for place, size in enumerate((b * h, rows, 4, columns, 8))
+        reshape_index(size, place) for place, size in enumerate((b * h, rows, 4, columns, 8))
     )
     count = ((np.uint64(offset) + row_pair) >> np.uint64(2)) + np.uint64(8) * head + column
     tile = row_tile + np.uint64(rows) * column_tile
@@ -63,7 +63,7 @@ def _random16(seed: int, offset: int, dims: tuple[int, int, int, int]) -> NDArra
 
 
 def dropout_mask(seed: Any, offset: Any, dims: tuple[int, ...], probability: float) -> NDArray[np.float64]:
-    """Return the mask [b, h, s_q, s_kv] of cuDNN's attention kernels: 1 keeps, with `probability`.
+    """Return the dropout mask [b, h, s_q, s_kv] of cuDNN's attention kernels: 1 keeps, with `probability`.
 
     Parameters
     ----------
@@ -76,6 +76,6 @@ def dropout_mask(seed: Any, offset: Any, dims: tuple[int, ...], probability: flo
         65536 * probability.
     """
     b, h, s_q, s_kv = dims
-    numbers = _random16(int(seed) & _MASK64, int(offset) & _MASK64, (b, h, s_q, s_kv))
+    numbers = _draw_16_bits(int(seed) & _MASK64, int(offset) & _MASK64, (b, h, s_q, s_kv))
     kept: NDArray[np.bool_] = numbers <= 65536.0 * float(np.float32(probability))
     return kept.astype(np.float64)

@@ -1,4 +1,4 @@
-"""All pointwise modes, with the header's default parameters and cuDNN's behavior in edge cases.
+"""Evaluation of all pointwise modes, with the header's default parameters and cuDNN's results in edge cases.
 
 Measured on an H200 with cuDNN 9.19, all modes in float16 and float32, and done so here:
 
@@ -28,7 +28,7 @@ from ..generated.operations import CONVOLUTIONS, DEFAULTS
 from ..graph.data_types import DATA_TYPES, FP8_TYPES
 from ..graph.formats import is_integer, largest_finite
 from ..graph.ir import Graph, Pointwise, Tensor
-from .run import Run, plain
+from .run import Run, refuse_generic_operation
 
 __all__ = ["APPROXIMATE", "BACKWARD", "BINARY", "BOUNDS", "UNARY", "run_pointwise"]
 
@@ -49,8 +49,8 @@ _DEFAULTS = {
 }
 
 
-def _number(op: Pointwise, name: str) -> float:
-    """Return a number of the operation, or its default."""
+def _parameter(op: Pointwise, name: str) -> float:
+    """Return a numeric parameter of the operation, or its default."""
     value = getattr(op, name)
     return float(_DEFAULTS[name] if value is None else value)
 
@@ -63,54 +63,54 @@ def _sigmoid(x: Floats) -> Floats:
     return np.asarray(1 / (1 + np.exp(-x)))
 
 
-def _relu(x: Floats, op: Pointwise) -> ArrayLike:
+def _clipped_relu(x: Floats, op: Pointwise) -> ArrayLike:
     """Return ReLU of x with clips and, with a slope, the line below the lower clip."""
-    low, slope = _number(op, "relu_lower_clip"), _number(op, "relu_lower_clip_slope")
+    low, slope = _parameter(op, "relu_lower_clip"), _parameter(op, "relu_lower_clip_slope")
     leak = (low + slope * (x - low) if low else slope * x) if slope else low  # 0 * -inf would be NaN
-    clipped = np.minimum(x, _number(op, "relu_upper_clip"))
+    clipped = np.minimum(x, _parameter(op, "relu_upper_clip"))
     return np.maximum(clipped, leak) if 0 < slope < 1 else np.where(x < low, leak, clipped)
 
 
 def _relu_gradient(dy: Floats, x: Floats, op: Pointwise) -> ArrayLike:
     """Return the ReLU gradient: dy times 0, 1 or the slope; at a clip the value of the outer side applies."""
-    low, high = _number(op, "relu_lower_clip"), _number(op, "relu_upper_clip")
-    slope = _number(op, "relu_lower_clip_slope")
+    low, high = _parameter(op, "relu_lower_clip"), _parameter(op, "relu_upper_clip")
+    slope = _parameter(op, "relu_lower_clip_slope")
     if not slope and math.isinf(high):
         return np.where(x <= low, 0.0, dy)
     high = min(high, _LARGEST)  # what cuDNN has where none is set
     return dy * np.where(x <= low, slope, np.where(x >= high, 0.0, 1.0))
 
 
-def _larger(x: Floats, b: Floats) -> Floats:
-    """Return the larger number; with a NaN the other one, and +0 of both zeros."""
+def _max_without_nan(x: Floats, b: Floats) -> Floats:
+    """Return the larger of two numbers; if one is NaN the other one, and of both zeros +0."""
     return np.asarray(np.where(x == b, np.where(np.signbit(x), b, x), np.fmax(x, b)))
 
 
-def _smaller(x: Floats, b: Floats) -> Floats:
-    """Return the smaller number; with a NaN the other one, and -0 of both zeros."""
-    return np.asarray(-_larger(-x, -b))
+def _min_without_nan(x: Floats, b: Floats) -> Floats:
+    """Return the smaller of two numbers; if one is NaN the other one, and of both zeros -0."""
+    return np.asarray(-_max_without_nan(-x, -b))
 
 
 def _elu(x: Floats, op: Pointwise) -> ArrayLike:
-    return np.where(x < 0, _number(op, "elu_alpha") * np.expm1(np.minimum(x, 0)), x)
+    return np.where(x < 0, _parameter(op, "elu_alpha") * np.expm1(np.minimum(x, 0)), x)
 
 
-def _elu_slope(x: Floats, op: Pointwise) -> ArrayLike:
-    return np.where(x > 0, 1.0, _number(op, "elu_alpha") * np.exp(np.minimum(x, 0)))  # NaN stays NaN
+def _elu_derivative(x: Floats, op: Pointwise) -> ArrayLike:
+    return np.where(x > 0, 1.0, _parameter(op, "elu_alpha") * np.exp(np.minimum(x, 0)))  # NaN stays NaN
 
 
 def _softplus(x: Floats, op: Pointwise) -> ArrayLike:
-    beta = _number(op, "softplus_beta")
+    beta = _parameter(op, "softplus_beta")
     return np.asarray(np.logaddexp(0, beta * x) / beta)
 
 
-def _swish_slope(x: Floats, op: Pointwise) -> ArrayLike:
-    beta = _number(op, "swish_beta")
+def _swish_derivative(x: Floats, op: Pointwise) -> ArrayLike:
+    beta = _parameter(op, "swish_beta")
     s = _sigmoid(beta * x)
     return s + beta * x * s * (1 - s)
 
 
-def _gelu_slope(x: Floats) -> ArrayLike:
+def _gelu_derivative(x: Floats) -> ArrayLike:
     return 0.5 * (1 + _erf(x * _ROOT_HALF)) + x * np.exp(-0.5 * x * x) / _ROOT_2_PI
 
 
@@ -118,7 +118,7 @@ def _gelu_tanh(x: Floats) -> Floats:
     return np.asarray(np.tanh(_TANH_SCALE * (x + _TANH_CUBE * x**3)))
 
 
-def _gelu_tanh_slope(x: Floats) -> ArrayLike:
+def _gelu_tanh_derivative(x: Floats) -> ArrayLike:
     t = _gelu_tanh(x)
     return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * _TANH_SCALE * (1 + 3 * _TANH_CUBE * x * x)
 
@@ -139,13 +139,13 @@ UNARY: dict[PointwiseMode, Callable[[Floats, Pointwise], ArrayLike]] = {
     _M.LOGICAL_NOT: lambda x, op: x == 0,
     _M.NEG: lambda x, op: -x,
     _M.RECIPROCAL: lambda x, op: 1 / x,
-    _M.RELU_FWD: _relu,
+    _M.RELU_FWD: _clipped_relu,
     _M.RSQRT: lambda x, op: 1 / np.sqrt(x),
     _M.SIGMOID_FWD: lambda x, op: _sigmoid(x),
     _M.SIN: lambda x, op: np.sin(x),
     _M.SOFTPLUS_FWD: _softplus,
     _M.SQRT: lambda x, op: np.sqrt(x),
-    _M.SWISH_FWD: lambda x, op: x * _sigmoid(_number(op, "swish_beta") * x),
+    _M.SWISH_FWD: lambda x, op: x * _sigmoid(_parameter(op, "swish_beta") * x),
     _M.TAN: lambda x, op: np.tan(x),
     _M.TANH_FWD: lambda x, op: np.tanh(x),
 }
@@ -165,8 +165,8 @@ BINARY: dict[PointwiseMode, Callable[[Floats, Floats], ArrayLike]] = {
     _M.FLOOR_MOD: lambda x, b: x - np.floor(x / b) * b,
     _M.LOGICAL_AND: lambda x, b: (x != 0) & (b != 0),
     _M.LOGICAL_OR: lambda x, b: (x != 0) | (b != 0),
-    _M.MAX: _larger,
-    _M.MIN: _smaller,
+    _M.MAX: _max_without_nan,
+    _M.MIN: _min_without_nan,
     _M.MOD: np.fmod,
     _M.MUL: np.multiply,
     _M.POW: np.power,
@@ -175,12 +175,12 @@ BINARY: dict[PointwiseMode, Callable[[Floats, Floats], ArrayLike]] = {
 
 # forward input x, operation -> dy/dx, a factor of dy
 BACKWARD: dict[PointwiseMode, Callable[[Floats, Pointwise], ArrayLike]] = {
-    _M.ELU_BWD: _elu_slope,
-    _M.GELU_APPROX_TANH_BWD: lambda x, op: _gelu_tanh_slope(x),
-    _M.GELU_BWD: lambda x, op: _gelu_slope(x),
+    _M.ELU_BWD: _elu_derivative,
+    _M.GELU_APPROX_TANH_BWD: lambda x, op: _gelu_tanh_derivative(x),
+    _M.GELU_BWD: lambda x, op: _gelu_derivative(x),
     _M.SIGMOID_BWD: lambda x, op: _sigmoid(x) * (1 - _sigmoid(x)),
-    _M.SOFTPLUS_BWD: lambda x, op: _sigmoid(_number(op, "softplus_beta") * x),
-    _M.SWISH_BWD: _swish_slope,
+    _M.SOFTPLUS_BWD: lambda x, op: _sigmoid(_parameter(op, "softplus_beta") * x),
+    _M.SWISH_BWD: _swish_derivative,
     _M.TANH_BWD: lambda x, op: 1 - np.tanh(x) ** 2,
 }
 
@@ -221,7 +221,7 @@ lose their angle, which is 0 from somewhere between 10^6 and 10^10 on; from ther
 
 def run_pointwise(run: Run, op: Pointwise) -> None:
     """Compute a pointwise operation in float64; alpha1 and alpha2 are factors of x and b."""
-    plain(op, Pointwise)
+    refuse_generic_operation(op, Pointwise)
     out = op.y if op.y is not None else op.dx
     assert out is not None
     computed: NDArray[Any]
@@ -229,33 +229,33 @@ def run_pointwise(run: Run, op: Pointwise) -> None:
         assert op.axis is not None
         computed = np.indices(out.dims, sparse=True)[op.axis]
     else:
-        computed = np.asarray(_compute(run, op))
+        computed = np.asarray(_evaluate(run, op))
     if run.rounding:
         exact = run.computed(op, np.asarray(computed, np.float64))
         computed = _convert_like_cudnn(
             _round_to_compute_type(run, exact, op), out.data_type, holds=_has_product(run.graph)
         )
-        _keep_row_sums(run, op, out, computed)
+        _record_row_sums(run, op, out, computed)
     run.write(out, np.broadcast_to(computed, out.dims))
 
 
-def _keep_row_sums(run: Run, op: Pointwise, out: Tensor, computed: Floats) -> None:
-    """Keep the divisors of attention's probabilities, and their products, where there is one number per row."""
+def _record_row_sums(run: Run, op: Pointwise, out: Tensor, computed: Floats) -> None:
+    """Record the row sums that divide attention's probabilities, also for multiples of these probabilities."""
     if op.x is None or op.b is None or not op.x.virtual:
         return
     if op.mode is _M.MUL and op.x.uid in run.row_sums:
         run.row_sums[out.uid] = run.row_sums[op.x.uid]
     elif op.mode is _M.DIV and not op.b.by_value and op.b.dims == (*op.x.dims[:-1], 1) and _has_product(run.graph):
-        run.row_sums[out.uid] = run.undivided(computed, run.floats(op.b))
+        run.row_sums[out.uid] = run.row_sum_factors(computed, run.floats(op.b))
 
 
 def _has_product(graph: Graph) -> bool:
-    """Return whether a graph has a matmul or a convolution, as other engines run it then."""
+    """Return whether a graph has a matmul or a convolution, as other engines then run its pointwise operations."""
     return any(op.kind in _PRODUCTS for op in graph.ops)
 
 
 def _convert_like_cudnn(values: Floats, kind: DataType, *, holds: bool) -> Floats:
-    """Return numbers converted as cuDNN does, where that differs from :func:`~..formats.encode`.
+    """Return numbers converted to a type as cuDNN does, where that differs from :func:`~..formats.encode`.
 
     Integers are rounded to the nearest, ties to even, and held in range; NaN is 0, and the least INT64. 8-bit floats
     are held at their largest number where a product `holds` them, infinity too. Without one they are not: beyond it
@@ -275,14 +275,14 @@ def _convert_like_cudnn(values: Floats, kind: DataType, *, holds: bool) -> Float
 
 
 def _round_to_compute_type(run: Run, values: Floats, op: Pointwise) -> Floats:
-    """Return numbers rounded to the compute type, if that is a float."""
+    """Return numbers rounded to the operation's compute type, if that is a float type."""
     return run.round_to_type(values, op.compute_type) if DATA_TYPES[op.compute_type].kind == "float" else values
 
 
-def _compute(run: Run, op: Pointwise) -> Any:
+def _evaluate(run: Run, op: Pointwise) -> Any:
     assert op.x is not None
     mode = op.mode
-    x = _round_to_compute_type(run, run.floats(op.x), op) * _number(op, "alpha1")
+    x = _round_to_compute_type(run, run.floats(op.x), op) * _parameter(op, "alpha1")
     if mode is _M.RELU_BWD:
         assert op.dy is not None
         return _relu_gradient(run.floats(op.dy), x, op)
@@ -295,7 +295,7 @@ def _compute(run: Run, op: Pointwise) -> Any:
         raise GraphError(
             f"pointwise mode {mode!r} cannot be interpreted", code="interpret-operation", where=f"operation {op.name!r}"
         )
-    b = _round_to_compute_type(run, run.floats(op.b), op) * _number(op, "alpha2")
+    b = _round_to_compute_type(run, run.floats(op.b), op) * _parameter(op, "alpha2")
     if mode is _M.BINARY_SELECT:
         assert op.t is not None
         return np.where(run.read(op.t) != 0, x, b)

@@ -1,4 +1,4 @@
-"""Position-dependent operations: rotary embeddings, and band matrices.
+"""Evaluation of operations that depend on positions: rotary embeddings and band matrices.
 
 The header documents neither. Of rotations, cudnn-frontend 1.32 says that the last `rope_dim` elements of a head are
 rotated, that the whole head is scaled, and that kernels read the first half of the columns of the angles only; an
@@ -44,8 +44,8 @@ def run_rope(run: Run, op: Operation) -> None:
     run.write(op.fields["dx" if backward else "y"], turned * scale)
 
 
-def _places(op: Operation, rows: int, columns: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the column of each band element, [rows, lower + upper + 1], and whether it exists."""
+def _band_columns(op: Operation, rows: int, columns: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return the column of each band element, [rows, lower + upper + 1], and whether it is inside the matrix."""
     if op.fields["axis"] != op.fields["x"].rank - 1:
         raise GraphError(
             f"a band along axis {op.fields['axis']} of a tensor with {op.fields['x'].rank} dims cannot be interpreted",
@@ -68,7 +68,7 @@ def _places(op: Operation, rows: int, columns: int) -> tuple[NDArray[np.int64], 
 def run_expand_band(run: Run, op: Operation) -> None:
     """Write a matrix from its diagonal band, with `pad_value` elsewhere."""
     x, y = run.floats(op.fields["x"]), op.fields["y"]
-    places, inside = _places(op, x.shape[-2], y.dims[-1])
+    places, inside = _band_columns(op, x.shape[-2], y.dims[-1])
     made = np.full(y.dims, float(op.fields.get("pad_value", DEFAULTS[op.kind]["pad_value"])))
     rows = np.broadcast_to(np.arange(x.shape[-2]).reshape(-1, 1), places.shape)
     made[..., rows[inside], places[inside]] = x[..., inside]
@@ -78,7 +78,7 @@ def run_expand_band(run: Run, op: Operation) -> None:
 def run_contract_band(run: Run, op: Operation) -> None:
     """Write the diagonal band of a matrix, with `pad_value` outside of the matrix."""
     x, y = run.floats(op.fields["x"]), op.fields["y"]
-    places, inside = _places(op, x.shape[-2], x.shape[-1])
+    places, inside = _band_columns(op, x.shape[-2], x.shape[-1])
     taken = np.take_along_axis(x, np.broadcast_to(places, (*x.shape[:-1], places.shape[1])), -1)
     run.write(y, np.where(inside, taken, op.fields.get("pad_value", DEFAULTS[op.kind]["pad_value"])))
 

@@ -1,4 +1,4 @@
-"""Pooling and resampling, forward and backward: one step per window element.
+"""Evaluation of pooling and resampling, forward and backward: one step per window element.
 
 Measured with cuDNN 9.19 on an H200: the index of MAXPOOL counts the elements of a window in row-major order, padding
 included, and names the first of equal ones; the largest of a window of -inf is the lowest finite number of y's type, in
@@ -23,7 +23,7 @@ from ..errors import GraphError
 from ..generated.enums import DataType, DescriptorType, NanPropagation, PaddingMode, ResampleMode
 from ..graph.formats import is_integer, largest_finite
 from ..graph.ir import Operation
-from .convolution import refuse_beta
+from .convolution import refuse_nonzero_beta
 from .run import Handler, Run
 
 __all__ = ["OPERATIONS"]
@@ -32,8 +32,8 @@ Floats = NDArray[np.float64]
 _R = ResampleMode
 
 
-class _Pool:
-    """A window that slides over [n, c, sizes ..]."""
+class _PoolingWindow:
+    """A pooling window that slides over an image [n, c, sizes ..]."""
 
     def __init__(self, op: Operation, image: tuple[int, ...], out: tuple[int, ...]) -> None:
         given = op.fields["resample"].fields
@@ -50,14 +50,14 @@ class _Pool:
         pairs = all(part == 2 for part in self.window)
         if self.mode is _R.NEAREST or not (pairs if self.mode is _R.BILINEAR else whole) or min(self.window) < 1:
             raise GraphError(
-                f"resampling by {self.mode.name} of window {_as_text(self.window)}, stride {_as_text(self.strides)} "
-                "cannot be interpreted",
+                f"resampling by {self.mode.name} of window {_join_fractions(self.window)}, "
+                f"stride {_join_fractions(self.strides)} cannot be interpreted",
                 code="interpret-operation",
                 where=f"operation {op.name!r}",
             )
 
     def taps(self) -> Iterator[tuple[int, list[NDArray[np.int64]], Floats | float]]:
-        """Yield (number, position along each spatial dim per result, weight) of each tap of the window.
+        """Yield for each tap of the window: its number, its position along each spatial dim per result, its weight.
 
         Places are in the image, below 0 and beyond its sizes where they are on padding.
         """
@@ -77,7 +77,7 @@ class _Pool:
             yield number, places, weight
 
     def inside(self, places: list[NDArray[np.int64]]) -> NDArray[np.bool_]:
-        """Return which results have this tap inside the image, [sizes ..]."""
+        """Return for which results a tap is inside the image, [sizes ..]."""
         found = np.ones(self.out, np.bool_)
         for axis, (at, size) in enumerate(zip(places, self.image, strict=True)):
             shape = [1] * len(self.out)
@@ -86,11 +86,11 @@ class _Pool:
         return found
 
     def clip(self, places: list[NDArray[np.int64]]) -> tuple[Any, ...]:
-        """Return the index of the tap's elements, with padding clipped to the edge."""
-        return _full_index(np.clip(at, 0, size - 1) for at, size in zip(places, self.image, strict=True))
+        """Return the indices of a tap's elements, clipped to the edge where they are in the padding."""
+        return _index_of_all_channels(np.clip(at, 0, size - 1) for at, size in zip(places, self.image, strict=True))
 
     def values(self, x: Floats, places: list[NDArray[np.int64]]) -> Floats:
-        """Return the elements under one tap, [n, c, sizes of y ..]."""
+        """Return the image elements under one tap, [n, c, sizes of y ..]."""
         found = x[self.clip(places)]
         if self.padding_mode is PaddingMode.EDGE_VAL_PAD:
             return np.asarray(found)
@@ -98,7 +98,7 @@ class _Pool:
         return np.where(self.inside(places), found, outside)
 
     def divisor(self) -> Floats | float:
-        """Return the divisor of the sum over a window."""
+        """Return the divisor of each window's sum."""
         if self.mode is not _R.AVGPOOL_EXCLUDE_PADDING:
             return 1.0 if self.mode is _R.BILINEAR else float(prod(self.window))
         count = np.zeros(self.out)
@@ -107,7 +107,7 @@ class _Pool:
         return count
 
     def largest(self, x: Floats) -> tuple[Floats, NDArray[np.int64]]:
-        """Return the largest element of each window and its number."""
+        """Return the largest element of each window and the number of its tap."""
         best = index = None
         for number, places, _ in self.taps():
             value = self.values(x, places)
@@ -127,8 +127,8 @@ class _Pool:
 
 def run_resample_forward(run: Run, op: Operation) -> None:
     """Write the maximum or average of each window; AVGPOOL counts padding as elements."""
-    alpha, x = refuse_beta(op), run.floats(op.fields["x"])
-    pool = _Pool(op, x.shape, op.fields["y"].dims)
+    alpha, x = refuse_nonzero_beta(op), run.floats(op.fields["x"])
+    pool = _PoolingWindow(op, x.shape, op.fields["y"].dims)
     if pool.mode is _R.MAXPOOL:
         made, index = pool.largest(x)
         if run.rounding and not is_integer(op.fields["y"].data_type):
@@ -148,9 +148,9 @@ def run_resample_forward(run: Run, op: Operation) -> None:
 
 
 def run_resample_backward(run: Run, op: Operation) -> None:
-    """Write dx: dy goes to the maximum of its window, by index or found in x, or is divided among all elements."""
-    alpha, dx, dy = refuse_beta(op), op.fields["dx"], run.floats(op.fields["dy"])
-    pool = _Pool(op, dx.dims, dy.shape)
+    """Write dx: dy goes to the maximum of its window, by index or found in x, or is divided among its elements."""
+    alpha, dx, dy = refuse_nonzero_beta(op), op.fields["dx"], run.floats(op.fields["dy"])
+    pool = _PoolingWindow(op, dx.dims, dy.shape)
     index: NDArray[Any] | None = None
     if pool.mode is _R.MAXPOOL:
         if "idx" in op.fields:
@@ -170,16 +170,18 @@ def run_resample_backward(run: Run, op: Operation) -> None:
             np.add.at(made, pool.clip(places), kept)  # results share elements
             continue
         found = [(at >= 0) & (at < size) for at, size in zip(places, pool.image, strict=True)]
-        made[_full_index(at[mask] for at, mask in zip(places, found, strict=True))] += part[_full_index(found)]
+        made[_index_of_all_channels(at[mask] for at, mask in zip(places, found, strict=True))] += part[
+            _index_of_all_channels(found)
+        ]
     run.write(dx, alpha * run.round_to_type(made, pool.kind))
 
 
-def _full_index(places: Iterable[NDArray[Any]]) -> tuple[Any, ...]:
-    """Return positions along the spatial dims as an index for all n and c; masks are allowed."""
+def _index_of_all_channels(places: Iterable[NDArray[Any]]) -> tuple[Any, ...]:
+    """Return positions along the spatial dims as an index into all n and c; masks are allowed, too."""
     return (slice(None), slice(None), *np.ix_(*places))
 
 
-def _as_text(side: list[Fraction]) -> str:
+def _join_fractions(side: list[Fraction]) -> str:
     return "x".join(map(str, side))
 
 

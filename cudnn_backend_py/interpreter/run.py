@@ -1,4 +1,4 @@
-"""The state of one run: the value of every tensor, also in ragged memory."""
+"""The state of one run of a graph: the value of every tensor, also of ragged ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..graph.data_types import BOOLEAN_TYPES
 from ..graph.formats import encode, is_integer, round_to
 from ..graph.ir import Graph, Op, Tensor
 
-__all__ = ["Handler", "Numbers", "Rng", "Run", "find_places", "plain"]
+__all__ = ["Handler", "Numbers", "Rng", "Run", "find_places", "refuse_generic_operation"]
 
 Numbers = NDArray[Any]
 """float64, or int64 and bool where the tensor's data type says so."""
@@ -29,7 +29,7 @@ _WITH_DROPOUT = (DescriptorType.OPERATION_SDPA_FWD, DescriptorType.OPERATION_SDP
 
 
 class Run:
-    """The values of all tensors during the run of a graph.
+    """The values of all tensors while a graph runs.
 
     Tensors are kept with their dims, ragged ones too; only what goes in and comes out is a ragged buffer.
 
@@ -61,18 +61,18 @@ class Run:
         self._operations = operations
         self.row_sums: dict[int, NDArray[np.float64]] = {}
         self._values: dict[int, Numbers] = {}
-        self._walk = list(_walk(graph))
-        self._given = self._checked_inputs(inputs)
+        self._accesses = list(_iterate_tensors(graph))
+        self._given = self._check_inputs(inputs)
 
     @cached_property
-    def _handed_on(self) -> set[int]:
-        """Tensors written by one operation and read by another, by uid."""
-        read, written = ({item.uid for _, item, writes in self._walk if writes is what} for what in (False, True))
+    def _intermediate_uids(self) -> set[int]:
+        """Uids of tensors that one operation writes and another one reads."""
+        read, written = ({item.uid for _, item, writes in self._accesses if writes is what} for what in (False, True))
         return read & written
 
     @cached_property
-    def _least_stride(self) -> dict[int, int]:
-        """The smallest token stride among tensors that share offsets, by the offsets' uid."""
+    def _smallest_token_strides(self) -> dict[int, int]:
+        """The smallest token stride among tensors that share ragged offsets, by the offsets' uid."""
         found: dict[int, int] = {}
         for item in self.graph.tensors:
             if item.ragged_offset is not None:
@@ -83,7 +83,7 @@ class Run:
     # operations
 
     def operation(self, op: Op) -> None:
-        """Run one operation."""
+        """Run one operation and store its results."""
         handler = self._operations.get(op.kind)
         if handler is None:
             known = ", ".join(kind.name for kind in self._operations)
@@ -91,7 +91,7 @@ class Run:
                 f"{op.kind.name} cannot be interpreted",
                 code="interpret-operation",
                 where=f"operation {op.name!r} of graph {self.graph.name!r}",
-                fix=f"known are {known}",
+                fix=f"operations that can be interpreted: {known}",
             )
         try:
             handler(self, op)
@@ -107,7 +107,7 @@ class Run:
             ) from error
 
     def subgraph(self, graph: Graph, source: int, target: int, values: Numbers) -> Numbers:
-        """Run a sub-graph with tensor `source` set to `values`, and return the value of `target`."""
+        """Run a sub-graph with tensor `source` set to `values`; return the value of tensor `target`."""
         self._values[source] = values
         for op in graph.ops:
             self.operation(op)
@@ -118,7 +118,7 @@ class Run:
     def read(self, tensor: Tensor) -> Numbers:
         """Return the value of a tensor with its dims: float64, int64 or bool."""
         if tensor.uid not in self._values:
-            self._values[tensor.uid] = self._input(tensor)
+            self._values[tensor.uid] = self._read_input(tensor)
         return self._values[tensor.uid]
 
     def floats(self, tensor: Tensor) -> NDArray[np.float64]:
@@ -126,11 +126,11 @@ class Run:
         return self.read(tensor).astype(np.float64, copy=False)
 
     def scalar(self, tensor: Tensor) -> Any:
-        """Return the value of a tensor of one element."""
+        """Return the number in a tensor of one element."""
         return self.read(tensor).flat[0].item()
 
     def write(self, tensor: Tensor, values: ArrayLike) -> None:
-        """Store an operation's result, rounded if this run rounds; dims of 1 are not broadcast."""
+        """Store an operation's result with the tensor's dims, rounded to the tensor's type if this run rounds."""
         given = np.asarray(values)
         if given.shape != tensor.dims:
             raise GraphError(
@@ -141,7 +141,7 @@ class Run:
         if tensor.uid in self.row_sums and tensor.virtual and tensor.data_type is not DataType.FLOAT:
             stored = self.round_undivided(given, self.row_sums[tensor.uid], tensor.data_type)
         else:
-            stored = self._convert(given, tensor.data_type)
+            stored = self._convert_to_type(given, tensor.data_type)
         if tensor.ragged_offset is not None and not tensor.virtual:
             stored = np.where(self._mask_tokens(tensor), stored, stored.dtype.type(0))
         self._values[tensor.uid] = stored
@@ -150,7 +150,7 @@ class Run:
         """Return values rounded to `data_type` if this run rounds, else unchanged."""
         return round_to(values, data_type) if self.rounding else values
 
-    def undivided(self, probabilities: NDArray[np.float64], sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    def row_sum_factors(self, probabilities: NDArray[np.float64], sums: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the factor of rounded probabilities: their row sums, over the growth of the
         row's maximum after their tile."""
         keys = probabilities.shape[-1]
@@ -161,41 +161,41 @@ class Run:
     def round_undivided(
         self, values: NDArray[np.float64], sums: NDArray[np.float64], data_type: DataType
     ) -> NDArray[np.float64]:
-        """Return quotients with numerators rounded to `data_type` if this run rounds; fully masked rows have no sum."""
+        """Return quotients with numerators rounded to `data_type` if this run rounds; a row sum of 0 counts as 1."""
         sums = np.where(sums > 0, sums, 1.0)
         return round_to(values * sums, data_type) / sums if self.rounding else values
 
     def computed(self, op: Op, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the result of an operation before conversion to its data type."""
+        """Return an operation's result before its conversion to its data type; subclasses change it."""
         return values
 
-    def extra(self, name: str) -> NDArray[np.float64] | None:
-        """Return an input that belongs to no tensor, if given."""
+    def read_extra_input(self, name: str) -> NDArray[np.float64] | None:
+        """Return the input with a name that is not a tensor's, such as a dropout mask; None if not given."""
         value = self._given.get(name)
         return None if value is None else np.asarray(value, dtype=np.float64)
 
     def read_given(self, tensor: Tensor) -> Numbers | None:
-        """Return the value in `inputs` for a tensor that an operation writes, such as a random mask."""
-        return self._input(tensor) if tensor.uid in self._given else None
+        """Return the value that the caller gave for a tensor that an operation writes, such as a random mask."""
+        return self._read_input(tensor) if tensor.uid in self._given else None
 
-    def exact(self) -> Run:
-        """Return a run from the same state that does not round."""
+    def without_rounding(self) -> Run:
+        """Return a copy of this run that does not round from here on."""
         other = copy.copy(self)
         other.rounding, other._values = False, dict(self._values)
         return other
 
     def result(self, tensor: Tensor) -> Numbers:
-        """Return the value to return to the caller: the array, or the ragged buffer of a tensor in memory."""
+        """Return a tensor's value for the caller: the array, or the buffer of a ragged tensor in memory."""
         values = self.read(tensor)
         if tensor.ragged_offset is None or tensor.virtual:
             return values
         places, inside = self._find_ragged_places(tensor), self._mask_tokens(tensor)
-        buffer = np.full(int(self._offsets(tensor)[-1]), np.nan)
+        buffer = np.full(int(self._read_offsets(tensor)[-1]), np.nan)
         inside = inside & (places < buffer.size)
         buffer[places[inside]] = values[inside]
         return buffer
 
-    def _convert(self, values: Numbers, data_type: DataType) -> Numbers:
+    def _convert_to_type(self, values: Numbers, data_type: DataType) -> Numbers:
         if data_type in BOOLEAN_TYPES:
             return np.not_equal(values, 0)
         if is_integer(data_type):
@@ -209,12 +209,12 @@ class Run:
 
     # inputs
 
-    def _checked_inputs(self, inputs: Mapping[str | int, ArrayLike]) -> dict[str | int, ArrayLike]:
-        """Return the inputs by uid; inputs that belong to an operation keep their name."""
+    def _check_inputs(self, inputs: Mapping[str | int, ArrayLike]) -> dict[str | int, ArrayLike]:
+        """Return the given inputs by uid; inputs that are not tensors keep their name."""
         uids: dict[str | int, int] = {}
         for tensor in self.graph.tensors:
             uids[tensor.name] = uids[tensor.uid] = tensor.uid
-        makers = {tensor.uid: op for op, tensor, written in self._walk if written and tensor.virtual}
+        makers = {tensor.uid: op for op, tensor, written in self._accesses if written and tensor.virtual}
         extras = {f"{op.name}.dropout_mask" for op in self.graph.ops if op.kind in _WITH_DROPOUT}
         given: dict[str | int, ArrayLike] = {}
         for key, value in inputs.items():
@@ -236,13 +236,13 @@ class Run:
             given[uids.get(key, key)] = value
         return given
 
-    def _input(self, tensor: Tensor) -> Numbers:
+    def _read_input(self, tensor: Tensor) -> Numbers:
         if tensor.uid in self._given:
             value = self._given[tensor.uid]
         elif tensor.value is not None:
             value = tensor.value
         else:
-            reader = next(op.name for op, touched, _ in self._walk if touched.uid == tensor.uid)
+            reader = next(op.name for op, touched, _ in self._accesses if touched.uid == tensor.uid)
             raise GraphError(
                 f"tensor {tensor.name!r} is needed and not given",
                 code="interpret-input",
@@ -251,24 +251,24 @@ class Run:
             )
         array = np.asarray(value)
         if tensor.ragged_offset is not None:
-            return self._unpack(tensor, array)
+            return self._unpack_ragged(tensor, array)
         if array.shape != tensor.dims and not (array.size == math.prod(tensor.dims) == 1):
-            raise _wrong_shape(tensor, array)
-        return self._convert(array.reshape(tensor.dims), tensor.data_type)
+            raise _shape_error(tensor, array)
+        return self._convert_to_type(array.reshape(tensor.dims), tensor.data_type)
 
     # ragged memory
 
-    def _unpack(self, tensor: Tensor, buffer: Numbers) -> Numbers:
+    def _unpack_ragged(self, tensor: Tensor, buffer: Numbers) -> Numbers:
         if buffer.ndim != 1:
-            raise _wrong_shape(tensor, buffer)
+            raise _shape_error(tensor, buffer)
         places = self._find_ragged_places(tensor)
         inside = self._mask_tokens(tensor) & (places < buffer.size)
         values = np.zeros(tensor.dims, buffer.dtype)
         values[inside] = buffer[places[inside]]
-        return self._convert(values, tensor.data_type)
+        return self._convert_to_type(values, tensor.data_type)
 
-    def _offsets(self, tensor: Tensor) -> NDArray[np.int64]:
-        """Return the start of each entry and the end of the last one, in elements of this tensor.
+    def _read_offsets(self, tensor: Tensor) -> NDArray[np.int64]:
+        """Return the start of each batch entry and the end of the last one, in elements of this tensor.
 
         What an operation of the graph hands another one in memory may have a larger token stride than the tensor whose
         offsets it shares (gradients per query head with the offsets of grouped heads): its offsets grow with it.
@@ -282,18 +282,18 @@ class Run:
                 code="interpret-shape",
                 where=f"{tensor.ragged_offset.name!r} has dims {tensor.ragged_offset.dims}",
             )
-        if tensor.uid in self._handed_on:
-            offsets = offsets * (_token_stride(tensor) // self._least_stride[uid])
+        if tensor.uid in self._intermediate_uids:
+            offsets = offsets * (_token_stride(tensor) // self._smallest_token_strides[uid])
         return offsets
 
     def _find_ragged_places(self, tensor: Tensor) -> NDArray[np.int64]:
         """Return the position of each element of a ragged tensor in its buffer."""
-        starts = self._offsets(tensor)[:-1].reshape(-1, *(1,) * (tensor.rank - 1))
+        starts = self._read_offsets(tensor)[:-1].reshape(-1, *(1,) * (tensor.rank - 1))
         return starts + find_places(tensor.dims[1:], tensor.strides[1:])
 
     def _mask_tokens(self, tensor: Tensor) -> NDArray[np.bool_]:
-        """Return which elements of a ragged tensor belong to a token of their entry."""
-        tokens = np.diff(self._offsets(tensor)) // _token_stride(tensor)
+        """Return which elements of a ragged tensor belong to a token within its entry's length."""
+        tokens = np.diff(self._read_offsets(tensor)) // _token_stride(tensor)
         axis = _token_axis(tensor)
         shape = [1] * tensor.rank
         shape[axis] = tensor.dims[axis]
@@ -301,8 +301,8 @@ class Run:
         return np.broadcast_to(index < tokens.reshape(-1, *(1,) * (tensor.rank - 1)), tensor.dims)
 
 
-def plain(op: Op, kind: type[Any]) -> None:
-    """Refuse an operation of a known kind that is given as a generic one."""
+def refuse_generic_operation(op: Op, kind: type[Any]) -> None:
+    """Refuse a generic Operation of a kind that has a class of its own."""
     if not isinstance(op, kind):
         raise GraphError(
             f"{op.kind.name} as a generic operation cannot be interpreted",
@@ -313,7 +313,7 @@ def plain(op: Op, kind: type[Any]) -> None:
 
 
 def find_places(dims: tuple[int, ...], strides: tuple[int, ...]) -> NDArray[np.int64]:
-    """Return the position of every element in memory."""
+    """Return the position in memory of every element."""
     places = np.zeros(dims, np.int64)
     for axis, (dim, stride) in enumerate(zip(dims, strides, strict=True)):
         shape = [1] * len(dims)
@@ -323,7 +323,7 @@ def find_places(dims: tuple[int, ...], strides: tuple[int, ...]) -> NDArray[np.i
 
 
 def _token_axis(tensor: Tensor) -> int:
-    """Return the axis of s: the second to last, or the last one if the tensor is given transposed."""
+    """Return the axis of s: the second to last, or the last one if the tensor is transposed."""
     last = tensor.rank - 1
     transposed = tensor.dims[last] > 1 and tensor.strides[last] > tensor.strides[last - 1]
     return last if transposed or tensor.rank == 1 else last - 1
@@ -333,15 +333,15 @@ def _token_stride(tensor: Tensor) -> int:
     return max(1, tensor.strides[_token_axis(tensor)])
 
 
-def _walk(graph: Graph) -> Iterator[tuple[Op, Tensor, bool]]:
-    """Yield (operation, tensor, whether written), including ragged offsets and sub-graphs."""
+def _iterate_tensors(graph: Graph) -> Iterator[tuple[Op, Tensor, bool]]:
+    """Yield each operation with each tensor and whether it is written, including ragged offsets and sub-graphs."""
     for op in graph.ops:
         for port, tensor in op.ports():
             yield op, tensor, op.is_output(port)
             if tensor.ragged_offset is not None:
                 yield op, tensor.ragged_offset, False
         for inner in op.subgraphs():
-            yield from _walk(inner)
+            yield from _iterate_tensors(inner)
 
 
 def _describe_needed(tensor: Tensor) -> str:
@@ -350,7 +350,7 @@ def _describe_needed(tensor: Tensor) -> str:
     return f"a flat buffer of elements, for its ragged offset {tensor.ragged_offset.name!r}"
 
 
-def _wrong_shape(tensor: Tensor, array: Numbers) -> GraphError:
+def _shape_error(tensor: Tensor, array: Numbers) -> GraphError:
     return GraphError(
         f"input {tensor.name!r} has shape {array.shape}, {_describe_needed(tensor)} is needed",
         code="interpret-shape",

@@ -119,7 +119,7 @@ def _convolution_parameters(item: look.Convolution) -> dict[str, Any]:
     return dict(item.op.parameters()["convolution"].fields)
 
 
-def _response(item: look.Convolution) -> Tensor:
+def _find_response(item: look.Convolution) -> Tensor:
     found: Tensor = item.op.fields.get("y") or item.op.fields["dy"]
     return found
 
@@ -188,7 +188,7 @@ def _has_unaligned_second_tensor(graph: Graph) -> bool:
     filter or, of the filter's gradient, the image, begins where the first ends, and is read from the 128 bytes before.
     """
     for item in look.find_convolutions(graph):
-        first = item.image if item.forward else _response(item)
+        first = item.image if item.forward else _find_response(item)
         second = item.image if item.op.kind is _FILTER else item.weights
         size = math.prod(first.dims) * ELEMENT_BITS[first.data_type] // 8
         moved = all(

@@ -27,7 +27,7 @@ class KnownIssueWarning(UserWarning):
     """The graph that is built has a known issue with this cuDNN version and architecture."""
 
 
-_warned: set[tuple[type[KnownIssueWarning], str]] = set()  # with codes of faults
+_warned: set[tuple[type[KnownIssueWarning], str]] = set()  # with codes of issues
 
 
 def find_reported_issues(
@@ -51,7 +51,7 @@ def name_failure(
 ) -> list[KnownIssue]:
     """Return the known issues that explain the wrong results of a run; empty if a wrong output stays unexplained.
 
-    A fault says why an output is wrong only if its condition holds for what that output is computed from, too, and if
+    A issue says why an output is wrong only if its condition holds for what that output is computed from, too, and if
     it was seen on the engine that ran. Conditions on attention are those of the whole graph.
 
     Parameters
@@ -65,10 +65,10 @@ def name_failure(
     found: list[KnownIssue] = []
     for name in dict.fromkeys(wrong):
         part = _find_upstream_graph(graph, name)
-        says = [fault for fault in met if fault.graph is None or part is None or issue_applies(fault, None, part)]
+        says = [issue for issue in met if issue.graph is None or part is None or issue_applies(issue, None, part)]
         if not says:
             return []
-        found += [fault for fault in says if fault not in found]
+        found += [issue for issue in says if issue not in found]
     return found if wrong else met
 
 
@@ -83,13 +83,13 @@ def _find_upstream_graph(graph: Graph, name: str) -> Graph | None:
     return attempt(lambda: Graph(tuple(reversed(ops)), graph.name)) if ops else None
 
 
-def warn_of(faults: Iterable[KnownIssue], category: type[KnownIssueWarning] = KnownIssueWarning) -> None:
+def warn_of(issues: Iterable[KnownIssue], category: type[KnownIssueWarning] = KnownIssueWarning) -> None:
     """Warn about known issues, once per issue and process."""
-    for fault in faults:
-        said = fault.evidence or fault.source
+    for issue in issues:
+        said = issue.evidence or issue.source
         warn_once(
-            fault.code,
-            f"cuDNN gets this wrong ({fault.code}): {fault.what}. {fault.effect}; {said}. What helps: {fault.fix}",
+            issue.code,
+            f"cuDNN gets this wrong ({issue.code}): {issue.what}. {issue.effect}; {said}. Fix: {issue.fix}",
             category,
         )
 
@@ -104,7 +104,7 @@ def warn_once(code: str, text: str, category: type[KnownIssueWarning]) -> None:
 def check_reported_issues(use: AttentionUse) -> None:
     """Refuse a use of attention with known issues, or warn about them; builders call it by ``FURTHER_CHECKS``.
 
-    The warning, :class:`KnownIssueWarning`, needs the version and, where the fault is bound to some, the architecture.
+    The warning, :class:`KnownIssueWarning`, needs the version and, where the issue is bound to some, the architecture.
     Issues that others reported and that depend on values at run time are listed in verdicts, without a warning.
 
     Raises
@@ -113,12 +113,12 @@ def check_reported_issues(use: AttentionUse) -> None:
         ``attention-hazard``.
     """
     found = list(find_reported_issues(use, version=use.version, sm=use.sm))
-    for fault in found:
-        if fault.refused:
-            refuse_use(fault, use)
+    for issue in found:
+        if issue.refused:
+            refuse_use(issue, use)
     if use.version is not None:
-        certain = (fault for fault in found if fault.evidence or not fault.depends_on)
-        warn_of(fault for fault in certain if use.sm is not None or not fault.sm)
+        certain = (issue for issue in found if issue.evidence or not issue.depends_on)
+        warn_of(issue for issue in certain if use.sm is not None or not issue.sm)
 
 
 FURTHER_CHECKS.append(check_reported_issues)

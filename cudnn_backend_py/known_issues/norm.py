@@ -54,9 +54,9 @@ def _has_row_norm_before_double_read(graph: Graph) -> bool:
 
 def _has_row_norm_before_operand(graph: Graph) -> bool:
     """Whether a norm of rows is followed by a pointwise operation with a further input of the graph."""
-    behind = list(look.pointwise_after(graph, _find_row_norm_results(graph)))
-    made = {tensor.uid for op in graph.ops for tensor in op.outputs().values()} if behind else set()
-    return any(tensor.uid not in made for op in behind for tensor in op.inputs().values())
+    following = list(look.pointwise_after(graph, _find_row_norm_results(graph)))
+    made = {tensor.uid for op in graph.ops for tensor in op.outputs().values()} if following else set()
+    return any(tensor.uid not in made for op in following for tensor in op.inputs().values())
 
 
 NORM: tuple[KnownIssue, ...] = (

@@ -84,7 +84,7 @@ def as_unified(graph: Graph) -> Graph | None:
     if not inner and softmax.x.uid != score.uid:
         return None
     names = _TensorMaker(graph)
-    fields: dict[str, Any] = {"q": q, "k": _swap_last(k), "v": v, "o": o, "scale": _scale_tensor(scaling, names)}
+    fields: dict[str, Any] = {"q": q, "k": _swap_last_two(k), "v": v, "o": o, "scale": _scale_tensor(scaling, names)}
     if inner:
         fields |= {
             "subgraph": Graph(inner, "scores", is_subgraph=True),
@@ -141,7 +141,7 @@ def _scale_tensor(scaling: Pointwise | None, names: _TensorMaker) -> Tensor:
     return dataclasses.replace(names.make_virtual("scale", (1,)), virtual=False, by_value=True, value=1.0)
 
 
-def _swap_last(tensor: Tensor) -> Tensor:
+def _swap_last_two(tensor: Tensor) -> Tensor:
     dims, strides = ((*values[:-2], values[-1], values[-2]) for values in (tensor.dims, tensor.strides))
     return dataclasses.replace(tensor, dims=dims, strides=strides)
 
@@ -269,7 +269,7 @@ def as_composite(graph: Graph) -> Graph | None:
         statistics["stats"] = fields["stats"]
     scale = dataclasses.replace(fields["scale"], dims=(1,) * 4, strides=(1,) * 4)
     ops: list[Op] = [
-        Matmul(name=raw.name, a=q, b=_swap_last(k), c=raw),
+        Matmul(name=raw.name, a=q, b=_swap_last_two(k), c=raw),
         Pointwise(name=score.name, mode=_P.MUL, x=raw, b=scale, y=score),
         *(fields["subgraph"].ops if "subgraph" in fields else ()),
         *_make_softmax_chain(masked or score, p, statistics, names),
@@ -387,7 +387,7 @@ def _with_dims_of(tensor: Tensor, mine: Tensor) -> Tensor | None:
     """Return the caller's tensor with the dims of `tensor`; None if the number of elements differs."""
     if mine.by_value:
         return dataclasses.replace(tensor, uid=mine.uid, name=mine.name, value=mine.value)
-    kept = _swap_last(mine) if tensor.name in ("k", "v") else mine
+    kept = _swap_last_two(mine) if tensor.name in ("k", "v") else mine
     if math.prod(kept.dims) != math.prod(tensor.dims):
         return None
     strides = kept.strides if kept.dims == tensor.dims else tensor.strides

@@ -170,7 +170,7 @@ class _DimInference:
                         changed |= self._set_size((uid, axis), size)
             if not changed:
                 return
-        raise _make_error("the dims requested contradict each other")
+        raise _make_error("the requested dims contradict each other")
 
     def build_graph(self) -> Graph:
         """Return the graph with the current dims."""
@@ -178,7 +178,7 @@ class _DimInference:
         for uid, tensor in self._tensors.items():
             dims = tuple(self._dims[uid])
             if min(dims) < 1:
-                raise _make_error(f"{tensor.name!r} would have dims {list(dims)}")
+                raise _make_error(f"{tensor.name!r} would have dims {list(dims)}, 1 or more is needed")
             if dims != tensor.dims:
                 new[uid] = repack(tensor, dims)
         for tensor in self._tensors.values():
@@ -343,8 +343,8 @@ def _rebuild_attention(graph: Graph, settings: Mapping[str, str]) -> Graph:
     if use is None:
         by_value = [tensor.name for tensor in graph.tensors if tensor.by_value]
         raise _make_error(
-            f"there is no setting {', '.join(settings)}",
-            f"OPERATION.FIELD, with {', '.join(op.name for op in graph.ops)}"
+            f"the graph has no setting {', '.join(settings)}",
+            f"use OPERATION.FIELD, with {', '.join(op.name for op in graph.ops)}"
             + (f"; or {', '.join(by_value)}" if by_value else "")
             + "; options of attention only where the graph is attention",
         )

@@ -71,7 +71,7 @@ def reduce_failure(graph: Graph, data: str, fails: Fails, *, budget_s: float = 6
     data
         The kind of data with which it fails, one of :data:`SIMPLER` or another name.
     fails
-        Asked once for each change; an exception of it is the caller's to catch.
+        Called once for each change; an exception of it is the caller's to catch.
     budget_s, most
         Seconds, and questions, after which what was found so far is returned.
     """
@@ -191,7 +191,7 @@ def _keep_operations(graph: Graph, ops: list[Op]) -> Graph:
 
 
 def _to_memory(tensor: Tensor) -> Tensor:
-    """Return the tensor in memory; refuse boolean tensors, whose memory format differs."""
+    """Return the tensor in memory; refuse boolean tensors, as their memory format differs."""
     if tensor.data_type in BOOLEAN_TYPES:
         raise GraphError(f"{tensor.name!r} would be a boolean tensor in memory", code="booleans-in-memory")
     return dataclasses.replace(tensor, virtual=False)

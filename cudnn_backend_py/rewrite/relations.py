@@ -342,7 +342,7 @@ class _AttentionRelation(Relation):
 
 
 class _LargestTensorRelation(Relation):
-    """Relations of operations whose dims equal those of the largest tensor, or are 1."""
+    """Relations of operations with dims that equal those of the largest tensor, or are 1."""
 
     def likely_equal_axes(self) -> Iterable[Link]:
         tensors = [tensor for _, tensor in self.op.ports()]
@@ -412,5 +412,5 @@ def name_operation_in_errors(op: Op) -> Iterator[None]:
     try:
         yield
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-        headline = f"no dims can follow from the tensors and numbers of {op.name!r}: {error}"
+        headline = f"the dims of {op.name!r} cannot be inferred from its tensors and numbers: {error}"
         raise GraphError(headline, code="override", where=str(op)) from error

@@ -14,7 +14,7 @@ from ..execution.run import VariantPack
 from ..execution.timing import AHEAD, host_times, repeat, rotate
 from ..generated.enums import HeurMode
 from ..graph import Graph, graph_from_json, graph_to_json
-from ..interpreter.data import make_inputs, memory_of
+from ..interpreter.data import make_inputs, make_memory
 from ..plans.build import shared_target
 from ..plans.engine import EngineConfig, OperationGraph
 from ..plans.plan import Plan, build_plan
@@ -186,7 +186,7 @@ def _make_buffers(graph: Graph, target: Target) -> TimingBuffers:
     try:
         return TimingBuffers(graph, target)
     except UsageError:
-        return TimingBuffers(graph, target, inputs=memory_of(graph, make_inputs(graph)))
+        return TimingBuffers(graph, target, inputs=make_memory(graph, make_inputs(graph)))
 
 
 def _build_first(configs: Sequence[EngineConfig], count: int) -> list[Plan]:

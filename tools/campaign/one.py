@@ -18,7 +18,7 @@ from cudnn_backend_py.generated.enums import DescriptorType
 from cudnn_backend_py.graph import Graph, Tensor
 from cudnn_backend_py.graph.formats import is_integer, largest_finite, round_to
 from cudnn_backend_py.interpreter import interpret
-from cudnn_backend_py.interpreter.data import from_memory, in_memory, make_inputs
+from cudnn_backend_py.interpreter.data import from_memory, make_inputs, to_memory
 from cudnn_backend_py.native.cuda import Memory
 from cudnn_backend_py.plans.engine import EngineConfig, OperationGraph
 from cudnn_backend_py.plans.plan import Plan, build_plan
@@ -192,7 +192,7 @@ def _memory_image(tensor: Tensor, numbers: Numbers | None) -> NDArray[np.uint8]:
     image = np.full(tensor.span_bytes, 0xFF, np.uint8)
     if numbers is None:
         return image
-    held = np.ascontiguousarray(in_memory(tensor, numbers)).reshape(-1).view(np.uint8)
+    held = np.ascontiguousarray(to_memory(tensor, numbers)).reshape(-1).view(np.uint8)
     return held if held.size > image.size else np.concatenate([held, image[held.size :]])
 
 

@@ -83,7 +83,7 @@ class AttentionBuilder:
         if name in self._upright:
             self._upright.discard(name)
             given = self._once[name]
-            self._once[name] = replace(given, dims=_swap_last(given.dims), strides=_swap_last(given.strides))
+            self._once[name] = replace(given, dims=_swap_last_two(given.dims), strides=_swap_last_two(given.strides))
 
     def io_tensor(self, name: str, *, transposed: bool = False) -> Tensor:
         """Return ``q``, ``k``, ``v``, ``o`` or a gradient; `transposed` swaps its s and d dims (and strides)."""
@@ -95,7 +95,7 @@ class AttentionBuilder:
         dims: tuple[int, ...] = p.dims(name)
         strides: tuple[int, ...] = p.strides(name)
         if transposed:
-            dims, strides = _swap_last(dims), _swap_last(strides)
+            dims, strides = _swap_last_two(dims), _swap_last_two(strides)
         kind = p.data_type if name in ("q", "k", "v", "do") or p.output_type is None else p.output_type
         offset = self.ragged_offset_of(name.removeprefix("d")) if p.ragged and not self.is_paged(name) else None
         return self.get_or_make_tensor(name, dims, kind, strides=strides, ragged_offset=offset)
@@ -144,8 +144,8 @@ class AttentionBuilder:
             self.swap_given_tensor(name)
         dims, strides = list(x.dims), [0] * x.rank
         other = 5 - axis
-        dims[axis] = _round_up(-(-dims[axis] // MX_BLOCK), 4)
-        dims[other] = _round_up(dims[other], 128)
+        dims[axis] = _round_up_to_multiple(-(-dims[axis] // MX_BLOCK), 4)
+        dims[other] = _round_up_to_multiple(dims[other], 128)
         strides[axis], strides[other] = 1, dims[axis]
         strides[1] = dims[2] * dims[3]
         strides[0] = strides[1] * dims[1]
@@ -171,16 +171,16 @@ class AttentionBuilder:
     @property
     def seq_lens(self) -> tuple[Tensor | None, Tensor | None]:
         """The sequence length tensors of Q, and of K and V; None where the problem has no padding."""
-        return self._seq_len("q"), self._seq_len("kv")
+        return self._length_tensor("q"), self._length_tensor("kv")
 
-    def _seq_len(self, side: str) -> Tensor | None:
+    def _length_tensor(self, side: str) -> Tensor | None:
         name = f"seq_len_{side}"
         if not self.p.padding or f"cu_{name}" in self._once:
             return self._once.get(name)
         return self.get_or_make_tensor(name, (self.p.batch, 1, 1, 1), DataType.INT32, strides=_ONES)
 
     @property
-    def running_lengths(self) -> dict[str, Tensor]:
+    def cumulative_lengths(self) -> dict[str, Tensor]:
         """Running sums of the lengths, [b + 1, 1, 1, 1], if given in place of the lengths (cuDNN 9.24)."""
         names = ("cu_seq_len_q", "cu_seq_len_kv")
         return {name: self._once[name] for name in names if name in self._once}
@@ -245,10 +245,10 @@ class AttentionBuilder:
 
     def transpose(self, x: Tensor, **options: Any) -> Tensor:
         """Return x with its last two dims swapped, by a reshape with swapped dims and strides."""
-        options.setdefault("strides", _swap_last(packed_strides(x.dims)))
+        options.setdefault("strides", _swap_last_two(packed_strides(x.dims)))
         options.setdefault("data_type", self.g.intermediate_type)
         options |= {"virtual": True, "ragged_offset": x.ragged_offset}
-        y = self.tensor(options.pop("name"), _swap_last(x.dims), **options)
+        y = self.tensor(options.pop("name"), _swap_last_two(x.dims), **options)
         self.g.operation(DescriptorType.OPERATION_RESHAPE, x=x, y=y)
         return y
 
@@ -367,7 +367,7 @@ class AttentionBuilder:
         if p.right_bound:
             fields["shift_right_bound"] = self.scalar(p.right_bound, "right_bound")
         if self._is_bottom_right:
-            running = self.running_lengths
+            running = self.cumulative_lengths
             seq_q, seq_kv = self.seq_lens
             if "cu_seq_len_kv" not in running:
                 fields["seq_len_kv"] = self._tensor_or_constant(seq_kv, p.seq_kv, "s_kv")
@@ -378,7 +378,7 @@ class AttentionBuilder:
 
     def _add_left_band_mask(self, score: Tensor) -> Tensor:
         seq_q, seq_kv = self.seq_lens
-        lengths = {"seq_len_kv": seq_kv, "seq_len_q": seq_q, **self.running_lengths}
+        lengths = {"seq_len_kv": seq_kv, "seq_len_q": seq_q, **self.cumulative_lengths}
         if not (self._is_bottom_right and any(lengths.values())):
             return self._add_band_mask(score, _MODE.CMP_GT, "masked_left", left_bound=self._left_bound_constant())
         bound = self.scalar(self.p.left_bound, "left_bound")
@@ -462,9 +462,9 @@ class AttentionBuilder:
         return Operation(DescriptorType.OPERATION_SOFTMAX, "softmax", {"x": x, "y": y, **self.softmax_fields()})
 
 
-def _round_up(size: int, multiple: int) -> int:
+def _round_up_to_multiple(size: int, multiple: int) -> int:
     return -(-size // multiple) * multiple
 
 
-def _swap_last(values: tuple[int, ...]) -> tuple[int, ...]:
+def _swap_last_two(values: tuple[int, ...]) -> tuple[int, ...]:
     return (*values[:-2], values[-1], values[-2])

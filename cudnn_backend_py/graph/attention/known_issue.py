@@ -1,4 +1,4 @@
-"""`KnownIssue`: a graph that cuDNN accepts but gets wrong: condition, versions, symptom, source."""
+"""`KnownIssue`: graphs that cuDNN accepts but computes wrong, with condition, versions, symptom and source."""
 
 from __future__ import annotations
 

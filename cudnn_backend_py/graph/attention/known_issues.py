@@ -1,6 +1,6 @@
 """Measured known issues of attention: cuDNN accepts these graphs and fails, so the builder refuses them.
 
-The rows are in this room, so that nothing else has to be there for a refusal. Layers above know more faults; what they
+The rows are in this room, so that nothing else has to be there for a refusal. Layers above know more issues; what they
 also check of a problem they add to :data:`FURTHER_CHECKS`.
 """
 
@@ -47,14 +47,14 @@ BOUNDED_TOTAL = KnownIssue(
     and (use.problem.max_total_seq_q is not None or use.problem.max_total_seq_kv is not None),
 )
 
-HAZARDS = tuple(fault for fault in MEASURED_ATTENTION if fault.refused)
+HAZARDS = tuple(issue for issue in MEASURED_ATTENTION if issue.refused)
 
 #: What else is checked of each problem that is built.
 FURTHER_CHECKS: list[Callable[[AttentionUse], None]] = []
 
 
 def find_matching_issues(
-    faults: Iterable[KnownIssue],
+    issues: Iterable[KnownIssue],
     use: AttentionUse | None,
     graph: Graph | None = None,
     *,
@@ -66,22 +66,22 @@ def find_matching_issues(
     """Yield the given known issues that affect a use of attention with this cuDNN version and architecture.
 
     What is not known, a version or an architecture of None, may be the worst. With `sharing` those of one plan for
-    many shapes, without it the others. Where the engine is not known, faults are left out of which other engines are
+    many shapes, without it the others. Where the engine is not known, issues are left out of which other engines are
     free. A condition that fails costs its own row and a line of the verdict.
     """
-    for fault in faults:
+    for issue in issues:
         if (
-            fault.sharing == sharing
-            and fault.affects_version(version, sm)
-            and fault.affects_engine(engine)
-            and issue_applies(fault, use, graph)
+            issue.sharing == sharing
+            and issue.affects_version(version, sm)
+            and issue.affects_engine(engine)
+            and issue_applies(issue, use, graph)
         ):
-            yield fault
+            yield issue
 
 
-def issue_applies(fault: KnownIssue, use: AttentionUse | None, graph: Graph | None) -> bool:
+def issue_applies(issue: KnownIssue, use: AttentionUse | None, graph: Graph | None) -> bool:
     """Return whether the condition of a known issue applies; False if its evaluation fails."""
-    return run_guarded(f"the condition {fault.code}", False, fault.applies_to, use, graph)
+    return run_guarded(f"the condition {issue.code}", False, issue.applies_to, use, graph)
 
 
 def find_measured_issues(use: AttentionUse) -> Iterator[KnownIssue]:
@@ -92,7 +92,7 @@ def find_measured_issues(use: AttentionUse) -> Iterator[KnownIssue]:
 def has_wrong_bounds(use: AttentionUse) -> bool:
     """Return whether cuDNN computes wrong results with the declared bounds on the total lengths."""
     found = find_matching_issues((*MEASURED_ATTENTION, BOUNDED_TOTAL), use, version=use.version, sm=use.sm)
-    return any(fault.code.startswith("bounded-total") for fault in found)
+    return any(issue.code.startswith("bounded-total") for issue in found)
 
 
 def check_measured_issues(use: AttentionUse) -> None:
@@ -103,19 +103,19 @@ def check_measured_issues(use: AttentionUse) -> None:
     GraphError
         ``attention-hazard``.
     """
-    for fault in find_measured_issues(use):
-        refuse_use(fault, use)
+    for issue in find_measured_issues(use):
+        refuse_use(issue, use)
     for check in FURTHER_CHECKS:
         check(use)
 
 
-def refuse_use(fault: KnownIssue, use: AttentionUse) -> None:
+def refuse_use(issue: KnownIssue, use: AttentionUse) -> None:
     """Raise the error that names the known issue of a use of attention."""
     what = "backward" if use.backward else "forward"
     raise GraphError(
-        f"cuDNN gets this wrong: {fault.what}",
+        f"cuDNN gets this wrong: {issue.what}",
         code="attention-hazard",
-        where=f"attention {what} pass, {use.form} form ({fault.code})",
-        cause=f"{fault.effect}; {fault.evidence}",
-        fix=f"{fault.fix}; allow_hazards=True builds the graph nevertheless",
+        where=f"attention {what} pass, {use.form} form ({issue.code})",
+        cause=f"{issue.effect}; {issue.evidence}",
+        fix=f"{issue.fix}; allow_hazards=True builds the graph nevertheless",
     )

@@ -114,13 +114,13 @@ def _read_score_options(flow: _DataFlow, first: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for op in flow.operations_after(first):
         if isinstance(op, Pointwise):
-            _read_pointwise(flow, op, found)
+            _read_mask_or_bias(flow, op, found)
         elif op.kind is _D.OPERATION_DIAGONAL_BAND_MASK and isinstance(op, Operation):
             _read_band_mask(op, found)
     return found
 
 
-def _read_pointwise(flow: _DataFlow, op: Pointwise, found: dict[str, Any]) -> None:
+def _read_mask_or_bias(flow: _DataFlow, op: Pointwise, found: dict[str, Any]) -> None:
     if op.mode is _P.ADD and op.x is not None and op.b is not None:
         for other in (op.x, op.b):
             if other.virtual or other.by_value or other.uid in flow.writer or other.data_type in _INTEGERS:
@@ -201,7 +201,7 @@ def _read_ragged_options(*tensors: Tensor) -> dict[str, Any]:
     return {"ragged": len(kinds) > 0, "offset_type": DataType.INT64 if kinds == {DataType.INT64} else DataType.INT32}
 
 
-def _swap_last(values: tuple[int, ...]) -> tuple[int, ...]:
+def _swap_last_two(values: tuple[int, ...]) -> tuple[int, ...]:
     return (*values[:-2], values[-1], values[-2])
 
 
@@ -311,7 +311,7 @@ class _CompositeReader:
         do, v = flow.source_in_memory(dp.a), flow.source_in_memory(dp.b)
         if do is None or v is None:
             return None
-        layout: dict[str, tuple[int, ...]] = {"do": do.strides, "v": _swap_last(v.strides)}
+        layout: dict[str, tuple[int, ...]] = {"do": do.strides, "v": _swap_last_two(v.strides)}
         for op in self.graph.ops:  # dO * O, of which O comes last where both are copies of another type
             if isinstance(op, Pointwise) and op.mode is _P.MUL and op.x is not None and op.b is not None:
                 pair = [
@@ -441,7 +441,7 @@ class _CompositeReader:
             return None
         pages = self._read_pages(score)
         read = _read_score_options(self.flow, score.c.uid) | self._read_dropout(score) | pages | found
-        layout = {"q": q.strides, "k": k.strides if pages else _swap_last(k.strides), **read.pop("layout")}
+        layout = {"q": q.strides, "k": k.strides if pages else _swap_last_two(k.strides), **read.pop("layout")}
         if "stats_strides" in read:
             layout["stats"] = read.pop("stats_strides")
         if _has_unusual_rank(layout):

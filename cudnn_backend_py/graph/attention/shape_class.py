@@ -266,8 +266,8 @@ def class_graph(p: Attention, backward: bool, version: VersionTuple, sm: int) ->
         return sdpa_forward(p, implementation=implementation, version=version, sm=sm)
     form: Form = "expanded" if version < SINGLE_OPS_SINCE else "single operations"
     # With bounds, the kernel takes the offsets of Q and of its gradient for the same.
-    lies_apart = p.strides("q")[1:] != p.strides("dq")[1:]
-    if lies_apart or has_wrong_bounds(AttentionUse(p, True, form, version, sm)):
+    has_other_layout = p.strides("q")[1:] != p.strides("dq")[1:]
+    if has_other_layout or has_wrong_bounds(AttentionUse(p, True, form, version, sm)):
         p = replace(p, max_total_seq_q=None, max_total_seq_kv=None)
     graph = sdpa_backward(p, version=version, sm=sm)
     uids = free_uids(graph)

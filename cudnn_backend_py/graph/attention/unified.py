@@ -115,7 +115,7 @@ def _common_fields(f: AttentionBuilder) -> dict[str, Any]:
     elif f.p.scale != "none":
         fields["scale"] = f.scalar(f.p.scale_value, "scale", rank=1)
     seq_q, seq_kv = f.seq_lens
-    return fields | {"seq_len_q": seq_q, "seq_len_kv": seq_kv} | f.running_lengths
+    return fields | {"seq_len_q": seq_q, "seq_len_kv": seq_kv} | f.cumulative_lengths
 
 
 def _dropout_fields(f: AttentionBuilder) -> dict[str, Any]:

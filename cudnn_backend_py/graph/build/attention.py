@@ -91,7 +91,9 @@ class AttentionOperations(BuilderBase):
         check_dims(y, x.dims, "y", x=x)
         wanted = (("stats", stats), ("max", max), ("sum_exp", sum_exp))
         made = {port: self._optional_output(given, f"{y.name}.{port}", rows) for port, given in wanted}
-        self._append(DescriptorType.OPERATION_SOFTMAX, y.name, x=x, y=y, sink=sink, stats_log2=stats_log2, **made)
+        self._append_operation(
+            DescriptorType.OPERATION_SOFTMAX, y.name, x=x, y=y, sink=sink, stats_log2=stats_log2, **made
+        )
         return Softmax(y, **made)
 
     def diagonal_band_mask(
@@ -140,7 +142,7 @@ class AttentionOperations(BuilderBase):
             _check_broadcast(item, (*x.dims[:-2], 1, 1), port, x=x)
         y = self._result_tensor("band_mask", x.dims, result, strides=x.strides)
         check_dims(y, x.dims, "y", x=x)
-        self._append(
+        self._append_operation(
             DescriptorType.OPERATION_DIAGONAL_BAND_MASK,
             y.name,
             x=x,
@@ -185,7 +187,7 @@ class AttentionOperations(BuilderBase):
         check_dims(x, _band_dims(x, axis, _band_width(lower_bandwidth, upper_bandwidth)), "x")
         y = self._result_tensor("expanded", dims, result, data_type=x.data_type, strides=strides_like(dims, x))
         check_dims(y, dims, "y", x=x)
-        self._append(
+        self._append_operation(
             DescriptorType.OPERATION_EXPAND_BAND_MATRIX,
             y.name,
             x=x,
@@ -226,7 +228,7 @@ class AttentionOperations(BuilderBase):
         dims = _band_dims(x, axis, _band_width(lower_bandwidth, upper_bandwidth))
         y = self._result_tensor("contracted", dims, result, data_type=x.data_type, strides=strides_like(dims, x))
         check_dims(y, dims, "y", x=x)
-        self._append(
+        self._append_operation(
             DescriptorType.OPERATION_CONTRACT_BAND_MATRIX,
             y.name,
             x=x,
@@ -320,7 +322,7 @@ class AttentionOperations(BuilderBase):
         y = self._result_tensor("rope", x.dims, result, strides=x.strides)
         check_dims(y, x.dims, ports[1], **{ports[0]: x})
         fields = {ports[0]: x, ports[1]: y}
-        self._append(kind, y.name, **fields, freqs=freqs, output_scale=output_scale, rope_dim=rope_dim)
+        self._append_operation(kind, y.name, **fields, freqs=freqs, output_scale=output_scale, rope_dim=rope_dim)
         return y
 
     def sdpa_forward(
@@ -363,7 +365,9 @@ class AttentionOperations(BuilderBase):
         check_dims(o, dims, "o", q=q, k=k, v=v)
         rows = self._optional_output(stats, f"{o.name}.stats", (*q.dims[:3], 1))
         factor = self._scalar_tensor(scale, "scale", 1)
-        self._append(DescriptorType.OPERATION_SDPA_FWD, o.name, q=q, k=k, v=v, o=o, scale=factor, stats=rows, **more)
+        self._append_operation(
+            DescriptorType.OPERATION_SDPA_FWD, o.name, q=q, k=k, v=v, o=o, scale=factor, stats=rows, **more
+        )
         return SdpaForward(o, rows)
 
     def sdpa_backward(
@@ -419,7 +423,7 @@ class AttentionOperations(BuilderBase):
         ]
         gradients = require_all(made, "sdpa_backward")
         sink = self._optional_output(dsink, f"{stem}.dsink", (1, q.dims[1], 1, 1))
-        self._append(
+        self._append_operation(
             DescriptorType.OPERATION_SDPA_BWD,
             stem,
             q=q,

@@ -162,7 +162,7 @@ def shape_error(headline: str, code: str = "operation-shape", /, **tensors: Tens
 
 
 def check_dims(tensor: Tensor | None, dims: tuple[int, ...], what: str, **tensors: Tensor | None) -> None:
-    """Refuse a tensor whose dims differ from `dims`; None is allowed.
+    """Refuse a tensor with other dims than `dims`; None is allowed.
 
     Raises
     ------
@@ -175,7 +175,7 @@ def check_dims(tensor: Tensor | None, dims: tuple[int, ...], what: str, **tensor
 
 
 def check_data_type(tensor: Tensor, kinds: tuple[DataType, ...], what: str) -> None:
-    """Refuse a tensor whose data type is not among `kinds`.
+    """Refuse a tensor with a data type other than `kinds`.
 
     Raises
     ------
@@ -188,7 +188,7 @@ def check_data_type(tensor: Tensor, kinds: tuple[DataType, ...], what: str) -> N
 
 
 def check_rank(least: int, **tensors: Tensor) -> None:
-    """Refuse tensors whose rank differs from that of the first one, or is too low.
+    """Refuse tensors of different ranks, or of a rank below `least`.
 
     Raises
     ------
@@ -489,6 +489,6 @@ class BuilderBase:
         self.ops.append(make(result))
         return result
 
-    def _append(self, kind: DescriptorType, name: str, /, **fields: Any) -> None:
+    def _append_operation(self, kind: DescriptorType, name: str, /, **fields: Any) -> None:
         """Add an operation with these descriptor fields, without those that are None."""
         self.ops.append(Operation(kind, name, fields))

@@ -89,7 +89,7 @@ class BlockScales(BuilderBase):
         scales = self._optional_output(given, f"{y.name}.scale", dims, kind)
         if scales is None:
             raise GraphError("the scales are needed, so scale=False is not allowed", code="missing-field")
-        self._append(
+        self._append_operation(
             DescriptorType.OPERATION_BLOCK_SCALE_QUANTIZE,
             y.name,
             x=x,
@@ -144,7 +144,7 @@ class BlockScales(BuilderBase):
             raise shape_error(headline, x=x, scale=scale)
         y = self._result_tensor("dequantized", x.dims, result, strides=x.strides)
         check_dims(y, x.dims, "y", x=x)
-        self._append(
+        self._append_operation(
             DescriptorType.OPERATION_BLOCK_SCALE_DEQUANTIZE,
             y.name,
             x=x,

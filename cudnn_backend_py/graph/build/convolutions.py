@@ -71,7 +71,7 @@ class Convolutions(BuilderBase):
             raise shape_error(headline, "dim-not-positive", image=image, weights=weights)
         y = self._result_tensor("conv", dims, result, **_layout_options(dims, image))
         check_dims(y, dims, "the result", image=image, weights=weights)
-        self._append(
+        self._append_operation(
             DescriptorType.OPERATION_CONVOLUTION_FORWARD,
             y.name,
             x=image,
@@ -128,7 +128,7 @@ class Convolutions(BuilderBase):
             raise shape_error(f"dx {dx.name!r} has {dx.rank} dims, dy has {dy.rank}", dy=dy, weights=weights, dx=dx)
         _check_groups(dx.dims[1], weights, dx=dx)
         check_dims(dy, convolution_output(dx.dims, weights.dims, sides), "dy", weights=weights, dx=dx)
-        self._append(
+        self._append_operation(
             DescriptorType.OPERATION_CONVOLUTION_BACKWARD_DATA,
             dx.name,
             dy=dy,
@@ -189,7 +189,7 @@ class Convolutions(BuilderBase):
         check_dims(dy, convolution_output(image.dims, dims, sides), "dy", image=image)
         dw = self._result_tensor("wgrad", dims, result, **_layout_options(dims, image))
         check_dims(dw, dims, "dw", image=image, dy=dy)
-        self._append(
+        self._append_operation(
             DescriptorType.OPERATION_CONVOLUTION_BACKWARD_FILTER,
             dw.name,
             x=image,

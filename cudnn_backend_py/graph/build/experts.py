@@ -94,7 +94,7 @@ class MixtureOfExperts(BuilderBase):
         )
         y = self._result_tensor("moe", dims, result)
         check_dims(y, dims, "output", **tensors)
-        self._append(
+        self._append_operation(
             DescriptorType.OPERATION_MOE_GROUPED_MATMUL,
             y.name,
             mode=mode,
@@ -148,7 +148,7 @@ class MixtureOfExperts(BuilderBase):
         dims = (experts, token.dims[2], doutput.dims[2])
         dweight = self._result_tensor("dweight", dims, result, strides=column_major(dims))
         check_dims(dweight, dims, "dweight", **tensors)
-        self._append(
+        self._append_operation(
             DescriptorType.OPERATION_MOE_GROUPED_MATMUL_BWD,
             dweight.name,
             math_prec=self._compute_type_or_default(compute_type),

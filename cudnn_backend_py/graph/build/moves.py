@@ -52,7 +52,7 @@ class DataMovement(BuilderBase):
         if math.prod(y.dims) != math.prod(x.dims):
             headline = f"{x.name!r} has {math.prod(x.dims)} elements, {y.name!r} {math.prod(y.dims)}"
             raise shape_error(headline, x=x, y=y)
-        self._append(DescriptorType.OPERATION_RESHAPE, y.name, x=x, y=y, mode=mode)
+        self._append_operation(DescriptorType.OPERATION_RESHAPE, y.name, x=x, y=y, mode=mode)
         return y
 
     def transpose(self, x: Tensor, permutation: Sequence[int], **result: Any) -> Tensor:
@@ -81,7 +81,7 @@ class DataMovement(BuilderBase):
             "transpose", dims, result, data_type=x.data_type, strides=permuted_dims(x.strides, order)
         )
         check_dims(y, dims, "y", x=x)
-        self._append(DescriptorType.OPERATION_TRANSPOSE, y.name, x=x, y=y, permutation=order)
+        self._append_operation(DescriptorType.OPERATION_TRANSPOSE, y.name, x=x, y=y, permutation=order)
         return y
 
     def slice(self, x: Tensor, slices: Slices, **result: Any) -> Tensor:
@@ -116,7 +116,7 @@ class DataMovement(BuilderBase):
         starts, stops, steps = zip(*ranges, strict=True)
         y = self._result_tensor("slice", dims, result, data_type=x.data_type, strides=strides_like(dims, x))
         check_dims(y, dims, "y", x=x)
-        self._append(
+        self._append_operation(
             DescriptorType.OPERATION_SLICE,
             y.name,
             x=x,
@@ -158,7 +158,7 @@ class DataMovement(BuilderBase):
         dims = concatenated_dims([item.dims for item in inputs], axis)
         y = self._result_tensor("concat", dims, result, data_type=first.data_type, strides=strides_like(dims, first))
         check_dims(y, dims, "output", **named)
-        self._append(
+        self._append_operation(
             DescriptorType.OPERATION_CONCAT,
             y.name,
             axis=axis,
@@ -219,7 +219,7 @@ class DataMovement(BuilderBase):
         strides = (heads * s * d, s * d, 1, d) if transposed else (heads * s * d, s * d, d, 1)
         y = self._result_tensor("pages", dims, result, data_type=container.data_type, strides=strides)
         check_dims(y, dims, "y", **tensors)
-        self._append(DescriptorType.OPERATION_PAGED_CACHE_LOAD, y.name, y=y, **tensors)
+        self._append_operation(DescriptorType.OPERATION_PAGED_CACHE_LOAD, y.name, y=y, **tensors)
         return y
 
     def signal(self, mode: SignalMode, x: Tensor, flag: Tensor, value: int, **result: Any) -> Tensor:
@@ -244,7 +244,7 @@ class DataMovement(BuilderBase):
         check_dims(flag, (1,) * flag.rank, "flag", x=x)
         y = self._result_tensor("signal", x.dims, result, data_type=x.data_type, strides=x.strides)
         check_dims(y, x.dims, "y", x=x)
-        self._append(DescriptorType.OPERATION_SIGNAL, y.name, mode=mode, value=value, flag=flag, x=x, y=y)
+        self._append_operation(DescriptorType.OPERATION_SIGNAL, y.name, mode=mode, value=value, flag=flag, x=x, y=y)
         return y
 
     def rng(
@@ -305,7 +305,7 @@ class DataMovement(BuilderBase):
         sizes = read_per_dim(dims, "dims")
         y = self._result_tensor("rng", sizes, result, data_type=DataType.FLOAT)
         check_dims(y, sizes, "y")
-        self._append(
+        self._append_operation(
             DescriptorType.OPERATION_RNG,
             y.name,
             y=y,

@@ -174,7 +174,7 @@ class Normalizations(BuilderBase):
         )
         check_dims(running_mean, sets, "running mean", x=x)
         check_dims(running_var, sets, "running var", x=x)
-        self._append(
+        self._append_operation(
             DescriptorType.OPERATION_NORM_FORWARD,
             y.name,
             mode=mode,
@@ -252,7 +252,7 @@ class Normalizations(BuilderBase):
             gradient,
             self._optional_output(wants_bias, f"{dx.name}.dbias", scale.dims, scale.data_type, scale.strides),
         )
-        self._append(
+        self._append_operation(
             DescriptorType.OPERATION_NORM_BACKWARD,
             dx.name,
             mode=mode,
@@ -297,7 +297,7 @@ class Normalizations(BuilderBase):
             for port, wanted in (("sum", sum), ("sqsum", sqsum))
         ]
         item = GenStats(*require_all(made, "gen_stats"))
-        self._append(
+        self._append_operation(
             DescriptorType.OPERATION_GEN_STATS,
             stem,
             mode=GenStatsMode.SUM_SQSUM,
@@ -372,7 +372,7 @@ class Normalizations(BuilderBase):
         }
         _refuse_unknown_results(outputs, BatchNormFinalized._fields)
         require_all([item for port, item in made.items() if not port.startswith("updated")], "batch_norm_finalize")
-        self._append(
+        self._append_operation(
             DescriptorType.OPERATION_BN_FINALIZE_STATISTICS,
             stem,
             stats_mode=mode,
@@ -434,7 +434,7 @@ class Normalizations(BuilderBase):
         ]
         _refuse_unknown_results(outputs, BatchNormWeights._fields)
         written = BatchNormWeights(*require_all(made, "batch_norm_backward_weights"))
-        self._append(
+        self._append_operation(
             DescriptorType.OPERATION_BN_BWD_WEIGHTS,
             stem,
             math_prec=self._compute_type_or_default(compute_type),

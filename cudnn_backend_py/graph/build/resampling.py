@@ -87,7 +87,7 @@ class Resampling(BuilderBase):
         y = self._result_tensor("pool", dims, result, strides=strides_like(dims, x))
         check_dims(y, dims, "y", x=x)
         made = self._optional_output(idx, f"{y.name}.idx", dims, DataType.INT8, y.strides)
-        self._append(
+        self._append_operation(
             DescriptorType.OPERATION_RESAMPLE_FWD,
             y.name,
             x=x,
@@ -149,7 +149,7 @@ class Resampling(BuilderBase):
         dx = self._result_tensor("dpool", dims, result, strides=strides_like(dims, dy) if x is None else x.strides)
         check_dims(dx, dims, "dx", x=x)
         check_dims(dy, _pooled_dims(dx.dims, sides), "dy", dx=dx)
-        self._append(
+        self._append_operation(
             DescriptorType.OPERATION_RESAMPLE_BWD,
             dx.name,
             dy=dy,

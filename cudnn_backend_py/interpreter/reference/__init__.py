@@ -1,4 +1,4 @@
-"""Attention in NumPy and float64, to check cuDNN's results; independent of graphs."""
+"""Reference attention in NumPy and float64, to check cuDNN's results; independent of graphs."""
 
 from .backward_pass import Backward, backward
 from .forward_pass import Forward, forward

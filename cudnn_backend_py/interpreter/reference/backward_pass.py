@@ -9,15 +9,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .checks import Floats, check_outputs, floats
-from .forward_pass import finite
-from .problem import Options, ScoreTiles, spread, sum_groups
+from .forward_pass import replace_infinity
+from .problem import Options, ScoreTiles, repeat_heads, sum_groups
 
 __all__ = ["Backward", "backward"]
 
 
 @dataclass(frozen=True, eq=False)
 class Backward:
-    """Gradients of a loss with gradient dO with respect to O, float64.
+    """The gradients of a loss, given its gradient dO with respect to O, in float64.
 
     Attributes
     ----------
@@ -78,12 +78,12 @@ def backward(
     d_o = np.where(real, d_o, 0.0)
     alive = real & (stats != -np.inf)
     row_sum = (d_o * np.where(alive, o, 0.0)).sum(axis=3, keepdims=True)
-    stats = finite(np.where(real, stats, 0.0))
+    stats = replace_infinity(np.where(real, stats, 0.0))
     heads = p.dims[1]
     dq, dk, dv = np.zeros_like(p.q), np.zeros_like(p.k), np.zeros_like(p.v)
     dbias = None if p.bias is None else np.zeros_like(p.bias)
 
-    for rows, cols in p.tiles(tile):
+    for rows, cols in p.iterate_tiles(tile):
         scaled = p.scale_scores(rows, cols)
         prob = p.modify_scores(scaled, rows, cols) - stats[:, :, rows]
         keep = p.mask.keep(rows, cols)
@@ -92,13 +92,13 @@ def backward(
         np.exp(prob, out=prob)
 
         d_out = d_o[:, :, rows]
-        dv[:, :, cols] = sum_groups(np.swapaxes(p.drop(prob, rows, cols), 2, 3) @ d_out, dv.shape[1])
-        d_prob = p.drop(d_out @ np.swapaxes(spread(p.v[:, :, cols], heads), 2, 3), rows, cols)
+        dv[:, :, cols] = sum_groups(np.swapaxes(p.apply_dropout(prob, rows, cols), 2, 3) @ d_out, dv.shape[1])
+        d_prob = p.apply_dropout(d_out @ np.swapaxes(repeat_heads(p.v[:, :, cols], heads), 2, 3), rows, cols)
         d_score = prob * (d_prob - row_sum[:, :, rows])
         if dbias is not None:
             _add_broadcast(dbias, d_score, rows, cols)
         d_score = p.scale * p.modify_gradient(d_score, scaled)
-        dq[:, :, rows] += d_score @ spread(p.k[:, :, cols], heads)
+        dq[:, :, rows] += d_score @ repeat_heads(p.k[:, :, cols], heads)
         dk[:, :, cols] = sum_groups(np.swapaxes(d_score, 2, 3) @ p.q[:, :, rows], dk.shape[1])
 
     dsink = None
@@ -108,7 +108,7 @@ def backward(
 
 
 def _add_broadcast(total: Floats, part: Floats, rows: slice, cols: slice) -> None:
-    """Add a tile to its place in a tensor that broadcasts to the scores, summing over broadcast dims."""
+    """Add a tile of score gradients to a tensor that broadcasts to the scores, summing over its broadcast dims."""
     single = tuple(axis for axis, dim in enumerate(total.shape) if dim == 1)
     everything = slice(None)
     place = total[:, :, everything if 2 in single else rows, everything if 3 in single else cols]

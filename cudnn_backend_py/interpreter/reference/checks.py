@@ -1,4 +1,4 @@
-"""Checks of the arrays given to the reference, before any arithmetic."""
+"""Checks of the arrays given to the reference attention, before any arithmetic."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ WHERE = "attention reference, checked before any arithmetic"
 
 
 def refuse(condition: bool, headline: str, fix: str) -> None:
-    """Raise ``reference-shape`` if the condition is true."""
+    """Raise a GraphError with code ``reference-shape`` if the condition is true."""
     if condition:
         raise GraphError(headline, code="reference-shape", where=WHERE, fix=fix)
 
 
 def refuse_type(condition: bool, headline: str, fix: str) -> None:
-    """Raise ``reference-type`` if the condition is true."""
+    """Raise a GraphError with code ``reference-type`` if the condition is true."""
     if condition:
         raise GraphError(headline, code="reference-type", where=WHERE, fix=fix)
 
 
 def refuse_option(condition: bool, headline: str, fix: str) -> None:
-    """Raise ``reference-option`` if the condition is true."""
+    """Raise a GraphError with code ``reference-option`` if the condition is true."""
     if condition:
         raise GraphError(headline, code="reference-option", where=WHERE, fix=fix)
 
 
 def floats(name: str, value: ArrayLike) -> Floats:
-    """Return a tensor of floating-point numbers with four dims, b, h, s, d, as float64."""
+    """Return an array of floating-point numbers with dims b, h, s, d as float64, after checking both."""
     array = np.asarray(value)
     refuse_type(
         array.dtype.kind != "f",
@@ -63,7 +63,7 @@ def floats(name: str, value: ArrayLike) -> Floats:
 
 
 def ints(name: str, value: ArrayLike, count: int) -> Ints:
-    """Return a vector of the given number of integers, from any dims."""
+    """Return a vector of `count` integers from an array of any dims, after checking it."""
     array = np.asarray(value)
     refuse_type(
         array.dtype.kind not in "iu", f"{name} has element type {array.dtype}, integers are needed", "use int32"
@@ -77,7 +77,7 @@ def ints(name: str, value: ArrayLike, count: int) -> Ints:
 
 
 def per_batch(name: str, value: ArrayLike | None, batch: int, full: int) -> Ints:
-    """Return one sequence length per batch entry, from 0 to ``full``, which is the default."""
+    """Return one sequence length per batch entry, from 0 to ``full``, the default."""
     if value is None:
         return np.full(batch, full, np.int64)
     lengths = ints(name, value, batch)
@@ -100,7 +100,7 @@ def per_head(name: str, value: ArrayLike | None, heads: int) -> Floats | None:
 
 
 def check_qkv(q: NDArray[Any], k: NDArray[Any], v: NDArray[Any]) -> None:
-    """Refuse Q, K and V with dims that do not fit together."""
+    """Refuse Q, K and V with mismatched dims."""
     for name, other in (("K", k), ("V", v)):
         pair = f"dims {q.shape} of Q and {other.shape} of {name}"
         refuse(
@@ -126,7 +126,7 @@ def check_qkv(q: NDArray[Any], k: NDArray[Any], v: NDArray[Any]) -> None:
 
 
 def check_outputs(q: NDArray[Any], v: NDArray[Any], o: NDArray[Any], d_o: NDArray[Any], stats: NDArray[Any]) -> None:
-    """Refuse O, dO and Stats with dims that do not follow from Q and V."""
+    """Refuse O, dO and Stats with dims that do not match Q and V."""
     whole = (*q.shape[:3], v.shape[3])
     refuse(
         o.shape != whole,

@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .checks import Floats
-from .problem import Options, ScoreTiles, spread
+from .problem import Options, ScoreTiles, repeat_heads
 
 __all__ = ["Forward", "forward"]
 
 
 @dataclass(frozen=True, eq=False)
 class Forward:
-    """Results of the forward pass, float64.
+    """The results of the forward pass in float64: O and statistics.
 
     Attributes
     ----------
@@ -70,20 +70,20 @@ def forward(q: ArrayLike, k: ArrayLike, v: ArrayLike, *, tile: int = 128, **opti
         running_max = np.where(p.mask.within_q(), p.sink, running_max)
     running_sum = np.where(running_max > -np.inf, 1.0, 0.0)
 
-    for rows, cols in p.tiles(tile):
+    for rows, cols in p.iterate_tiles(tile):
         score = p.modify_scores(p.scale_scores(rows, cols), rows, cols)
         keep = p.mask.keep(rows, cols)
         if keep is not None:
             score = np.where(keep, score, -np.inf)
         old_max = running_max[:, :, rows]
         new_max = np.maximum(old_max, score.max(axis=3, keepdims=True))
-        base = finite(new_max)
+        base = replace_infinity(new_max)
         exps = score - base
         np.exp(exps, out=exps)
         shrink = np.exp(old_max - base)
         running_max[:, :, rows] = new_max
         running_sum[:, :, rows] = shrink * running_sum[:, :, rows] + exps.sum(axis=3, keepdims=True)
-        part = p.drop(exps, rows, cols) @ spread(p.v[:, :, cols], heads)
+        part = p.apply_dropout(exps, rows, cols) @ repeat_heads(p.v[:, :, cols], heads)
         o[:, :, rows] = shrink * o[:, :, rows] + part
 
     empty = running_sum == 0
@@ -96,6 +96,6 @@ def forward(q: ArrayLike, k: ArrayLike, v: ArrayLike, *, tile: int = 128, **opti
     )
 
 
-def finite(x: Floats) -> Floats:
-    """Return 0 for -inf: subtracting it from -inf leaves -inf, not NaN."""
+def replace_infinity(x: Floats) -> Floats:
+    """Return the numbers with -inf replaced by 0, so that -inf minus the result is -inf and not NaN."""
     return np.where(x == -np.inf, 0.0, x)

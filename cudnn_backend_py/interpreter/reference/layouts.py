@@ -45,7 +45,7 @@ def ragged_pack(
     )
     refuse(dense.ndim != 4, f"dense must have 4 dims, got {dense.ndim}: {dense.shape}", "give b, h, s, d")
     buffer = np.full(size, np.nan, dense.dtype)
-    for entry, length, index in _places(dense.shape, lengths, offsets, strides, size):
+    for entry, length, index in _iterate_positions(dense.shape, lengths, offsets, strides, size):
         buffer[index] = dense[entry, :, :length]
     return buffer
 
@@ -53,17 +53,17 @@ def ragged_pack(
 def ragged_unpack(
     buffer: NDArray[Any], offsets: ArrayLike, lengths: ArrayLike, dims: Sequence[int], strides: Sequence[int]
 ) -> NDArray[Any]:
-    """Undo :func:`ragged_pack`: return [b, h, s, d] (``dims``) in the buffer's type, 0 beyond the lengths."""
+    """Return [b, h, s, d] from a ragged buffer: the inverse of :func:`ragged_pack`, with 0 beyond the lengths."""
     buffer = np.asarray(buffer)
     refuse(buffer.ndim != 1, f"buffer must have 1 dim, got {buffer.ndim}: {buffer.shape}", "give it flat")
     refuse(len(dims) != 4, f"dims {tuple(dims)} hold {len(dims)} numbers, 4 are needed", "give b, h, s, d")
     dense = np.zeros(tuple(dims), buffer.dtype)
-    for entry, length, index in _places(dense.shape, lengths, offsets, strides, buffer.size):
+    for entry, length, index in _iterate_positions(dense.shape, lengths, offsets, strides, buffer.size):
         dense[entry, :, :length] = buffer[index]
     return dense
 
 
-def _places(
+def _iterate_positions(
     dims: Sequence[int], lengths: ArrayLike, offsets: ArrayLike, strides: Sequence[int], size: int
 ) -> Iterator[tuple[int, int, Ints]]:
     """Yield each batch entry, its length, and the positions of its elements [h, length, d] in the buffer."""
@@ -87,7 +87,7 @@ def _places(
 
 
 def gather_pages(container: NDArray[Any], table: NDArray[Any], seq_kv: int) -> NDArray[Any]:
-    """Return the dense K or V of a paged container.
+    """Return dense K or V, gathered from the pages of its container.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def gather_pages(container: NDArray[Any], table: NDArray[Any], seq_kv: int) -> N
 
 
 def alibi_slopes(heads: int) -> NDArray[np.float32]:
-    """Return ALiBi's slopes, [1, heads, 1, 1].
+    """Return ALiBi's slopes for a number of heads, [1, heads, 1, 1].
 
     A power of two of heads has 2^(-8/n), 2^(-16/n), ... Any other number has those of the next lower power of two n,
     and then every other slope of 2n heads.
@@ -153,7 +153,7 @@ def alibi_slopes(heads: int) -> NDArray[np.float32]:
 
 
 def unpack_block_mask(bits: NDArray[np.uint8], blocks: int) -> NDArray[np.bool_]:
-    """Return a block mask with one bool per block.
+    """Return a packed block mask with one bool per block.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Masks of scores: padding, diagonal bounds and block mask."""
+"""The masks of scores: padding, diagonal bounds and block mask."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Mask:
     blocks: NDArray[np.bool_] | None = None
 
     def rows(self, cols: slice) -> slice:
-        """Return the range of rows with unmasked scores in these columns; it may be empty."""
+        """Return the range of rows that have unmasked scores in these columns; it may be empty."""
         start, stop = 0, int(self.lengths_q.max())
         if self.right_bound is not None:  # the first column is the first one a row reaches
             start = max(start, cols.start - self.right_bound - int(self.shift.max()))
@@ -49,15 +49,15 @@ class Mask:
         return slice(start, max(start, stop))
 
     def keep(self, rows: slice, cols: slice) -> NDArray[np.bool_] | None:
-        """Return the mask of these rows and columns, [b, 1 or h, rows, cols]; None if nothing is masked."""
+        """Return which scores of these rows and columns take part, [b, 1 or h, rows, cols]; None if all do."""
         i = np.arange(rows.start, rows.stop)[:, None]
         j = np.arange(cols.start, cols.stop)
 
-        def each(per_batch: Ints) -> Ints:
+        def as_column(per_batch: Ints) -> Ints:
             return per_batch[:, None, None]
 
-        kept = (i < each(self.lengths_q)) & (j < each(self.lengths_kv))
-        row = i + each(self.shift)
+        kept = (i < as_column(self.lengths_q)) & (j < as_column(self.lengths_kv))
+        row = i + as_column(self.shift)
         if self.right_bound is not None:
             kept &= j <= row + self.right_bound
         if self.left_bound is not None:
@@ -68,9 +68,9 @@ class Mask:
         return None if kept.all() else kept
 
     def within_q(self) -> NDArray[np.bool_]:
-        """Return the rows that are not padding, [b, 1, seq_q, 1]."""
+        """Return which rows are not padding, [b, 1, seq_q, 1]."""
         return (np.arange(self.seq_q) < self.lengths_q[:, None])[:, None, :, None]
 
     def within_kv(self) -> NDArray[np.bool_]:
-        """Return the columns that are not padding, as rows of K and V: [b, 1, seq_kv, 1]."""
+        """Return which rows of K and V are not padding, [b, 1, seq_kv, 1]."""
         return (np.arange(self.seq_kv) < self.lengths_kv[:, None])[:, None, :, None]

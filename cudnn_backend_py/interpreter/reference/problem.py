@@ -1,4 +1,4 @@
-"""The checked options of attention, and its scores, computed one tile of columns at a time."""
+"""The checked options of reference attention, and its scores, computed one tile of columns at a time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .checks import (
 )
 from .masks import Mask
 
-__all__ = ["Options", "ScoreModifier", "ScoreTiles", "spread", "sum_groups"]
+__all__ = ["Options", "ScoreModifier", "ScoreTiles", "repeat_heads", "sum_groups"]
 
 Alignment = Literal["top_left", "bottom_right"]
 
@@ -38,7 +38,7 @@ class ScoreModifier(Protocol):
 
 
 class Options(TypedDict, total=False):
-    """Options of ``forward`` and ``backward``, applied to the scores in this order.
+    """The options of ``forward`` and ``backward``, listed in the order in which they apply to the scores.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class Options(TypedDict, total=False):
 
 
 class ScoreTiles:
-    """Checked arrays of attention in float64, zero in padding, and its scores by tiles."""
+    """Checked arrays of attention in float64, with zeros in padding, and its scores by tiles of columns."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class ScoreTiles:
         self.dropout_scale = float(dropout_scale)
         self.alibi_slopes = per_head("alibi_slopes", alibi_slopes, heads)
         self.sink = per_head("sink", sink, heads)
-        self.bias = self._bias(bias)
+        self.bias = self._check_bias(bias)
         refuse_option(
             alignment not in ("top_left", "bottom_right"),
             f"alignment is {alignment!r}, neither 'top_left' nor 'bottom_right'",
@@ -128,14 +128,14 @@ class ScoreTiles:
             shift=lengths_kv - lengths_q if alignment == "bottom_right" else np.zeros_like(lengths_q),
             left_bound=left_bound,
             right_bound=right_bound,
-            blocks=self._blocks(block_mask),
+            blocks=self._check_block_mask(block_mask),
         )
         self.q = np.where(self.mask.within_q(), self.q, 0.0)
         self.k = np.where(self.mask.within_kv(), self.k, 0.0)
         self.v = np.where(self.mask.within_kv(), self.v, 0.0)
-        self.dropout = self._dropout(dropout_mask)
+        self.dropout = self._dropout_factors(dropout_mask)
 
-    def _bias(self, bias: ArrayLike | None) -> Floats | None:
+    def _check_bias(self, bias: ArrayLike | None) -> Floats | None:
         if bias is None:
             return None
         array = floats("bias", bias)
@@ -146,7 +146,7 @@ class ScoreTiles:
         )
         return array
 
-    def _blocks(self, block_mask: ArrayLike | None) -> NDArray[np.bool_] | None:
+    def _check_block_mask(self, block_mask: ArrayLike | None) -> NDArray[np.bool_] | None:
         if block_mask is None:
             return None
         array = np.asarray(block_mask)
@@ -164,8 +164,8 @@ class ScoreTiles:
         )
         return array
 
-    def _dropout(self, dropout_mask: ArrayLike | None) -> Floats | None:
-        """Return the dropout factor of the probabilities, 0 in padding."""
+    def _dropout_factors(self, dropout_mask: ArrayLike | None) -> Floats | None:
+        """Return the dropout factors of the probabilities, with 0 in padding."""
         if dropout_mask is None:
             return None
         array = np.asarray(dropout_mask, np.float64)
@@ -177,8 +177,8 @@ class ScoreTiles:
         real = self.mask.within_q() & np.swapaxes(self.mask.within_kv(), 2, 3)
         return np.where(real, array * self.dropout_scale, 0.0)
 
-    def tiles(self, size: int) -> Iterator[tuple[slice, slice]]:
-        """Yield rows and columns of the scores, ``size`` columns at a time; fully masked parts are skipped."""
+    def iterate_tiles(self, size: int) -> Iterator[tuple[slice, slice]]:
+        """Yield rows and columns of the scores, ``size`` columns at a time, without fully masked parts."""
         refuse_option(size < 1, f"tile is {size}, 1 column or more is needed", "leave tile out for 128")
         for start in range(0, int(self.mask.lengths_kv.max()), size):
             cols = slice(start, min(start + size, self.dims[3]))
@@ -188,14 +188,14 @@ class ScoreTiles:
 
     def scale_scores(self, rows: slice, cols: slice) -> Floats:
         """Return scale * Q @ K^T, [b, h, rows, cols]."""
-        keys = spread(self.k[:, :, cols], self.dims[1])
+        keys = repeat_heads(self.k[:, :, cols], self.dims[1])
         return (self.scale * self.q[:, :, rows]) @ np.swapaxes(keys, 2, 3)
 
     def modify_scores(self, scaled: Floats, rows: slice, cols: slice) -> Floats:
-        """Return the scores with all changes but the masks, [b, h, rows, cols]."""
+        """Return the scores with modifier, bias and ALiBi but without masks, [b, h, rows, cols]."""
         score = scaled
         if self.score_modifier is not None:
-            score = self._of_modifier("forward", self.score_modifier.forward(scaled), scaled)
+            score = self._check_modifier_result("forward", self.score_modifier.forward(scaled), scaled)
         if self.bias is not None:
             score = score + np.broadcast_to(self.bias, self.dims)[:, :, rows, cols]
         if self.alibi_slopes is not None:
@@ -204,13 +204,13 @@ class ScoreTiles:
         return score
 
     def modify_gradient(self, d_score: Floats, scaled: Floats) -> Floats:
-        """Return the gradient of the scaled scores from that of the modified ones."""
+        """Return the gradient of the scaled scores from the gradient of the modified ones."""
         if self.score_modifier is None:
             return d_score
-        return self._of_modifier("backward", self.score_modifier.backward(d_score, scaled), scaled)
+        return self._check_modifier_result("backward", self.score_modifier.backward(d_score, scaled), scaled)
 
     @staticmethod
-    def _of_modifier(name: str, result: Floats, scaled: Floats) -> Floats:
+    def _check_modifier_result(name: str, result: Floats, scaled: Floats) -> Floats:
         refuse(
             result.shape != scaled.shape,
             f"score_modifier.{name} returned dims {result.shape} for scores of dims {scaled.shape}",
@@ -218,18 +218,18 @@ class ScoreTiles:
         )
         return result
 
-    def drop(self, probability: Floats, rows: slice, cols: slice) -> Floats:
-        """Return probabilities, or their gradient, times the dropout mask and scale."""
+    def apply_dropout(self, probability: Floats, rows: slice, cols: slice) -> Floats:
+        """Return probabilities, or their gradient, times the dropout factors."""
         return probability if self.dropout is None else probability * self.dropout[:, :, rows, cols]
 
 
-def spread(x: Floats, heads: int) -> Floats:
+def repeat_heads(x: Floats, heads: int) -> Floats:
     """Repeat each head of K or V for the query heads that share it: query head n has head n // (h / h_k)."""
     return x if x.shape[1] == heads else np.repeat(x, heads // x.shape[1], axis=1)
 
 
 def sum_groups(x: Floats, heads: int) -> Floats:
-    """Sum over the query heads that share a head: the adjoint of :func:`spread`."""
+    """Sum over the query heads that share a head: the adjoint of :func:`repeat_heads`."""
     batch, all_heads, *rest = x.shape
     if all_heads == heads:
         return x

@@ -44,7 +44,7 @@ ATTENTION = (DescriptorType.OPERATION_SDPA_FWD, DescriptorType.OPERATION_SDPA_BW
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Change(ShownAsHtml):
-    """One change of a graph.
+    """One change of a graph: its kind, its title, the effect on the results, and the changed graph.
 
     Parameters
     ----------

@@ -203,8 +203,7 @@ def _add_relu_before_convolution(graph: Graph) -> Iterator[Change]:
         if image is None or image.uid not in made or made[image.uid].mode not in (_P.MUL, _P.ADD):
             continue
         title = f"with a ReLU (relu_fwd) of {image.name} before {op.name}, which sets negative values to 0"
-        make = partial(relu_before, graph, op, image)
-        yield from yield_change("whole_pattern", title, "idea", [image], make)
+        yield from yield_change("whole_pattern", title, "idea", [image], partial(relu_before, graph, op, image))
 
 
 @register("explicit_padding")

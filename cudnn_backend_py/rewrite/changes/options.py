@@ -160,7 +160,7 @@ def _without_operations(graph: Graph, ops: list[Op]) -> Graph | None:
 def _bypass(
     graph: Graph, kind: str, title: str, tensors: Collection[Tensor], leave: Mapping[int, Tensor]
 ) -> Iterator[Change]:
-    """Yield the graph without some operations, whose outputs other tensors replace."""
+    """Yield the graph without some operations; other tensors replace their outputs."""
     return yield_change(kind, title, "idea", tensors, lambda: bypass(graph, leave))
 
 

@@ -39,7 +39,7 @@ def find_scale_strides(graph: Graph) -> Iterator[tuple[Tensor, tuple[int, ...]]]
 
 
 def _scales_of_products(graph: Graph) -> set[int]:
-    """Return the ids of block scaling operations whose tensors a product reads or computes."""
+    """Return the ids of block scaling operations that feed a matmul or depend on one."""
     ops = [op for op, *_ in find_block_scales(graph)]
     read = {side.uid for one in graph.ops if isinstance(one, Matmul) for side in (one.a, one.b)} if ops else set()
     made = find_results_of(graph, Matmul) if ops else set()
@@ -100,12 +100,12 @@ def find_unusual_scales(graph: Graph) -> Iterator[Deviation]:
         size, kind = _standard_format(usual) or (0, scale.data_type)
         sizes = op.fields.get("block_size", 0)
         block = max(sizes, default=0) if isinstance(sizes, tuple) else sizes
-        name, told = small.name, type_name(small.data_type)
+        name, type_text = small.name, type_name(small.data_type)
         if size and block != size:
             yield Deviation(
                 f"blocks {small.uid}",
                 "parameter",
-                f"{name} of {told} has block scales for {block} elements each",
+                f"{name} of {type_text} has block scales for {block} elements each",
                 f"{size}",
                 f"{name}: blocks of {block} -> {size} elements",
                 "changes numerics",

@@ -103,9 +103,9 @@ def make_shared_deviation(
     """Return one deviation that several tensors share."""
     names = tuple(tensor.name for tensor in tensors)
     uids = [tensor.uid for tensor in tensors]
-    told = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+    shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
-    what, title = f"{told} {'has' if len(names) == 1 else 'have'} {aspect} {old}", f"{told}: {aspect} {old} -> {new}"
+    what, title = f"{shown} {'has' if len(names) == 1 else 'have'} {aspect} {old}", f"{shown}: {aspect} {old} -> {new}"
     return Deviation(key, aspect, what, new, title, effect, names, lambda g: with_fields_of_tensors(g, uids, **fields))
 
 

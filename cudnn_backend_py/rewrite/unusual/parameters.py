@@ -77,9 +77,9 @@ def find_unusual_parameters(graph: Graph) -> Iterator[Deviation]:
         if op.kind is _D.OPERATION_NORM_FORWARD and op.fields["mode"] in _PHASES:
             port = _PHASES[op.fields["mode"]]
             usual = NormFwdPhase.TRAINING if port in op.fields else NormFwdPhase.INFERENCE
-            beside, phase = "with" if port in op.fields else "without", op.fields["phase"]
+            preposition, phase = "with" if port in op.fields else "without", op.fields["phase"]
             if phase is not usual and (port in op.fields or port == "inv_variance"):
-                title = f"{op.name}: phase {phase.name} -> {usual.name}, {beside} {port}"
+                title = f"{op.name}: phase {phase.name} -> {usual.name}, {preposition} {port}"
                 yield _make_parameter_deviation(op, "phase", phase, usual, "exact", title)
 
 

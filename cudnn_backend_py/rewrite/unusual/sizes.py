@@ -23,7 +23,7 @@ _D = DescriptorType
 
 
 def find_unusual_norm_dims(graph: Graph) -> Iterator[Deviation]:
-    """Yield tensors of a norm whose dims do not agree with its other tensors."""
+    """Yield tensors of a norm with dims that do not agree with its other tensors."""
     for op in graph.ops:
         for ports in _SAME_DIMS if op.kind in NORMS else ():
             own = [tensor for port, tensor in op.ports() if port in ports]

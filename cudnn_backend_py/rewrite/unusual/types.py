@@ -117,7 +117,7 @@ _EIGHT_BITS = {_T.FP8_E4M3, _T.FP8_E5M2}  # either of which a port holds that ho
 
 
 def _make_type_deviation(tensor: Tensor, name: str, needed: DataType, as_others: str = "") -> Deviation:
-    """Return the deviation of a tensor, shown as `name`, whose type is not the needed one."""
+    """Return the deviation of a tensor that has another type than needed; `name` names it in texts."""
     found, uid = type_name(tensor.data_type), tensor.uid
     return Deviation(
         f"type {uid}",
@@ -226,7 +226,7 @@ def _set_compute_type(op: Op, kind: DataType) -> Op:
 
 
 def find_unusual_compute_types(graph: Graph) -> Iterator[Deviation]:
-    """Yield operations whose compute type is not float32, int32 for integers, or double for doubles."""
+    """Yield operations with a compute type other than float32, int32 for integers, double for doubles."""
     for op in graph.ops:
         kind, kinds = _find_compute_type(op), {tensor.data_type for tensor in op.inputs().values()}
         usual = _T.INT32 if multiplies_integers(op) else _T.FLOAT

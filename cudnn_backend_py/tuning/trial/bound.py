@@ -57,8 +57,8 @@ from ...graph import Graph, Matmul, Operation, Pointwise, Tensor
 from ...graph.attention.recognize import read_attention
 from ...graph.data_types import BOOLEAN_TYPES, DATA_TYPES
 from ...graph.formats import is_integer, largest_finite, round_to
-from ...interpreter.arithmetic import below
-from ...interpreter.attention import hidden
+from ...interpreter.arithmetic import mask_below
+from ...interpreter.attention import find_masked_scores
 from ...interpreter.data import is_unordered
 from ...known_issues import AttentionUse
 from .common_factor import common_factor, relative_excess
@@ -374,7 +374,7 @@ def _find_unwritten(graph: Graph, tensor: Tensor, inputs: Mapping[str | int, Arr
         for length, axis in ((op.m_override, -2), (op.n_override, -1)):
             held = None if length is None else inputs.get(length.uid, inputs.get(length.name))
             if held is not None:
-                found |= ~below(tensor.dims, tensor.rank + axis, np.asarray(held))
+                found |= ~mask_below(tensor.dims, tensor.rank + axis, np.asarray(held))
     return found
 
 
@@ -385,7 +385,7 @@ def _find_undrawn_mask(run: PerturbedRun, tensor: Tensor) -> NDArray[np.bool_]:
         if isinstance(op, Operation) and op.kind is _D.OPERATION_SDPA_FWD:
             dump = op.fields.get("dropout_rng_dump")
             if dump is not None and dump.uid == tensor.uid:
-                return hidden(run, op)
+                return find_masked_scores(run, op)
     if not any(op.kind is _D.OPERATION_RNG and tensor.uid in _uids_of(op.outputs()) for op in run.graph.ops):
         return none
     for op in run.graph.ops:

@@ -100,8 +100,8 @@ class PerturbedRun(Run):
         super().operation(op)
         self._current, self._moved, self._factors, self._op = before
 
-    def exact(self) -> Run:
-        other = super().exact()
+    def without_rounding(self) -> Run:
+        other = super().without_rounding()
         assert isinstance(other, PerturbedRun)
         other._noise, other._current = None, PerturbationRule()
         return other

@@ -21,7 +21,7 @@ from ...interpreter.data import (
     from_memory,
     load_arrays,
     make_inputs,
-    memory_of,
+    make_memory,
     read_tensors,
 )
 from ...plans.build import shared_target
@@ -400,7 +400,7 @@ class _GraphRun:
     def run(self, configs: list[EngineConfig], wanted: int | str) -> tuple[ConfigTrial, ...]:
         """Run the configs in order; with ``first`` stop at the first one that can be built."""
         found: list[ConfigTrial] = []
-        stage = TimingBuffers(self.graph, self.target, inputs=memory_of(self.graph, self.inputs))
+        stage = TimingBuffers(self.graph, self.target, inputs=make_memory(self.graph, self.inputs))
         try:
             for config in configs:
                 blank = self._new_trial(config)

@@ -9,7 +9,7 @@ import pytest
 
 from cudnn_backend_py import DataType, Graph, GraphBuilder, OperationGraph, PointwiseMode, build_plan, execute
 from cudnn_backend_py.interpreter import interpret
-from cudnn_backend_py.interpreter.data import from_memory, in_memory
+from cudnn_backend_py.interpreter.data import from_memory, to_memory
 from cudnn_backend_py.native.cuda import Memory
 from cudnn_backend_py.plans.build import shared_target
 from tests.support.gpus import skip_if_not_measured
@@ -49,7 +49,7 @@ def test_packed_booleans_are_right(which: str, dims: tuple[int, ...]) -> None:
     for config in configs[:4]:
         plan = build_plan(config)
         with Memory(plan.target.handle.device or 0) as memory:  # type: ignore[union-attr]
-            given = {name: memory.copy_in(in_memory(graph.tensor(name), value)) for name, value in values.items()}
+            given = {name: memory.copy_in(to_memory(graph.tensor(name), value)) for name, value in values.items()}
             image = np.full(result.span_bytes, 0xAA, np.uint8)
             address = memory.copy_in(image)
             execute(plan, {**given, "y": address})

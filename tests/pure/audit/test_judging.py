@@ -15,13 +15,13 @@ from cudnn_backend_py.audit.case import Case
 from cudnn_backend_py.audit.judging import BackgroundJudge, judge_part
 from cudnn_backend_py.audit.part import select_part
 from cudnn_backend_py.interpreter import interpret
-from cudnn_backend_py.interpreter.data import in_memory, make_inputs, read_tensors
+from cudnn_backend_py.interpreter.data import make_inputs, read_tensors, to_memory
 
 from .test_case import make_case
 
 
 def memory_bytes(graph: Graph, name: str, numbers: Any) -> Any:
-    return in_memory(graph.tensor(name), numbers).reshape(-1).view(np.uint8)
+    return to_memory(graph.tensor(name), numbers).reshape(-1).view(np.uint8)
 
 
 def make_attention_case(backward: bool, factor: float, place: tuple[int, int]) -> Case:

@@ -206,7 +206,7 @@ def test_a_failing_lint_check_is_reported_as_a_finding(monkeypatch: pytest.Monke
 
 
 def test_a_failure_to_read_attention_is_reported_and_gives_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention_graph, "_read", lambda _: {}[3, 2])
+    monkeypatch.setattr(attention_graph, "_read_graph", lambda _: {}[3, 2])
     with collect_reports() as lines:
         assert attention_graph.read_attention(Graph((sdpa(),))) is None
     assert lines == [f"the reading of attention {LINE}"]

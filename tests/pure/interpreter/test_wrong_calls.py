@@ -55,7 +55,7 @@ CALLS: dict[str, tuple[Call, str, str]] = {
     "channels in no groups": (
         lambda g: g.convolution(image_tensor(g), add_tensor(g, "w", 64, 10, 3, 3)),
         "operation-shape",
-        "32 channels in groups of the 10 of 'w' | [2, 32, 8, 8] | [64, 10, 3, 3]",
+        "32 channels are no multiple of the 10 per group of 'w' | [2, 32, 8, 8] | [64, 10, 3, 3]",
     ),
     "weights of another rank": (
         lambda g: g.convolution(image_tensor(g), add_tensor(g, "w", 64, 32, 3)),

@@ -139,7 +139,7 @@ def test_operation_attributes_and_scalar_values_are_set() -> None:
         ({"settings": {"conv.stride": "1,2,3"}}, "2 are needed"),
         ({"settings": {"relu_fwd.mode": "nope"}}, "not a PointwiseMode"),
         ({"settings": {"causal": ""}}, "no setting causal"),
-        ({"settings": {"conv.stride": "0"}}, "no dims can follow from the tensors and numbers of 'conv'"),
+        ({"settings": {"conv.stride": "0"}}, "the dims of 'conv' cannot be inferred from its tensors and numbers"),
         ({"settings": {"conv.stride": "1.5"}}, "'1.5' is not a whole number"),
         ({"settings": {"conv.stride": "nan"}}, "'nan' is not a whole number"),
     ],
