@@ -34,11 +34,11 @@ def launch(tmp_path_factory: pytest.TempPathFactory) -> Launch:
     folder = tmp_path_factory.mktemp("prepare")
     (folder / "host.cpp").write_text(HOST.replace("SOURCE", str(SOURCE)))
     built = folder / "host.so"
-    subprocess.run_kernel(["c++", "-shared", "-fPIC", "-O1", "-o", built, folder / "host.cpp"], check=True)
+    subprocess.run(["c++", "-shared", "-fPIC", "-O1", "-o", built, folder / "host.cpp"], check=True)
     library = ctypes.CDLL(str(built))
 
     def run_kernel(*row: int, blocks: int = 3) -> None:
-        library.run_kernel(ctypes.create_string_buffer(ROW.pack(*row)), blocks, THREADS)
+        library.run(ctypes.create_string_buffer(ROW.pack(*row)), blocks, THREADS)
 
     return run_kernel
 
@@ -193,5 +193,5 @@ def test_rows_may_be_far_apart(launch: Launch) -> None:
 def test_python_and_c_agree_on_the_size_of_the_arguments(tmp_path: Path) -> None:
     program = HOST.replace("SOURCE", str(SOURCE)) + "int main() { return sizeof(struct arguments) / 8; }"
     (tmp_path / "size.cpp").write_text(program)
-    subprocess.run_kernel(["c++", "-o", tmp_path / "size", tmp_path / "size.cpp"], check=True)
-    assert subprocess.run_kernel([tmp_path / "size"]).returncode * 8 == ROW.size
+    subprocess.run(["c++", "-o", tmp_path / "size", tmp_path / "size.cpp"], check=True)
+    assert subprocess.run([tmp_path / "size"]).returncode * 8 == ROW.size
