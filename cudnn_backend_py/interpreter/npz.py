@@ -140,7 +140,7 @@ def _read_header_text(stream: IO[bytes]) -> tuple[str, int]:
     magic = stream.read(8)
     version = np.lib.format.read_magic(io.BytesIO(magic))
     if version not in _LENGTH:
-        raise ValueError(f"its header has format version {version}, which cannot be read")
+        raise ValueError(f"an array has format version {version}, (1, 0) or (2, 0) is needed")
     length = stream.read(_LENGTH[version])
     size = int.from_bytes(length, "little")
     if size > _LARGEST_HEADER:

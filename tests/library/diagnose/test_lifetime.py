@@ -5,16 +5,16 @@ from __future__ import annotations
 import gc
 
 from cudnn_backend_py import DataType, Graph, GraphBuilder, explain
-from tests.library.native.test_lifetime import assert_nothing_left, flash
+from tests.library.native.test_lifetime import assert_no_descriptor_alive, attention_graph
 from tests.support.live import count_descriptors
 
 
 def test_a_verdict_destroys_every_descriptor() -> None:
-    explain(flash(), "sm90")  # fills the caches of the process
+    explain(attention_graph(), "sm90")  # fills the caches of the process
     gc.collect()
     with count_descriptors() as live:
-        explain(flash(), "sm90")
-        assert_nothing_left(live)
+        explain(attention_graph(), "sm90")
+        assert_no_descriptor_alive(live)
 
 
 def test_a_verdict_on_a_refused_graph_destroys_every_descriptor() -> None:
@@ -27,4 +27,4 @@ def test_a_verdict_on_a_refused_graph_destroys_every_descriptor() -> None:
     gc.collect()
     with count_descriptors() as live:
         assert not explain(refused_graph(), "sm90").supported
-        assert_nothing_left(live)
+        assert_no_descriptor_alive(live)

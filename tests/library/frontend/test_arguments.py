@@ -1,4 +1,4 @@
-"""Arguments of a wrong kind: each operation reports the argument, the value found, and the kind needed."""
+"""Arguments of a wrong type: each operation reports the argument, the value found, and the type needed."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def h100() -> Iterator[None]:
     set_default_target(None)
 
 
-class Watched(Maker):
-    """Records the arguments of the operation that a program calls, and calls it with one of them replaced."""
+class ArgumentRecorder(Maker):
+    """Records the arguments of the operation that a program calls; it can replace one of them."""
 
     def __init__(self, replaced: str = "", value: Any = None) -> None:
         super().__init__(cudnn)
@@ -36,40 +36,40 @@ class Watched(Maker):
         graph = self.g
         for name in OPERATIONS:
             if hasattr(graph, name):
-                setattr(graph, name, self._call(getattr(graph, name), replaced, value))
+                setattr(graph, name, self._wrap(getattr(graph, name), replaced, value))
 
-    def _call(self, method: Callable[..., Any], replaced: str, value: Any) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
+    def _wrap(self, method: Callable[..., Any], replaced: str, value: Any) -> Callable[..., Any]:
+        def record_and_call(*args: Any, **kwargs: Any) -> Any:
             bound = inspect.signature(method).bind(*args, **kwargs).arguments
             self.given = {**bound.pop("keywords", {}), **bound}
             return method(**({**self.given, replaced: value} if replaced else self.given))
 
-        return call
+        return record_and_call
 
 
-def _build(program: Callable[[Any], Any], m: Maker) -> None:
+def _build_operation_graph(program: Callable[[Any], Any], m: Maker) -> None:
     program(m)
     m.g.validate()
     m.g.build_operation_graph()
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_an_argument_of_a_wrong_kind_is_refused_with_a_message(program: str) -> None:
-    plain = Watched()
+def test_arguments_of_a_wrong_type_are_refused_with_a_clear_message(program: str) -> None:
+    plain = ArgumentRecorder()
     PROGRAMS[program](plain)
     for argument in plain.given:
         for kind, value in WRONG.items():
             if (kind == "nothing" and argument in LISTS) or (kind == "text" and argument == "name"):
                 continue  # an unset value is a ValueError of validate; a name is a text
             with pytest.raises((TypeError, ValueError, RuntimeError, cudnn.cudnnGraphNotSupportedError)) as refused:
-                _build(PROGRAMS[program], Watched(argument, value))
+                _build_operation_graph(PROGRAMS[program], ArgumentRecorder(argument, value))
             words = str(refused.value)
             assert not any(word in words for word in INTERNAL), (argument, value, words)
 
 
 @pytest.mark.parametrize("setter", ["dim", "stride", "name", "uid", "ragged_offset", "reordering_type",
                                     "ragged_offset_multiplier", "alignment_value", "data_type"])  # fmt: skip
-def test_a_tensor_names_its_attribute_of_a_wrong_kind(setter: str) -> None:
+def test_tensor_errors_name_the_attribute_of_a_wrong_type(setter: str) -> None:
     m = Maker(cudnn)
     for value in ([1.5], object(), len):
         with pytest.raises(TypeError, match=r"needed|neither a cudnn.data_type"):
@@ -82,7 +82,7 @@ def test_a_tensor_names_its_attribute_of_a_wrong_kind(setter: str) -> None:
         m.g.validate()
 
 
-def test_numbers_of_numpy_are_accepted_as_ints_and_in_lists() -> None:
+def test_numpy_numbers_are_accepted_as_ints_and_in_lists() -> None:
     m = Maker(cudnn)
     one = np.array([1, 1])
     y = m.g.conv_fprop(m.images()[0], m.t(16, 32, 3, 3, last=True), padding=one, stride=one, dilation=one)
@@ -94,7 +94,7 @@ def test_numbers_of_numpy_are_accepted_as_ints_and_in_lists() -> None:
     assert len(m.g.find_tensor(y.get_uid()).get_dim()) == 4
 
 
-def test_flags_are_booleans() -> None:
+def test_flags_must_be_booleans() -> None:
     m = Maker(cudnn)
     q = m.t(2, 4, 64, 64)
     with pytest.raises(TypeError, match=r"use_causal_mask of sdpa is 'False', a bool is needed"):
@@ -104,7 +104,7 @@ def test_flags_are_booleans() -> None:
     assert m.g.sdpa(q=q, k=q, v=q, generate_stats=False, use_causal_mask=np.bool_(True))[1] is None
 
 
-def test_missing_arguments_are_named_with_the_operation() -> None:
+def test_errors_name_the_missing_argument_and_the_operation() -> None:
     with pytest.raises(TypeError, match=r"matmul\(\): missing a required argument: 'B'"):
         Maker(cudnn).g.matmul(Maker(cudnn).t(2, 8, 16))
 
@@ -123,7 +123,7 @@ def test_missing_arguments_are_named_with_the_operation() -> None:
 )
 def test_mismatched_dims_are_reported(make: Callable[[Maker], Any], words: str) -> None:
     with pytest.raises((ValueError, RuntimeError), match=words) as refused:
-        _build(lambda m: make(m).set_output(True), Maker(cudnn))
+        _build_operation_graph(lambda m: make(m).set_output(True), Maker(cudnn))
     assert hasattr(refused.value, "code")
 
 
@@ -137,7 +137,7 @@ def test_mismatched_dims_are_reported(make: Callable[[Maker], Any], words: str) 
         ("device_property", "h100", "device_property is 'h100', what create_device_properties returned is needed"),
     ],
 )
-def test_a_graph_names_its_option_of_a_wrong_kind(option: str, value: Any, words: str) -> None:
+def test_graph_errors_name_the_option_of_a_wrong_type(option: str, value: Any, words: str) -> None:
     with pytest.raises(TypeError, match=words):
         cudnn.pygraph(**{option: value})
 
@@ -151,7 +151,7 @@ def test_an_invalid_variant_pack_is_refused_with_a_message(given: Any) -> None:
         m.g.execute(given, 0)
 
 
-def test_modes_of_heuristics_are_a_list() -> None:
+def test_heuristics_modes_must_be_a_list() -> None:
     m = Maker(cudnn)
     m.g.relu(m.t(2, 8, 16)).set_output(True)
     with pytest.raises(TypeError, match=r"heuristics is .*, a list of cudnn.heur_mode is needed"):
@@ -183,10 +183,10 @@ def test_modes_of_heuristics_are_a_list() -> None:
         ([1], [["a", 8, 16]], [[128, 16, 1]], TypeError, "override_shapes is 'a', an int is needed"),
     ],
 )
-def test_other_dims_are_read_before_cudnn_sees_them(
+def test_invalid_override_shapes_are_refused_before_cudnn_is_called(
     uids: Any, shapes: Any, strides: Any, kind: type[Exception], words: str
 ) -> None:
-    g, pack, other = _product(), {1: 4096, 2: 4096, 3: 4096}, (uids, shapes, strides)
+    g, pack, other = _built_matmul(), {1: 4096, 2: 4096, 3: 4096}, (uids, shapes, strides)
     for run in (
         lambda: g.get_workspace_size(None, *other),
         lambda: g.execute(pack, 0, None, *other),
@@ -196,27 +196,27 @@ def test_other_dims_are_read_before_cudnn_sees_them(
             run()
 
 
-def test_missing_dims_are_those_of_the_plan() -> None:
-    g = _product()
+def test_without_override_shapes_the_dims_of_the_plan_are_used() -> None:
+    g = _built_matmul()
     for none in (None, [], (), np.array([], int)):
         assert g.get_workspace_size(None, none, [], []) == g.get_workspace_size()
         with pytest.raises(RuntimeError, match="plan-without-device"):
             g.execute({1: 4096, 2: 4096, 3: 4096}, 0, None, none, [], [])
 
 
-def test_other_dims_of_a_missing_plan_are_refused() -> None:
+def test_override_shapes_for_a_missing_plan_are_refused() -> None:
     g = Maker(cudnn, is_override_shape_enabled=True).g
     with pytest.raises(RuntimeError, match="Plan index 0 is invalid: the graph has no plans"):
         g.get_workspace_size_plan_at_index(0, None, [1], [[1]], [[1]])
 
 
-def _product() -> cudnn.pygraph:
+def _built_matmul() -> cudnn.pygraph:
     m = Maker(cudnn, is_override_shape_enabled=True)
     m.g.matmul(m.t(2, 8, 16), m.t(2, 16, 4)).set_output(True)
     m.g.build()
     return m.g
 
 
-def test_modes_of_a_decorated_function_are_modes() -> None:
+def test_jit_refuses_invalid_heuristics_modes() -> None:
     with pytest.raises(TypeError, match=r"heur_modes is 3, a cudnn.heur_mode, or a list of them, is needed"):
         cudnn.jit(3)

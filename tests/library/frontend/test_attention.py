@@ -24,7 +24,7 @@ A, FALLBACK = cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK
 
 
 @pytest.mark.parametrize("key", LISTINGS)
-def test_a_call_gives_the_graph_of_the_problem(key: str) -> None:
+def test_an_sdpa_call_gives_the_graph_of_the_attention_problem(key: str) -> None:
     options = SIZE | {"stats": " fwd " in key} | OPTIONS[key]
     unified = options.pop("implementation", "composite") == "unified"
     recorder = RecordingGraph(VERSIONS[LISTINGS[key].version])
@@ -47,7 +47,7 @@ def qkv(g: cudnn.pygraph, s: int = 256, d: int = 64, names: str = "qkv") -> list
     return [g.tensor(dim=[2, 4, s, d], stride=[4 * s * d, d, 4 * d, 1], name=name) for name in names]
 
 
-def plans(g: cudnn.pygraph) -> int:
+def count_plans(g: cudnn.pygraph) -> int:
     g.validate()
     g.build_operation_graph()
     g.create_execution_plans([A, FALLBACK])
@@ -55,12 +55,12 @@ def plans(g: cudnn.pygraph) -> int:
     return g.get_execution_plan_count()
 
 
-def softcap(g: Any, score: cudnn.tensor, cap: cudnn.tensor) -> cudnn.tensor:
+def apply_softcap(g: Any, score: cudnn.tensor, cap: cudnn.tensor) -> cudnn.tensor:
     return g.mul(a=g.tanh(input=g.div(a=score, b=cap)), b=cap)
 
 
-def causal(g: Any, score: cudnn.tensor, otherwise: cudnn.tensor) -> cudnn.tensor:
-    """Mask with operations, as cudnn-frontend's own tests do."""
+def apply_causal_mask(g: Any, score: cudnn.tensor, otherwise: cudnn.tensor) -> cudnn.tensor:
+    """Mask with pointwise operations, as cudnn-frontend's own tests do."""
     row, column = g.gen_index(input=score, axis=2), g.gen_index(input=score, axis=3)
     keep = g.cmp_ge(
         input=row.set_data_type(INT32),
@@ -70,39 +70,39 @@ def causal(g: Any, score: cudnn.tensor, otherwise: cudnn.tensor) -> cudnn.tensor
     return g.binary_select(input0=score, input1=otherwise, mask=keep.set_data_type(cudnn.data_type.BOOLEAN))
 
 
-def by_value(g: cudnn.pygraph, name: str) -> cudnn.tensor:
+def by_value_tensor(g: cudnn.pygraph, name: str) -> cudnn.tensor:
     return g.tensor(dim=[1] * 4, stride=[1] * 4, data_type=FLOAT, is_pass_by_value=True, name=name)
 
 
 @pytest.mark.parametrize("implementation", cudnn.attention_implementation)
-def test_a_score_modifier_of_the_user_is_planned_in_both_forms(
+def test_a_score_modifier_is_planned_in_both_implementations(
     h100: None, implementation: cudnn.attention_implementation
 ) -> None:
     g = new_graph()
     q, k, v = qkv(g)
-    cap = by_value(g, "cap")
+    cap = by_value_tensor(g, "cap")
     o, stats = g.sdpa(
-        q, k, v, generate_stats=True, score_mod=lambda g, x: softcap(g, x, cap), implementation=implementation
+        q, k, v, generate_stats=True, score_mod=lambda g, x: apply_softcap(g, x, cap), implementation=implementation
     )
     o.set_output(True)
     stats.set_output(True)
-    assert plans(g) > 0
+    assert count_plans(g) > 0
     assert cap.get_uid() in {tensor.uid for tensor in g.graph().variant_pack_tensors}
 
 
-def test_a_modifier_reads_tensors_of_its_graph_after_any_number_of_operations(h100: None) -> None:
-    """Uids in the modifier count from 1, so that some collide with those of the outer graph."""
+def test_a_score_modifier_reads_tensors_of_the_outer_graph(h100: None) -> None:
+    """Uids in the modifier count from 1, so that some equal uids of the outer graph."""
     for count in range(8):
         g = new_graph()
         q, k, v = qkv(g)
-        low = by_value(g, "low")
+        low = by_value_tensor(g, "low")
 
-        def modify(inner: Any, score: cudnn.tensor, count: int = count, low: cudnn.tensor = low) -> cudnn.tensor:
+        def modify_score(inner: Any, score: cudnn.tensor, count: int = count, low: cudnn.tensor = low) -> cudnn.tensor:
             for _ in range(count):
                 score = inner.add(a=score, b=score)
             return inner.mul(a=score, b=low)
 
-        o, _ = g.sdpa(q, k, v, is_inference=True, score_mod=modify)
+        o, _ = g.sdpa(q, k, v, is_inference=True, score_mod=modify_score)
         o.set_output(True)
         g.validate()
         g.build_operation_graph()
@@ -110,11 +110,11 @@ def test_a_modifier_reads_tensors_of_its_graph_after_any_number_of_operations(h1
         assert low.owner is q.owner
 
 
-def test_masks_written_as_modifiers_are_planned_in_both_directions(h100: None) -> None:
+def test_masks_written_as_score_modifiers_are_planned_for_backward(h100: None) -> None:
     g = new_graph()
     q, k, v, o, d_o = qkv(g, names="qkvop")
     stats = g.tensor(dim=[2, 4, 256, 1], stride=[1024, 256, 1, 1], data_type=FLOAT)
-    low, zero = by_value(g, "low"), by_value(g, "zero")
+    low, zero = by_value_tensor(g, "low"), by_value_tensor(g, "zero")
     gradients = g.sdpa_backward(
         q,
         k,
@@ -123,18 +123,18 @@ def test_masks_written_as_modifiers_are_planned_in_both_directions(h100: None) -
         d_o,
         stats,
         attn_scale=0.125,
-        score_mod=lambda g, x: causal(g, x, low),
-        score_mod_bprop=lambda g, x: causal(g, x, zero),
+        score_mod=lambda g, x: apply_causal_mask(g, x, low),
+        score_mod_bprop=lambda g, x: apply_causal_mask(g, x, zero),
     )
     for item in gradients:
         assert item is not None
         item.set_output(True)
-    assert plans(g) > 0
+    assert count_plans(g) > 0
     selects = [op for op in g.graph().ops if op.display_name() == "binary_select"]
     assert len(selects) == 2
 
 
-def test_two_nodes_fit_into_one_graph() -> None:
+def test_one_graph_may_contain_two_attention_nodes() -> None:
     recorder = RecordingGraph((9, 19, 0))
     problem = Attention(**SIZE, stats=True, causal=True)
     for _ in range(2):
@@ -144,7 +144,7 @@ def test_two_nodes_fit_into_one_graph() -> None:
     assert len({tensor.name for tensor in graph.tensors}) == len(graph.tensors)
 
 
-def test_a_known_issue_is_built_and_reported_once(h100: None) -> None:
+def test_a_graph_with_a_known_issue_is_built_and_warned_about_once(h100: None) -> None:
     code = "unaligned-strides"
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -161,8 +161,8 @@ def test_a_known_issue_is_built_and_reported_once(h100: None) -> None:
     assert sum(code in str(item.message) for item in caught) == 1
 
 
-def test_memory_of_the_backward_pass_equals_that_of_cudnn_frontend(h100: None) -> None:
-    """Workspace of cudnn-frontend, for b 2, h 6, s 384 and 512, d 64 and 128, in both versions measured."""
+def test_workspace_of_the_backward_pass_equals_that_of_cudnn_frontend(h100: None) -> None:
+    """cudnn-frontend needs this workspace for b 2, h 6, s 384 and 512, d 64 and 128, in both measured versions."""
     g = new_graph()
     sizes = {"q": (384, 64), "k": (512, 64), "v": (512, 128), "o": (384, 128), "do": (384, 128)}
     q, k, v, o, d_o = (
@@ -172,7 +172,7 @@ def test_memory_of_the_backward_pass_equals_that_of_cudnn_frontend(h100: None) -
     for item in g.sdpa_backward(q, k, v, o, d_o, stats, attn_scale=0.125, use_causal_mask=True):
         assert item is not None
         item.set_output(True)
-    assert plans(g) > 0
+    assert count_plans(g) > 0
     g.build_plans()
     assert g.get_workspace_size() == 1198336
 
@@ -196,7 +196,7 @@ def test_a_block_mask_on_sm_10x_needs_cudnn_926(sm: int, version: tuple[int, ...
         set_default_target(None)
 
 
-def test_a_key_written_by_an_operation_is_refused_with_the_difference(h100: None) -> None:
+def test_a_key_tensor_computed_in_the_graph_is_refused(h100: None) -> None:
     """Attention reads K transposed; cudnn-frontend reports that no engine supports it."""
     g = new_graph()
     q, k, v = qkv(g)

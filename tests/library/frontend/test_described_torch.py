@@ -1,4 +1,4 @@
-"""Programs of torch on a described GPU: up to their results, on a machine without one."""
+"""Torch programs on a described GPU, without a real one: they run up to the first result that only a GPU computes."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ except RuntimeError as error:
 """
 
 
-def test_threads_of_the_program_have_the_gpu_too(tmp_path: Path) -> None:
+def test_threads_of_a_program_see_the_described_gpu(tmp_path: Path) -> None:
     path = tmp_path / "threads.py"
     path.write_text(THREADS)
     done = run_python(["-m", "cudnn_backend_py.frontend", "--target", "h100", str(path)])
@@ -82,7 +82,7 @@ assert torch.nonzero(many).shape == (40000, 2)
 """
 
 
-def test_a_mask_selects_known_elements_or_all(tmp_path: Path) -> None:
+def test_boolean_masks_select_all_elements_if_values_are_unknown(tmp_path: Path) -> None:
     path = tmp_path / "masks.py"
     path.write_text(MASKS)
     done = run_python(["-m", "cudnn_backend_py.frontend", "--target", "h100", str(path)])
@@ -99,7 +99,7 @@ def test_a_mask_selects_known_elements_or_all(tmp_path: Path) -> None:
         ("print(q.cpu())", "reached cpu of a tensor of shape (8, 64, 64), which only a GPU computes"),
     ],
 )
-def test_a_notebook_is_built_up_to_its_results(tmp_path: Path, last: str, end: str) -> None:
+def test_a_notebook_runs_up_to_its_first_result(tmp_path: Path, last: str, end: str) -> None:
     path = tmp_path / "sample.ipynb"
     path.write_text(json.dumps({"cells": [{"cell_type": "code", "source": cell} for cell in (CELLS, last)]}))
     done = run_python(["-m", "cudnn_backend_py.frontend", "--target", "h100", str(path)])
@@ -342,7 +342,7 @@ else:
 
 
 @pytest.mark.parametrize("program", [AUTOCAST, STREAMS, BACKWARD, FILES, DEVICES])
-def test_a_program_ends_as_on_the_gpu(tmp_path: Path, program: str) -> None:
+def test_a_program_runs_to_its_end_as_on_a_gpu(tmp_path: Path, program: str) -> None:
     path = tmp_path / "program.py"
     path.write_text(program + "\nprint('to its end')")
     done = run_python(["-m", "cudnn_backend_py.frontend", "--target", "h100", str(path)])

@@ -36,8 +36,8 @@ def h100() -> Iterator[None]:
     set_default_target(None)
 
 
-def written(**options: Any) -> cudnn.pygraph:
-    """A product, which cuDNN supports."""
+def unbuilt_matmul(**options: Any) -> cudnn.pygraph:
+    """Return a matmul graph that cuDNN supports."""
     g = cudnn.pygraph(io_data_type=HALF, intermediate_data_type=FLOAT, compute_data_type=FLOAT, **options)
     a = g.tensor(name="a", dim=[1, 64, 64], stride=[4096, 64, 1])
     b = g.tensor(name="b", dim=[1, 64, 64], stride=[4096, 64, 1])
@@ -46,27 +46,27 @@ def written(**options: Any) -> cudnn.pygraph:
 
 
 def built(**options: Any) -> cudnn.pygraph:
-    g = written(**options)
+    g = unbuilt_matmul(**options)
     g.build([A, FALLBACK])
     return g
 
 
-def planned() -> cudnn.pygraph:
-    g = written()
+def matmul_with_plans() -> cudnn.pygraph:
+    g = unbuilt_matmul()
     g.validate()
     g.build_operation_graph()
     g.create_execution_plans([A, FALLBACK])
     return g
 
 
-def without_dims() -> cudnn.pygraph:
+def graph_without_dims() -> cudnn.pygraph:
     g = cudnn.pygraph(io_data_type=HALF, compute_data_type=FLOAT)
     g.relu(g.tensor(name="x", dim=[], stride=[])).set_output(True)
     return g
 
 
-def refused() -> cudnn.pygraph:
-    """Attention with a head dim that no engine supports."""
+def unsupported_attention() -> cudnn.pygraph:
+    """Return attention with a head dim that no engine supports."""
     g = cudnn.pygraph(io_data_type=HALF, intermediate_data_type=FLOAT, compute_data_type=FLOAT)
     q, k, v = (g.tensor(name=name, dim=[1, 2, 128, 63], stride=[16128, 8064, 63, 1]) for name in "qkv")
     o, _ = g.sdpa(q=q, k=k, v=v, attn_scale=1.0, generate_stats=False)
@@ -76,14 +76,14 @@ def refused() -> cudnn.pygraph:
     return g
 
 
-def emptied() -> cudnn.pygraph:
-    """A graph whose plans are all deselected."""
-    g = planned()
+def graph_with_deselected_plans() -> cudnn.pygraph:
+    """Return a graph whose plans are all deselected."""
+    g = matmul_with_plans()
     g.deselect_engines([f"eng{number}" for number in range(200)])
     return g
 
 
-def changed(data: bytes) -> bytes:
+def corrupt_data(data: bytes) -> bytes:
     return data[:-2] + b"!!"
 
 
@@ -91,37 +91,37 @@ def changed(data: bytes) -> bytes:
 RULE = re.compile(r"should be .*, got ")
 PACK = {1: 4096, 2: 4096, 3: 4096}
 #: A call that fails, by the method of a graph.
-GRAPH_DOORS: dict[str, Callable[[], Any]] = {
-    "autotune": lambda: written().autotune(PACK, 0),
-    "build": lambda: refused().build([A]),
+GRAPH_CALLS: dict[str, Callable[[], Any]] = {
+    "autotune": lambda: unbuilt_matmul().autotune(PACK, 0),
+    "build": lambda: unsupported_attention().build([A]),
     "build_operation_graph": lambda: cudnn.pygraph().build_operation_graph(),
-    "build_plan_at_index": lambda: planned().build_plan_at_index(10**6),
-    "build_plans": lambda: emptied().build_plans(),
-    "check_support": lambda: emptied().check_support(),
-    "create_execution_plan": lambda: written().create_execution_plan(0),
-    "create_execution_plans": lambda: refused().create_execution_plans([A]),
-    "deserialize": lambda: written().deserialize(changed(built().serialize(as_bytes=True))),
+    "build_plan_at_index": lambda: matmul_with_plans().build_plan_at_index(10**6),
+    "build_plans": lambda: graph_with_deselected_plans().build_plans(),
+    "check_support": lambda: graph_with_deselected_plans().check_support(),
+    "create_execution_plan": lambda: unbuilt_matmul().create_execution_plan(0),
+    "create_execution_plans": lambda: unsupported_attention().create_execution_plans([A]),
+    "deserialize": lambda: unbuilt_matmul().deserialize(corrupt_data(built().serialize(as_bytes=True))),
     "execute": lambda: built().execute(PACK, 0),
     "execute_plan_at_index": lambda: built().execute_plan_at_index(PACK, 0, 0),
-    "find_tensor": lambda: _two_of_a_name().find_tensor("x"),
-    "get_autotune_workspace_size": lambda: written().get_autotune_workspace_size(),
-    "get_behavior_notes": lambda: written().get_behavior_notes(),
-    "get_behavior_notes_for_plan_at_index": lambda: planned().get_behavior_notes_for_plan_at_index(10**6),
-    "get_engine_and_knobs_at_index": lambda: planned().get_engine_and_knobs_at_index(10**6),
-    "get_engine_count": lambda: written().get_engine_count(),
-    "get_knobs_for_engine": lambda: planned().get_knobs_for_engine(10**6),
-    "get_plan_name_at_index": lambda: planned().get_plan_name_at_index(10**6),
-    "get_workspace_size": lambda: written().get_workspace_size(),
-    "get_workspace_size_plan_at_index": lambda: planned().get_workspace_size_plan_at_index(10**6),
-    "graph": lambda: without_dims().graph(),
-    "operation_graph": lambda: written().operation_graph,
+    "find_tensor": lambda: _graph_with_duplicate_names().find_tensor("x"),
+    "get_autotune_workspace_size": lambda: unbuilt_matmul().get_autotune_workspace_size(),
+    "get_behavior_notes": lambda: unbuilt_matmul().get_behavior_notes(),
+    "get_behavior_notes_for_plan_at_index": lambda: matmul_with_plans().get_behavior_notes_for_plan_at_index(10**6),
+    "get_engine_and_knobs_at_index": lambda: matmul_with_plans().get_engine_and_knobs_at_index(10**6),
+    "get_engine_count": lambda: unbuilt_matmul().get_engine_count(),
+    "get_knobs_for_engine": lambda: matmul_with_plans().get_knobs_for_engine(10**6),
+    "get_plan_name_at_index": lambda: matmul_with_plans().get_plan_name_at_index(10**6),
+    "get_workspace_size": lambda: unbuilt_matmul().get_workspace_size(),
+    "get_workspace_size_plan_at_index": lambda: matmul_with_plans().get_workspace_size_plan_at_index(10**6),
+    "graph": lambda: graph_without_dims().graph(),
+    "operation_graph": lambda: unbuilt_matmul().operation_graph,
     "populate_cuda_graph": lambda: built().populate_cuda_graph(None, PACK, 0, 0),
-    "query_tensor_attributes_of_uid": lambda: written().query_tensor_attributes_of_uid(10**6),
-    "select_plan": lambda: written().select_plan(0),
-    "serialize": lambda: written().serialize(),
-    "tensor_like": lambda: written().tensor_like(object()),
+    "query_tensor_attributes_of_uid": lambda: unbuilt_matmul().query_tensor_attributes_of_uid(10**6),
+    "select_plan": lambda: unbuilt_matmul().select_plan(0),
+    "serialize": lambda: unbuilt_matmul().serialize(),
+    "tensor_like": lambda: unbuilt_matmul().tensor_like(object()),
     "update_cuda_graph": lambda: built().update_cuda_graph(None, PACK, 0, 0),
-    "validate": lambda: without_dims().validate(),
+    "validate": lambda: graph_without_dims().validate(),
 }
 #: Methods that only read a program's settings, or accept any argument.
 GRAPH_CANNOT_FAIL = frozenset(
@@ -140,33 +140,33 @@ GRAPH_CANNOT_FAIL = frozenset(
 )
 FORMER = frozenset(("scaled_dot_product_flash_attention", "scaled_dot_product_flash_attention_backward"))  # operations
 #: A call that fails, by the name in the module.
-MODULE_DOORS: dict[str, Callable[[], Any]] = {
-    "Graph": lambda: _fluent_without_output(),
+MODULE_CALLS: dict[str, Callable[[], Any]] = {
+    "Graph": lambda: _build_graph_with_unknown_output(),
     "create_device_properties": lambda: cudnn.create_device_properties('{"deviceVer": 900}'),
-    "create_handle": lambda: _without_target(cudnn.create_handle),
+    "create_handle": lambda: _call_without_target(cudnn.create_handle),
     "install": lambda: cudnn.install("no-such-gpu"),
-    "jit": lambda: cudnn.jit(A)(lambda: (refused(), []))(),
+    "jit": lambda: cudnn.jit(A)(lambda: (unsupported_attention(), []))(),
     "kernel_cache": lambda: handles.create_kernel_cache().serialize(),
     "part": lambda: as_cudnn._SubmoduleFinder().find_spec("cudnn.no_such_part", None),
-    "pygraph": lambda: _without_target(cudnn.pygraph),
+    "pygraph": lambda: _call_without_target(cudnn.pygraph),
     "tensor": lambda: cudnn.tensor().validate(),
     "tensor value": lambda: cudnn.tensor().set_alignment_value(0),
 }
 
 
-def _two_of_a_name() -> cudnn.pygraph:
-    g = written()
+def _graph_with_duplicate_names() -> cudnn.pygraph:
+    g = unbuilt_matmul()
     for _ in range(2):
         g.tensor(name="x", dim=[1, 1, 1], stride=[1, 1, 1])
     return g
 
 
-def _fluent_without_output() -> None:
+def _build_graph_with_unknown_output() -> None:
     with cudnn.Graph(io_data_type=HALF, compute_data_type=FLOAT, inputs=["nothing"], outputs=["none"]) as g:
         g.relu(g.tensor(name="x", dim=[1, 8, 8], stride=[64, 8, 1]), name="r").set_output(True)
 
 
-def _without_target(call: Callable[[], Any]) -> Any:
+def _call_without_target(call: Callable[[], Any]) -> Any:
     set_default_target(None)
     return call()
 
@@ -175,14 +175,14 @@ def _without_target(call: Callable[[], Any]) -> Any:
 BELOW = frozenset(("GraphError", "say.refuse_unset", "say.refuse_unsupported", "convert_errors", "convert_error"))
 
 
-def failing(call: Callable[[], Any]) -> Exception:
+def catch_exception(call: Callable[[], Any]) -> Exception:
     with pytest.raises(Exception) as caught:  # noqa: PT011 - which one is what is looked at
         call()
     return caught.value
 
 
-def check_text(error: Exception) -> None:
-    """The text that a program logs has the headline, cuDNN's last reason and the fix."""
+def check_error_text(error: Exception) -> None:
+    """Check that the text of the error has the headline, cuDNN's last reason and the fix."""
     assert isinstance(error, CudnnBackendError), repr(error)
     text = str(error)
     assert error.headline in text
@@ -192,54 +192,54 @@ def check_text(error: Exception) -> None:
         assert words.splitlines()[-1].strip() in text
 
 
-@pytest.mark.parametrize("name", GRAPH_DOORS)
-def test_the_fix_is_in_the_text_at_every_entry_point_of_a_graph(name: str) -> None:
-    check_text(failing(GRAPH_DOORS[name]))
+@pytest.mark.parametrize("name", GRAPH_CALLS)
+def test_every_graph_method_raises_an_error_with_its_fix(name: str) -> None:
+    check_error_text(catch_exception(GRAPH_CALLS[name]))
 
 
-@pytest.mark.parametrize("name", MODULE_DOORS)
-def test_the_fix_is_in_the_text_at_every_entry_point_of_the_module(name: str) -> None:
-    check_text(failing(MODULE_DOORS[name]))
+@pytest.mark.parametrize("name", MODULE_CALLS)
+def test_every_module_function_raises_an_error_with_its_fix(name: str) -> None:
+    check_error_text(catch_exception(MODULE_CALLS[name]))
 
 
 def test_every_method_of_a_graph_is_in_the_table() -> None:
     public = {name for name in dir(cudnn.pygraph) if not name.startswith("_")}
-    assert public - set(OPERATIONS) - FORMER == {*GRAPH_DOORS, *GRAPH_CANNOT_FAIL}
+    assert public - set(OPERATIONS) - FORMER == {*GRAPH_CALLS, *GRAPH_CANNOT_FAIL}
 
 
 @pytest.mark.parametrize("name", sorted(OPERATIONS))
-def test_the_requirements_of_an_operation_are_in_the_text(name: str) -> None:
-    """For each operation of 1.32: a required tensor is missing."""
-    g = written()
+def test_errors_of_operations_name_what_is_needed(name: str) -> None:
+    """Every operation of cudnn-frontend 1.32 is called with an arbitrary object for each required argument."""
+    g = unbuilt_matmul()
     parameters = [
         item
         for item in inspect.signature(getattr(g, name)).parameters.values()
         if item.kind in (item.POSITIONAL_OR_KEYWORD, item.KEYWORD_ONLY) and item.name not in ("name", "out_dims")
     ]
     needed = {item.name: object() for item in parameters if item.default is item.empty}
-    error = failing(lambda: getattr(g, name)(**(needed or {parameters[0].name: object()})))
+    error = catch_exception(lambda: getattr(g, name)(**(needed or {parameters[0].name: object()})))
     if isinstance(error, CudnnBackendError):
-        check_text(error)
+        check_error_text(error)
     else:
         assert isinstance(error, (TypeError, ValueError))
         assert "needed" in str(error) or "needs" in str(error), repr(error)
 
 
 @pytest.mark.parametrize("name", sorted(KERNELS))
-def test_a_kernel_of_theirs_is_refused_by_its_name(name: str) -> None:
-    error = failing(lambda: getattr(as_cudnn._make_module(), name))
+def test_kernels_of_cudnn_frontend_are_refused_by_name(name: str) -> None:
+    error = catch_exception(lambda: getattr(as_cudnn._make_module(), name))
     assert f"cudnn.{name} is a kernel of cudnn-frontend's own" in str(error)
 
 
 @pytest.mark.parametrize("name", sorted(KERNEL_OPERATIONS))
-def test_an_operation_of_theirs_is_refused_by_its_name(name: str) -> None:
-    error = failing(lambda: getattr(written(), name)())
+def test_kernel_operations_of_cudnn_frontend_are_refused_by_name(name: str) -> None:
+    error = catch_exception(lambda: getattr(unbuilt_matmul(), name)())
     assert f"pygraph.{name}" in str(error)
-    check_text(error)
+    check_error_text(error)
 
 
 def test_every_error_of_the_frontend_shows_its_fix() -> None:
-    """Every class that is raised with a fix has it in its text: there is no other constructor for one."""
+    """Every exception that the frontend's source gives a fix has the fix in its text."""
     raised: dict[str, str] = {}
     for path in FOLDER.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -276,70 +276,74 @@ ROW = KnownIssue(
 
 
 @pytest.fixture
-def row(monkeypatch: pytest.MonkeyPatch) -> KnownIssue:
-    """Add a row to the table."""
+def made_up_issue(monkeypatch: pytest.MonkeyPatch) -> KnownIssue:
+    """Add a made-up known issue to the table."""
     monkeypatch.setattr(find, "FAULTS", (*FAULTS, ROW))
     monkeypatch.setattr(find, "_warned", set())
     return ROW
 
 
-def _jitted() -> Any:
-    return cudnn.jit(A)(lambda: (written(), []))()
+def _build_with_jit() -> Any:
+    return cudnn.jit(A)(lambda: (unbuilt_matmul(), []))()
 
 
-def _with() -> None:
+def _build_with_graph_function() -> None:
     with cudnn.graph(None) as (g, _):
         a = g.tensor(name="a", dim=[1, 64, 64], stride=[4096, 64, 1])
         g.matmul(A=a, B=a).set_name("c").set_output(True)
     g.build([A, FALLBACK])
 
 
-def _fluent() -> None:
+def _build_with_graph_class() -> None:
     with cudnn.Graph(io_data_type=HALF, compute_data_type=FLOAT, inputs=["a"], outputs=["c"]) as g:
         a = g.tensor(name="a", dim=[1, 64, 64], stride=[4096, 64, 1])
         g.matmul(A=a, B=a, name="mm").set_name("c").set_output(True)
 
 
-def _from_text() -> None:
+def _build_from_json() -> None:
     g = cudnn.pygraph()
-    g.deserialize(json.dumps(written().to_json()))
+    g.deserialize(json.dumps(unbuilt_matmul().to_json()))
     g.build([A, FALLBACK])
 
 
-def _from_bytes(data: bytes) -> Callable[[], None]:
-    def read() -> None:
+def make_deserialize_call(data: bytes) -> Callable[[], None]:
+    def deserialize_data() -> None:
         cudnn.pygraph().deserialize(data)
 
-    return read
+    return deserialize_data
 
 
 #: Ways to build a graph; each ends where cuDNN has it.
-WAYS: dict[str, Callable[[], Any]] = {
+CONSTRUCTIONS: dict[str, Callable[[], Any]] = {
     "build": lambda: built(),
-    "step by step": lambda: planned(),
+    "step by step": lambda: matmul_with_plans(),
     "described properties": lambda: built(
         device_property=cudnn.create_device_properties(json.dumps(cudnn.create_handle().device._known))
     ),
     "kernel cache": lambda: built(kernel_cache=cudnn.create_kernel_cache()),
     "override shapes": lambda: built(is_override_shape_enabled=True),
-    "jit": _jitted,
-    "with cudnn.graph": _with,
-    "with cudnn.Graph": _fluent,
-    "JSON": _from_text,
+    "jit": _build_with_jit,
+    "with cudnn.graph": _build_with_graph_function,
+    "with cudnn.Graph": _build_with_graph_class,
+    "JSON": _build_from_json,
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_known_issue_is_reported_for_every_construction_of_a_graph(way: str, row: KnownIssue) -> None:
-    assert issue_warning_categories(WAYS[way], row.code) == [cudnn.FrontendKnownIssueWarning]
+@pytest.mark.parametrize("construction", CONSTRUCTIONS)
+def test_a_known_issue_is_reported_for_every_construction_of_a_graph(
+    construction: str, made_up_issue: KnownIssue
+) -> None:
+    assert issue_warning_categories(CONSTRUCTIONS[construction], made_up_issue.code) == [
+        cudnn.FrontendKnownIssueWarning
+    ]
 
 
 def test_a_known_issue_is_reported_when_a_plan_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     data = built().serialize(as_bytes=True)
     assert isinstance(data, bytes)
     monkeypatch.setattr(find, "FAULTS", (*FAULTS, dataclasses.replace(ROW, code="made-up-2")))
-    assert issue_warning_categories(_from_bytes(data), "made-up-2") == [cudnn.FrontendKnownIssueWarning]
+    assert issue_warning_categories(make_deserialize_call(data), "made-up-2") == [cudnn.FrontendKnownIssueWarning]
 
 
-def test_without_the_row_no_issue_is_reported() -> None:
-    assert not any(issue_warning_categories(call, ROW.code) for call in WAYS.values())
+def test_no_issue_is_reported_without_the_made_up_one() -> None:
+    assert not any(issue_warning_categories(call, ROW.code) for call in CONSTRUCTIONS.values())

@@ -1,4 +1,4 @@
-"""A first result imports only the modules it needs: that keeps a fresh process fast, and is tested, not a time."""
+"""Building a first plan imports only the modules it needs: a start-up time would be too noisy to test."""
 
 from __future__ import annotations
 

@@ -24,39 +24,39 @@ def target(request: pytest.FixtureRequest) -> Any:
     set_default_target(None)
 
 
-def start(**options: Any) -> cudnn.pygraph:
+def new_graph(**options: Any) -> cudnn.pygraph:
     kinds = {"io_data_type": TYPE.BFLOAT16, "intermediate_data_type": TYPE.FLOAT, "compute_data_type": TYPE.FLOAT}
     return cudnn.pygraph(**kinds | options, handle=cudnn.create_handle())
 
 
-def rows(g: cudnn.pygraph, uid: int, dims: list[int], kind: Any, **more: Any) -> Any:
+def row_major(g: cudnn.pygraph, uid: int, dims: list[int], kind: Any, **more: Any) -> Any:
     return g.tensor(dim=dims, stride=[dims[1] * dims[2], dims[2], 1], data_type=kind, uid=uid, **more)
 
 
-def columns(g: cudnn.pygraph, uid: int, dims: list[int], kind: Any, **more: Any) -> Any:
+def column_major(g: cudnn.pygraph, uid: int, dims: list[int], kind: Any, **more: Any) -> Any:
     return g.tensor(dim=dims, stride=[dims[1] * dims[2], 1, dims[1]], data_type=kind, uid=uid, **more)
 
 
-def product(g: cudnn.pygraph) -> None:
-    made = g.matmul(rows(g, 1, [1, M, K], TYPE.BFLOAT16), columns(g, 2, [1, K, N], TYPE.BFLOAT16), name="mm")
+def add_matmul(g: cudnn.pygraph) -> None:
+    made = g.matmul(row_major(g, 1, [1, M, K], TYPE.BFLOAT16), column_major(g, 2, [1, K, N], TYPE.BFLOAT16), name="mm")
     made.set_name("c_final").set_output(True).set_data_type(TYPE.BFLOAT16).set_uid(3)
 
 
-def scaled_eight_bits(g: cudnn.pygraph) -> None:
-    """Return an fp8 matmul with two factors per batch entry."""
-    made = g.matmul(rows(g, 1, [2, M, K], TYPE.FP8_E4M3), columns(g, 2, [2, K, N], TYPE.FP8_E4M3))
+def add_scaled_fp8_matmul(g: cudnn.pygraph) -> None:
+    """Add an fp8 matmul, and multiply its result by two scaling factors."""
+    made = g.matmul(row_major(g, 1, [2, M, K], TYPE.FP8_E4M3), column_major(g, 2, [2, K, N], TYPE.FP8_E4M3))
     for uid in (4, 5):
-        made = g.mul(a=made, b=rows(g, uid, [1, 1, 1], TYPE.FLOAT), compute_data_type=TYPE.FLOAT)
+        made = g.mul(a=made, b=row_major(g, uid, [1, 1, 1], TYPE.FLOAT), compute_data_type=TYPE.FLOAT)
     made.set_output(True).set_data_type(TYPE.BFLOAT16).set_uid(3)
 
 
-def _blocks(g: cudnn.pygraph, kind: Any, scale: Any, size: int, experts: bool) -> None:
+def _add_block_scaled_matmul(g: cudnn.pygraph, kind: Any, scale: Any, size: int, experts: bool) -> None:
     order = cudnn.tensor_reordering.F8_128x4
     m, batch = 256, 4 if experts else 1
-    a = rows(g, 1, [1, m, 512], kind)
-    b = columns(g, 2, [batch, 512, N], kind)
-    a_scale = rows(g, 4, [1, m, 512 // size], scale, reordering_type=order)
-    b_scale = columns(g, 5, [batch, 512 // size, N], scale, reordering_type=order)
+    a = row_major(g, 1, [1, m, 512], kind)
+    b = column_major(g, 2, [batch, 512, N], kind)
+    a_scale = row_major(g, 4, [1, m, 512 // size], scale, reordering_type=order)
+    b_scale = column_major(g, 5, [batch, 512 // size, N], scale, reordering_type=order)
     left = g.block_scale_dequantize(a, a_scale, block_size=[1, size])
     right = g.block_scale_dequantize(b, b_scale, block_size=[size, 1])
     for item in (left, right):
@@ -69,61 +69,63 @@ def _blocks(g: cudnn.pygraph, kind: Any, scale: Any, size: int, experts: bool) -
     made.set_output(True).set_data_type(TYPE.BFLOAT16).set_uid(3)
 
 
-def experts(g: cudnn.pygraph) -> None:
+def add_expert_matmul(g: cudnn.pygraph) -> None:
     first = g.tensor(dim=[4, 1, 1], stride=[1, 1, 1], data_type=TYPE.INT32, uid=6)
-    a, b = rows(g, 1, [1, 192, K], TYPE.BFLOAT16), columns(g, 2, [4, K, N], TYPE.BFLOAT16)
+    a, b = row_major(g, 1, [1, 192, K], TYPE.BFLOAT16), column_major(g, 2, [4, K, N], TYPE.BFLOAT16)
     made = g.moe_grouped_matmul(token=a, weight=b, first_token_offset=first, compute_data_type=TYPE.FLOAT)
-    made = g.mul(a=made, b=rows(g, 7, [1, 1, 1], TYPE.FLOAT), compute_data_type=TYPE.FLOAT)
+    made = g.mul(a=made, b=row_major(g, 7, [1, 1, 1], TYPE.FLOAT), compute_data_type=TYPE.FLOAT)
     made.set_uid(3).set_output(True).set_data_type(TYPE.BFLOAT16)
 
 
-def _lengths(g: cudnn.pygraph, uid: int, count: int = 4) -> Any:
+def _int32_tensor(g: cudnn.pygraph, uid: int, count: int = 4) -> Any:
     return g.tensor(dim=[count, 1, 1, 1], stride=[1, 1, 1, 1], data_type=TYPE.INT32, uid=uid)
 
 
-def _heads(g: cudnn.pygraph, uid: int, heads: int, tokens: int) -> Any:
-    """Return packed tokens: the batch has the stride of one token, offsets are the starts of the sequences."""
+def _packed_tokens(g: cudnn.pygraph, uid: int, heads: int, tokens: int) -> Any:
+    """Return a tensor of packed tokens: its batch stride is one token, and ragged offsets give the sequence starts."""
     return g.tensor(
         dim=[4, heads, tokens, 128], stride=[heads * 128, 128, heads * 128, 1], data_type=TYPE.BFLOAT16, uid=uid
     )
 
 
-def prefill(g: cudnn.pygraph) -> None:
-    q, k, v = (_heads(g, uid, heads, 128) for uid, heads in ((1, 8), (2, 2), (3, 2)))
+def add_prefill(g: cudnn.pygraph) -> None:
+    q, k, v = (_packed_tokens(g, uid, heads, 128) for uid, heads in ((1, 8), (2, 2), (3, 2)))
     for item, uid in ((q, 50), (k, 53), (v, 54)):
-        item.set_ragged_offset(_lengths(g, uid, 5))
-    _call_operators(g, q, k, v, _lengths(g, 51, 5), seq_len_q=_lengths(g, 100), seq_len_kv=_lengths(g, 101))
+        item.set_ragged_offset(_int32_tensor(g, uid, 5))
+    _add_attention(
+        g, q, k, v, _int32_tensor(g, 51, 5), seq_len_q=_int32_tensor(g, 100), seq_len_kv=_int32_tensor(g, 101)
+    )
 
 
-def prefill_by_tokens(g: cudnn.pygraph) -> None:
-    """Running sums of tokens are lengths and, times a multiplier, offsets."""
-    q, k, v = (_heads(g, uid, heads, 128) for uid, heads in ((1, 8), (2, 2), (3, 2)))
+def add_prefill_with_running_sums(g: cudnn.pygraph) -> None:
+    """Running sums of the sequence lengths are also, times a multiplier, the ragged offsets."""
+    q, k, v = (_packed_tokens(g, uid, heads, 128) for uid, heads in ((1, 8), (2, 2), (3, 2)))
     for item, uid, heads in ((q, 50, 8), (k, 53, 2), (v, 54, 2)):
-        item.set_ragged_offset(_lengths(g, uid, 5)).set_ragged_offset_multiplier(heads * 128)
-    sums = {"cu_seq_len_q": _lengths(g, 100, 5), "cu_seq_len_kv": _lengths(g, 101, 5)}
-    _call_operators(g, q, k, v, _lengths(g, 51, 5), 8 * 128, **sums)
+        item.set_ragged_offset(_int32_tensor(g, uid, 5)).set_ragged_offset_multiplier(heads * 128)
+    sums = {"cu_seq_len_q": _int32_tensor(g, 100, 5), "cu_seq_len_kv": _int32_tensor(g, 101, 5)}
+    _add_attention(g, q, k, v, _int32_tensor(g, 51, 5), 8 * 128, **sums)
 
 
-def prefill_of_pages(g: cudnn.pygraph) -> None:
-    q = _heads(g, 1, 8, 128).set_ragged_offset(_lengths(g, 50, 5))
-    k, v = (_pages(g, uid) for uid in (2, 3))
-    lengths = {"seq_len_q": _lengths(g, 100), "seq_len_kv": _lengths(g, 101)}
-    _call_operators(g, q, k, v, _lengths(g, 51, 5), **lengths, **_tables(g))
+def add_paged_prefill(g: cudnn.pygraph) -> None:
+    q = _packed_tokens(g, 1, 8, 128).set_ragged_offset(_int32_tensor(g, 50, 5))
+    k, v = (_paged_tensor(g, uid) for uid in (2, 3))
+    lengths = {"seq_len_q": _int32_tensor(g, 100), "seq_len_kv": _int32_tensor(g, 101)}
+    _add_attention(g, q, k, v, _int32_tensor(g, 51, 5), **lengths, **_page_table_options(g))
 
 
-def prefill_of_pages_by_tokens(g: cudnn.pygraph) -> None:
-    """Sums of tokens for the queries, lengths for the pages."""
-    q = _heads(g, 1, 8, 128).set_ragged_offset(_lengths(g, 50, 5)).set_ragged_offset_multiplier(8 * 128)
-    k, v = (_pages(g, uid) for uid in (2, 3))
-    lengths = {"cu_seq_len_q": _lengths(g, 100, 5), "seq_len_kv": _lengths(g, 101)}
-    _call_operators(g, q, k, v, _lengths(g, 51, 5), 8 * 128, **lengths, **_tables(g))
+def add_paged_prefill_with_running_sums(g: cudnn.pygraph) -> None:
+    """Queries have running sums of their lengths, keys and values have lengths."""
+    q = _packed_tokens(g, 1, 8, 128).set_ragged_offset(_int32_tensor(g, 50, 5)).set_ragged_offset_multiplier(8 * 128)
+    k, v = (_paged_tensor(g, uid) for uid in (2, 3))
+    lengths = {"cu_seq_len_q": _int32_tensor(g, 100, 5), "seq_len_kv": _int32_tensor(g, 101)}
+    _add_attention(g, q, k, v, _int32_tensor(g, 51, 5), 8 * 128, **lengths, **_page_table_options(g))
 
 
-def _pages(g: cudnn.pygraph, uid: int) -> Any:
+def _paged_tensor(g: cudnn.pygraph, uid: int) -> Any:
     return g.tensor(dim=[40, 2, 16, 128], stride=[2 * 16 * 128, 16 * 128, 128, 1], data_type=TYPE.BFLOAT16, uid=uid)
 
 
-def _tables(g: cudnn.pygraph) -> dict[str, Any]:
+def _page_table_options(g: cudnn.pygraph) -> dict[str, Any]:
     tables = {
         f"paged_attention_{name}_table": g.tensor(
             dim=[4, 1, 8, 1], stride=[8, 8, 1, 1], data_type=TYPE.INT32, uid=200 + at
@@ -133,7 +135,7 @@ def _tables(g: cudnn.pygraph) -> dict[str, Any]:
     return {**tables, "paged_attention_max_seq_len_kv": 128}
 
 
-def _call_operators(g: cudnn.pygraph, q: Any, k: Any, v: Any, offset: Any, multiplier: int = 1, **options: Any) -> None:
+def _add_attention(g: cudnn.pygraph, q: Any, k: Any, v: Any, offset: Any, multiplier: int = 1, **options: Any) -> None:
     o, stats = g.sdpa(
         q=q,
         k=k,
@@ -150,69 +152,73 @@ def _call_operators(g: cudnn.pygraph, q: Any, k: Any, v: Any, offset: Any, multi
     stats.set_stride([128 * 8, 1, 8, 1])
 
 
-def decode(g: cudnn.pygraph) -> None:
+def add_paged_decode(g: cudnn.pygraph) -> None:
     q = g.tensor(dim=[4, 8, 1, 128], stride=[1024, 128, 1024, 1], data_type=TYPE.BFLOAT16, uid=1)
-    k, v = (_pages(g, uid) for uid in (2, 3))
+    k, v = (_paged_tensor(g, uid) for uid in (2, 3))
     o, _ = g.sdpa(
         q=q,
         k=k,
         v=v,
-        seq_len_q=_lengths(g, 100),
-        seq_len_kv=_lengths(g, 101),
+        seq_len_q=_int32_tensor(g, 100),
+        seq_len_kv=_int32_tensor(g, 101),
         use_padding_mask=True,
         is_inference=True,
         attn_scale=0.088,
-        **_tables(g),
+        **_page_table_options(g),
     )
     o.set_uid(1000).set_output(True).set_dim([4, 8, 1, 128]).set_stride([1024, 128, 1024, 1])
 
 
-def soft_cap(g: cudnn.pygraph) -> None:
-    """Return a function of the scores with a number from the host."""
+def add_attention_with_soft_cap(g: cudnn.pygraph) -> None:
+    """Add attention whose score modifier reads a by-value tensor."""
     q, k, v = (g.tensor(dim=[2, 4, 128, 64], stride=[4 * 128 * 64, 64, 256, 1], data_type=TYPE.BFLOAT16) for _ in "qkv")
     cap = g.tensor(dim=[1, 1, 1, 1], stride=[1, 1, 1, 1], data_type=TYPE.FLOAT, is_pass_by_value=True)
 
-    def capped(inner: Any, score: Any) -> Any:
+    def cap_scores(inner: Any, score: Any) -> Any:
         small = inner.tanh(inner.div(a=score, b=cap, compute_data_type=TYPE.FLOAT), compute_data_type=TYPE.FLOAT)
         return inner.mul(a=small, b=cap, compute_data_type=TYPE.FLOAT)
 
-    o, _ = g.sdpa(q=q, k=k, v=v, is_inference=True, attn_scale=0.125, score_mod=capped)
+    o, _ = g.sdpa(q=q, k=k, v=v, is_inference=True, attn_scale=0.125, score_mod=cap_scores)
     o.set_output(True).set_dim([2, 4, 128, 64]).set_stride([4 * 128 * 64, 64, 256, 1])
 
 
 # By name: the graph, the first cuDNN, whether only Blackwell has it.
 GRAPHS: dict[str, tuple[Callable[[cudnn.pygraph], None], tuple[int, int, int], bool]] = {
-    "product": (product, (9, 8, 0), False),
-    "scaled fp8": (scaled_eight_bits, (9, 8, 0), False),
-    "experts": (experts, (9, 21, 0), False),
-    "mxfp8": (lambda g: _blocks(g, TYPE.FP8_E4M3, TYPE.FP8_E8M0, 32, experts=False), (9, 14, 0), True),
-    "nvfp4": (lambda g: _blocks(g, TYPE.FP4_E2M1, TYPE.FP8_E4M3, 16, experts=False), (9, 14, 0), True),
-    "experts, mxfp8": (lambda g: _blocks(g, TYPE.FP8_E4M3, TYPE.FP8_E8M0, 32, experts=True), (9, 21, 0), True),
-    "prefill": (prefill, (9, 8, 0), False),
-    "prefill by tokens": (prefill_by_tokens, (9, 24, 0), False),
-    "prefill of pages": (prefill_of_pages, (9, 8, 0), False),
-    "prefill of pages by tokens": (prefill_of_pages_by_tokens, (9, 25, 0), False),
-    "decode": (decode, (9, 8, 0), False),
-    "soft cap": (soft_cap, (9, 21, 0), False),
+    "product": (add_matmul, (9, 8, 0), False),
+    "scaled fp8": (add_scaled_fp8_matmul, (9, 8, 0), False),
+    "experts": (add_expert_matmul, (9, 21, 0), False),
+    "mxfp8": (lambda g: _add_block_scaled_matmul(g, TYPE.FP8_E4M3, TYPE.FP8_E8M0, 32, experts=False), (9, 14, 0), True),
+    "nvfp4": (lambda g: _add_block_scaled_matmul(g, TYPE.FP4_E2M1, TYPE.FP8_E4M3, 16, experts=False), (9, 14, 0), True),
+    "experts, mxfp8": (
+        lambda g: _add_block_scaled_matmul(g, TYPE.FP8_E4M3, TYPE.FP8_E8M0, 32, experts=True),
+        (9, 21, 0),
+        True,
+    ),
+    "prefill": (add_prefill, (9, 8, 0), False),
+    "prefill by tokens": (add_prefill_with_running_sums, (9, 24, 0), False),
+    "prefill of pages": (add_paged_prefill, (9, 8, 0), False),
+    "prefill of pages by tokens": (add_paged_prefill_with_running_sums, (9, 25, 0), False),
+    "decode": (add_paged_decode, (9, 8, 0), False),
+    "soft cap": (add_attention_with_soft_cap, (9, 21, 0), False),
 }
 
 
-def propose(g: cudnn.pygraph) -> None:
+def create_plans(g: cudnn.pygraph) -> None:
     g.validate()
     g.build_operation_graph()
     g.create_execution_plans(MODES)
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-def test_graphs_of_libraries_get_configs(name: str, target: str) -> None:
+def test_graphs_of_libraries_get_plans(name: str, target: str) -> None:
     write, since, only_blackwell = GRAPHS[name]
-    g = start()
+    g = new_graph()
     write(g)
     if since > VERSION or (only_blackwell and target == "h100"):
         with pytest.raises((cudnn.cudnnGraphNotSupportedError, RuntimeError, ValueError)):
-            propose(g)
+            create_plans(g)
         return
-    propose(g)
+    create_plans(g)
     g.check_support()
     assert g.get_execution_plan_count() > 0
     given = set(g._get_variant_pack_uids_sorted())
@@ -220,14 +226,14 @@ def test_graphs_of_libraries_get_configs(name: str, target: str) -> None:
 
 
 def test_a_plan_is_rebuilt_from_its_engine_and_knobs(target: str) -> None:
-    """As in a tuner: every plan of one graph, by engine and knobs, in another graph built with only that plan."""
-    g = start()
-    product(g)
-    propose(g)
+    """Plans are created as a tuner does: from engine and knobs alone, in another graph."""
+    g = new_graph()
+    add_matmul(g)
+    create_plans(g)
     named = [g.get_engine_and_knobs_at_index(at) for at in range(g.get_execution_plan_count())]
     for engine, knobs in (named[0], named[-1]):
-        other = start()
-        product(other)
+        other = new_graph()
+        add_matmul(other)
         other.validate()
         other.build_operation_graph()
         other.create_execution_plan(engine, {cudnn.knob_type(int(kind)): int(value) for kind, value in knobs.items()})
@@ -237,10 +243,10 @@ def test_a_plan_is_rebuilt_from_its_engine_and_knobs(target: str) -> None:
         assert other.get_workspace_size_plan_at_index(0) >= 0
 
 
-def test_an_engine_is_left_out_by_its_name(target: str) -> None:
-    g = start()
-    scaled_eight_bits(g)
-    propose(g)
+def test_an_engine_is_deselected_by_its_name(target: str) -> None:
+    g = new_graph()
+    add_scaled_fp8_matmul(g)
+    create_plans(g)
     first = g.get_plan_name_at_index(0)
     g.deselect_engines([first])
     if g.get_execution_plan_count() > 1:

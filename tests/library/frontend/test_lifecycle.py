@@ -52,7 +52,7 @@ def matmul(n: int = 64, **options: Any) -> tuple[cudnn.pygraph, cudnn.tensor]:
     return g, c
 
 
-def causal(**options: Any) -> tuple[cudnn.pygraph, list[Any]]:
+def causal_attention(**options: Any) -> tuple[cudnn.pygraph, list[Any]]:
     """Return a forward pass that cuDNN refuses for an odd head dim, and supports otherwise."""
     d = options.pop("d", 64)
     g = new_graph(**options)
@@ -63,7 +63,7 @@ def causal(**options: Any) -> tuple[cudnn.pygraph, list[Any]]:
     return g, outputs
 
 
-def test_build_makes_one_plan_and_describes_it() -> None:
+def test_a_built_graph_has_plan_names_notes_and_knobs() -> None:
     g, c = matmul()
     assert g.get_execution_plan_count() == 0
     g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
@@ -83,8 +83,8 @@ def test_build_makes_one_plan_and_describes_it() -> None:
     assert c.get_dim() == [1, 64, 64]
 
 
-def test_a_step_includes_earlier_ones_and_a_query_names_the_missing_one() -> None:
-    """As in cudnn-frontend 1.32: plans need an operation graph, and an execution a plan, that was built before."""
+def test_build_steps_run_the_earlier_steps_and_queries_name_the_missing_step() -> None:
+    """As in cudnn-frontend 1.32: plans need an operation graph, and an execution needs a built plan."""
     g, _ = matmul()
     with pytest.raises(RuntimeError, match="Plan index -1 is invalid"):
         g.get_workspace_size()
@@ -106,7 +106,7 @@ def test_a_step_includes_earlier_ones_and_a_query_names_the_missing_one() -> Non
     assert run.get_workspace_size() == g.get_workspace_size()
 
 
-def test_a_described_device_still_names_missing_buffers() -> None:
+def test_execute_names_missing_buffers_on_a_described_device_too() -> None:
     g, c = matmul()
     g.build()
     with pytest.raises(ValueError, match=r"missing a buffer for tensor uid 2 \('B'\)"):
@@ -117,7 +117,7 @@ def test_a_described_device_still_names_missing_buffers() -> None:
         g.execute({"A": 1024, "B": 2048, "zz": 4096}, 0)
 
 
-def test_a_deserialized_graph_answers_about_its_plan_and_tensors() -> None:
+def test_a_deserialized_graph_has_its_plan_and_tensors() -> None:
     g, c = matmul()
     g.build()
     again = new_graph()
@@ -129,10 +129,10 @@ def test_a_deserialized_graph_answers_about_its_plan_and_tensors() -> None:
 
 
 @pytest.mark.parametrize("step", ["check_support", "build_plans", "build"])
-def test_the_steps_of_a_build_keep_a_plan_built_elsewhere(step: str) -> None:
-    """A program that reads its plan, or writes it, may repeat the same steps after both."""
-    saved = _built(matmul).serialize(as_bytes=True)
-    for g in (new_graph(), matmul()[0], _built(lambda: matmul(32))):
+def test_build_steps_keep_a_deserialized_plan(step: str) -> None:
+    """A program may run the same build steps for a new graph and for a deserialized one."""
+    saved = _build_graph(matmul).serialize(as_bytes=True)
+    for g in (new_graph(), matmul()[0], _build_graph(lambda: matmul(32))):
         g.deserialize(saved)
         getattr(g, step)()
         assert g.serialize(as_bytes=True) == saved
@@ -141,15 +141,15 @@ def test_the_steps_of_a_build_keep_a_plan_built_elsewhere(step: str) -> None:
             getattr(g, step)()
 
 
-def test_a_written_graph_with_a_plan_built_elsewhere_is_frozen() -> None:
+def test_a_graph_with_a_deserialized_plan_accepts_no_operations() -> None:
     g, c = matmul()
-    g.deserialize(_built(matmul).serialize())
+    g.deserialize(_build_graph(matmul).serialize())
     with pytest.raises(RuntimeError, match="relu is added to a graph"):
         g.relu(c)
     assert g.serialize()
 
 
-def test_torch_dtypes_are_types_and_operations_come_before_the_operation_graph() -> None:
+def test_torch_dtypes_are_accepted_and_finalized_graphs_accept_no_operations() -> None:
     class half:  # the name of torch.float16 itself
         def __str__(self) -> str:
             return "torch.float16"
@@ -170,7 +170,7 @@ def test_torch_dtypes_are_types_and_operations_come_before_the_operation_graph()
         raise cudnn.cudnnGraphNotSupportedError("said by a program")
 
 
-def test_modes_with_the_same_plan_give_it_once() -> None:
+def test_a_plan_of_several_heuristics_modes_is_listed_once() -> None:
     g, _ = matmul()
     modes = [cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK]
     g.create_execution_plans([*modes, *modes])
@@ -191,8 +191,8 @@ def test_empty_graph_validates_and_cannot_be_built() -> None:
 
 @pytest.mark.parametrize("step", ["create_execution_plans", "check_support", "build_plans", "build"])
 @pytest.mark.parametrize("kind", [RuntimeError, cudnn.cudnnGraphNotSupportedError])
-def test_refusals_of_plans_before_cudnn_is_queried_are_of_both_kinds(step: str, kind: type[Exception]) -> None:
-    """cudnn-frontend reports it at validate or, for some families of graphs, with their plans."""
+def test_invalid_graphs_raise_both_exception_types_at_each_plan_step(step: str, kind: type[Exception]) -> None:
+    """cudnn-frontend raises the error in validate or, for some graphs, when plans are created."""
     g = new_graph()
     x = g.tensor(dim=[2, 8, 16], stride=[128, 16, 1])
     g.transpose(x, permutation=[0, 0, 1]).set_output(True)
@@ -200,20 +200,20 @@ def test_refusals_of_plans_before_cudnn_is_queried_are_of_both_kinds(step: str, 
         getattr(g, step)()
 
 
-def test_plans_are_requested_when_a_program_checks_for_them() -> None:
+def test_listing_the_plan_entries_creates_plans() -> None:
     g, _ = matmul()
     assert len(g.backend_plan_entries()) == g.get_execution_plan_count() > 0
-    assert causal(d=63)[0].backend_plan_entries() == []
+    assert causal_attention(d=63)[0].backend_plan_entries() == []
 
 
 @pytest.mark.parametrize("given", [None, 5, 10**12, 1.5, {}, object()])
-def test_a_serialized_graph_of_a_wrong_kind_is_a_type_error(given: Any) -> None:
+def test_a_serialized_graph_of_a_wrong_type_raises_a_type_error(given: Any) -> None:
     with pytest.raises(TypeError, match="the serialized graph is"):
         new_graph().deserialize(given)
 
 
-def test_errors_of_missing_plans_are_of_both_kinds() -> None:
-    """cudnn-frontend reports it before plans are requested, and as an IndexError after it."""
+def test_a_missing_plan_raises_an_index_error_and_a_runtime_error() -> None:
+    """cudnn-frontend raises an IndexError after the creation of plans, another error before it."""
     for kind in (IndexError, RuntimeError):
         with pytest.raises(kind, match="Plan index 0 is invalid"):
             matmul()[0].get_engine_and_knobs_at_index(0)
@@ -226,7 +226,7 @@ def test_operation_graph_is_built_without_validate() -> None:
     assert g.get_execution_plan_count() >= 1
 
 
-def test_refusal_carries_our_verdict() -> None:
+def test_a_not_supported_error_has_our_verdict() -> None:
     """cuDNN 9.25 and later have no engine for two consecutive plain matmuls."""
     g = new_graph()
     a, b, c = (g.tensor(name=name, dim=[1, 64, 64], stride=[4096, 64, 1]) for name in "abc")
@@ -243,8 +243,8 @@ def test_refusal_carries_our_verdict() -> None:
 
 
 def test_plans_are_filtered_by_note_name_workspace_and_shared_memory() -> None:
-    def built(**filters: Any) -> cudnn.pygraph:
-        g, _ = causal()
+    def build_with_filters(**filters: Any) -> cudnn.pygraph:
+        g, _ = causal_attention()
         g.validate()
         g.build_operation_graph()
         g.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
@@ -254,24 +254,24 @@ def test_plans_are_filtered_by_note_name_workspace_and_shared_memory() -> None:
         g.build_plans()
         return g
 
-    first = built().get_plan_name_at_index(0)
+    first = build_with_filters().get_plan_name_at_index(0)
     engine = first.split("_")[0]
     with pytest.raises(cudnn.cudnnGraphNotSupportedError, match="no execution plan supports"):
-        built(deselect_behavior_notes=[cudnn.behavior_note.RUNTIME_COMPILATION])
+        build_with_filters(deselect_behavior_notes=[cudnn.behavior_note.RUNTIME_COMPILATION])
     with pytest.raises(cudnn.cudnnGraphNotSupportedError, match="no execution plan supports") as caught:
-        built(deselect_workspace_greater_than=-1)
+        build_with_filters(deselect_workspace_greater_than=-1)
     assert "-1 are allowed" in caught.value.sections["cudnn"]
     with pytest.raises(cudnn.cudnnGraphNotSupportedError):
-        built(deselect_shared_mem_greater_than=1024)
+        build_with_filters(deselect_shared_mem_greater_than=1024)
     with pytest.raises(cudnn.cudnnGraphNotSupportedError):
-        built(select_numeric_notes=[cudnn.numerical_note.WINOGRAD])
-    built(select_behavior_notes=[cudnn.behavior_note.RUNTIME_COMPILATION])
-    g = built(deselect_engines=[first])
+        build_with_filters(select_numeric_notes=[cudnn.numerical_note.WINOGRAD])
+    build_with_filters(select_behavior_notes=[cudnn.behavior_note.RUNTIME_COMPILATION])
+    g = build_with_filters(deselect_engines=[first])
     assert g._plans.candidate > 0
     assert engine
 
 
-def _refused() -> cudnn.pygraph:
+def _graph_without_plans() -> cudnn.pygraph:
     g, _ = matmul()
     g.deselect_engines(["eng"])
     with pytest.raises(cudnn.cudnnGraphNotSupportedError):
@@ -279,23 +279,31 @@ def _refused() -> cudnn.pygraph:
     return g
 
 
-def _built(make: Callable[[], tuple[cudnn.pygraph, Any]]) -> cudnn.pygraph:
+def _build_graph(make: Callable[[], tuple[cudnn.pygraph, Any]]) -> cudnn.pygraph:
     g, _ = make()
     g.build([cudnn.heur_mode.A])
     return g
 
 
-def _read() -> cudnn.pygraph:
+def _deserialized_graph() -> cudnn.pygraph:
     g = new_graph()
-    g.deserialize(_built(matmul).serialize())
+    g.deserialize(_build_graph(matmul).serialize())
     return g
 
 
 @pytest.mark.parametrize(
-    "make", [new_graph, lambda: matmul()[0], lambda: _built(matmul), lambda: _built(causal), _refused, _read]
+    "make",
+    [
+        new_graph,
+        lambda: matmul()[0],
+        lambda: _build_graph(matmul),
+        lambda: _build_graph(causal_attention),
+        _graph_without_plans,
+        _deserialized_graph,
+    ],
 )
-def test_a_graph_is_freed_with_its_last_user(make: Callable[[], cudnn.pygraph]) -> None:
-    """Its plans with it: the garbage collector of cycles runs late, or during the capture of another CUDA graph."""
+def test_a_graph_is_freed_with_its_last_reference(make: Callable[[], cudnn.pygraph]) -> None:
+    """The cycle collector is not needed: it runs late, or during the capture of another CUDA graph."""
     gc.collect()
     gc.disable()
     try:
@@ -308,8 +316,8 @@ def test_a_graph_is_freed_with_its_last_user(make: Callable[[], cudnn.pygraph]) 
 
 
 def test_an_unused_tensor_of_a_built_graph_may_still_change() -> None:
-    """cuDNN's operations are not changed, and another graph may use it."""
-    g = _built(matmul)
+    """The change affects no operation in cuDNN, and another graph may use the tensor."""
+    g = _build_graph(matmul)
     before = g.serialize()
     one = g.tensor(name="n", dim=[1, 1, 1], stride=[1, 1, 1], data_type=cudnn.data_type.FLOAT)
     one.set_name("one").set_uid(99).set_dim([1, 64, 1]).set_stride([64, 1, 1])
@@ -345,7 +353,7 @@ def test_a_tensor_of_another_graph_with_a_used_uid_is_reported(given: bool, offs
         g.graph()
 
 
-def test_results_get_no_uid_of_a_tensor_of_another_graph() -> None:
+def test_new_uids_differ_from_those_of_tensors_of_other_graphs() -> None:
     g, other = new_graph(), new_graph()
     x = g.tensor(name="x", dim=[1, 64, 64], stride=[4096, 64, 1])
     other.tensor(name="z", dim=[1, 64, 64], stride=[4096, 64, 1])
@@ -354,7 +362,7 @@ def test_results_get_no_uid_of_a_tensor_of_another_graph() -> None:
     assert sorted(item.uid for item in g.graph().tensors) == [1, 2, 3]
 
 
-def planned(*modes: Any) -> cudnn.pygraph:
+def matmul_with_plans(*modes: Any) -> cudnn.pygraph:
     g, _ = matmul()
     g.validate()
     g.build_operation_graph()
@@ -362,7 +370,7 @@ def planned(*modes: Any) -> cudnn.pygraph:
     return g
 
 
-def test_filters_apply_to_later_plans() -> None:
+def test_plan_filters_apply_to_plans_created_later() -> None:
     g, _ = matmul()
     g.validate()
     g.build_operation_graph()
@@ -386,7 +394,7 @@ def test_filters_apply_to_later_plans() -> None:
     ],
 )
 def test_a_deselected_plan_is_refused_at_every_entry_point(run_query: Callable[[cudnn.pygraph], Any]) -> None:
-    g = planned()
+    g = matmul_with_plans()
     name = g.get_plan_name_at_index(0)
     g.build_plans()
     g.deselect_engines([name])
@@ -395,8 +403,8 @@ def test_a_deselected_plan_is_refused_at_every_entry_point(run_query: Callable[[
     assert isinstance(caught.value, cudnn.cudnnGraphNotSupportedError)
 
 
-def test_a_limit_after_the_build_of_a_plan_keeps_its_workspace() -> None:
-    g = planned(cudnn.heur_mode.A)
+def test_a_workspace_limit_keeps_the_size_of_an_already_built_plan() -> None:
+    g = matmul_with_plans(cudnn.heur_mode.A)
     g.build_plan_at_index(0)
     g.deselect_workspace_greater_than(-1)
     assert g.get_workspace_size_plan_at_index(0) == 0
@@ -406,7 +414,7 @@ def test_a_limit_after_the_build_of_a_plan_keeps_its_workspace() -> None:
         g.build_plan_at_index(0)
 
 
-def test_plans_know_whether_cuda_graphs_keep_them() -> None:
+def test_plans_have_the_cuda_graph_retention_of_their_graph() -> None:
     is_reported = library().version >= (9, 28)
     for retention in (*cudnn.cuda_graph_retention, None):
         g, _ = matmul(cuda_graph_retention=retention)
@@ -419,16 +427,16 @@ def test_plans_know_whether_cuda_graphs_keep_them() -> None:
         new_graph(cuda_graph_retention="NONE")
 
 
-def test_deselected_names_accumulate() -> None:
-    g = planned()
+def test_deselected_engine_names_accumulate() -> None:
+    g = matmul_with_plans()
     g.deselect_engines([g.get_plan_name_at_index(0)])
     g.deselect_engines([g.get_plan_name_at_index(1)]).deselect_engines([])
     g.build_plans()
     assert g._plan_index == 2
 
 
-def test_numbers_of_numpy_are_numbers() -> None:
-    g = planned()
+def test_numpy_numbers_are_accepted() -> None:
+    g = matmul_with_plans()
     engine, knobs = g.get_engine_and_knobs_at_index(np.int64(0))  # type: ignore[arg-type]
     g.deselect_workspace_greater_than(np.int64(1 << 30))  # type: ignore[arg-type]
     assert g.get_knobs_for_engine(np.int32(engine))  # type: ignore[arg-type]
@@ -437,7 +445,7 @@ def test_numbers_of_numpy_are_numbers() -> None:
 
 
 def test_a_deselected_built_plan_is_replaced_by_the_next() -> None:
-    g = planned()
+    g = matmul_with_plans()
     g.build_plans()
     g.deselect_engines([g.get_plan_name_at_index(0)])
     with pytest.raises(RuntimeError, match="no plan is built"):
@@ -450,8 +458,8 @@ def test_a_deselected_built_plan_is_replaced_by_the_next() -> None:
         g.build_plans()
 
 
-def test_all_plans_are_built_in_addition_to_the_chosen_one() -> None:
-    g = planned(cudnn.heur_mode.A)
+def test_building_all_plans_keeps_the_selected_one() -> None:
+    g = matmul_with_plans(cudnn.heur_mode.A)
     g.select_plan(1)
     g.build_plans(cudnn.build_plan_policy.ALL)
     assert g._plan_index == 1
@@ -463,8 +471,8 @@ def test_all_plans_are_built_in_addition_to_the_chosen_one() -> None:
 
 
 @pytest.mark.parametrize("index", ["x", None, 1.0, -1, 10**6])
-def test_an_invalid_index_of_a_plan_is_an_index_error(index: Any) -> None:
-    g = planned()
+def test_an_invalid_plan_index_raises_an_index_error(index: Any) -> None:
+    g = matmul_with_plans()
     for run_query in (g.get_plan_name_at_index, g.get_behavior_notes_for_plan_at_index, g.build_plan_at_index):
         with pytest.raises(IndexError, match="out of range"):
             run_query(index)
@@ -487,14 +495,14 @@ def test_an_invalid_index_of_a_plan_is_an_index_error(index: Any) -> None:
         ("deselect_engines", [3], r"engine_names must be a list of str, got \[3\]"),
     ],
 )
-def test_arguments_of_a_wrong_kind_are_type_errors(call: str, given: Any, message: str) -> None:
-    g = planned()
+def test_arguments_of_a_wrong_type_raise_type_errors(call: str, given: Any, message: str) -> None:
+    g = matmul_with_plans()
     with pytest.raises(TypeError, match=message):
         getattr(g, call)(*(given if isinstance(given, tuple) else (given,)))
 
 
-def test_knobs_and_engines_that_are_not_cudnns_are_refused_by_name() -> None:
-    g = planned(cudnn.heur_mode.A)
+def test_knobs_and_engines_outside_cudnn_are_refused_by_name() -> None:
+    g = matmul_with_plans(cudnn.heur_mode.A)
     engine, _ = g.get_engine_and_knobs_at_index(0)
     with pytest.raises(RuntimeError, match=r"has the knob SPLIT_KV \(in .*convert_to_backend_knob_type"):
         g.create_execution_plan(engine, {cudnn.knob_type.SPLIT_KV: 1})
@@ -503,7 +511,7 @@ def test_knobs_and_engines_that_are_not_cudnns_are_refused_by_name() -> None:
 
 
 def test_plans_are_built_by_index_or_all() -> None:
-    g, _ = causal()
+    g, _ = causal_attention()
     g.validate()
     g.build_operation_graph()
     g.create_execution_plans([cudnn.heur_mode.A])
@@ -536,8 +544,8 @@ def test_one_engine_with_knobs_is_built() -> None:
         again.create_execution_plan(engine, {cudnn.knob_type.KERNEL_CFG: 12345})
 
 
-def test_serialized_graph_is_read_back_and_damage_is_found() -> None:
-    g, _ = causal()
+def test_a_serialized_graph_is_read_back_and_corruption_is_detected() -> None:
+    g, _ = causal_attention()
     g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
     data = g.serialize()
     assert all(isinstance(item, int) for item in data[:10])
@@ -555,22 +563,22 @@ def test_serialized_graph_is_read_back_and_damage_is_found() -> None:
 
 def test_serialized_graphs_of_earlier_versions_are_read() -> None:
     """They have all parts of the plan except the target's name."""
-    g, _ = causal()
+    g, _ = causal_attention()
     g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
     now = read_ubjson(g.serialize(as_bytes=True))
     earlier = {**json.loads(now["cudnn_backend_py"]), "plan": now["cudnn_backend_data"]}
     del earlier["target"]
     again = cudnn.pygraph(handle=cudnn.create_handle())
-    again.deserialize(sealed(earlier))
+    again.deserialize(with_checksum(earlier))
     assert again.get_workspace_size() == g.get_workspace_size()
     for changed, what in (({"plan": 1}, "'plan' is of type int"), ({"sm": "90"}, "'sm' is of type str")):
         with pytest.raises(RuntimeError, match=f"the serialized graph is not a plan file: {what}"):
-            again.deserialize(sealed(earlier | changed))
+            again.deserialize(with_checksum(earlier | changed))
     with pytest.raises(RuntimeError, match="not a serialized graph of this version"):
-        again.deserialize(sealed([]))
+        again.deserialize(with_checksum([]))
 
 
-def sealed(content: Any) -> bytes:
+def with_checksum(content: Any) -> bytes:
     data = json.dumps(content).encode()
     return hashlib.sha256(data).digest() + data
 
@@ -592,8 +600,8 @@ def test_scratch_memory_is_part_of_the_workspace() -> None:
     assert len(g._get_variant_pack_uids_sorted()) == 9
 
 
-def test_variant_packs_are_checked_before_c_sees_them() -> None:
-    g, outputs = causal()
+def test_variant_packs_are_checked_before_cudnn_is_called() -> None:
+    g, outputs = causal_attention()
     g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
     uids = g._get_variant_pack_uids_sorted()
     full: dict[Any, Any] = {uid: 4096 * uid for uid in uids}
@@ -622,15 +630,15 @@ def null_handle(device: int = 0) -> Handle:
     return handle
 
 
-def ready_to_run() -> tuple[cudnn.pygraph, dict[Any, Any]]:
+def built_graph_and_pack() -> tuple[cudnn.pygraph, dict[Any, Any]]:
     """Return a built graph and a variant pack of addresses that are never read."""
-    g, _ = causal()
+    g, _ = causal_attention()
     g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
     return g, {uid: 4096 * uid for uid in g._get_variant_pack_uids_sorted()}
 
 
 def test_refused_launch_is_a_runtime_error_with_cudnns_message() -> None:
-    g, full = ready_to_run()
+    g, full = built_graph_and_pack()
     for _ in range(2):  # with a new variant pack, and with the kept one
         with pytest.raises(RuntimeError, match="the launch: cudnnBackendExecute answered") as caught:
             g.execute(full, 1 << 20, handle=null_handle())
@@ -641,9 +649,9 @@ def test_refused_launch_is_a_runtime_error_with_cudnns_message() -> None:
         assert cause.last_error.rstrip() in error.sections["cudnn"]
 
 
-def test_a_compiled_call_reports_the_same_as_python() -> None:
-    """After a first successful launch, which is impossible without a GPU, calls are made by C."""
-    g, full = ready_to_run()
+def test_a_compiled_call_raises_the_same_errors_as_python() -> None:
+    """On a GPU, C makes all calls after the first successful launch; the test enables this itself."""
+    g, full = built_graph_and_pack()
     runner, handle = g._current, null_handle()
     assert runner is not None
     runner._enable_fast_path(full, 1 << 20)
@@ -673,9 +681,9 @@ def test_a_compiled_call_reports_the_same_as_python() -> None:
 LAUNCHED_BEFORE = """
 import os
 from cudnn_backend_py.frontend.handles import set_default_target
-from tests.library.frontend.test_lifecycle import null_handle, ready_to_run
+from tests.library.frontend.test_lifecycle import null_handle, built_graph_and_pack
 set_default_target("h100")
-(g, full), handle = ready_to_run(), null_handle()
+(g, full), handle = built_graph_and_pack(), null_handle()
 def launch():
     try:
         g.execute(full, 1 << 20, handle)
@@ -691,12 +699,12 @@ launch()
 """
 
 
-def test_a_handle_that_launched_before_a_fork_is_refused_after_it() -> None:
+def test_a_handle_that_launched_before_a_fork_is_refused_in_the_child() -> None:
     assert run_code(LAUNCHED_BEFORE).stdout.split() == ["cudnn-status", "handle-after-fork", "cudnn-status"]
 
 
 def test_a_missing_workspace_is_reported() -> None:
-    g, full = ready_to_run()
+    g, full = built_graph_and_pack()
     runner = g._current
     assert runner is not None
     runner._has_workspace = True
@@ -705,7 +713,7 @@ def test_a_missing_workspace_is_reported() -> None:
 
 
 def test_the_workspace_for_other_dims_is_queried_from_cudnn() -> None:
-    g, full = ready_to_run()
+    g, full = built_graph_and_pack()
     runner, uid = g._current, min(full)
     assert runner is not None
     with pytest.raises(RuntimeError, match="the workspace for other dims and strides: cudnn") as caught:
@@ -715,14 +723,14 @@ def test_the_workspace_for_other_dims_is_queried_from_cudnn() -> None:
         runner.workspace_with_overrides(null_handle(), ([uid], [[1], [2]], [[1]]))
 
 
-def test_overrides_of_different_counts_are_a_runtime_error() -> None:
-    g, full = ready_to_run()
+def test_shape_overrides_of_different_counts_raise_a_runtime_error() -> None:
+    g, full = built_graph_and_pack()
     with pytest.raises(RuntimeError, match="2 override_shapes and 1 override_strides"):
         g.execute(full, 1 << 20, null_handle(), [min(full)], [[1], [2]], [[1]])
 
 
-def test_refused_launch_with_overrides_is_a_runtime_error() -> None:
-    g, full = ready_to_run()
+def test_a_refused_launch_with_shape_overrides_raises_a_runtime_error() -> None:
+    g, full = built_graph_and_pack()
     uid = min(full)
     with pytest.raises(RuntimeError, match="the launch with other dims and strides: cudnnBackend") as caught:
         g.execute(full, 1 << 20, null_handle(), [uid], [[1, 2, 128, 64]], [[16384, 8192, 64, 1]])
@@ -732,8 +740,8 @@ def test_refused_launch_with_overrides_is_a_runtime_error() -> None:
         g.execute(full, 1 << 20, null_handle(), [uid], [[1], [2]], [[1]])
 
 
-def test_wrong_handles_are_runtime_errors_with_a_kept_pack_too() -> None:
-    g, full = ready_to_run()
+def test_wrong_handles_raise_runtime_errors_with_a_cached_pack_too() -> None:
+    g, full = built_graph_and_pack()
     runner = g._current
     assert runner is not None
     runner.plan.descriptor.owner.device = 0
@@ -763,8 +771,8 @@ def test_graph_is_built_for_a_given_device_description() -> None:
             cudnn.create_device_properties(value)
 
 
-def test_graph_of_a_given_device_description_cannot_be_timed() -> None:
-    """It has no handle, with or without a default target: autotune refuses as execute does."""
+def test_a_graph_of_a_device_description_cannot_be_autotuned() -> None:
+    """The graph has no handle, with or without a default target: autotune raises the same error as execute."""
     set_default_target(None)
     g, _ = matmul(device_property=cudnn.create_device_properties(json.dumps(find_profile("a100").properties)))
     with pytest.raises(RuntimeError, match="no plan is built"):
@@ -781,7 +789,7 @@ def test_graph_of_a_given_device_description_cannot_be_timed() -> None:
         g.autotune({}, 0, handle=77)
 
 
-def test_a_graph_that_gets_a_plan_drops_its_earlier_plans() -> None:
+def test_deserializing_a_plan_drops_the_earlier_plans() -> None:
     g, _ = matmul()
     g.build()
     data = g.serialize(as_bytes=True)
@@ -794,7 +802,7 @@ def test_a_graph_that_gets_a_plan_drops_its_earlier_plans() -> None:
         g.execute_plan_at_index({}, 0, 1)
 
 
-def test_deselected_plans_are_not_timed() -> None:
+def test_deselected_plans_are_not_autotuned() -> None:
     g, _ = matmul()
     g.create_execution_plans()
     g.build_plans(cudnn.build_plan_policy.ALL)
@@ -807,8 +815,8 @@ def test_deselected_plans_are_not_timed() -> None:
         g.autotune({}, 0)
 
 
-def test_buffers_are_accepted_as_a_list_for_every_run() -> None:
-    g, full = ready_to_run()
+def test_autotune_and_cuda_graphs_accept_a_list_of_buffers() -> None:
+    g, full = built_graph_and_pack()
     for run in (
         lambda pack: g.autotune(pack, 0),
         lambda pack: g.populate_cuda_graph(None, pack, 0, 0),
@@ -820,7 +828,7 @@ def test_buffers_are_accepted_as_a_list_for_every_run() -> None:
             run(list(full.values()))
 
 
-def test_graph_for_a_described_handle_cannot_be_timed() -> None:
+def test_a_graph_for_a_described_handle_cannot_be_autotuned() -> None:
     g, _ = matmul(handle=cudnn.create_handle())
     g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
     with pytest.raises(FrontendRuntimeError, match="described target") as caught:
@@ -854,7 +862,7 @@ def test_override_shapes_reach_the_operation_graph() -> None:
     g.build_operation_graph()
 
 
-def test_vectors_are_laid_out_as_cpp_reads_them() -> None:
+def test_nested_lists_have_the_layout_of_cpp_vectors() -> None:
     rows = make_int64_rows([[1, 2, 3], [], [4]])
     words = (ctypes.c_void_p * 3).from_address(ctypes.addressof(rows))
     assert words[1] == words[2] == words[0] + 3 * 24
@@ -879,7 +887,7 @@ def test_graph_is_logged_as_json_if_the_environment_requests_it(
     log = tmp_path / "log"
     monkeypatch.setenv("CUDNN_FRONTEND_LOG_INFO", "1")
     monkeypatch.setenv("CUDNN_FRONTEND_LOG_FILE", str(log))
-    g, _ = causal()
+    g, _ = causal_attention()
     g.validate()
     g.build_operation_graph()
     content = json.loads(log.read_text())
@@ -891,7 +899,7 @@ def test_key_depends_only_on_the_graph() -> None:
     assert matmul()[0].key() == matmul()[0].key() != matmul(128)[0].key()
 
 
-def test_other_graphs_are_refused_by_name() -> None:
+def test_kernels_outside_cudnn_are_refused_by_name() -> None:
     with pytest.raises(NotImplementedError, match="CuTe DSL"):
         _ = cudnn.GemmSwigluSm100
     g, _ = matmul()
@@ -950,34 +958,34 @@ assert handles.shared_handle() is parents
 
 
 def test_a_forked_child_makes_its_own_handle_while_the_parent_makes_one() -> None:
-    """The lock of shared handles is held by a thread that the child does not have."""
+    """In the child, the lock of shared handles stays held by a thread that only the parent has."""
     assert run_code(FORKED).stdout == "done 0\n"
 
 
 @pytest.mark.parametrize(
-    ("way", "code", "window"),
+    ("option", "code", "window"),
     [
         ("is_dynamic_shape_enabled", "kernel-cache-of-attention", ((9, 18, 0), (9, 21, 0))),
         ("is_override_shape_enabled", "override-shapes-of-attention", ((9, 21, 0), (9, 99, 0))),
     ],
 )
-def test_a_known_issue_of_a_shared_attention_plan_is_reported(
-    way: str, code: str, window: Any, monkeypatch: pytest.MonkeyPatch
+def test_a_known_issue_of_attention_plans_for_several_shapes_is_reported(
+    option: str, code: str, window: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(find, "_warned", set())
-    plain, _ = causal()
+    plain, _ = causal_attention()
     plain.validate()
     assert issue_warning_categories(plain.build_operation_graph, code) == []
-    shared, _ = causal(**{way: True})
+    shared, _ = causal_attention(**{option: True})
     shared.validate()
     seen = issue_warning_categories(shared.build_operation_graph, code)
     assert seen == [cudnn.FrontendKnownIssueWarning] * (window[0] <= library().version < window[1])
 
 
 @pytest.mark.skipif(library().version < (9, 21, 0), reason="did not run: it needs cuDNN 9.21")
-def test_dims_that_cudnn_gets_wrong_are_refused_and_those_of_the_build_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_override_shapes_with_a_known_issue_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(find, "_warned", set())
-    g, _ = causal(is_override_shape_enabled=True)
+    g, _ = causal_attention(is_override_shape_enabled=True)
     with pytest.warns(cudnn.FrontendKnownIssueWarning):
         g.build()
     full = {uid: 4096 * uid for uid in g._get_variant_pack_uids_sorted()}
@@ -999,7 +1007,7 @@ def test_dims_that_cudnn_gets_wrong_are_refused_and_those_of_the_build_run(monke
 def test_a_kernel_cache_of_attention_serves_one_shape(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(find, "_warned", set())
     cache = cudnn.create_kernel_cache()
-    (issue,) = find_known_issues(causal()[0].graph(), 90, (9, 19, 0), "kernel cache")
+    (issue,) = find_known_issues(causal_attention()[0].graph(), 90, (9, 19, 0), "kernel cache")
     cache.check_dims([(2, 4, 64, 64)], issue)
     cache.check_dims([(2, 4, 64, 64)], issue)
     with pytest.raises(cudnn.cudnnGraphNotSupportedError, match="kernel-cache-of-attention"):
@@ -1009,7 +1017,7 @@ def test_a_kernel_cache_of_attention_serves_one_shape(monkeypatch: pytest.Monkey
             run_query()
 
 
-def cached_product(cache: Any, rows: int = 32) -> Any:
+def build_matmul_with_cache(cache: Any, rows: int = 32) -> Any:
     g = cudnn.pygraph(io_data_type=HALF, intermediate_data_type=FLOAT, compute_data_type=FLOAT, kernel_cache=cache)
     a, b = g.tensor([1, rows, 32], [rows * 32, 32, 1]), g.tensor([1, 32, 32], [1024, 32, 1])
     g.matmul(a, b).set_output(True)
@@ -1018,9 +1026,9 @@ def cached_product(cache: Any, rows: int = 32) -> Any:
 
 
 @pytest.mark.skipif(library().version < (9, 27, 0), reason="did not run: it needs cuDNN 9.27")
-def test_a_kernel_cache_counts_like_cudnn_and_is_full_after_loading() -> None:
+def test_a_kernel_cache_has_cudnns_counts_and_keeps_its_kernels() -> None:
     cache = cudnn.create_kernel_cache()
-    g = cached_product(cache)
+    g = build_matmul_with_cache(cache)
     assert (cache.size(), cache.revision()) == (0, 0)
     g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
     assert (cache.size(), cache.revision()) == (1, 1)
@@ -1031,7 +1039,7 @@ def test_a_kernel_cache_counts_like_cudnn_and_is_full_after_loading() -> None:
             run_query()
     with pytest.raises(RuntimeError, match="already in use"):
         loaded.deserialize(cache.serialize())
-    g = cached_product(loaded)
+    g = build_matmul_with_cache(loaded)
     assert (loaded.size(), loaded.revision()) == (1, 1)
     g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
     assert (loaded.size(), loaded.revision()) == (1, 1)  # the kernel was found, none was compiled
@@ -1040,6 +1048,6 @@ def test_a_kernel_cache_counts_like_cudnn_and_is_full_after_loading() -> None:
 @pytest.mark.skipif(library().version >= (9, 27, 0), reason="did not run: it needs a cuDNN before 9.27")
 def test_the_counts_of_a_kernel_cache_need_cudnn_927() -> None:
     cache = cudnn.create_kernel_cache()
-    cached_product(cache)
+    build_matmul_with_cache(cache)
     with pytest.raises(RuntimeError, match=r"needs cuDNN 9\.27"):
         cache.size()

@@ -26,7 +26,7 @@ def h100() -> Iterator[None]:
     set_default_target(None)
 
 
-def _sdpa(m: Maker, multiplier: int = 1, **options: Any) -> Any:
+def _add_attention(m: Maker, multiplier: int = 1, **options: Any) -> Any:
     q, k, v = (m.t(*Q, name=name) for name in "qkv")
     lengths = {name: m.g.tensor([3], [1], INT32, name=name) for name in ("cu_seq_len_q", "cu_seq_len_kv")}
     made = m.g.sdpa(
@@ -42,7 +42,7 @@ def _sdpa(m: Maker, multiplier: int = 1, **options: Any) -> Any:
     return made
 
 
-def _operation(m: Maker) -> Any:
+def _only_operation(m: Maker) -> Any:
     (op,) = m.g.graph().ops
     assert op.kind is DescriptorType.OPERATION_SDPA_FWD
     return op
@@ -57,16 +57,16 @@ needs = {
 
 
 @pytest.mark.parametrize("case", needs)
-def test_attention_is_one_operation_or_names_the_needed_cudnn(case: str) -> None:
+def test_attention_is_one_operation_or_the_error_names_the_needed_version(case: str) -> None:
     since, options = needs[case]
     m = Maker(cudnn)
-    _sdpa(m, **options)
+    _add_attention(m, **options)
     if since > VERSION:
         with pytest.raises(cudnn.cudnnGraphNotSupportedError, match=rf"{since[0]}\.{since[1]}"):
             m.g.validate()
         return
     m.g.validate()
-    fields = _operation(m).fields
+    fields = _only_operation(m).fields
     assert {name: fields[name].dims for name in ("cu_seq_len_q", "cu_seq_len_kv")} == {
         "cu_seq_len_q": (3, 1, 1, 1),
         "cu_seq_len_kv": (3, 1, 1, 1),
@@ -80,9 +80,9 @@ def test_attention_is_one_operation_or_names_the_needed_cudnn(case: str) -> None
 
 
 @needs_running_sums
-def test_a_multiplier_is_read_back_from_cudnns_log() -> None:
+def test_ragged_offset_multipliers_are_read_back_from_cudnns_log() -> None:
     m = Maker(cudnn)
-    _sdpa(m, multiplier=256)
+    _add_attention(m, multiplier=256)
     m.g.validate()
     with capture_log() as log:
         m.g.build_operation_graph()
@@ -94,7 +94,7 @@ def test_a_multiplier_is_read_back_from_cudnns_log() -> None:
 
 
 @pytest.mark.skipif(VERSION < (9, 23, 0), reason="did not run: it needs cuDNN 9.23")
-def test_an_engine_that_must_and_cannot_run_a_graph_is_a_refusal() -> None:
+def test_a_graph_that_its_required_engine_cannot_run_is_not_supported() -> None:
     set_default_target("b200")
     m = Maker(cudnn)
     half, single = cudnn.data_type.HALF, cudnn.data_type.FLOAT
@@ -113,11 +113,11 @@ def test_an_engine_that_must_and_cannot_run_a_graph_is_a_refusal() -> None:
 
 
 @needs_running_sums
-def test_a_corner_is_found_by_the_running_sums() -> None:
+def test_the_bottom_right_mask_reads_the_running_sums() -> None:
     m = Maker(cudnn)
-    _sdpa(m, use_causal_mask_bottom_right=True)
+    _add_attention(m, use_causal_mask_bottom_right=True)
     m.g.validate()
-    (mask,) = _operation(m).fields["subgraph"].ops
+    (mask,) = _only_operation(m).fields["subgraph"].ops
     assert {name for name in mask.fields if "seq_len" in name} == {"cu_seq_len_q", "cu_seq_len_kv"}
 
 
@@ -140,7 +140,7 @@ def test_mismatched_arguments_are_refused(case: str) -> None:
     m = Maker(cudnn)
     if options.get("seq_len_q"):
         options = {"seq_len_q": m.t(2, 1, 1, 1, kind="INT32")}
-    _sdpa(m, **options)
+    _add_attention(m, **options)
     with pytest.raises(kind, match=words):
         m.g.validate()
 
@@ -149,11 +149,11 @@ def test_mismatched_arguments_are_refused(case: str) -> None:
 def test_arguments_of_kernels_are_refused_by_name(name: str) -> None:
     m = Maker(cudnn)
     with pytest.raises(cudnn.cudnnGraphNotSupportedError, match=rf"{name} of sdpa belongs to a kernel"):
-        _sdpa(m, **{name: True})
-    _sdpa(m, **{name: None})
+        _add_attention(m, **{name: True})
+    _add_attention(m, **{name: None})
 
 
-def test_groups_are_reduced_since_924() -> None:
+def test_grouped_reductions_need_cudnn_924() -> None:
     m = Maker(cudnn)
     offsets = m.t(4, 1, 1, kind="INT32")
     m.g.reduction(m.t(1, 64, 32), mode=cudnn.reduction_mode.ADD, group_offset=offsets, out_dims=[4, 1, 32]).set_output(
@@ -168,7 +168,7 @@ def test_groups_are_reduced_since_924() -> None:
         assert op.fields["group_offset"].uid == offsets.uid  # type: ignore[union-attr]
 
 
-def test_combining_experts_is_a_kernel() -> None:
+def test_the_moe_combine_mode_is_not_supported() -> None:
     m = Maker(cudnn)
     m.g.moe_grouped_matmul(
         m.t(1, 64, 32), m.t(4, 32, 16), m.t(4, 1, 1, kind="INT32"), mode=cudnn.moe_grouped_matmul_mode.COMBINE
@@ -177,7 +177,7 @@ def test_combining_experts_is_a_kernel() -> None:
         m.g.validate()
 
 
-def test_texts_of_exceptions_have_the_fix() -> None:
+def test_the_text_of_an_exception_has_the_fix() -> None:
     m = Maker(cudnn)
     m.g.matmul(m.t(1, 64, 64, kind="INT64"), m.t(1, 64, 64, kind="INT64")).set_output(True)
     m.g.validate()
@@ -192,8 +192,8 @@ def test_texts_of_exceptions_have_the_fix() -> None:
 
 
 @pytest.mark.parametrize("wanted", ["AUTO", "UNIFIED", "COMPOSITE"])
-def test_eight_bits_are_one_operation_if_cudnn_supports_it(wanted: str) -> None:
-    """AUTO selects the one operation since cuDNN 9.25, as cudnn-frontend 1.32 does."""
+def test_fp8_attention_is_one_operation_if_cudnn_supports_it(wanted: str) -> None:
+    """AUTO selects the unified operation since cuDNN 9.25, as cudnn-frontend 1.32 does."""
     m = Maker(cudnn)
     scales = m.factors("descale_q", "descale_k", "descale_v", "descale_s", "scale_s", "scale_o")
     implementation = getattr(cudnn.attention_implementation, wanted)

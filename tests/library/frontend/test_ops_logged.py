@@ -1,4 +1,4 @@
-"""Operations under cudnn-frontend's names in cuDNN's log: the same graphs that cudnn-frontend 1.23 builds.
+"""Graphs of operations with cudnn-frontend's names, read from cuDNN's log: cudnn-frontend 1.23 builds the same graphs.
 
 ``LOGGED`` has cuDNN 9.28's log of these cases, built by cudnn-frontend for a described H100: each operation with
 its attributes, tensors as type, dims and strides, ``*`` if they are by value; defaults are left out.
@@ -30,52 +30,54 @@ def h100() -> Iterator[None]:
     set_default_target(None)
 
 
-class Maker:
-    """A graph, and short functions for its tensors."""
+class GraphMaker:
+    """A graph, with short methods that create its tensors."""
 
     def __init__(self) -> None:
         self.g = cudnn.pygraph(io_data_type=D.HALF, intermediate_data_type=D.FLOAT, compute_data_type=D.FLOAT)
 
-    def rows(self, *dims: int, kind: cudnn.data_type = D.NOT_SET, **options: Any) -> cudnn.tensor:
+    def row_major(self, *dims: int, kind: cudnn.data_type = D.NOT_SET, **options: Any) -> cudnn.tensor:
         return self.g.tensor(dims, pack_strides(dims), kind, **options)
 
-    def last(self, *dims: int, kind: cudnn.data_type = D.NOT_SET) -> cudnn.tensor:
+    def nhwc(self, *dims: int, kind: cudnn.data_type = D.NOT_SET) -> cudnn.tensor:
         return self.g.tensor(dims, channels_last(dims), kind)
 
-    def one(self) -> cudnn.tensor:
-        return self.rows(1, 1, 1, 1, kind=D.FLOAT, is_pass_by_value=True)
+    def by_value_scalar(self) -> cudnn.tensor:
+        return self.row_major(1, 1, 1, 1, kind=D.FLOAT, is_pass_by_value=True)
 
-    def channels(self, count: int) -> list[cudnn.tensor]:
-        return [self.rows(1, 32, 1, 1, kind=D.FLOAT) for _ in range(count)]
+    def per_channel(self, count: int) -> list[cudnn.tensor]:
+        return [self.row_major(1, 32, 1, 1, kind=D.FLOAT) for _ in range(count)]
 
 
-def _norm(kind: str, dims: tuple[int, ...], scale: tuple[int, ...], last: bool = False) -> Callable[[Maker], Any]:
-    def make(m: Maker) -> Any:
-        x = m.last(*dims) if last else m.rows(*dims)
-        weights = [m.rows(*scale, kind=D.FLOAT) for _ in range(2)]
-        return getattr(m.g, kind)(TRAINING, x, *weights, m.one())
+def _norm_case(
+    kind: str, dims: tuple[int, ...], scale: tuple[int, ...], last: bool = False
+) -> Callable[[GraphMaker], Any]:
+    def make(m: GraphMaker) -> Any:
+        x = m.nhwc(*dims) if last else m.row_major(*dims)
+        weights = [m.row_major(*scale, kind=D.FLOAT) for _ in range(2)]
+        return getattr(m.g, kind)(TRAINING, x, *weights, m.by_value_scalar())
 
     return make
 
 
-def _norm_backward(
+def _norm_backward_case(
     kind: str, scale: tuple[int, ...], statistics: tuple[int, ...], last: bool
-) -> Callable[[Maker], Any]:
-    def make(m: Maker) -> Any:
-        images = [m.last(*IMAGE) if last else m.rows(*IMAGE) for _ in range(2)]
-        weights = [m.rows(*dims, kind=D.FLOAT) for dims in (scale, statistics, statistics)]
+) -> Callable[[GraphMaker], Any]:
+    def make(m: GraphMaker) -> Any:
+        images = [m.nhwc(*IMAGE) if last else m.row_major(*IMAGE) for _ in range(2)]
+        weights = [m.row_major(*dims, kind=D.FLOAT) for dims in (scale, statistics, statistics)]
         return getattr(m.g, kind)(*images, *weights)
 
     return make
 
 
-def _swish(m: Maker) -> cudnn.tensor:
-    x = m.rows(2, 8, 16)
+def _add_swish_and_gradient(m: GraphMaker) -> cudnn.tensor:
+    x = m.row_major(2, 8, 16)
     return m.g.swish_backward(m.g.swish(x, 0.3), x, swish_beta=0.7)
 
 
-def _logic(m: Maker) -> cudnn.tensor:
-    g, x, y = m.g, m.rows(2, 8, 16), m.rows(1, 8, 16)
+def _add_logical_operations(m: GraphMaker) -> cudnn.tensor:
+    g, x, y = m.g, m.row_major(2, 8, 16), m.row_major(1, 8, 16)
     more = g.cmp_gt(x, y).set_data_type(D.BOOLEAN)
     less = g.cmp_lt(x, y, compute_data_type=D.INT32).set_data_type(D.BOOLEAN)
     both = g.logical_and(more, less, compute_data_type=D.BOOLEAN).set_data_type(D.BOOLEAN)
@@ -83,90 +85,94 @@ def _logic(m: Maker) -> cudnn.tensor:
     return g.binary_select(x, y, g.logical_not(either).set_data_type(D.BOOLEAN))
 
 
-def _positions(m: Maker) -> cudnn.tensor:
-    g, x = m.g, m.rows(2, 8, 16)
+def _add_index_comparison(m: GraphMaker) -> cudnn.tensor:
+    g, x = m.g, m.row_major(2, 8, 16)
     rows = g.gen_index(x, axis=1).set_data_type(D.INT32)
     columns = g.gen_index(x, 2, D.INT32).set_data_type(D.INT32)
     return g.binary_select(x, x, g.cmp_ge(rows, columns).set_data_type(D.BOOLEAN))
 
 
-def _reduction(m: Maker) -> cudnn.tensor:
-    x = m.g.relu(m.last(4, 16, 3, 5))
+def _add_reduction(m: GraphMaker) -> cudnn.tensor:
+    x = m.g.relu(m.nhwc(4, 16, 3, 5))
     return m.g.reduction(x, cudnn.reduction_mode.ADD).set_dim([1, 16, 1, 1]).set_data_type(D.FLOAT)
 
 
-def _convolution(m: Maker) -> cudnn.tensor:
-    image, weight = m.last(4, 32, 16, 16), m.last(64, 32, 3, 3)
+def _add_convolution(m: GraphMaker) -> cudnn.tensor:
+    image, weight = m.nhwc(4, 32, 16, 16), m.nhwc(64, 32, 3, 3)
     return m.g.conv_fprop(image, weight, pre_padding=[1, 0], post_padding=[0, 1], stride=[1, 1], dilation=[1, 2])
 
 
 SQUARE: dict[str, Any] = {"padding": [1, 1], "stride": [1, 1], "dilation": [1, 1]}
 
 
-def _image_gradient(m: Maker) -> cudnn.tensor:
-    return m.g.conv_dgrad(m.last(4, 64, 16, 16), m.last(64, 32, 3, 3), **SQUARE).set_dim([4, 32, 16, 16])
+def _add_image_gradient(m: GraphMaker) -> cudnn.tensor:
+    return m.g.conv_dgrad(m.nhwc(4, 64, 16, 16), m.nhwc(64, 32, 3, 3), **SQUARE).set_dim([4, 32, 16, 16])
 
 
-def _filter_gradient(m: Maker) -> cudnn.tensor:
-    return m.g.conv_wgrad(m.last(4, 32, 16, 16), m.last(4, 64, 16, 16), **SQUARE).set_dim([64, 32, 3, 3])
+def _add_filter_gradient(m: GraphMaker) -> cudnn.tensor:
+    return m.g.conv_wgrad(m.nhwc(4, 32, 16, 16), m.nhwc(4, 64, 16, 16), **SQUARE).set_dim([64, 32, 3, 3])
 
 
-def _slice(m: Maker) -> cudnn.tensor:
-    x = m.rows(16, 32, 64, kind=D.FLOAT)
+def _add_slice(m: GraphMaker) -> cudnn.tensor:
+    x = m.row_major(16, 32, 64, kind=D.FLOAT)
     return m.g.relu(m.g.slice(x, [slice(8, None), slice(0, 16, 2), slice(None)]))
 
 
-def _quantize(m: Maker) -> list[cudnn.tensor]:
-    y, scale = m.g.block_scale_quantize(m.rows(1, 128, 256), block_size=32, axis=2)
+def _add_block_scale_quantize(m: GraphMaker) -> list[cudnn.tensor]:
+    y, scale = m.g.block_scale_quantize(m.row_major(1, 128, 256), block_size=32, axis=2)
     scale.set_data_type(D.FP8_E8M0).set_reordering_type(cudnn.tensor_reordering.F8_128x4)
     return [y.set_data_type(D.FP8_E4M3), scale]
 
 
-def _scales(m: Maker, dims: tuple[int, ...], strides: tuple[int, ...]) -> cudnn.tensor:
+def _scale_tensor(m: GraphMaker, dims: tuple[int, ...], strides: tuple[int, ...]) -> cudnn.tensor:
     return m.g.tensor(dims, strides, D.FP8_E8M0, reordering_type=cudnn.tensor_reordering.F8_128x4)
 
 
-def _dequantize(m: Maker) -> cudnn.tensor:
+def _add_block_scaled_matmul(m: GraphMaker) -> cudnn.tensor:
     b = m.g.tensor([1, 256, 128], [256 * 128, 1, 256], D.FP8_E4M3)
     left = m.g.block_scale_dequantize(
-        m.rows(1, 128, 256, kind=D.FP8_E4M3), _scales(m, (1, 128, 8), (1024, 8, 1)), block_size=[1, 32]
+        m.row_major(1, 128, 256, kind=D.FP8_E4M3), _scale_tensor(m, (1, 128, 8), (1024, 8, 1)), block_size=[1, 32]
     )
-    return m.g.matmul(left, m.g.block_scale_dequantize(b, _scales(m, (1, 8, 128), (1024, 1, 8)), [32, 1]))
+    return m.g.matmul(left, m.g.block_scale_dequantize(b, _scale_tensor(m, (1, 8, 128), (1024, 1, 8)), [32, 1]))
 
 
-def _grouped(m: Maker) -> cudnn.tensor:
+def _add_grouped_matmul(m: GraphMaker) -> cudnn.tensor:
     weight = m.g.tensor([4, 64, 128], [64 * 128, 1, 64])
-    return m.g.moe_grouped_matmul(m.rows(1, 256, 64), weight, m.rows(4, 1, 1, kind=D.INT32))
+    return m.g.moe_grouped_matmul(m.row_major(1, 256, 64), weight, m.row_major(4, 1, 1, kind=D.INT32))
 
 
-CASES: dict[str, Callable[[Maker], Any]] = {
-    "relu with numbers": lambda m: m.g.relu(m.rows(2, 8, 16), 0.1, 0.2, 6.1),
-    "swish and its gradient": _swish,
-    "comparison, logic, selection": _logic,
-    "positions": _positions,
-    "operands that both broadcast": lambda m: m.g.relu(m.g.add(m.last(2, 8, 1, 4), m.last(1, 8, 16, 1))),
-    "matmul with padding": lambda m: m.g.matmul(m.rows(4, 16, 32), m.rows(4, 32, 64), padding=-1.5),
-    "reduction": _reduction,
-    "convolution with two paddings": _convolution,
-    "gradient of the image": _image_gradient,
-    "gradient of the filter": _filter_gradient,
-    "layernorm": _norm("layernorm", IMAGE, (1, 32, 4, 4), last=True),
-    "adalayernorm": _norm("adalayernorm", (8, 32, 4, 1), (8, 1, 4, 1)),
-    "rmsnorm": _norm("rmsnorm", (8, 32, 4, 1), (1, 32, 4, 1)),
-    "instancenorm": _norm("instancenorm", IMAGE, (1, 32, 1, 1), last=True),
-    "batchnorm": lambda m: m.g.batchnorm(m.last(*IMAGE), *m.channels(4), m.one(), m.one()),
-    "batchnorm with given statistics": lambda m: m.g.batchnorm_inference(m.last(*IMAGE), *m.channels(4)),
-    "gradients of instancenorm": _norm_backward("instancenorm_backward", (1, 32, 1, 1), (8, 32, 1, 1), last=True),
-    "gradients of batchnorm": _norm_backward("batchnorm_backward", (1, 32, 1, 1), (1, 32, 1, 1), last=True),
-    "gradients of adalayernorm": _norm_backward("adalayernorm_backward", (8, 1, 4, 4), (8, 32, 1, 1), last=False),
-    "reshape": lambda m: m.g.reshape(m.rows(2, 8, 16)).set_dim([2, 16, 8]),
-    "slice": _slice,
-    "concatenate": lambda m: m.g.concatenate([m.last(2, 8, 4, 4), m.last(2, 24, 4, 4)], 1),
-    "quantize": _quantize,
-    "dequantize": _dequantize,
-    "grouped matmul": _grouped,
-    "rotation": lambda m: m.g.rope(m.rows(2, 4, 128, 64), m.rows(128, 1, 1, 32, kind=D.FLOAT), 0.5, rope_dim=32),
-    "gradient of a rotation": lambda m: m.g.rope_backward(m.rows(2, 4, 128, 64), m.rows(128, 1, 1, 64, kind=D.FLOAT)),
+CASES: dict[str, Callable[[GraphMaker], Any]] = {
+    "relu with numbers": lambda m: m.g.relu(m.row_major(2, 8, 16), 0.1, 0.2, 6.1),
+    "swish and its gradient": _add_swish_and_gradient,
+    "comparison, logic, selection": _add_logical_operations,
+    "positions": _add_index_comparison,
+    "operands that both broadcast": lambda m: m.g.relu(m.g.add(m.nhwc(2, 8, 1, 4), m.nhwc(1, 8, 16, 1))),
+    "matmul with padding": lambda m: m.g.matmul(m.row_major(4, 16, 32), m.row_major(4, 32, 64), padding=-1.5),
+    "reduction": _add_reduction,
+    "convolution with two paddings": _add_convolution,
+    "gradient of the image": _add_image_gradient,
+    "gradient of the filter": _add_filter_gradient,
+    "layernorm": _norm_case("layernorm", IMAGE, (1, 32, 4, 4), last=True),
+    "adalayernorm": _norm_case("adalayernorm", (8, 32, 4, 1), (8, 1, 4, 1)),
+    "rmsnorm": _norm_case("rmsnorm", (8, 32, 4, 1), (1, 32, 4, 1)),
+    "instancenorm": _norm_case("instancenorm", IMAGE, (1, 32, 1, 1), last=True),
+    "batchnorm": lambda m: m.g.batchnorm(m.nhwc(*IMAGE), *m.per_channel(4), m.by_value_scalar(), m.by_value_scalar()),
+    "batchnorm with given statistics": lambda m: m.g.batchnorm_inference(m.nhwc(*IMAGE), *m.per_channel(4)),
+    "gradients of instancenorm": _norm_backward_case("instancenorm_backward", (1, 32, 1, 1), (8, 32, 1, 1), last=True),
+    "gradients of batchnorm": _norm_backward_case("batchnorm_backward", (1, 32, 1, 1), (1, 32, 1, 1), last=True),
+    "gradients of adalayernorm": _norm_backward_case("adalayernorm_backward", (8, 1, 4, 4), (8, 32, 1, 1), last=False),
+    "reshape": lambda m: m.g.reshape(m.row_major(2, 8, 16)).set_dim([2, 16, 8]),
+    "slice": _add_slice,
+    "concatenate": lambda m: m.g.concatenate([m.nhwc(2, 8, 4, 4), m.nhwc(2, 24, 4, 4)], 1),
+    "quantize": _add_block_scale_quantize,
+    "dequantize": _add_block_scaled_matmul,
+    "grouped matmul": _add_grouped_matmul,
+    "rotation": lambda m: m.g.rope(
+        m.row_major(2, 4, 128, 64), m.row_major(128, 1, 1, 32, kind=D.FLOAT), 0.5, rope_dim=32
+    ),
+    "gradient of a rotation": lambda m: m.g.rope_backward(
+        m.row_major(2, 4, 128, 64), m.row_major(128, 1, 1, 64, kind=D.FLOAT)
+    ),
 }
 
 LOGGED = {
@@ -325,9 +331,9 @@ DEFAULTS = ("alpha1=1.0", "alpha2=1.0", "lowerClip=0.0", "lowerClipSlope=0.0", "
 NOT_COMPARED = ("operation", "inputDescs")  # the second contains uids
 
 
-def _built(case: str) -> tuple[Maker, Mapping[str, Any]]:
-    """Build a case with all results as outputs, and statistics in float32; return it and cuDNN's log."""
-    m = Maker()
+def _build_case(case: str) -> tuple[GraphMaker, Mapping[str, Any]]:
+    """Build a case whose results are all outputs, statistics in float32; return it and its graph in cuDNN's log."""
+    m = GraphMaker()
     made = CASES[case](m)
     first, *more = made if isinstance(made, list) else [made]
     first.set_output(True)
@@ -343,31 +349,31 @@ def _built(case: str) -> tuple[Maker, Mapping[str, Any]]:
     return m, logged
 
 
-def _words(logged: Mapping[str, Any]) -> Iterator[list[str]]:
-    """Yield the text of each operation, name first, the rest sorted."""
+def _operation_fields(logged: Mapping[str, Any]) -> Iterator[list[str]]:
+    """Yield the fields of each operation as text: its kind first, the rest sorted."""
     tensors = {record["name"]: record for record in logged["tensors"]}
     for node in logged["nodes"]:
         found = []
         for key, value in node.items():
             if key not in NOT_COMPARED:
                 record = tensors.get(value) if isinstance(value, str) else None
-                found.append(f"{key}={_plain(value) if record is None else _tensor(record)}")
+                found.append(f"{key}={_short_value(value) if record is None else _short_tensor(record)}")
         kind = node["operation"].removeprefix("CUDNN_BACKEND_OPERATION_").removesuffix("_DESCRIPTOR").lower()
         yield [kind, *sorted(word for word in found if not word.startswith(DEFAULTS))]
 
 
-def _plain(value: Any) -> str:
+def _short_value(value: Any) -> str:
     return str(value).replace("CUDNN_", "").replace(" ", "")
 
 
-def _tensor(record: Mapping[str, Any]) -> str:
+def _short_tensor(record: Mapping[str, Any]) -> str:
     kind = SHORT[record["dataType"].removeprefix("CUDNN_DATA_")]
     dims, strides = (",".join(map(str, record[key])) for key in ("dim", "stride"))
     return f"{kind}:{dims}/{strides}{'*' if record['isByValue'] else ''}"
 
 
-def _expected(text: str) -> list[list[str]]:
-    """Return the text of each operation: it starts in the eighth column, and continues further in."""
+def _parse_expected(text: str) -> list[list[str]]:
+    """Return the expected fields of each operation: it starts in column eight, its further lines are indented more."""
     operations: list[list[str]] = []
     for line in text.splitlines():
         if line.strip():
@@ -379,8 +385,8 @@ def _expected(text: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("case", CASES)
 def test_cudnn_gets_the_same_graph_as_from_cudnn_frontend(case: str) -> None:
-    _, logged = _built(case)
-    assert list(_words(logged)) == _expected(LOGGED[case])
+    _, logged = _build_case(case)
+    assert list(_operation_fields(logged)) == _parse_expected(LOGGED[case])
 
 
 SUPPORTED = (
@@ -404,8 +410,8 @@ SUPPORTED = (
 
 
 @pytest.mark.parametrize("case", SUPPORTED)
-def test_engines_support_it_on_an_h100(case: str) -> None:
-    m, _ = _built(case)
+def test_an_h100_supports_the_operation(case: str) -> None:
+    m, _ = _build_case(case)
     m.g.create_execution_plans(MODES)
     m.g.check_support()
     assert m.g.get_execution_plan_count() > 0
@@ -413,74 +419,74 @@ def test_engines_support_it_on_an_h100(case: str) -> None:
 
 def test_block_scaled_matmul_needs_blackwell() -> None:
     set_default_target("b200")
-    m, _ = _built("dequantize")
+    m, _ = _build_case("dequantize")
     m.g.create_execution_plans(MODES)
     m.g.check_support()
     set_default_target("h100")
-    older, _ = _built("dequantize")
+    older, _ = _build_case("dequantize")
     with pytest.raises(cudnn.cudnnGraphNotSupportedError):
         older.g.create_execution_plans(MODES)
 
 
-def _finalize(m: Maker) -> list[cudnn.tensor]:
-    channel = [m.last(1, 32, 1, 1, kind=D.FLOAT) for _ in range(6)]
-    count = m.rows(1, 1, 1, 1, kind=D.INT64, is_pass_by_value=True)
-    made = m.g.bn_finalize(*channel[:4], m.one(), count, *channel[4:], m.one())
+def _add_bn_finalize(m: GraphMaker) -> list[cudnn.tensor]:
+    channel = [m.nhwc(1, 32, 1, 1, kind=D.FLOAT) for _ in range(6)]
+    count = m.row_major(1, 1, 1, 1, kind=D.INT64, is_pass_by_value=True)
+    made = m.g.bn_finalize(*channel[:4], m.by_value_scalar(), count, *channel[4:], m.by_value_scalar())
     return [item.set_data_type(D.FLOAT) for item in made]
 
 
-def _genstats(m: Maker) -> list[cudnn.tensor]:
-    y = m.g.conv_fprop(m.last(4, 32, 16, 16), m.last(64, 32, 3, 3), **SQUARE)
+def _add_genstats(m: GraphMaker) -> list[cudnn.tensor]:
+    y = m.g.conv_fprop(m.nhwc(4, 32, 16, 16), m.nhwc(64, 32, 3, 3), **SQUARE)
     return [y.set_data_type(D.HALF), *(item.set_data_type(D.FLOAT) for item in m.g.genstats(y))]
 
 
-def _pool(m: Maker) -> list[cudnn.tensor | None]:
-    y, index = m.g.resample(m.last(4, 32, 28, 28), [2, 2], [2, 2], [0, 0], [0, 0], generate_index=True)
+def _add_pooling(m: GraphMaker) -> list[cudnn.tensor | None]:
+    y, index = m.g.resample(m.nhwc(4, 32, 28, 28), [2, 2], [2, 2], [0, 0], [0, 0], generate_index=True)
     assert index is not None
     return [y, index.set_data_type(D.INT8)]
 
 
-@pytest.mark.parametrize("make", [_finalize, _genstats, _pool])
-def test_operations_missing_or_wrong_in_cudnn_frontends_python_are_right(make: Callable[[Maker], Any]) -> None:
-    """Genstats compute in the node's type: cudnn-frontend passes the number of the input's type in its own enum."""
-    m = Maker()
+@pytest.mark.parametrize("make", [_add_bn_finalize, _add_genstats, _add_pooling])
+def test_operations_missing_or_wrong_in_cudnn_frontend_get_plans(make: Callable[[GraphMaker], Any]) -> None:
+    """Genstats computes in the type of its node; cudnn-frontend passes cuDNN a wrong type."""
+    m = GraphMaker()
     for item in make(m):
         item.set_output(True)
     m.g.build(MODES)
     assert m.g.get_execution_plan_count() > 0
 
 
-def _wrong_k(m: Maker) -> Any:
-    return m.g.matmul(m.rows(2, 8, 16), m.rows(2, 24, 8))
+def _matmul_with_different_k(m: GraphMaker) -> Any:
+    return m.g.matmul(m.row_major(2, 8, 16), m.row_major(2, 24, 8))
 
 
-def _wrong_batch(m: Maker) -> Any:
-    return m.g.matmul(m.rows(2, 8, 16), m.rows(3, 16, 8))
+def _matmul_with_different_batch(m: GraphMaker) -> Any:
+    return m.g.matmul(m.row_major(2, 8, 16), m.row_major(3, 16, 8))
 
 
-def _wrong_rank(m: Maker) -> Any:
-    return m.g.bias(m.rows(2, 8, 16), m.rows(8, 1))
+def _bias_of_another_rank(m: GraphMaker) -> Any:
+    return m.g.bias(m.row_major(2, 8, 16), m.row_major(8, 1))
 
 
-def _wrong_axis(m: Maker) -> Any:
-    return m.g.gen_index(m.rows(2, 8, 16), 7)
+def _gen_index_of_a_missing_axis(m: GraphMaker) -> Any:
+    return m.g.gen_index(m.row_major(2, 8, 16), 7)
 
 
-def _no_mode(m: Maker) -> Any:
-    return m.g.reduction(m.rows(2, 8, 16), cudnn.reduction_mode.NOT_SET).set_dim([2, 8, 1])
+def _reduction_without_mode(m: GraphMaker) -> Any:
+    return m.g.reduction(m.row_major(2, 8, 16), cudnn.reduction_mode.NOT_SET).set_dim([2, 8, 1])
 
 
-@pytest.mark.parametrize("make", [_wrong_k, _wrong_batch])
-def test_mismatched_products_are_refused_at_validation(make: Callable[[Maker], Any]) -> None:
-    m = Maker()
+@pytest.mark.parametrize("make", [_matmul_with_different_k, _matmul_with_different_batch])
+def test_mismatched_matmuls_are_refused_at_validation(make: Callable[[GraphMaker], Any]) -> None:
+    m = GraphMaker()
     make(m).set_output(True)
     with pytest.raises(ValueError, match="mismatch"):
         m.g.validate()
 
 
-@pytest.mark.parametrize("make", [_wrong_rank, _wrong_axis, _no_mode])
-def test_errors_beyond_validation_are_refused_at_the_build(make: Callable[[Maker], Any]) -> None:
-    m = Maker()
+@pytest.mark.parametrize("make", [_bias_of_another_rank, _gen_index_of_a_missing_axis, _reduction_without_mode])
+def test_errors_that_validation_misses_are_reported_by_the_build(make: Callable[[GraphMaker], Any]) -> None:
+    m = GraphMaker()
     make(m).set_output(True)
     m.g.validate()
     with pytest.raises(RuntimeError):

@@ -1,4 +1,4 @@
-"""Names by which programs of cudnn-frontend 1.32 inspect graphs, and their values before and after a build."""
+"""Private names that programs of cudnn-frontend 1.32 use to inspect graphs: their values before and after a build."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ HALF, FLOAT = cudnn.data_type.HALF, cudnn.data_type.FLOAT
 
 
 @pytest.fixture(autouse=True)
-def installed() -> Iterator[None]:
+def installed_frontend() -> Iterator[None]:
     set_default_target("h100")
     install("h100")
     yield
     uninstall()
 
 
-def pygraph() -> Any:
+def new_graph() -> Any:
     return cudnn.pygraph(io_data_type=HALF, intermediate_data_type=FLOAT, compute_data_type=FLOAT)
 
 
-def product(g: Any) -> Any:
+def add_matmul(g: Any) -> Any:
     a, b = g.tensor(dim=[1, 64, 64], name="a"), g.tensor(dim=[1, 64, 64], name="b")
     return g.matmul(a, b).set_output(True)
 
 
-def test_the_modules_of_graphs_have_their_names() -> None:
+def test_graph_modules_have_the_names_of_cudnn_frontend() -> None:
     assert importlib.import_module("cudnn._pygraph").pygraph is cudnn.pygraph
     assert importlib.import_module("cudnn._pygraph").GraphContext is cudnn.GraphContext
     assert importlib.import_module("cudnn.nodes")._row_major_stride([4, 8, 16]) == [128, 16, 1]
@@ -43,12 +43,12 @@ def test_the_modules_of_graphs_have_their_names() -> None:
     assert cudnn._pybind_module.backend_graph is cudnn.pygraph
 
 
-def test_the_table_of_elementwise_operations_calls_each() -> None:
+def test_every_operation_of_the_pointwise_table_can_be_called() -> None:
     table = importlib.import_module("cudnn._pygraph").pygraph._POINTWISE_TENSOR_ARGS
     assert table["binary_select"] == ("input0", "input1", "mask")
     assert "relu" not in table
     for name, arguments in table.items():
-        g = pygraph()
+        g = new_graph()
         out = getattr(g, name)(**{argument: g.tensor(dim=[4, 8]) for argument in arguments})
         g.validate()
         assert out.dim == [4, 8]
@@ -65,7 +65,7 @@ def test_engines_of_cudnn_are_distinguished_from_others() -> None:
         importlib.import_module("cudnn.engines.heuristics")
 
 
-def test_a_query_for_offered_kernels_returns_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_manifest_of_kernels_offers_none(monkeypatch: pytest.MonkeyPatch) -> None:
     from cudnn.engines import manifest
 
     assert importlib.import_module("cudnn.engines.manifest") is manifest
@@ -83,7 +83,7 @@ def test_a_query_for_offered_kernels_returns_none(monkeypatch: pytest.MonkeyPatc
     assert sorted(numbers) == list(range(20_100, 21_200, 100))
 
 
-def test_enumerations_are_not_integers_and_have_their_number() -> None:
+def test_enum_members_are_not_integers_but_convert_to_their_number() -> None:
     for name in ("data_type", "heur_mode", "knob_type", "reduction_mode", "norm_forward_phase", "tensor_reordering"):
         for member in getattr(cudnn, name):
             assert not isinstance(member, int)
@@ -91,7 +91,7 @@ def test_enumerations_are_not_integers_and_have_their_number() -> None:
             assert type(member)(json.loads(json.dumps(int(member)))) is member
 
 
-def test_a_handle_is_not_a_number() -> None:
+def test_a_number_is_refused_as_a_handle() -> None:
     for call in (lambda: cudnn.set_stream(1, 0), lambda: cudnn.get_stream(1), lambda: cudnn.destroy_handle(1)):
         with pytest.raises(TypeError, match=r"cudnn\.Handle"):
             call()
@@ -101,8 +101,8 @@ def test_a_handle_is_not_a_number() -> None:
 
 
 def test_a_graph_reports_its_stage() -> None:
-    g = pygraph()
-    product(g)
+    g = new_graph()
+    add_matmul(g)
     g.validate()
     assert g._lowered_graph is None
     assert not g._planning_done
@@ -118,8 +118,8 @@ def test_a_graph_reports_its_stage() -> None:
     assert g._variant_pack_uids() == sorted(g._tensor_by_uid)
 
 
-def test_buffers_a_graph_was_written_with_follow_their_tensor() -> None:
-    g = pygraph()
+def test_bound_buffers_follow_their_tensor_to_its_new_uid() -> None:
+    g = new_graph()
     a = g.tensor(dim=[2, 2])
     g._data_bindings[a.uid] = "buffer"
     b = g.tensor(dim=[2, 2])
@@ -133,7 +133,7 @@ def test_buffers_a_graph_was_written_with_follow_their_tensor() -> None:
             g._data_bindings[wrong]
 
 
-def test_a_product_written_by_hand_infers_its_dims() -> None:
+def test_nodes_created_by_hand_infer_their_dims() -> None:
     nodes = importlib.import_module("cudnn.nodes")
     for kind, port, ins, dim in (
         (cudnn.NodeType.MATMUL, "C", {"A": [8, 64, 128], "B": [8, 128, 256]}, [8, 64, 256]),
@@ -147,8 +147,8 @@ def test_a_product_written_by_hand_infers_its_dims() -> None:
         assert node.outputs[port].stride == nodes._row_major_stride(dim)
 
 
-def test_results_have_their_dims_at_once_and_follow_their_inputs() -> None:
-    g = pygraph()
+def test_dims_of_results_are_inferred_at_once_and_follow_the_inputs() -> None:
+    g = new_graph()
     x, w = g.tensor(dim=[4, 16, 32, 32], name="x"), g.tensor(dim=[32, 16, 3, 3], name="w")
     y = g.conv_fprop(image=x, weight=w, padding=[1, 1], stride=[1, 1], dilation=[1, 1])
     assert y.dim == y.get_dim() == [4, 32, 32, 32]
@@ -164,10 +164,10 @@ def test_results_have_their_dims_at_once_and_follow_their_inputs() -> None:
     assert stats.dim == [2, 8, 128, 1]
 
 
-def test_kinds_are_plain_enumerations() -> None:
+def test_data_types_are_a_plain_enum() -> None:
     assert issubclass(cudnn.data_type, Enum)
     assert bool(cudnn.data_type.NOT_SET)
-    g = pygraph()
+    g = new_graph()
     assert g.tensor(dim=[2], data_type=cudnn.data_type.NOT_SET).data_type is HALF
 
 
@@ -181,8 +181,8 @@ def test_unset_types_are_float(given: Any) -> None:
     assert (c.data_type, g.context.compute) == (FLOAT, FLOAT)
 
 
-def test_a_gradient_with_read_dims_is_computed() -> None:
-    g = pygraph()
+def test_a_gradient_may_become_an_output_after_its_dims_were_read() -> None:
+    g = new_graph()
     x, scale = g.tensor(dim=[8, 32, 4, 4]), g.tensor(dim=[8, 1, 4, 4], data_type=FLOAT)
     statistics = [g.tensor(dim=[8, 32, 1, 1], data_type=FLOAT) for _ in range(2)]
     dbias = g.adalayernorm_backward(x, x, scale, *statistics)[2]

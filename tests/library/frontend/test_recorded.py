@@ -29,12 +29,12 @@ def h100() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_parts_have_the_names_of_cudnn_frontend(name: str) -> None:
+def test_nodes_and_ports_have_the_names_of_cudnn_frontend(name: str) -> None:
     theirs = json.loads(json.dumps(THEIRS[name]))
     assert json.loads(json.dumps(answer(Maker(cudnn), PROGRAMS[name]))) == theirs
 
 
-def test_the_facts_are_of_these_programs() -> None:
+def test_every_program_has_a_recorded_answer() -> None:
     assert set(THEIRS) == set(PROGRAMS)
 
 
@@ -50,7 +50,7 @@ def test_a_tensor_knows_its_graph_without_keeping_it_alive() -> None:
     assert y.owner() is None
 
 
-def test_arguments_for_their_kernels_are_accepted_and_change_nothing() -> None:
+def test_build_accepts_and_ignores_arguments_for_kernels() -> None:
     m = Maker(cudnn)
     m.g.matmul(m.t(2, 8, 16), m.t(2, 16, 8)).set_output(True)
     m.g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK], ctx=object())
@@ -87,14 +87,14 @@ def test_every_setter_of_a_tensor_is_in_the_table() -> None:
     assert set(SETS) == {name for name in dir(cudnn.tensor) if name.startswith("set_")}
 
 
-def product() -> tuple[Any, Any]:
+def matmul_graph() -> tuple[Any, Any]:
     m = Maker(cudnn)
     c = m.g.matmul(m.t(1, 8, 8, name="a"), m.t(1, 8, 8, name="b"), name="mm")
     return m.g, c.set_output(True)
 
 
-def test_a_tensor_of_a_graph_that_cudnn_has_is_not_changed_silently() -> None:
-    g, c = product()
+def test_changing_a_tensor_of_a_finalized_graph_raises_an_error() -> None:
+    g, c = matmul_graph()
     g.build_operation_graph()
     before = g.inspect()
     for name, change in SETS.items():
@@ -106,7 +106,7 @@ def test_a_tensor_of_a_graph_that_cudnn_has_is_not_changed_silently() -> None:
 
 
 def test_operations_added_after_an_inspection_are_in_the_graph() -> None:
-    g, c = product()
+    g, c = matmul_graph()
     g.validate()
     assert len(g.graph().ops) == 1
     g.relu(c, name="r").set_output(True)
@@ -116,7 +116,7 @@ def test_operations_added_after_an_inspection_are_in_the_graph() -> None:
     assert kinds == {"a": "HALF", "b": "HALF", "mm::C": "FLOAT", "r::OUT_0": "HALF"}
 
 
-def test_sizes_of_results_are_known_before_a_graph_is_checked() -> None:
+def test_dims_of_results_are_known_before_validation() -> None:
     """As in 1.32: inferred values are readable, and do not count as set by the program."""
     m = Maker(cudnn)
     q, k, v = (m.t(2, 4, 64, 32, name=name) for name in "qkv")
@@ -136,7 +136,7 @@ def test_sizes_of_results_are_known_before_a_graph_is_checked() -> None:
 
 
 def test_results_of_backward_attention_are_row_major_by_default() -> None:
-    """As cudnn-frontend lays them out: a program that allocates by its dims and strides is right with both."""
+    """As in cudnn-frontend: a program can allocate the gradients by their dims and strides with either package."""
     m = Maker(cudnn)
     rows = [4 * 64 * 64, 64 * 64, 64, 1]
     q, k, v, o, do = (m.t(*Q).set_stride([4 * 64 * 64, 64, 4 * 64, 1]) for _ in range(5))
@@ -170,7 +170,7 @@ def test_a_multiplier_without_offsets_has_no_effect() -> None:
     assert made.get_dim() == list(Q)
 
 
-def test_a_slice_has_the_type_of_its_whole_at_once() -> None:
+def test_a_slice_has_the_type_of_its_input_at_once() -> None:
     m = Maker(cudnn)
     part = m.g.slice(m.t(2, 8, 16, kind="FLOAT"), [slice(0, 1), slice(2, 6), slice(0, 16)])
     assert part.get_data_type() is cudnn.data_type.FLOAT
@@ -190,7 +190,7 @@ def test_a_tensor_that_is_renamed_is_listed_last() -> None:
 
 
 def test_a_uid_belongs_to_one_tensor() -> None:
-    """Uids given by a program stay; a tensor that had it without being given it gets another at once."""
+    """A uid set by a program stays; another tensor that has it by default gets a new uid at once."""
     g = Maker(cudnn).g
     place = {"dim": [2, 2], "stride": [2, 1]}
     given, first, second = g.tensor(uid=2, name="given", **place), g.tensor(**place), g.tensor(**place)
@@ -217,7 +217,7 @@ def test_a_uid_belongs_to_one_tensor() -> None:
     ],
 )
 def test_uids_of_a_built_graph_stay(take: Callable[[Maker, Any], Any]) -> None:
-    """A refused uid is not taken from the tensor that has it either: its buffer would be missing."""
+    """A refused uid stays with its tensor, which would otherwise have no buffer."""
     m = Maker(cudnn)
     x = m.t(2, 8, 16, name="x")
     result = m.g.relu(x).set_output(True)
@@ -238,8 +238,8 @@ def test_cyclic_offsets_are_refused() -> None:
         second.set_ragged_offset(first)
 
 
-def test_a_tensor_like_another_is_in_memory_and_dense_by_default() -> None:
-    """As in cudnn-frontend 1.32: dims, strides, type and whether it is by value."""
+def test_tensor_like_gives_a_dense_tensor_in_memory_by_default() -> None:
+    """As in cudnn-frontend 1.32, tensor_like copies dims, strides, type and the by-value flag."""
     m = Maker(cudnn)
     x = m.t(2, 8, 16, ragged_offset=m.t(3, kind="INT32"), ragged_offset_multiplier=4)
     inner = m.g.relu(x)
@@ -259,12 +259,12 @@ def test_a_tensor_like_another_is_in_memory_and_dense_by_default() -> None:
         ({"dim": [1], "stride": [1], "is_virtual": True, "is_pass_by_value": True}, "can't be both virtual and"),
     ],
 )
-def test_a_wrong_tensor_is_reported_with_the_text_of_theirs(fields: dict[str, Any], words: str) -> None:
+def test_invalid_tensors_are_reported_with_cudnn_frontends_messages(fields: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         cudnn.tensor(name="t", **fields).validate()
 
 
-def test_a_graph_is_inspected() -> None:
+def test_nodes_tensors_inputs_and_outputs_of_a_graph_can_be_read() -> None:
     m = Maker(cudnn)
     x, w = m.t(2, 8, 16, name="x"), m.t(2, 16, 4, name="w")
     y = m.g.relu(m.g.matmul(x, w, name="mm"), name="act").set_output(True)
@@ -293,7 +293,7 @@ def test_uids_exist_from_the_start_and_a_program_may_set_them() -> None:
     assert {item.uid for item in m.g.graph().variant_pack_tensors} == {first.uid, second.uid, out.uid}
 
 
-def test_handles_are_those_of_this_module() -> None:
+def test_handles_of_other_modules_are_refused() -> None:
     for use in (cudnn.get_stream, cudnn.destroy_handle, lambda handle: cudnn.set_stream(handle, 0)):
         with pytest.raises(TypeError, match="create_handle"):
             use(1)
@@ -375,7 +375,7 @@ def test_norms_accept_the_phase_before_or_after_the_tensors() -> None:
     assert shown[0] == shown[1]
 
 
-def test_an_offset_of_groups_is_the_second_argument_or_none() -> None:
+def test_group_offset_is_an_optional_second_argument() -> None:
     g = cudnn.pygraph(io_data_type=cudnn.data_type.HALF, compute_data_type=cudnn.data_type.FLOAT)
     x, offset = g.tensor(dim=(1, 8, 32), stride=(256, 32, 1)), g.tensor(dim=(2, 1, 1), stride=(1, 1, 1))
     for arguments in ((), (None,), (offset,)):
@@ -390,7 +390,7 @@ def test_an_offset_of_groups_is_the_second_argument_or_none() -> None:
 
 
 @pytest.mark.parametrize("name", [5, b"x", ["y"]])
-def test_the_name_of_an_operation_is_a_text(name: Any) -> None:
+def test_the_name_of_an_operation_must_be_a_string(name: Any) -> None:
     g = cudnn.pygraph(io_data_type=cudnn.data_type.HALF)
     x = g.tensor(dim=(1, 8, 8), stride=(64, 8, 1))
     for add in (g.relu, lambda item, **given: g.matmul(item, item, **given), g.genstats):
@@ -445,7 +445,7 @@ TEXT = json.dumps(
 )  # fmt: skip
 
 
-def test_a_graph_is_made_of_its_json_text() -> None:
+def test_a_graph_is_built_from_its_json() -> None:
     g = Maker(cudnn).g
     g.deserialize(TEXT)
     g.build_operation_graph()
@@ -457,8 +457,8 @@ def test_a_graph_is_made_of_its_json_text() -> None:
         Maker(cudnn).g.deserialize('{"nodes": 1}')
 
 
-def plain(g: cudnn.pygraph) -> Any:
-    """Return a graph's JSON without the given fields and the numbers of its tensors."""
+def comparable_json(g: cudnn.pygraph) -> Any:
+    """Return a graph's JSON without its name, and without the uid_assigned and alignment fields of tensors."""
     with suppress(Exception):  # some programs are names only
         g.validate()
     data = json.loads(repr(g))
@@ -470,44 +470,44 @@ def plain(g: cudnn.pygraph) -> Any:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_graph_is_written_again_from_its_json(name: str) -> None:
+def test_a_graph_survives_a_round_trip_through_json(name: str) -> None:
     m = Maker(cudnn)
     PROGRAMS[name](m)
-    want = plain(m.g)
+    want = comparable_json(m.g)
     for tensors in (want["tensors"], {str(item["uid"]): item for item in want["tensors"]}):
         again = cudnn.pygraph()
         again.deserialize(json.dumps({**want, "tensors": tensors}))
-        assert plain(again) == want
+        assert comparable_json(again) == want
 
 
-def _per_channel(m: Maker, count: int) -> list[cudnn.tensor]:
+def _per_channel_tensors(m: Maker, count: int) -> list[cudnn.tensor]:
     return [m.g.tensor([1, 8, 1, 1], data_type=cudnn.data_type.FLOAT) for _ in range(count)]
 
 
-def _halves(m: Maker, count: int) -> list[cudnn.tensor]:
+def _half_scalars(m: Maker, count: int) -> list[cudnn.tensor]:
     return [m.g.tensor_scalar(0.5) for _ in range(count)]
 
 
-def _wholes(m: Maker, *dims: int) -> cudnn.tensor:
+def _int32_tensor(m: Maker, *dims: int) -> cudnn.tensor:
     return m.g.tensor(list(dims), data_type=cudnn.data_type.INT32)
 
 
-def _write_peers(m: Maker) -> Any:
+def _batchnorm_with_peer_stats(m: Maker) -> Any:
     peers = [m.g.tensor([2, 16, 1, 1], data_type=cudnn.data_type.FLOAT) for _ in range(2)]
-    return m.g.batchnorm(m.t(2, 8, 4, 4), *_per_channel(m, 4), *_halves(m, 2), peer_stats=peers)
+    return m.g.batchnorm(m.t(2, 8, 4, 4), *_per_channel_tensors(m, 4), *_half_scalars(m, 2), peer_stats=peers)
 
 
-def _write_backward_peers(m: Maker) -> Any:
+def _batchnorm_backward_with_peer_stats(m: Maker) -> Any:
     peers = [m.g.tensor([2, 16, 1, 1], data_type=cudnn.data_type.FLOAT) for _ in range(2)]
-    return m.g.batchnorm_backward(m.t(2, 8, 4, 4), m.t(2, 8, 4, 4), *_per_channel(m, 3), peer_stats=peers)
+    return m.g.batchnorm_backward(m.t(2, 8, 4, 4), m.t(2, 8, 4, 4), *_per_channel_tensors(m, 3), peer_stats=peers)
 
 
-def _write_slice(m: Maker) -> Any:
+def _relu_of_a_slice(m: Maker) -> Any:
     return m.g.relu(m.g.slice(m.t(2, 8, 16), [slice(1), slice(2, None, 2), slice(None)]))
 
 
-def _write_pages(m: Maker) -> Any:
-    loaded = m.g.paged_cache_load(m.t(8, 2, 16, 64), _wholes(m, 2, 1, 1, 1), _wholes(m, 2, 1, 4, 1))
+def _paged_cache_load(m: Maker) -> Any:
+    loaded = m.g.paged_cache_load(m.t(8, 2, 16, 64), _int32_tensor(m, 2, 1, 1, 1), _int32_tensor(m, 2, 1, 4, 1))
     return loaded.set_dim([2, 2, 64, 64]).set_stride([8192, 4096, 64, 1])
 
 
@@ -517,16 +517,16 @@ MORE: dict[str, Callable[[Maker], Any]] = {
         m.t(2, 8, 16, 16), [2, 2], [2, 2], [0, 0], [0, 0], generate_index=True
     ),
     "reshape": lambda m: m.g.reshape(m.t(2, 8, 16)).set_dim([16, 16]).set_stride([16, 1]),
-    "slice": _write_slice,
+    "slice": _relu_of_a_slice,
     "random numbers": lambda m: m.g.rng(
-        _wholes(m, 1, 1, 1), _wholes(m, 1, 1, 1), bernoulli_probability=0.5
+        _int32_tensor(m, 1, 1, 1), _int32_tensor(m, 1, 1, 1), bernoulli_probability=0.5
     ).set_dim([2, 8, 8]).set_stride([64, 8, 1]),
-    "statistics of other GPUs": _write_peers,
-    "statistics of other GPUs, backward": _write_backward_peers,
+    "statistics of other GPUs": _batchnorm_with_peer_stats,
+    "statistics of other GPUs, backward": _batchnorm_backward_with_peer_stats,
     "sums to a norm": lambda m: m.g.bn_finalize(
-        *_per_channel(m, 4), *_halves(m, 2), *_per_channel(m, 2), *_halves(m, 1)
+        *_per_channel_tensors(m, 4), *_half_scalars(m, 2), *_per_channel_tensors(m, 2), *_half_scalars(m, 1)
     ),
-    "pages": _write_pages,
+    "pages": _paged_cache_load,
     "elements in fours": lambda m: m.g.relu(m.t(2, 8, 16).set_vector_count_and_dimension(4, 1)),
     "less alignment": lambda m: m.g.relu(m.t(2, 8, 16).set_alignment(4)),
 }  # fmt: skip
@@ -534,7 +534,7 @@ MORE: dict[str, Callable[[Maker], Any]] = {
 
 @pytest.mark.parametrize("name", MORE)
 @pytest.mark.parametrize("checked", [False, True])
-def test_nothing_is_lost_in_the_text_of_a_graph(name: str, checked: bool) -> None:
+def test_the_json_of_a_graph_is_complete(name: str, checked: bool) -> None:
     m = Maker(cudnn, name="mine", is_override_shape_enabled=True, is_dynamic_shape_enabled=True, sm_count=7)
     made = MORE[name](m)
     for item in made if isinstance(made, list) else [made]:
@@ -560,9 +560,9 @@ def test_dims_of_a_reshape_may_be_set_only_at_the_operation() -> None:
     assert again.graph() == m.g.graph()
 
 
-def test_a_function_of_the_scores_is_not_in_the_text() -> None:
+def test_json_does_not_contain_score_functions() -> None:
     m = Maker(cudnn)
-    _scaled(m, score_mod=lambda g, score: g.relu(score))
+    _add_attention(m, score_mod=lambda g, score: g.relu(score))
     with pytest.raises(RuntimeError, match="has a score function, which JSON does not contain"):
         cudnn.pygraph().deserialize(repr(m.g))
 
@@ -595,38 +595,38 @@ LISTED = {
 }  # fmt: skip
 
 
-def test_nodes_of_the_text_have_all_that_cudnn_frontend_writes() -> None:
-    """It reads each key by its name, and refuses the whole text if one is missing."""
+def test_nodes_in_json_have_every_key_of_cudnn_frontend() -> None:
+    """cudnn-frontend reads each key by name, and refuses the whole JSON if one is missing."""
     ours, theirs = keys_of_nodes(cudnn), read_facts()["nodes in JSON"]
     assert {tag: lacks for tag in theirs if (lacks := set(theirs[tag]) - set(ours[tag]))} == {}
 
 
-def _scaled(m: Maker, **options: Any) -> Any:
+def _add_attention(m: Maker, **options: Any) -> Any:
     return m.g.sdpa(*(m.t(*Q) for _ in "qkv"), attn_scale=0.125, generate_stats=False, **options)
 
 
-def test_a_function_of_the_scores_is_part_of_the_key() -> None:
-    def key(name: str, modify: Any) -> int:
+def test_the_score_function_is_part_of_the_key() -> None:
+    def compute_key(name: str, modify: Any) -> int:
         m = Maker(cudnn, name=name)
-        _scaled(m, score_mod=modify)[0].set_output(True)
+        _add_attention(m, score_mod=modify)[0].set_output(True)
         return m.g.key()
 
-    keys = [key("one", lambda g, score: g.relu(score)), key("two", lambda g, score: g.relu(score))]
-    assert keys[0] == keys[1] != key("one", lambda g, score: g.tanh(score))
+    keys = [compute_key("one", lambda g, score: g.relu(score)), compute_key("two", lambda g, score: g.relu(score))]
+    assert keys[0] == keys[1] != compute_key("one", lambda g, score: g.tanh(score))
 
 
 @pytest.mark.parametrize(
     ("requested", "said"), [("AUTO", "UNIFIED"), ("UNIFIED", "UNIFIED"), ("COMPOSITE", "COMPOSITE")]
 )
-def test_the_text_contains_the_choice_of_auto(requested: str, said: str) -> None:
-    """cudnn-frontend reads no text of attention without an implementation."""
+def test_json_contains_the_implementation_chosen_by_auto(requested: str, said: str) -> None:
+    """cudnn-frontend cannot read the JSON of attention without an implementation."""
     m = Maker(cudnn)
-    _scaled(m, implementation=cudnn.attention_implementation[requested])
+    _add_attention(m, implementation=cudnn.attention_implementation[requested])
     assert json.loads(repr(m.g))["nodes"][0]["implementation"] == said
 
 
 @pytest.mark.parametrize("number", [2.5, 3, True])
-def test_a_number_of_the_graph_is_unchanged_in_its_text(number: float) -> None:
+def test_by_value_numbers_are_unchanged_in_json(number: float) -> None:
     m = Maker(cudnn)
     x, scalar = m.t(2, 8, 16), m.g.tensor_scalar(number)
     m.g.mul(x, scalar).set_output(True)
@@ -641,10 +641,10 @@ def test_a_number_of_the_graph_is_unchanged_in_its_text(number: float) -> None:
     assert [item.value for item in again.graph().tensors if item.by_value] == [number]
 
 
-def test_the_text_of_a_graph_that_cudnn_frontend_built_is_read() -> None:
-    """There the scale is a tensor, too, and K of many operations is transposed."""
+def test_json_of_a_graph_built_by_cudnn_frontend_is_read() -> None:
+    """In such JSON, the scale is a tensor too, and K of the composite implementation is transposed."""
     m = Maker(cudnn)
-    for item in _scaled(m, implementation=cudnn.attention_implementation.COMPOSITE):
+    for item in _add_attention(m, implementation=cudnn.attention_implementation.COMPOSITE):
         if item is not None:
             item.set_output(True)
     m.g.validate()
@@ -664,8 +664,8 @@ def test_the_text_of_a_graph_that_cudnn_frontend_built_is_read() -> None:
     ]
 
 
-def test_a_graph_of_a_list_of_tensors_is_built() -> None:
-    """In the newer JSON form, tensors are a list, ports name uids, and numbers may be bytes."""
+def test_json_with_a_list_of_tensors_is_read() -> None:
+    """In the newer JSON form, tensors are a list, ports refer to uids, and numbers may be hexadecimal bytes."""
     g = cudnn.pygraph()
     g.deserialize(json.dumps(LISTED))
     assert [node.name for node in g.nodes] == ["conv", "cut"]
@@ -700,13 +700,13 @@ def test_a_graph_of_a_list_of_tensors_is_built() -> None:
         ({"compute_data_type": "SOFT"}, "where a data_type is needed"),
     ],
 )
-def test_values_that_json_cannot_represent_are_refused(change: dict[str, Any], words: str) -> None:
+def test_invalid_nodes_in_json_are_refused(change: dict[str, Any], words: str) -> None:
     nodes = [{**LISTED["nodes"][0], **change}]  # type: ignore[dict-item]
     with pytest.raises(RuntimeError, match=words):
         cudnn.pygraph().deserialize(json.dumps({**LISTED, "nodes": nodes}))
 
 
-def test_a_deserialized_graph_warns_as_one_that_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deserialized_graph_gives_the_same_warnings_as_a_built_one(monkeypatch: pytest.MonkeyPatch) -> None:
     row = KnownIssue(
         "made-up",
         what="any attention",
@@ -778,7 +778,7 @@ def test_an_argument_that_an_operation_does_not_have_is_refused_with_the_operati
     assert m.g.nodes == []
 
 
-def test_dims_of_a_result_are_given_if_not_inferred() -> None:
+def test_out_dims_are_accepted_only_if_they_are_not_inferred() -> None:
     m = Maker(cudnn)
     assert m.g.reduction(m.t(2, 8, 16), mode=cudnn.reduction_mode.ADD, out_dims=[2, 8, 1]).get_dim() == [2, 8, 1]
     with pytest.raises(TypeError, match=r"matmul\(\) takes no out_dims"):
@@ -795,7 +795,7 @@ def test_an_image_gradient_has_the_dims_of_the_smallest_image_at_once() -> None:
     assert made.get_dim() == [2, 8, 16, 16]
 
 
-def test_errors_of_cudnn_for_plans_are_of_both_kinds() -> None:
+def test_errors_of_plans_have_both_exception_types() -> None:
     for make in (
         lambda m: m.g.relu(m.t(2, 8, 16)).set_dim([2, 8, 1]).set_stride([8, 1, 1]),
         lambda m: m.g.relu(m.t(2, 8, 16, is_virtual=True)),
@@ -817,7 +817,7 @@ def test_errors_of_cudnn_for_plans_are_of_both_kinds() -> None:
         Maker(cudnn).g.deserialize("{}")
 
 
-def test_a_graph_has_the_same_text_by_another_name_and_its_compute_type() -> None:
+def test_the_key_depends_on_compute_types_but_not_on_the_name() -> None:
     graphs = [Maker(cudnn, name=name) for name in ("one", "two")]
     for m in graphs:
         m.g.relu(m.t(2, 8, 16)).set_output(True)
@@ -830,7 +830,7 @@ def test_a_graph_has_the_same_text_by_another_name_and_its_compute_type() -> Non
     assert text.startswith('{\n    "context"')
 
 
-def test_a_slice_that_nothing_reads_needs_no_buffer() -> None:
+def test_an_unused_slice_needs_no_buffer() -> None:
     m = Maker(cudnn)
     x, whole = m.t(2, 8, 16), m.t(2, 8, 16)
     m.g.slice(whole, [slice(0, 1), slice(0, 8), slice(0, 16)])

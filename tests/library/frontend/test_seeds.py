@@ -1,4 +1,4 @@
-"""The unchanged cells of the notebooks build their graphs for described GPUs and stop at the execution."""
+"""Unchanged cells of the notebooks build their graphs for described GPUs, and stop at the execution."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def h100() -> Iterator[None]:
     set_default_target(None)
 
 
-def built(write: Callable[[Maker], Any]) -> cudnn.pygraph:
+def build_graph(write: Callable[[Maker], Any]) -> cudnn.pygraph:
     m = Maker(cudnn)
     made = write(m)
     for item in made if isinstance(made, (list, tuple)) else [made]:
@@ -33,26 +33,26 @@ def built(write: Callable[[Maker], Any]) -> cudnn.pygraph:
     return m.g
 
 
-def _slopes(m: Maker) -> Any:
-    """Return attention with slopes on the device, after no scratch."""
+def _attention_with_alibi(m: Maker) -> Any:
+    """Return attention with ALiBi slopes in the workspace, and no scratch memory before them."""
     made, _ = m.g.sdpa(
         q=m.t(*Q), k=m.t(*Q), v=m.t(*Q), attn_scale=0.5, generate_stats=False, use_causal_mask=True, use_alibi_mask=True
     )
     return made.set_dim(list(Q)).set_stride([16384, 4096, 64, 1])
 
 
-def _part(m: Maker) -> Any:
+def _matmul_of_a_slice(m: Maker) -> Any:
     x = m.t(4, 64, 64, name="whole")
     return m.g.matmul(m.g.slice(x, [slice(1, 3), slice(0, 64), slice(0, 64)]), m.t(2, 64, 64))
 
 
-def _parts(m: Maker) -> Any:
+def _matmul_of_two_slices(m: Maker) -> Any:
     x = m.t(4, 64, 64, name="whole")
     first, second = (m.g.slice(x, [slice(at, at + 2), slice(0, 64), slice(0, 64)]) for at in (0, 2))
     return m.g.matmul(first, second)
 
 
-def _grouped(m: Maker) -> Any:
+def _grouped_convolution_gradient(m: Maker) -> Any:
     loss, weight = m.t(1, 64, 14, 20, last=True), m.t(64, 16, 5, 1, last=True)
     made = m.g.conv_dgrad(loss, weight, padding=[2, 2], stride=[1, 1], dilation=[1, 1])
     return made.set_dim([1, 32, 14, 16])
@@ -62,16 +62,16 @@ WRITTEN: dict[str, Callable[[Maker], Any]] = {
     "a product": PROGRAMS["matmul"],
     "scratch and scalars": PROGRAMS["sdpa_backward"],
     "a scalar that is given": PROGRAMS["rmsnorm"],
-    "slopes": _slopes,
-    "a slice": _part,
-    "a convolution of two groups": _grouped,
+    "slopes": _attention_with_alibi,
+    "a slice": _matmul_of_a_slice,
+    "a convolution of two groups": _grouped_convolution_gradient,
 }
 
 
 @pytest.mark.parametrize("name", WRITTEN)
-def test_a_graph_without_our_part_is_read_as_cudnn_frontends(name: str) -> None:
-    """cudnn-frontend's bytes have no graph of this package: it is that of cuDNN's plan."""
-    g = built(WRITTEN[name])
+def test_bytes_without_our_part_are_read_like_those_of_cudnn_frontend(name: str) -> None:
+    """cudnn-frontend's bytes contain no graph of this package: the graph is read from cuDNN's plan."""
+    g = build_graph(WRITTEN[name])
     content = read_ubjson(g.serialize(as_bytes=True))
     theirs = {key: item for key, item in content.items() if not key.startswith("cudnn_backend_py")}
     assert len(theirs) == len(content) - 2
@@ -89,8 +89,8 @@ def test_a_graph_without_our_part_is_read_as_cudnn_frontends(name: str) -> None:
     assert scalars[0] == pytest.approx(scalars[1])
 
 
-def test_places_in_the_bytes_are_those_of_cudnn_frontends_cpp() -> None:
-    content = read_ubjson(built(PROGRAMS["sdpa_backward"]).serialize(as_bytes=True))
+def test_the_bytes_have_the_layout_of_cudnn_frontends_cpp() -> None:
+    content = read_ubjson(build_graph(PROGRAMS["sdpa_backward"]).serialize(as_bytes=True))
     assert content["json_version"] == "2.0"
     kinds = {item["index"] for item in content["pass_by_values"].values()}
     assert kinds == {3}  # float
@@ -103,18 +103,20 @@ def test_places_in_the_bytes_are_those_of_cudnn_frontends_cpp() -> None:
     uids = {item["uid"] for item in content["tensors"]}
     assert uids == set(content["variant_pack_uids"])
     assert content["behavior_notes"][0]
-    slopes = read_ubjson(built(_slopes).serialize(as_bytes=True))
+    slopes = read_ubjson(build_graph(_attention_with_alibi).serialize(as_bytes=True))
     ((how, offset, values),) = slopes["workspace_modifications"].values()
     assert (how, offset, values) == (0, 0, ["3E800000", "3D800000", "3C800000", "3B800000"])  # floats, as in C++
     assert slopes["fe_workspace_size"] == 128
-    ((whole, (part, start)),) = read_ubjson(built(_part).serialize(as_bytes=True))["variant_pack_replacements"]
+    ((whole, (part, start)),) = read_ubjson(build_graph(_matmul_of_a_slice).serialize(as_bytes=True))[
+        "variant_pack_replacements"
+    ]
     assert (whole, start) == (1, 2 * 4096)
     assert part != whole
 
 
-def test_graphs_beyond_the_format_do_not_claim_its_version() -> None:
-    """cudnn-frontend then refuses the bytes, and this package reads them."""
-    g = built(_parts)
+def test_graphs_that_the_format_cannot_contain_have_no_format_version() -> None:
+    """cudnn-frontend then refuses the bytes; this package reads them."""
+    g = build_graph(_matmul_of_two_slices)
     data = g.serialize(as_bytes=True)
     assert "json_version" not in read_ubjson(data)
     read = cudnn.pygraph()
@@ -144,8 +146,8 @@ def test_graphs_beyond_the_format_do_not_claim_its_version() -> None:
         ({"variant_pack_replacements": [[1, [3, -1]]]}, "a slice begins before its tensor"),
     ],
 )
-def test_unreadable_parts_of_theirs_are_reported(change: dict[str, Any], message: str) -> None:
-    content = read_ubjson(built(PROGRAMS["matmul"]).serialize(as_bytes=True))
+def test_unreadable_parts_of_cudnn_frontends_bytes_are_reported(change: dict[str, Any], message: str) -> None:
+    content = read_ubjson(build_graph(PROGRAMS["matmul"]).serialize(as_bytes=True))
     theirs = {key: item for key, item in content.items() if not key.startswith("cudnn_backend_py")}
     with pytest.raises(RuntimeError, match=message) as caught:
         cudnn.pygraph().deserialize(write_ubjson(theirs | change))
@@ -153,8 +155,8 @@ def test_unreadable_parts_of_theirs_are_reported(change: dict[str, Any], message
 
 
 @pytest.mark.parametrize("field", ["cudnn_backend_data", "cudnn_backend_py", "cudnn_backend_py_sha256"])
-def test_a_change_is_found(field: str) -> None:
-    content = read_ubjson(built(PROGRAMS["matmul"]).serialize(as_bytes=True))
+def test_a_changed_field_is_detected(field: str) -> None:
+    content = read_ubjson(build_graph(PROGRAMS["matmul"]).serialize(as_bytes=True))
     content[field] = content[field].replace("1", "2", 1)
     with pytest.raises(RuntimeError, match="was changed since it was serialized"):
         cudnn.pygraph().deserialize(write_ubjson(content))
@@ -162,11 +164,9 @@ def test_a_change_is_found(field: str) -> None:
 
 @pytest.mark.parametrize("kind", [RuntimeError, cudnn.cudnnGraphNotSupportedError])
 @pytest.mark.parametrize("change", [{"cudnnVersion": 91900}, {"smVersion": 800}])
-def test_a_plan_of_another_cudnn_or_gpu_is_a_graph_that_is_not_supported(
-    change: dict[str, int], kind: type[Exception]
-) -> None:
-    """As with cudnn-frontend: a program that keeps plans then builds the graph again."""
-    content = read_ubjson(built(PROGRAMS["matmul"]).serialize(as_bytes=True))
+def test_a_plan_of_another_cudnn_or_gpu_is_not_supported(change: dict[str, int], kind: type[Exception]) -> None:
+    """As with cudnn-frontend, so that a program with a stored plan builds its graph again."""
+    content = read_ubjson(build_graph(PROGRAMS["matmul"]).serialize(as_bytes=True))
     theirs = {key: item for key, item in content.items() if not key.startswith("cudnn_backend_py")}
     plan = json.loads(theirs["cudnn_backend_data"])
     (plan if "cudnnVersion" in change else plan["engine"]).update(change)
@@ -175,7 +175,7 @@ def test_a_plan_of_another_cudnn_or_gpu_is_a_graph_that_is_not_supported(
 
 
 def test_json_is_refused_if_a_plan_is_requested() -> None:
-    g = built(PROGRAMS["matmul"])
+    g = build_graph(PROGRAMS["matmul"])
     data, text = g.serialize(as_bytes=True), repr(g)
     ways: list[tuple[tuple[Any, ...], dict[str, bool]]] = [
         ((True,), {}),
@@ -192,15 +192,15 @@ def test_json_is_refused_if_a_plan_is_requested() -> None:
 
 def test_a_wrong_argument_is_shown_truncated() -> None:
     """An error shows the beginning of its argument, which may be a whole plan."""
-    data = built(PROGRAMS["matmul"]).serialize(as_bytes=True)
+    data = build_graph(PROGRAMS["matmul"]).serialize(as_bytes=True)
     for call in (lambda: cudnn.pygraph().deserialize(data, 5), lambda: cudnn.pygraph().tensor(dim=data)):
         with pytest.raises(TypeError) as caught:
             call()
         assert len(str(caught.value)) < 500
 
 
-def test_multiprocessors_in_the_json_of_a_graph_are_requested() -> None:
-    """As in cudnn-frontend 1.32."""
+def test_the_sm_count_of_a_graph_is_read_from_json() -> None:
+    """cudnn-frontend 1.32 reads the SM count as well."""
     m = Maker(cudnn, sm_count=66)
     PROGRAMS["matmul"](m).set_output(True)
     m.g.build_operation_graph()
@@ -210,7 +210,7 @@ def test_multiprocessors_in_the_json_of_a_graph_are_requested() -> None:
 
 
 @pytest.mark.parametrize("has_dbias", [True, False])
-def test_a_gradient_of_the_bias_that_was_left_out_is_left_out_of_the_json(has_dbias: bool) -> None:
+def test_json_has_a_bias_gradient_only_if_it_is_requested(has_dbias: bool) -> None:
     m = Maker(cudnn)
     grad, x = m.images(2)
     made = m.g.rmsnorm_backward(

@@ -1,4 +1,4 @@
-"""``Graph`` and ``jit`` up to execution, for a described H100: ports, orders, dicts, and refusals."""
+"""``Graph`` and ``jit`` up to execution, for a described H100: ports, orders of tensors, dicts, and errors."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def h100() -> Iterator[None]:
     handles.set_default_target(None)
 
 
-def half(*shape: int, **options: Any) -> Tensor:
+def half_tensor(*shape: int, **options: Any) -> Tensor:
     return Tensor(shape, dtype=DTYPES["float16"], device="cuda", **options)
 
 
-A, B, BIAS = half(2, 64, 128), half(2, 128, 32), half(1, 64, 32)
+A, B, BIAS = half_tensor(2, 64, 128), half_tensor(2, 128, 32), half_tensor(1, 64, 32)
 
 
-def linear(**options: Any) -> cudnn.Graph:
-    """Return a @ b + bias, built; the product is virtual."""
+def build_linear_graph(**options: Any) -> cudnn.Graph:
+    """Return a built graph of a @ b + bias; the product is virtual."""
     with cudnn.Graph(**TYPES, **options) as graph:
         product = graph.matmul(A, B=B, name="mm")
         graph.add(a=product, b=BIAS).set_output(True).set_name("y")
@@ -46,7 +46,7 @@ def linear(**options: Any) -> cudnn.Graph:
 
 @pytest.fixture(scope="module")
 def graph(h100: None) -> cudnn.Graph:
-    return linear(inputs=["mm::0", "mm::B", "add.0::b"], outputs=["y"], workspace_alloc=False)
+    return build_linear_graph(inputs=["mm::0", "mm::B", "add.0::b"], outputs=["y"], workspace_alloc=False)
 
 
 def test_ports_are_named_after_nodes_and_arguments(graph: cudnn.Graph) -> None:
@@ -56,8 +56,8 @@ def test_ports_are_named_after_nodes_and_arguments(graph: cudnn.Graph) -> None:
     assert "MATMUL" in str(graph)
 
 
-def test_a_tensor_used_twice_is_one_tensor_and_loses_its_gradient() -> None:
-    square = half(2, 64, 64, requires_grad=True)
+def test_a_tensor_used_twice_is_one_graph_tensor_without_gradient() -> None:
+    square = half_tensor(2, 64, 64, requires_grad=True)
     with cudnn.Graph(**TYPES) as graph:
         graph.matmul(name="mm", A=square, B=square).set_output(True)
     assert graph._ports_in["mm::A"] is graph._ports_in["mm::B"]
@@ -65,7 +65,7 @@ def test_a_tensor_used_twice_is_one_tensor_and_loses_its_gradient() -> None:
     graph.set_io_tuples([square], ["mm::C"])
 
 
-def test_orders_are_given_by_port_name_uid_and_tensor(graph: cudnn.Graph) -> None:
+def test_the_order_of_tensors_may_use_ports_names_and_uids(graph: cudnn.Graph) -> None:
     a, b, bias = (graph._ports_in[port] for port in ("mm::0", "mm::B", "add.0::b"))
     y = graph._ports_out["add.0::OUT_0"]
     for which in (["mm::0", "mm::B", "add.0::b"], [A, B, BIAS], [a, b, bias], [a.uid, b.uid, bias.uid]):
@@ -81,11 +81,11 @@ def test_orders_are_given_by_port_name_uid_and_tensor(graph: cudnn.Graph) -> Non
         (["mm::0", "mm::B"], ["y"], "add.0::b: in memory, but specified neither as input nor as output"),
         (["mm::0", "mm::0", "add.0::b"], ["y"], "named twice, it is a duplicate"),
         (["mm::0", "mm::B", "add.0::b"], ["y", "mm::C"], r"output 1 \('mm::C'\) is a virtual tensor"),
-        ([half(2, 64, 128), "mm::B", "add.0::b"], ["y"], r"input 0 .* not found"),
+        ([half_tensor(2, 64, 128), "mm::B", "add.0::b"], ["y"], r"input 0 .* not found"),
         ("mm::0", ["y"], "inputs is a str"),
     ],
 )
-def test_wrong_orders_are_refused(graph: cudnn.Graph, inputs: Any, outputs: Any, words: str) -> None:
+def test_invalid_orders_of_tensors_are_refused(graph: cudnn.Graph, inputs: Any, outputs: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         graph.set_io_tuples(inputs, outputs)
 
@@ -110,7 +110,7 @@ def test_lists_and_tuples_of_tensors_have_ports_with_positions() -> None:
 
 def test_a_convolution_accepts_tensors_by_position_and_by_name() -> None:
     with cudnn.Graph(**TYPES) as graph:
-        image, weight = (half(n, 3, 3, 64).permute(0, 3, 1, 2) for n in (8, 32))
+        image, weight = (half_tensor(n, 3, 3, 64).permute(0, 3, 1, 2) for n in (8, 32))
         graph.conv_fprop(image, weight=weight, padding=[1, 1], stride=[1, 1], dilation=[1, 1]).set_output(True)
     assert {port: item.dim for port, item in graph._ports_in.items()} == {
         "conv_fprop.0::0": [8, 64, 3, 3],
@@ -119,13 +119,13 @@ def test_a_convolution_accepts_tensors_by_position_and_by_name() -> None:
     assert list(graph._ports_out) == ["conv_fprop.0::Y"]
 
 
-def test_a_block_that_raised_leaves_no_graph() -> None:
+def test_an_exception_in_the_with_block_leaves_no_graph() -> None:
     with pytest.raises(KeyError), cudnn.Graph(**TYPES) as graph:
         raise KeyError
     assert not hasattr(graph, "matmul")
 
 
-def test_names_of_nodes_are_used_once() -> None:
+def test_node_names_must_be_unique() -> None:
     graph = cudnn.Graph(**TYPES).__enter__()
     graph.matmul(name="mm", A=A, B=B)
     with pytest.raises(ValueError, match="node name 'mm' is used already"):
@@ -138,19 +138,19 @@ def test_internal_steps_of_the_graph_are_not_callable(graph: cudnn.Graph, name: 
         getattr(graph, name)
 
 
-def test_a_graph_is_made_once(graph: cudnn.Graph) -> None:
+def test_a_graph_cannot_be_entered_twice(graph: cudnn.Graph) -> None:
     with pytest.raises(RuntimeError, match="already built"):
         graph.__enter__()
 
 
-def test_a_dict_is_read_by_port_tensor_name_and_uid(graph: cudnn.Graph) -> None:
+def test_dict_keys_may_be_ports_tensors_names_and_uids(graph: cudnn.Graph) -> None:
     y, b = graph._ports_out["add.0::OUT_0"], graph._ports_in["mm::B"]
     for keys in (
         ("mm::0", "mm::B", "add.0::b", "add.0::OUT_0"),
         ("mm::0", b, "add.0::b", "y"),
         ("mm::0", b.uid, "add.0::b", y),
     ):
-        values = (A, B, BIAS, half(2, 64, 32))
+        values = (A, B, BIAS, half_tensor(2, 64, 32))
         pack = graph._make_variant_pack(dict(zip(keys, values, strict=True)))
         assert [pack[graph._ports_in[port]] for port in ("mm::0", "mm::B", "add.0::b")] == [A, B, BIAS]
         assert pack[y] is values[3]
@@ -163,7 +163,9 @@ def test_a_dict_without_an_input_is_refused(graph: cudnn.Graph) -> None:
         graph._make_variant_pack({"mm::0": 1 << 40})
 
 
-def test_a_call_needs_a_handle_a_workspace_and_an_order(monkeypatch: pytest.MonkeyPatch, graph: cudnn.Graph) -> None:
+def test_a_call_needs_a_handle_a_workspace_and_an_order_of_tensors(
+    monkeypatch: pytest.MonkeyPatch, graph: cudnn.Graph
+) -> None:
     with pytest.raises(RuntimeError, match="Need to specify cudnn handle to execute graph"):
         graph(A, B, BIAS)
     with pytest.raises(
@@ -201,18 +203,18 @@ def test_each_thread_has_a_default_handle_on_its_own_stream(monkeypatch: pytest.
     monkeypatch.setattr(wrapper, "set_stream", lambda handle, stream: set_streams.append((handle, stream)))
     monkeypatch.setattr(wrapper, "_default_handles", {})
 
-    def run_query(stream: int) -> Any:
+    def get_handle_on_stream(stream: int) -> Any:
         streams.value = stream
         return wrapper.get_default_handle()
 
-    mine = run_query(1)
+    mine = get_handle_on_stream(1)
     with ThreadPoolExecutor(1) as pool:
-        others = pool.submit(run_query, 2).result()
-        assert pool.submit(run_query, 2).result() is others is not mine
-    assert run_query(1) is mine
+        others = pool.submit(get_handle_on_stream, 2).result()
+        assert pool.submit(get_handle_on_stream, 2).result() is others is not mine
+    assert get_handle_on_stream(1) is mine
     assert set_streams == [(mine, 1), (others, 2), (others, 2), (mine, 1)]
     mine.close()
-    assert run_query(1) is not mine
+    assert get_handle_on_stream(1) is not mine
     wrapper.destroy_default_handle()
     assert others.closed
 
@@ -246,7 +248,7 @@ def test_jit_accepts_one_mode() -> None:
     @cudnn.jit(heur_modes=cudnn.heur_mode.FALLBACK)
     def product(handle: Any) -> Any:
         with cudnn.graph(handle) as (graph, _):
-            a = graph.tensor_like(half(1, 64, 64))
+            a = graph.tensor_like(half_tensor(1, 64, 64))
             graph.matmul(A=a, B=a).set_output(True)
         return graph, [a]
 
@@ -255,7 +257,7 @@ def test_jit_accepts_one_mode() -> None:
     assert len(uids) == 1
 
 
-def test_public_attributes_of_a_wrapped_graph_are_shown(graph: cudnn.Graph) -> None:
+def test_public_attributes_of_a_wrapped_graph_are_accessible(graph: cudnn.Graph) -> None:
     assert [node.name for node in graph.nodes] == ["mm", "add.0"]
     assert graph.inspect()["nodes"][0]["name"] == "mm"
     assert graph.find_tensor("y") is graph.tensors["y"]

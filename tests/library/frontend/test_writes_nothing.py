@@ -13,14 +13,14 @@ from cudnn_backend_py.frontend.handles import set_default_target
 from cudnn_backend_py.plans.build import build
 
 
-def graph() -> Graph:
+def graph_without_outputs() -> Graph:
     g = GraphBuilder("forgotten")
     g.matmul(g.tensor("a", (1, 64, 64)), g.tensor("b", (1, 64, 64)), name="c")
     return g.graph()
 
 
 def test_the_verdict_is_not_supported_and_has_a_fix() -> None:
-    verdict = explain(graph(), "h100")
+    verdict = explain(graph_without_outputs(), "h100")
     assert (verdict.outcome, verdict.stage) == (Outcome.NOT_SUPPORTED, "graph")
     assert verdict.cause is not None
     assert verdict.cause.code == "graph-writes-nothing"
@@ -29,23 +29,26 @@ def test_the_verdict_is_not_supported_and_has_a_fix() -> None:
 
 
 def test_neither_a_plan_nor_an_operation_graph_is_built() -> None:
-    for make in (lambda: build(graph(), "h100"), lambda: OperationGraph(graph(), open_target("h100"))):
+    for make in (
+        lambda: build(graph_without_outputs(), "h100"),
+        lambda: OperationGraph(graph_without_outputs(), open_target("h100")),
+    ):
         with pytest.raises(GraphError, match="graph-writes-nothing"):
             make()
 
 
-def test_cudnn_itself_accepts_it() -> None:
-    assert OperationGraph(graph(), open_target("h100"), must_write=False).heuristics().configs
+def test_cudnn_accepts_a_graph_without_outputs() -> None:
+    assert OperationGraph(graph_without_outputs(), open_target("h100"), must_write=False).heuristics().configs
 
 
 @pytest.fixture
-def _described() -> Iterator[None]:
+def described_h100() -> Iterator[None]:
     set_default_target("h100")
     yield
     set_default_target(None)
 
 
-@pytest.mark.usefixtures("_described")
+@pytest.mark.usefixtures("described_h100")
 def test_a_graph_of_the_frontend_without_an_output_is_built() -> None:
     half, single = cudnn.data_type.HALF, cudnn.data_type.FLOAT
     g = cudnn.pygraph(io_data_type=half, intermediate_data_type=single, compute_data_type=single)

@@ -1,4 +1,4 @@
-"""A loop as in C, count and then get, reads every element of every readable attribute."""
+"""Count the elements, then get them, as C programs do: every element of every readable attribute is read."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ D = DescriptorType
 WITH_PLAN = ("convolution forward", "matmul")
 
 
-def children(of: Descriptor, attribute: Attr) -> tuple[Descriptor, ...]:
+def get_child_descriptors(of: Descriptor, attribute: Attr) -> tuple[Descriptor, ...]:
     found = of.get(attribute)
     return found if isinstance(found, tuple) else (found,)
 
 
-def descriptors(name: str) -> Iterator[Descriptor]:
+def finalized_descriptors(name: str) -> Iterator[Descriptor]:
     """Yield finalized descriptors of many kinds, from a graph to its plan."""
     graph = OperationGraph(BUILT[name].make(), open_target("h100"))
     yield graph.descriptor
@@ -41,8 +41,8 @@ def descriptors(name: str) -> Iterator[Descriptor]:
     yield config.descriptor
     engine = graph.engine(config.engine)
     yield engine
-    yield from children(config.descriptor, Attr.ENGINECFG_KNOB_CHOICES)
-    yield from children(engine, Attr.ENGINE_KNOB_INFO)
+    yield from get_child_descriptors(config.descriptor, Attr.ENGINECFG_KNOB_CHOICES)
+    yield from get_child_descriptors(engine, Attr.ENGINE_KNOB_INFO)
     yield build_plan(config).descriptor
     assert graph.target.device is not None
     yield graph.target.device
@@ -53,7 +53,7 @@ def descriptors(name: str) -> Iterator[Descriptor]:
 @pytest.mark.parametrize("name", WITH_PLAN)
 def test_count_and_then_get_returns_every_element(name: str) -> None:
     seen: dict[str, int] = {}
-    for descriptor in descriptors(name):
+    for descriptor in finalized_descriptors(name):
         for facts in DESCRIPTORS[descriptor.kind].attributes:
             element = facts.types[0]
             try:
@@ -84,10 +84,10 @@ def test_cudnn_itself_returns_no_existing_knob_choices() -> None:
     arguments = (config.pointer, Attr.ENGINECFG_KNOB_CHOICES, AttributeType.BACKEND_DESCRIPTOR, 0)
     library().cudnnBackendGetAttribute(*arguments, ctypes.byref(written), None)
     assert written.value == 0
-    assert len(children(config, Attr.ENGINECFG_KNOB_CHOICES)) > 0
+    assert len(get_child_descriptors(config, Attr.ENGINECFG_KNOB_CHOICES)) > 0
 
 
-def test_requests_of_fewer_elements_are_counted_as_in_c() -> None:
+def test_request_for_two_of_three_elements_returns_two() -> None:
     tensor = Descriptor(D.TENSOR).set(Attr.TENSOR_DIMENSIONS, (1, 2, 3)).set(Attr.TENSOR_STRIDES, (6, 3, 1))
     tensor.set(Attr.TENSOR_UNIQUE_ID, 5).set(Attr.TENSOR_BYTE_ALIGNMENT, 16).finalize()
     assert capi.cudnnBackendGetAttribute(tensor, Attr.TENSOR_DIMENSIONS, AttributeType.INT64, 2) == (2, (1, 2))

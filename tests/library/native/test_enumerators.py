@@ -1,4 +1,4 @@
-"""Every enumerator of every enum with every installed cuDNN: one newer than the library never reaches it."""
+"""Every enumerator of every enum, with several cuDNN versions: one newer than the library never reaches it."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ print(json.dumps({"version": lib.version, "found": found}))
 
 
 @pytest.fixture(scope="module", params=VERSIONS, ids=str)
-def swept(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """Return the outcomes of all enumerators on one version."""
+def enumerator_outcomes(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """Return the outcome of setting every enumerator, with one cuDNN version."""
     environment = dict(os.environ) if request.param is None else cudnn_environment(request.param)
     return json.loads(run_code(SWEEP, environment=environment).stdout)  # type: ignore[no-any-return]
 
 
-def named(what: str) -> tuple[CudnnEnum, str]:
-    """Return the enumerator of a line of the output, and the code of its refusal."""
+def parse_outcome_key(what: str) -> tuple[CudnnEnum, str]:
+    """Return the enumerator in a key of the outcomes, and the error code expected if it is too new."""
     first, second, *rest = what.split()
     if first == "kind":
         return DescriptorType[second], "descriptor-newer-than-library"
@@ -72,11 +72,11 @@ def named(what: str) -> tuple[CudnnEnum, str]:
     return ENUM_OF_TYPE[AttributeType[second]][rest[0]], "enumerator-newer-than-library"
 
 
-def test_only_newer_enumerators_are_refused_by_name(swept: dict[str, Any]) -> None:
-    version = tuple(swept["version"])
+def test_only_enumerators_newer_than_cudnn_are_refused(enumerator_outcomes: dict[str, Any]) -> None:
+    version = tuple(enumerator_outcomes["version"])
     newer = 0
-    for what, (code, headline, sent) in swept["found"].items():
-        enumerator, refusal = named(what)
+    for what, (code, headline, sent) in enumerator_outcomes["found"].items():
+        enumerator, refusal = parse_outcome_key(what)
         if enumerator.since > version:
             newer += 1
             since = ".".join(map(str, enumerator.since))
@@ -84,7 +84,7 @@ def test_only_newer_enumerators_are_refused_by_name(swept: dict[str, Any]) -> No
             assert (code, headline, sent) == (refusal, text, 0), what
         else:
             assert not code.endswith("newer-than-library"), what
-    assert len(swept["found"]) > 1000
+    assert len(enumerator_outcomes["found"]) > 1000
     assert newer > 60 or version == (9, 28, 0)
 
 
@@ -93,10 +93,10 @@ def test_every_settable_enumerator_was_tested() -> None:
     assert {AttributeType.DATA_TYPE, AttributeType.POINTWISE_MODE, AttributeType.HEUR_MODE} < types
 
 
-def test_numbers_of_9_10_0_are_those_of_the_header_in_another_order() -> None:
+def test_enumerators_renumbered_in_9_10_0_are_a_permutation() -> None:
     assert sorted(_RENUMBERED.values()) == sorted(map(int, _RENUMBERED))
 
 
-def test_9_10_0_describes_a_device() -> None:
+def test_9_10_0_opens_a_described_target() -> None:
     code = "from cudnn_backend_py.target import open_target; print(open_target('sm90').sm)"
     assert run_code(code, environment=cudnn_environment("9.10.0", optional=True)).stdout == "90\n"

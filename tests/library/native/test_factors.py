@@ -1,4 +1,4 @@
-"""Factors of a convolution have its compute type."""
+"""The factor alpha of a convolution has the convolution's compute type."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ALPHA = AttributeName.OPERATION_CONVOLUTION_FORWARD_ALPHA
         (DataType.INT32, AttributeType.FLOAT, AttributeType.DOUBLE),
     ],
 )
-def test_factors_have_the_compute_type_of_a_convolution(
+def test_alpha_has_the_compute_type_of_the_convolution(
     kind: DataType, element: AttributeType, other: AttributeType
 ) -> None:
     read, computed = (DataType.INT8, kind) if kind is DataType.INT32 else (kind, DataType.FLOAT)

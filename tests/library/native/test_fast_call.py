@@ -1,4 +1,4 @@
-"""The compiled call: what it reads, leaves to Python, and writes. No kernel is launched: there is no handle.
+"""Launches compiled in C: the buffers they read, and the calls they leave to Python. Without a handle, no kernel runs.
 
 The framework is part of the test: DLPack's C functions as ctypes callbacks.
 """
@@ -75,7 +75,7 @@ class Buffer:
     is_readable: bool = True
 
 
-class Derived(Buffer):
+class BufferSubclass(Buffer):
     pass
 
 
@@ -86,14 +86,14 @@ CURRENT = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int32, ctypes.c_int32, ctypes
 
 
 class Framework:
-    """DLPack's C functions for ``Buffer``."""
+    """A framework that has DLPack's C functions for ``Buffer``."""
 
     def __init__(self) -> None:
         self.stream = STREAM
-        self.read, self.current = READ(self._read), CURRENT(self._current)
+        self.read, self.current = READ(self._fill_dltensor), CURRENT(self._current_stream)
         self.arrays: list[Any] = []
 
-    def _read(self, buffer: Buffer, out: Any) -> int:
+    def _fill_dltensor(self, buffer: Buffer, out: Any) -> int:
         if not buffer.is_readable:
             return -1
         row = ctypes.c_int64 * len(buffer.dims)
@@ -113,7 +113,7 @@ class Framework:
         )
         return 0
 
-    def _current(self, kind: int, device: int, out: Any) -> int:
+    def _current_stream(self, kind: int, device: int, out: Any) -> int:
         assert (kind, device) == (CUDA, 0)
         out[0] = self.stream
         return 0
@@ -139,23 +139,23 @@ def launcher(plan: Plan) -> Launcher:
     return Launcher(plan.descriptor, [tensor.uid for tensor in plan.graph.variant_pack_tensors])
 
 
-def test_no_module_is_compiled_without_pythons_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_compiled_if_the_gil_is_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
     assert compiled_library.__wrapped__() is not None
     monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
     assert compiled_library.__wrapped__() is None
 
 
-def not_a_handle(plan: Plan) -> Launch:
-    """Return the launch on STREAM that would happen with a handle."""
+def launch_without_handle(plan: Plan) -> Launch:
+    """Return a launch on STREAM with a null handle, which cuDNN refuses."""
     return Launch(plan.target.library, HandleState(0, STREAM), STREAM, plan.descriptor.pointer)
 
 
 def test_a_launch_keeps_the_handle_of_an_ended_thread(plan: Plan) -> None:
-    def of_thread() -> tuple[weakref.ref[HandlePointer], HandleState]:
+    def make_handle_state() -> tuple[weakref.ref[HandlePointer], HandleState]:
         pointer = HandlePointer(STREAM)
         return weakref.ref(pointer), HandleState.for_handle(pointer)
 
-    gone, state = of_thread()
+    gone, state = make_handle_state()
     launch = Launch(plan.target.library, state, STREAM, plan.descriptor.pointer)
     del state
     gc.collect()
@@ -165,10 +165,10 @@ def test_a_launch_keeps_the_handle_of_an_ended_thread(plan: Plan) -> None:
     assert gone() is None
 
 
-def make(plan: Plan, launcher: Launcher, framework: Framework, **changes: Any) -> TupleCall:
+def make_call(plan: Plan, launcher: Launcher, framework: Framework, **changes: Any) -> TupleCall:
     tensors = [tensor for tensor in plan.graph.variant_pack_tensors if not tensor.by_value]
     return TupleCall(
-        not_a_handle(plan),
+        launch_without_handle(plan),
         launcher.empty_pack(),
         launcher.filler,
         changes.pop("exchange", framework.exchange()),
@@ -206,7 +206,7 @@ def reaches_execute(call: TupleCall, given: Any) -> bool:
     ],
 )
 def test_matching_buffers_are_launched(plan: Plan, launcher: Launcher, framework: Framework, changes: Any) -> None:
-    assert reaches_execute(make(plan, launcher, framework), buffers(**changes))
+    assert reaches_execute(make_call(plan, launcher, framework), buffers(**changes))
 
 
 @pytest.mark.parametrize(
@@ -225,39 +225,39 @@ def test_matching_buffers_are_launched(plan: Plan, launcher: Launcher, framework
         {"is_readable": False},
     ],
 )
-def test_all_unexpected_arguments_are_left_to_python(
+def test_mismatched_buffers_are_left_to_python(
     plan: Plan, launcher: Launcher, framework: Framework, changes: Any
 ) -> None:
-    call = make(plan, launcher, framework)
+    call = make_call(plan, launcher, framework)
     assert call.go(buffers(**changes)) == LOOK_CLOSER
     assert reaches_execute(call, buffers())
 
 
 @pytest.mark.parametrize(("bits", "codes", "fits"), [(0, {UINT}, False), (0, {FLOAT}, True), (0, set(), True)])
-def test_type_codes_are_checked_if_elements_may_have_any_bits(
+def test_type_codes_are_checked_if_any_bit_width_is_allowed(
     plan: Plan, launcher: Launcher, framework: Framework, bits: int, codes: set[int], fits: bool
 ) -> None:
     wanted = [buffer_requirements(item) for item in plan.graph.variant_pack_tensors if not item.by_value]
     wanted[-1] = wanted[-1]._replace(bits=bits, codes=frozenset(codes))
-    call = make(plan, launcher, framework, wanted=wanted)
+    call = make_call(plan, launcher, framework, wanted=wanted)
     assert reaches_execute(call, buffers()) == fits
 
 
-def test_only_the_very_type_is_read(plan: Plan, launcher: Launcher, framework: Framework) -> None:
-    call = make(plan, launcher, framework)
-    for other in (Derived(0x40000), 0x40000, None):
+def test_arguments_of_another_type_are_left_to_python(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+    call = make_call(plan, launcher, framework)
+    for other in (BufferSubclass(0x40000), 0x40000, None):
         assert call.go((*buffers()[:3], other)) == LOOK_CLOSER
 
 
-def test_another_current_stream_is_set(plan: Plan, launcher: Launcher, framework: Framework) -> None:
-    call = make(plan, launcher, framework)
+def test_a_changed_current_stream_is_reported(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+    call = make_call(plan, launcher, framework)
     framework.stream = 8192
     assert call.go(buffers()) == OTHER_STREAM
-    assert reaches_execute(make(plan, launcher, framework, query_stream=False), buffers())
+    assert reaches_execute(make_call(plan, launcher, framework, query_stream=False), buffers())
 
 
 def test_unchecked_call_reads_only_the_device(plan: Plan, launcher: Launcher, framework: Framework) -> None:
-    call = make(plan, launcher, framework, wanted=None)
+    call = make_call(plan, launcher, framework, wanted=None)
     assert reaches_execute(call, buffers(bits=32, data=0x40002, dims=(1,), strides=None))
     assert call.go(buffers(kind=HOST)) == LOOK_CLOSER
 
@@ -271,23 +271,23 @@ def test_objects_are_fetched_before_they_are_read(plan: Plan, launcher: Launcher
 
     function = FETCH(fetch)
     address = ctypes.cast(function, ctypes.c_void_p).value
-    call = make(plan, launcher, framework, exchange=framework.exchange()._replace(fetch=address))
+    call = make_call(plan, launcher, framework, exchange=framework.exchange()._replace(fetch=address))
     given = buffers()
     assert reaches_execute(call, given)
     assert list(map(id, fetched)) == list(map(id, given))
-    assert call.go((*given[:3], Derived())) == LOOK_CLOSER
+    assert call.go((*given[:3], BufferSubclass())) == LOOK_CLOSER
     assert len(fetched) == 4, "an object of another type is not touched"
 
 
-def test_call_lives_as_long_as_its_caller(plan: Plan, launcher: Launcher, framework: Framework) -> None:
-    go = make(plan, launcher, framework).go
+def test_the_go_method_keeps_its_call_alive(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+    go = make_call(plan, launcher, framework).go
     gc.collect()
     assert go(buffers(kind=HOST)) == LOOK_CLOSER
     assert go(buffers()) // 1000 * 1000 == NULL_HANDLE
 
 
-class Quick:
-    """An object that is called by compiled code."""
+class FastCallable:
+    """A callable with a compiled fast call; it records the calls that are left to Python."""
 
     def __init__(self, fast: Any) -> None:
         self._fast = fast
@@ -299,30 +299,32 @@ class Quick:
         return "slowly"
 
 
-module.use_compiled_call(Quick)
+module.use_compiled_call(FastCallable)
 
 
-def test_object_is_called_by_its_struct_call(plan: Plan, launcher: Launcher, framework: Framework) -> None:
-    call = make(plan, launcher, framework)
-    quick, given = Quick(call.subject), buffers()
+def test_the_compiled_call_runs_instead_of_the_python_method(
+    plan: Plan, launcher: Launcher, framework: Framework
+) -> None:
+    call = make_call(plan, launcher, framework)
+    quick, given = FastCallable(call.subject), buffers()
     call._call.run.execute = ctypes.cast(DONE, ctypes.c_void_p).value
     assert quick(*given) is None
     assert (quick.slowly, call._call.filled) == ([], 1)
-    assert "Record the arguments." in (Quick.__call__.__doc__ or "")
+    assert "Record the arguments." in (FastCallable.__call__.__doc__ or "")
 
 
 def test_refused_launch_is_raised_once(plan: Plan, launcher: Launcher, framework: Framework) -> None:
-    quick = Quick(make(plan, launcher, framework).subject)
+    quick = FastCallable(make_call(plan, launcher, framework).subject)
     with pytest.raises(CudnnStatusError) as caught:
         quick(*buffers())
     assert caught.value.function == "cudnnBackendExecute"
     assert quick.slowly == []
 
 
-def test_object_does_the_remaining_steps_itself(plan: Plan, launcher: Launcher, framework: Framework) -> None:
-    call = make(plan, launcher, framework)
+def test_all_other_calls_run_the_python_method(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+    call = make_call(plan, launcher, framework)
     call._call.run.execute = ctypes.cast(DONE, ctypes.c_void_p).value
-    quick, given = Quick(call.subject), buffers()
+    quick, given = FastCallable(call.subject), buffers()
     unfit = (*given[:3], Buffer(kind=HOST))
     last: dict[str, Any] = {"last": given[3]}
     assert [quick(*given[:3], **last), quick(*given[:3]), quick(), quick(*unfit)] == ["slowly"] * 4
@@ -336,19 +338,17 @@ def test_object_does_the_remaining_steps_itself(plan: Plan, launcher: Launcher, 
     del quick._fast
     assert quick(*given) == "slowly"
     with pytest.raises(ZeroDivisionError):
-        Quick(None)(*(1 / 0 for _ in range(2)))
+        FastCallable(None)(*(1 / 0 for _ in range(2)))
 
 
 def test_too_many_buffers_are_left_to_python(plan: Plan, launcher: Launcher, framework: Framework) -> None:
-    call = make(plan, launcher, framework)
+    call = make_call(plan, launcher, framework)
     call._call.given = 257
     assert call.go((Buffer(),) * 257) == LOOK_CLOSER
 
 
-def test_pack_holds_the_buffers_of_the_last_call_that_was_launched(
-    plan: Plan, launcher: Launcher, framework: Framework
-) -> None:
-    call = make(plan, launcher, framework)
+def test_variant_pack_is_refilled_after_a_refused_buffer(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+    call = make_call(plan, launcher, framework)
     row = (ctypes.c_uint64 * len(launcher.uids)).from_address(call._call.row)
     assert reaches_execute(call, buffers())
     assert call._call.filled
@@ -360,8 +360,8 @@ def test_pack_holds_the_buffers_of_the_last_call_that_was_launched(
     assert call._call.filled
 
 
-def test_refusals_while_filling_are_reported(plan: Plan, launcher: Launcher, framework: Framework) -> None:
-    call = make(plan, launcher, framework)
+def test_cudnn_errors_while_filling_the_pack_are_reported(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+    call = make_call(plan, launcher, framework)
     finalized = launcher.empty_pack()
     call._call.run.pack = plan.descriptor.pointer.value  # a finalized plan is no pack
     status = call.go(buffers())
@@ -372,22 +372,22 @@ def test_refusals_while_filling_are_reported(plan: Plan, launcher: Launcher, fra
 
 
 @pytest.fixture(params=["compiled", "ctypes"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "ctypes":
         monkeypatch.setattr(module, "compiled_library", lambda: None)
         monkeypatch.setattr("cudnn_backend_py.native.launch.compiled_library", lambda: None)
     return str(request.param)
 
 
-def mapped(launcher: Launcher, framework: Framework, keys: list[Any], **changes: Any) -> module.DictCall:
-    """Return a call with a dict of four tensors, with these keys and uids 1 to 4; the last may be on the host."""
+def make_mapped_call(launcher: Launcher, framework: Framework, keys: list[Any], **changes: Any) -> module.DictCall:
+    """Return a call with a dict of four tensors, by these keys or by uids 1 to 4; the last one may be on the host."""
     places = [(key, place) for place, key in enumerate(keys)] + [(place + 1, place) for place in range(4)]
     options = {"on_host": frozenset({3}), "row": [0] * len(launcher.uids)} | changes
     return launcher.make_dict_call(framework.exchange(), places, **options)
 
 
-def launches(call: module.DictCall, given: Any, workspace: Any = None) -> bool:
-    """Return whether C reaches the execution, which refuses the null handle."""
+def mapped_call_reaches_execute(call: module.DictCall, given: Any, workspace: Any = None) -> bool:
+    """Return whether C calls cudnnBackendExecute, which refuses the null handle."""
     answer = call.go(None, given, workspace)
     if answer == LOOK_CLOSER:
         return False
@@ -397,15 +397,15 @@ def launches(call: module.DictCall, given: Any, workspace: Any = None) -> bool:
     return True
 
 
-def test_a_dict_is_read_by_key_by_uid_and_by_address(plan: Plan, framework: Framework) -> None:
+def test_dict_keys_may_be_uids_and_values_addresses(plan: Plan, framework: Framework) -> None:
     launcher, keys = Launcher(plan.descriptor, [1, 2, 3, 4]), [object() for _ in range(4)]
-    call, four = mapped(launcher, framework, keys), buffers()
+    call, four = make_mapped_call(launcher, framework, keys), buffers()
     row = (ctypes.c_uint64 * 4).from_address(call._mapping.row)
-    assert launches(call, dict(zip(keys, four, strict=True)))
+    assert mapped_call_reaches_execute(call, dict(zip(keys, four, strict=True)))
     assert list(row) == [0x10000, 0x20000, 0x30000, 0x40000]
-    assert launches(call, {4: 0x400, 3: Buffer(0x300, offset=8), keys[1]: 0x200, 1: 0x100})
+    assert mapped_call_reaches_execute(call, {4: 0x400, 3: Buffer(0x300, offset=8), keys[1]: 0x200, 1: 0x100})
     assert list(row) == [0x100, 0x200, 0x308, 0x400]
-    assert launches(call, {**dict(zip(keys, four, strict=True)), keys[3]: Buffer(0x900, kind=HOST)})
+    assert mapped_call_reaches_execute(call, {**dict(zip(keys, four, strict=True)), keys[3]: Buffer(0x900, kind=HOST)})
     assert row[3] == 0x900
 
 
@@ -417,7 +417,7 @@ def test_a_dict_is_read_by_key_by_uid_and_by_address(plan: Plan, framework: Fram
         {1: 1 << 64},
         {1: 0},
         {1: "text"},
-        {1: Derived()},
+        {1: BufferSubclass()},
         {1: Buffer(0)},
         {1: Buffer(kind=HOST)},
         {1: Buffer(is_readable=False)},
@@ -429,24 +429,24 @@ def test_a_dict_is_read_by_key_by_uid_and_by_address(plan: Plan, framework: Fram
     ],
 )
 def test_invalid_dicts_are_left_to_python(plan: Plan, framework: Framework, change: dict[Any, Any]) -> None:
-    call = mapped(Launcher(plan.descriptor, [1, 2, 3, 4]), framework, [object() for _ in range(4)])
+    call = make_mapped_call(Launcher(plan.descriptor, [1, 2, 3, 4]), framework, [object() for _ in range(4)])
     whole: dict[Any, Any] = {1: 0x100, 2: 0x200, 3: 0x300, 4: 0x400}
-    assert launches(call, whole)
-    assert not launches(call, whole | change)
-    assert launches(call, whole)
+    assert mapped_call_reaches_execute(call, whole)
+    assert not mapped_call_reaches_execute(call, whole | change)
+    assert mapped_call_reaches_execute(call, whole)
     for missing in whole:
-        assert not launches(call, {key: value for key, value in whole.items() if key != missing})
-    assert not launches(call, [1, 2, 3, 4])
+        assert not mapped_call_reaches_execute(call, {key: value for key, value in whole.items() if key != missing})
+    assert not mapped_call_reaches_execute(call, [1, 2, 3, 4])
 
 
-def test_a_workspace_is_read_where_one_is_needed(plan: Plan, framework: Framework) -> None:
+def test_a_needed_workspace_must_be_on_the_device(plan: Plan, framework: Framework) -> None:
     whole = {1: 0x100, 2: 0x200, 3: 0x300, 4: 0x400}
     launcher = Launcher(plan.descriptor, [1, 2, 3, 4])
-    call = mapped(launcher, framework, [object() for _ in range(4)], own_offset=0)
+    call = make_mapped_call(launcher, framework, [object() for _ in range(4)], own_offset=0)
     for given, will_do in ((None, False), (0, False), (Buffer(0x7000, kind=HOST), False), (Buffer(0x8000), True)):
-        assert launches(call, whole, given) is will_do
+        assert mapped_call_reaches_execute(call, whole, given) is will_do
     assert call._mapping.workspace == 0x8000
-    assert launches(call, whole, 0x9000)
+    assert mapped_call_reaches_execute(call, whole, 0x9000)
     assert call._mapping.workspace == 0x9000
 
 
@@ -454,27 +454,29 @@ def test_tensors_in_the_workspace_move_with_it(plan: Plan, framework: Framework)
     launcher = Launcher(plan.descriptor, [1, 2, 3, 4, 5, 6])
     scratch = [(4, 0), (5, 256)]
     for own_offset, offset in ((512, 512), (None, None)):
-        call = mapped(launcher, framework, [object() for _ in range(4)], scratch=scratch, own_offset=own_offset)
+        call = make_mapped_call(
+            launcher, framework, [object() for _ in range(4)], scratch=scratch, own_offset=own_offset
+        )
         row = (ctypes.c_uint64 * 6).from_address(call._mapping.row)
-        assert not launches(call, {1: 0x100, 2: 0x200, 3: 0x300, 4: 0x400})
+        assert not mapped_call_reaches_execute(call, {1: 0x100, 2: 0x200, 3: 0x300, 4: 0x400})
         for base in (0x7000, 0x9000):
-            assert launches(call, {1: 0x100, 2: 0x200, 3: 0x300, 4: 0x400}, base)
+            assert mapped_call_reaches_execute(call, {1: 0x100, 2: 0x200, 3: 0x300, 4: 0x400}, base)
             assert list(row) == [0x100, 0x200, 0x300, 0x400, base, base + 256]
             assert call._mapping.workspace == (0 if offset is None else base + offset)
 
 
-def test_only_one_thread_is_in_a_call_with_a_dict(plan: Plan, framework: Framework) -> None:
+def test_only_one_thread_runs_a_call_with_a_dict(plan: Plan, framework: Framework) -> None:
     whole = {1: 0x100, 2: 0x200, 3: 0x300, 4: 0x400}
-    call = mapped(Launcher(plan.descriptor, [1, 2, 3, 4]), framework, [object() for _ in range(4)])
+    call = make_mapped_call(Launcher(plan.descriptor, [1, 2, 3, 4]), framework, [object() for _ in range(4)])
     call._mapping.busy = 1
-    assert not launches(call, whole)
+    assert not mapped_call_reaches_execute(call, whole)
     call._mapping.busy = 0
-    assert launches(call, whole)
+    assert mapped_call_reaches_execute(call, whole)
     assert call._mapping.busy == 0
 
 
-def test_refusals_while_filling_from_a_dict_are_reported(plan: Plan, framework: Framework) -> None:
-    call = mapped(Launcher(plan.descriptor, [1, 2, 3, 4]), framework, [object() for _ in range(4)])
+def test_cudnn_errors_while_filling_from_a_dict_are_reported(plan: Plan, framework: Framework) -> None:
+    call = make_mapped_call(Launcher(plan.descriptor, [1, 2, 3, 4]), framework, [object() for _ in range(4)])
     call._mapping.to = plan.descriptor.pointer.value  # a finalized plan is no pack
     error = call.error(call.go(None, {1: 0x100, 2: 0x200, 3: 0x300, 4: 0x400}, None))
     assert isinstance(error, CudnnStatusError)
@@ -482,9 +484,9 @@ def test_refusals_while_filling_from_a_dict_are_reported(plan: Plan, framework: 
     assert not call._mapping.filled
 
 
-def test_bound_call_returns_the_status(plan: Plan, way: str) -> None:
+def test_bound_call_returns_the_status(plan: Plan, implementation: str) -> None:
     launcher = Launcher(plan.descriptor, [1, 2])
-    step = not_a_handle(plan).bind(launcher.pack(launcher.row(64, 64)))
+    step = launch_without_handle(plan).bind(launcher.pack(launcher.row(64, 64)))
     for _ in range(2):
         with pytest.raises(CudnnStatusError) as caught:
             step()
@@ -492,9 +494,11 @@ def test_bound_call_returns_the_status(plan: Plan, way: str) -> None:
         assert int(caught.value.status) // 1000 * 1000 == NULL_HANDLE
 
 
-def test_handle_is_given_the_stream_first(plan: Plan, launcher: Launcher, framework: Framework, way: str) -> None:
-    """cuDNN also refuses that without a handle, and the handle's stream stays unchanged."""
-    launch = not_a_handle(plan)
+def test_bound_call_sets_the_stream_first(
+    plan: Plan, launcher: Launcher, framework: Framework, implementation: str
+) -> None:
+    """cudnnSetStream refuses the null handle as well, and the stream recorded for the handle stays unchanged."""
+    launch = launch_without_handle(plan)
     launch.handle.stream = 8192
     with pytest.raises(CudnnStatusError) as caught:
         launch.bind(launcher.pack(launcher.row(*[64] * len(launcher.uids))))()
@@ -504,7 +508,7 @@ def test_handle_is_given_the_stream_first(plan: Plan, launcher: Launcher, framew
 
 
 def test_a_stream_that_the_handle_refuses_is_reported(plan: Plan, launcher: Launcher, framework: Framework) -> None:
-    call = make(plan, launcher, framework)
+    call = make_call(plan, launcher, framework)
     call._keeps[1][0].handle.stream = 8192
     assert call.go(buffers()) // 1000 * 1000 == NULL_HANDLE
     assert call.failed_function == "cudnnSetStream"
@@ -513,14 +517,14 @@ def test_a_stream_that_the_handle_refuses_is_reported(plan: Plan, launcher: Laun
 KERNEL = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, *[ctypes.c_uint] * 7, *[ctypes.c_void_p] * 3)
 
 
-def go(call: TupleCall) -> int:
-    """Launch with the row and the workspace of a call."""
+def launch_prepared_call(call: TupleCall) -> int:
+    """Launch in C with the addresses and the workspace that the call already has."""
     return int(compiled_library().cudnn_backend_py_go(ctypes.c_void_p(call.address)))
 
 
-def test_row_that_was_written_elsewhere_is_launched(plan: Plan, launcher: Launcher) -> None:
+def test_addresses_written_before_the_call_are_launched(plan: Plan, launcher: Launcher) -> None:
     call = TupleCall(
-        not_a_handle(plan),
+        launch_without_handle(plan),
         launcher.empty_pack(),
         launcher.filler,
         None,
@@ -532,11 +536,11 @@ def test_row_that_was_written_elsewhere_is_launched(plan: Plan, launcher: Launch
         query_stream=False,
     )
     for _ in range(2):
-        assert go(call) // 1000 * 1000 == NULL_HANDLE
+        assert launch_prepared_call(call) // 1000 * 1000 == NULL_HANDLE
         assert (call.failed_function, call._call.filled) == ("cudnnBackendExecute", 1)
     call._call.filled = 0
     call._call.run.pack = plan.descriptor.pointer.value  # a finalized plan is no pack
-    assert go(call) > 0
+    assert launch_prepared_call(call) > 0
     assert (call.failed_function in module.FUNCTIONS[:3], call._call.filled) == (True, 0)
 
 
@@ -552,28 +556,28 @@ def test_kernel_runs_before_the_plan_on_its_stream(
 
     function, parameters = KERNEL(launch), (ctypes.c_void_p * 1)(64)
     kernel = Kernel(ctypes.cast(function, ctypes.c_void_p).value, 12, parameters, 3, 256)
-    call = make(plan, launcher, framework, prepare=kernel)
+    call = make_call(plan, launcher, framework, prepare=kernel)
     answer = call.go(buffers())
     assert launched == [(12, 3, 1, 1, 256, 1, 1, 0, STREAM, ctypes.addressof(parameters), None)]
     if status:
         assert (answer, call.failed_function) == (status, "cuLaunchKernel")
         with pytest.raises(CudnnBackendError, match=r"cuda-driver: cuLaunchKernel answered .*\(700\)"):
-            not_a_handle(plan)._raise_status(module.PREPARE, answer)
+            launch_without_handle(plan)._raise_status(module.PREPARE, answer)
     else:
         assert (answer // 1000 * 1000, call.failed_function) == (NULL_HANDLE, "cudnnBackendExecute")
 
 
-def test_packs_are_filled_equally_by_both_methods(plan: Plan, way: str) -> None:
-    """Both go through cuDNN, which finalizes them."""
+def test_variant_packs_are_filled_by_c_and_by_ctypes(plan: Plan, implementation: str) -> None:
+    """cuDNN accepts and finalizes the variant packs of both implementations."""
     launcher = Launcher(plan.descriptor, [1, 2])
     for number in range(3):
         key = (number,)
         pack = launcher.cache_pack(key, launcher.row(64, 128), 4096)
         assert launcher.find(key) is pack
-    assert (launcher._compiled_fill is None) == (way == "ctypes")
+    assert (launcher._compiled_fill is None) == (implementation == "ctypes")
 
 
-def test_requirements_of_a_tensor_are_known() -> None:
+def test_buffer_requirements_follow_from_the_tensor() -> None:
     g = GraphBuilder("types")
     half = g.tensor("half", (1, 4, 64), data_type=DataType.HALF, alignment=64)
     wanted = buffer_requirements(half)
@@ -591,8 +595,8 @@ def test_requirements_of_a_tensor_are_known() -> None:
 
 def test_frameworks_without_c_functions_have_no_fast_path() -> None:
     assert find_exchange(Buffer) is None
-    assert find_exchange(Derived) is None
+    assert find_exchange(BufferSubclass) is None
 
 
-def test_the_compiled_call_was_built_in_this_checkout() -> None:
+def test_the_compiled_library_is_available() -> None:
     assert compiled_library() is not None

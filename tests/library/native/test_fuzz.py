@@ -1,4 +1,4 @@
-"""Random calls on descriptors of every type: only our exceptions are raised, and the process survives."""
+"""Random calls on descriptors of every type raise only exceptions of this package, and the process survives."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ OUTCOMES = {
 
 
 @pytest.mark.parametrize("seed", [101, 102, 103, 104, 105])
-def test_random_calls_raise_only_our_exceptions(seed: int, tmp_path: Path) -> None:
+def test_random_calls_raise_only_exceptions_of_the_package(seed: int, tmp_path: Path) -> None:
     counted = fuzz(seed, CALLS_PER_TYPE, tmp_path)
     assert set(counted["calls"]) == CREATABLE
     assert min(counted["calls"].values()) > 0.95 * CALLS_PER_TYPE
@@ -55,8 +55,8 @@ def test_random_calls_on_an_older_library(tmp_path: Path) -> None:
     assert counted["outcomes"]["set attribute-newer-than-library"] > 10
 
 
-def test_a_child_that_dies_is_reported_with_its_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the table of known issues disabled, the fuzzer does crash cuDNN, and the report has the place."""
+def test_a_crash_is_reported_with_its_seed_and_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the table of known issues, the fuzzer crashes cuDNN; the report has the seed and the last call."""
     monkeypatch.setenv("FUZZ_WITHOUT_HAZARDS", "1")
     with pytest.raises(Broken, match=r"(?s)seed 101 ended with SIG.*finalize <Descriptor"):
         fuzz(101, 300, tmp_path)

@@ -1,4 +1,4 @@
-"""Hostile input to the compiled calls: they answer, raise, or leave it to Python.
+"""Hostile input to the calls compiled in C: they return, raise, or leave the call to Python.
 
 ``test_sanitized.py`` runs the same with AddressSanitizer and UndefinedBehaviorSanitizer.
 """
@@ -29,7 +29,7 @@ from tests.library.native.test_fast_call import (
     buffers,
     framework,
     launcher,
-    make,
+    make_call,
     plan,
 )
 
@@ -41,28 +41,26 @@ OBJECTS: list[Any] = [
 HUGE = [0, 1, -1, 2**31, 2**62, 2**63 - 1, -(2**63), 2**40]
 
 
-def is_left(status: int) -> bool:
+def is_left_or_refused(status: int) -> bool:
     """Return whether a call was left to Python, or refused by cuDNN for lack of a handle."""
     return status == LOOK_CLOSER or status >= 1000
 
 
 @pytest.mark.parametrize("given", [*OBJECTS, (None,) * 4, (0, 1, 2, 3), (Buffer,) * 4, buffers()[:3], list(buffers())])
-def test_other_arguments_than_tuples_are_left_to_python(
-    plan: Plan, launcher: Launcher, framework: Framework, given: Any
-) -> None:
-    call = make(plan, launcher, framework)
+def test_invalid_arguments_are_left_to_python(plan: Plan, launcher: Launcher, framework: Framework, given: Any) -> None:
+    call = make_call(plan, launcher, framework)
     for _ in range(3):
         assert call.go(given) == LOOK_CLOSER
 
 
-def test_too_many_buffers_do_no_harm(plan: Plan, launcher: Launcher, framework: Framework) -> None:
-    assert is_left(make(plan, launcher, framework).go(buffers() * 1000))
+def test_too_many_buffers_do_not_crash(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+    assert is_left_or_refused(make_call(plan, launcher, framework).go(buffers() * 1000))
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_tensors_of_any_size_and_place(plan: Plan, launcher: Launcher, framework: Framework, seed: int) -> None:
+def test_random_tensor_fields_do_not_crash(plan: Plan, launcher: Launcher, framework: Framework, seed: int) -> None:
     draw = random.Random(seed)
-    call = make(plan, launcher, framework)
+    call = make_call(plan, launcher, framework)
     for _ in range(100):
         rank = draw.choice([0, 1, 4, 64])
         row = [tuple(draw.choice(HUGE) for _ in range(rank)) for _ in range(2)]
@@ -77,50 +75,50 @@ def test_tensors_of_any_size_and_place(plan: Plan, launcher: Launcher, framework
         kept = {name: value for name, value in changes.items() if draw.random() < 0.4}
         if draw.random() < 0.8:
             kept |= {"dims": row[0], "strides": draw.choice([row[1], None])}
-        assert is_left(call.go(buffers(**kept)))
+        assert is_left_or_refused(call.go(buffers(**kept)))
 
 
 def test_a_framework_with_raising_functions_is_handled(plan: Plan, launcher: Launcher, framework: Framework) -> None:
-    call = make(plan, launcher, framework)
+    call = make_call(plan, launcher, framework)
     framework.stream = 0  # another one
     assert call.go(buffers()) < 0
     framework.stream = STREAM
     assert call.go(buffers(is_readable=False)) == LOOK_CLOSER
 
 
-def test_a_framework_that_calls_again_is_handled(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+def test_recursive_calls_by_a_framework_are_handled(plan: Plan, launcher: Launcher, framework: Framework) -> None:
     depth = itertools.count()
     call: TupleCall
-    read = framework._read
+    read = framework._fill_dltensor
 
-    def again(buffer: Buffer, out: Any) -> int:
+    def call_again_and_read(buffer: Buffer, out: Any) -> int:
         if next(depth) < 20:
             call.go(buffers(data=0x50000))
         return read(buffer, out)
 
-    framework._read = again  # type: ignore[method-assign]
+    framework._fill_dltensor = call_again_and_read  # type: ignore[method-assign]
     framework.__init__()  # type: ignore[misc]
-    call = make(plan, launcher, framework)
-    assert is_left(call.go(buffers()))
+    call = make_call(plan, launcher, framework)
+    assert is_left_or_refused(call.go(buffers()))
 
 
-def test_threads_may_call_at_once(plan: Plan, launcher: Launcher, framework: Framework) -> None:
-    call = make(plan, launcher, framework)
+def test_threads_may_call_concurrently(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+    call = make_call(plan, launcher, framework)
     answers: list[int] = []
 
-    def work() -> None:
+    def call_repeatedly() -> None:
         answers.extend(call.go(buffers(data=0x40000 + 0x100 * number)) for number in range(100))
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
+    threads = [threading.Thread(target=call_repeatedly) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert all(map(is_left, answers))
+    assert all(map(is_left_or_refused, answers))
     assert len(answers) == 400
 
 
-def mapped(plan: Plan, launcher: Launcher, framework: Framework) -> tuple[DictCall, list[object]]:
+def make_mapped_call(plan: Plan, launcher: Launcher, framework: Framework) -> tuple[DictCall, list[object]]:
     keys: list[object] = [object() for _ in launcher.uids]
     places = [(key, place) for place, key in enumerate(keys)] + [(uid, at) for at, uid in enumerate(launcher.uids)]
     call = DictCall(
@@ -138,7 +136,7 @@ def mapped(plan: Plan, launcher: Launcher, framework: Framework) -> tuple[DictCa
 
 
 def test_invalid_dicts_of_buffers_are_left_to_python(plan: Plan, launcher: Launcher, framework: Framework) -> None:
-    call, keys = mapped(plan, launcher, framework)
+    call, keys = make_mapped_call(plan, launcher, framework)
     whole = dict.fromkeys(keys, 0x10000)
     for value in OBJECTS:
         assert call.go(None, value, 0x10000) == LOOK_CLOSER
@@ -153,7 +151,7 @@ def test_invalid_dicts_of_buffers_are_left_to_python(plan: Plan, launcher: Launc
         assert call.go(*[whole] * count) == LOOK_CLOSER  # type: ignore[arg-type]
 
 
-class Called:
+class FastCallable:
     """An object called from compiled code through `use_compiled_call`."""
 
     __slots__ = ("_fast",)
@@ -166,31 +164,31 @@ class Called:
         return len(given), len(named)
 
 
-use_compiled_call(Called)
+use_compiled_call(FastCallable)
 
 
 @pytest.mark.parametrize("fast", [*OBJECTS, (1,), (None,), ([],)])
 def test_an_object_with_no_fast_call_is_handled(fast: object) -> None:
-    called = Called(fast)
+    called = FastCallable(fast)
     assert called(1, 2, x=3) == (2, 1)
     assert called(*range(10_000)) == (10_000, 0)
     assert called(1) == (1, 0)
 
 
 def test_an_incomplete_object_is_handled() -> None:
-    called = Called(None)
+    called = FastCallable(None)
     del called._fast
     assert called(1, y=2) == (1, 1)
     with pytest.raises(TypeError):
-        Called.__call__(3)
+        FastCallable.__call__(3)
 
 
 @pytest.mark.parametrize("fast", [library().destructor_type("cudnnDestroy"), DONE, capi])
-def test_a_fast_call_of_another_kind_is_none(fast: object) -> None:
-    assert Called(fast)(1) == (1, 0)
+def test_a_fast_call_of_another_type_is_ignored(fast: object) -> None:
+    assert FastCallable(fast)(1) == (1, 0)
 
 
-def test_native_objects_end_in_any_order_and_thread() -> None:
+def test_native_objects_are_destroyed_in_any_order_and_thread() -> None:
     end = library().destructor_type("cudnnBackendDestroyDescriptor")
     for arguments in ((), (1,), (1, 2, 3), ((), "x"), ((), -1), ((), 1 << 64)):
         with pytest.raises((TypeError, OverflowError)):
@@ -213,18 +211,18 @@ def test_native_objects_end_in_any_order_and_thread() -> None:
 
 
 @pytest.mark.parametrize("error", [KeyError("mine"), KeyboardInterrupt(), RecursionError(), MemoryError()], ids=repr)
-def test_callbacks_may_raise_end_and_recurse(error: BaseException) -> None:
-    def fail(*_: object) -> None:
+def test_callbacks_may_raise_recurse_and_drop_descriptors(error: BaseException) -> None:
+    def raise_error(*_: object) -> None:
         raise error
 
     def recurse(*given: object) -> None:
         recurse(*given)
 
-    def drop(*_: object) -> None:
+    def drop_descriptor(*_: object) -> None:
         Descriptor(DescriptorType.RNG)
         gc.collect()
 
-    for callback in (fail, recurse, drop):
+    for callback in (raise_error, recurse, drop_descriptor):
         caught: BaseException | None = None
         capi.cudnnSetCallback(0, None)
         try:
@@ -233,11 +231,11 @@ def test_callbacks_may_raise_end_and_recurse(error: BaseException) -> None:
         except (type(error), RecursionError) as raised:
             caught = raised
         finally:
-            _without_callback()
-        assert (caught is error) if callback is fail else (caught is None) is (callback is drop)
+            _remove_callback()
+        assert (caught is error) if callback is raise_error else (caught is None) is (callback is drop_descriptor)
 
 
-def _without_callback() -> None:
+def _remove_callback() -> None:
     for _ in range(3):
         try:
             capi.cudnnSetCallback(0, None)
@@ -247,7 +245,7 @@ def _without_callback() -> None:
 
 
 def test_functions_of_the_driver_stub_accept_null() -> None:
-    """Addresses that they write to are checked; unusable ones are ignored."""
+    """The stub checks the addresses it writes to and ignores its other arguments."""
     path = stub_path()
     assert path is not None
     stub = ctypes.CDLL(str(path))

@@ -1,4 +1,4 @@
-"""Exceptions raised while C runs: each arrives once, unchanged, and leaves everything in order.
+"""Exceptions raised while C runs: the caller gets each once and unchanged, and can continue.
 
 Random ones are in ``tests/torture/interruptions.py``.
 """
@@ -38,12 +38,12 @@ from cudnn_backend_py.native.log import _read_strings
 from tests.support.child import run_code
 
 
-class Limit(Exception):
-    """A time limit, as in programs."""
+class DeadlineError(Exception):
+    """An exception that a program raises when its time limit has passed."""
 
 
-class Beat:
-    """A signal with a raising handler, sent once."""
+class SignalSender:
+    """Sends this process a signal once; the signal's handler raises an exception."""
 
     def __init__(self, error: BaseException) -> None:
         self.error, self.is_sent = error, False
@@ -56,22 +56,22 @@ class Beat:
 
 
 @pytest.fixture
-def handled() -> Iterator[Callable[[BaseException], Beat]]:
+def install_raising_handler() -> Iterator[Callable[[BaseException], SignalSender]]:
     before = signal.getsignal(signal.SIGUSR1)
 
-    def handle(error: BaseException) -> Beat:
+    def install(error: BaseException) -> SignalSender:
         def handler(_number: int, _frame: object) -> None:
             raise error
 
         signal.signal(signal.SIGUSR1, handler)
-        return Beat(error)
+        return SignalSender(error)
 
-    yield handle
+    yield install
     signal.signal(signal.SIGUSR1, before)
 
 
 ERRORS = [
-    Limit("mine"),
+    DeadlineError("mine"),
     KeyboardInterrupt(),
     SystemExit(3),
     TimeoutError("mine"),
@@ -89,10 +89,10 @@ def error(request: pytest.FixtureRequest) -> BaseException:
 
 
 @pytest.fixture
-def heard() -> Iterator[Callable[[Callable[[], object], str], None]]:
-    """Let a function be called at every message with a word, in the callback."""
+def call_on_message() -> Iterator[Callable[[Callable[[], object], str], None]]:
+    """Return a function that makes the log callback call another function at every message with a given word."""
 
-    def hear(function: Callable[[], object], word: str) -> None:
+    def install_callback(function: Callable[[], object], word: str) -> None:
         gc.collect()  # descriptors of other tests end now, unnoticed
 
         def callback(_severity: int, _user_data: int | None, _info: object, message: int) -> None:
@@ -101,13 +101,13 @@ def heard() -> Iterator[Callable[[Callable[[], object], str], None]]:
 
         capi.cudnnSetCallback(0b1110, callback)
 
-    yield hear
+    yield install_callback
     capi.cudnnSetCallback(0, None)
     assert exceptions().waiting.value == 0
 
 
-class Raise:
-    """A callback that raises once, and not again if descriptors end before it is removed."""
+class RaiseOnce:
+    """A callback that raises only once: messages of descriptors destroyed later raise nothing."""
 
     def __init__(self, error: BaseException) -> None:
         self.error, self.times = error, 0
@@ -118,9 +118,9 @@ class Raise:
             raise self.error
 
 
-def test_an_exception_of_a_callback_arrives_once_unchanged(error: BaseException, heard: Any) -> None:
-    raising = Raise(error)
-    heard(raising, "CUDNN_BACKEND_MATMUL_DESCRIPTOR")
+def test_an_exception_in_a_callback_is_raised_once_unchanged(error: BaseException, call_on_message: Any) -> None:
+    raising = RaiseOnce(error)
+    call_on_message(raising, "CUDNN_BACKEND_MATMUL_DESCRIPTOR")
     with pytest.raises(type(error)) as caught:
         Descriptor(DescriptorType.MATMUL)
     assert caught.value is error
@@ -129,14 +129,16 @@ def test_an_exception_of_a_callback_arrives_once_unchanged(error: BaseException,
     Descriptor(DescriptorType.REDUCTION).close()
 
 
-def test_a_handler_that_raises_in_the_callback_arrives(error: BaseException, heard: Any, handled: Any) -> None:
-    heard(handled(error), "CUDNN_BACKEND_MATMUL_DESCRIPTOR")
+def test_a_signal_handlers_exception_in_a_callback_is_raised(
+    error: BaseException, call_on_message: Any, install_raising_handler: Any
+) -> None:
+    call_on_message(install_raising_handler(error), "CUDNN_BACKEND_MATMUL_DESCRIPTOR")
     with pytest.raises(type(error)) as caught:
         Descriptor(DescriptorType.MATMUL)
     assert caught.value is error
 
 
-def test_a_keyboard_interrupt_of_a_logger_arrives() -> None:
+def test_a_keyboard_interrupt_in_a_logger_is_raised() -> None:
     class Handler(logging.Handler):
         def emit(self, _record: logging.LogRecord) -> None:
             raise KeyboardInterrupt
@@ -149,20 +151,20 @@ def test_a_keyboard_interrupt_of_a_logger_arrives() -> None:
         Descriptor(DescriptorType.MATMUL)
 
 
-def test_the_exception_precedes_the_status_of_the_call(heard: Any) -> None:
-    error = Limit("mine")
-    heard(Raise(error), "cudnnBackendFinalize")
-    with pytest.raises(Limit) as caught:
+def test_an_exception_in_a_callback_is_raised_instead_of_the_status_error(call_on_message: Any) -> None:
+    error = DeadlineError("mine")
+    call_on_message(RaiseOnce(error), "cudnnBackendFinalize")
+    with pytest.raises(DeadlineError) as caught:
         Descriptor(DescriptorType.TENSOR).finalize()  # which cuDNN refuses
     assert caught.value is error
 
 
-def test_the_exception_arrives_when_a_plan_is_built_and_launched(heard: Any) -> None:
+def test_the_exception_is_raised_when_a_plan_is_built_and_launched(call_on_message: Any) -> None:
     graph = sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True)
     config = OperationGraph(graph, open_target("sm90")).heuristics("A").configs[0]
-    error = Limit("mine")
-    heard(Raise(error), "cudnnBackendFinalize")
-    with pytest.raises(Limit) as caught:
+    error = DeadlineError("mine")
+    call_on_message(RaiseOnce(error), "cudnnBackendFinalize")
+    with pytest.raises(DeadlineError) as caught:
         build_plan(config)
     assert caught.value is error
     capi.cudnnSetCallback(0, None)
@@ -171,10 +173,10 @@ def test_the_exception_arrives_when_a_plan_is_built_and_launched(heard: Any) -> 
     row = launcher.row(*[4096] * len(launcher.uids))
     pack = launcher.pack(row)
     launch = Launch(library(), HandleState(0, 1), 1, plan.descriptor.pointer, may_be_elsewhere=False)
-    launch._execute = _EXECUTE(speak)
+    launch._execute = _EXECUTE(make_cudnn_log_a_matmul)
     for word, call in (("CUDNN_BACKEND_MATMUL", launch.bind(pack)), ("SetAttribute", lambda: launcher.pack(row))):
-        heard(Raise(error), word)
-        with pytest.raises(Limit) as caught:
+        call_on_message(RaiseOnce(error), word)
+        with pytest.raises(DeadlineError) as caught:
             call()
         assert caught.value is error
         capi.cudnnSetCallback(0, None)
@@ -183,8 +185,8 @@ def test_the_exception_arrives_when_a_plan_is_built_and_launched(heard: Any) -> 
 _EXECUTE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 
 
-def speak(*_: object) -> int:
-    """Let cuDNN log a message about a MATMUL, as a launch with a handle would."""
+def make_cudnn_log_a_matmul(*_: object) -> int:
+    """Make cuDNN log a message about a matmul, as a launch with a handle would."""
     made = DescriptorPointer()
     create, destroy = (library().bare(f"cudnnBackend{verb}Descriptor") for verb in ("Create", "Destroy"))
     create(int(DescriptorType.MATMUL), ctypes.byref(made))
@@ -192,36 +194,36 @@ def speak(*_: object) -> int:
     return 0
 
 
-def test_the_exception_arrives_when_a_descriptor_is_closed(heard: Any) -> None:
+def test_the_exception_is_raised_when_a_descriptor_is_closed(call_on_message: Any) -> None:
     made = Descriptor(DescriptorType.MATMUL)
-    heard(Raise(error := Limit("mine")), "cudnnBackendDestroyDescriptor")
-    with pytest.raises(Limit) as caught:
+    call_on_message(RaiseOnce(error := DeadlineError("mine")), "cudnnBackendDestroyDescriptor")
+    with pytest.raises(DeadlineError) as caught:
         made.close()
     assert caught.value is error
     assert made.closed
 
 
-def test_each_thread_gets_its_own(heard: Any) -> None:
+def test_each_thread_gets_its_own_exception(call_on_message: Any) -> None:
     caught: dict[int, list[str]] = {}
     here, start = threading.local(), threading.Barrier(4)
 
-    def speak_up() -> None:
+    def raise_if_armed() -> None:
         if vars(here).pop("is_armed", False):
-            raise Limit(str(threading.get_ident()))
+            raise DeadlineError(str(threading.get_ident()))
 
-    heard(speak_up, "cudnnBackendCreateDescriptor")
+    call_on_message(raise_if_armed, "cudnnBackendCreateDescriptor")
 
-    def work() -> None:
+    def create_descriptors() -> None:
         start.wait()
         for _ in range(20):
             here.is_armed = True
             try:
                 Descriptor(DescriptorType.MATMUL)
-            except Limit as error:
+            except DeadlineError as error:
                 caught.setdefault(threading.get_ident(), []).append(str(error))
         start.wait()
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
+    threads = [threading.Thread(target=create_descriptors) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -229,26 +231,26 @@ def test_each_thread_gets_its_own(heard: Any) -> None:
     assert caught == {thread.ident: [str(thread.ident)] * 20 for thread in threads}
 
 
-def test_the_exception_arrives_at_once_when_an_unclosed_descriptor_ends(heard: Any) -> None:
-    error = Limit("mine")
+def test_the_exception_is_raised_at_once_when_a_descriptor_is_garbage_collected(call_on_message: Any) -> None:
+    error = DeadlineError("mine")
     left = [Descriptor(DescriptorType.MATMUL)]
-    heard(Raise(error), "cudnnBackendDestroyDescriptor")
+    call_on_message(RaiseOnce(error), "cudnnBackendDestroyDescriptor")
     reached: list[int] = []
 
-    def drop() -> None:
+    def drop_descriptor() -> None:
         left.clear()
         for _ in range(100):
             pass
         reached.append(1)
 
-    with pytest.raises(Limit) as caught:
-        drop()
+    with pytest.raises(DeadlineError) as caught:
+        drop_descriptor()
     assert caught.value is error
     assert not reached
 
 
-class Reading:
-    """A value that calls a function when it is read, as an integer or as a row."""
+class CallingValue:
+    """A value that calls a function when it is converted to an integer or to a list."""
 
     ndim = 1
 
@@ -269,34 +271,38 @@ class Reading:
 
 
 @pytest.mark.parametrize("attribute", [Attr.TENSOR_UNIQUE_ID, Attr.TENSOR_DIMENSIONS])
-def test_a_handler_that_raises_in_a_conversion_arrives(error: BaseException, handled: Any, attribute: Attr) -> None:
-    beat = handled(error)
+def test_an_exception_of_a_signal_handler_in_a_conversion_is_raised(
+    error: BaseException, install_raising_handler: Any, attribute: Attr
+) -> None:
+    sender = install_raising_handler(error)
     with pytest.raises(type(error)) as caught, Descriptor(DescriptorType.TENSOR) as made:
-        made.set(attribute, Reading(beat))
+        made.set(attribute, CallingValue(sender))
     assert caught.value is error
 
 
-def test_an_exception_of_the_value_itself_is_its_refusal(error: BaseException) -> None:
+def test_an_exception_of_the_value_itself_becomes_a_usage_error(error: BaseException) -> None:
     made = Descriptor(DescriptorType.TENSOR)
     expected = UsageError if isinstance(error, Exception) else type(error)
     with pytest.raises(expected) as caught:
-        made.set(Attr.TENSOR_UNIQUE_ID, Reading(Raise(error)))
+        made.set(Attr.TENSOR_UNIQUE_ID, CallingValue(RaiseOnce(error)))
     assert error in (caught.value, caught.value.__cause__)
 
 
-def test_an_exception_of_a_handler_is_no_failure_of_a_rule(error: BaseException, handled: Any) -> None:
-    beat = handled(error)
+def test_an_exception_of_a_signal_handler_is_not_a_failed_rule(
+    error: BaseException, install_raising_handler: Any
+) -> None:
+    sender = install_raising_handler(error)
     with pytest.raises(type(error)) as caught, collect_reports() as lines:
-        run_guarded("the rule x", None, beat)
+        run_guarded("the rule x", None, sender)
     assert caught.value is error
     assert lines == []
 
 
-def test_an_exception_from_another_thread_arrives_unchanged() -> None:
-    def interruption(value: object) -> list[BaseException]:
+def test_an_exception_set_by_another_thread_is_raised_unchanged() -> None:
+    def interrupt_a_setting_thread(value: object) -> list[BaseException]:
         ended: list[BaseException] = []
 
-        def work() -> None:
+        def create_descriptors() -> None:
             made = Descriptor(DescriptorType.TENSOR)
             begun.set()
             try:
@@ -306,20 +312,20 @@ def test_an_exception_from_another_thread_arrives_unchanged() -> None:
                 ended.append(error)
 
         begun = threading.Event()
-        thread = threading.Thread(target=work)
+        thread = threading.Thread(target=create_descriptors)
         thread.start()
         begun.wait()
         time.sleep(0.002)
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(Limit))
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(DeadlineError))
         thread.join()
         return ended
 
-    class Slow:
+    class SlowIndex:
         def __index__(self) -> int:
             return sum(1 for _ in range(50)) - 49
 
     for _ in range(20):
-        assert [type(error) for error in interruption(Slow())] == [Limit]
+        assert [type(error) for error in interrupt_a_setting_thread(SlowIndex())] == [DeadlineError]
 
 
 class Parameter:
@@ -331,7 +337,7 @@ class Parameter:
 
 
 @pytest.mark.parametrize("value", [Parameter(), 7, None, HandlePointer(), "x"], ids=lambda value: type(value).__name__)
-def test_only_its_own_kind_of_pointer_is_accepted(value: object) -> None:
+def test_functions_accept_only_their_own_kind_of_pointer(value: object) -> None:
     with pytest.raises(UsageError) as caught:
         library().cudnnBackendFinalize(value)
     assert caught.value.code == "wrong-argument"

@@ -1,4 +1,4 @@
-"""Variant packs cached by addresses: bounded, reused, safe between threads, without growth. No kernel is launched."""
+"""The cache of variant packs by address: bounded, reused, thread-safe, without growth. No kernel is launched."""
 
 from __future__ import annotations
 
@@ -25,60 +25,60 @@ def launcher(plan: Plan) -> Launcher:
     return Launcher(plan.descriptor, [tensor.uid for tensor in plan.graph.variant_pack_tensors], kept=4)
 
 
-def key(launcher: Launcher, number: int) -> tuple[int, ...]:
+def cache_key(launcher: Launcher, number: int) -> tuple[int, ...]:
     return (4096, *(number * 65536 + 256 * (index + 1) for index in range(len(launcher.uids))))
 
 
-def keep(launcher: Launcher, number: int) -> Any:
-    return keep_key(launcher, key(launcher, number))
+def cache_pack(launcher: Launcher, number: int) -> Any:
+    return cache_pack_of_key(launcher, cache_key(launcher, number))
 
 
-def keep_key(launcher: Launcher, wanted: tuple[int, ...]) -> Any:
+def cache_pack_of_key(launcher: Launcher, wanted: tuple[int, ...]) -> Any:
     return launcher.cache_pack(wanted, launcher.row(*wanted[1:]), wanted[0])
 
 
 def test_same_addresses_find_the_same_pack(launcher: Launcher) -> None:
-    first = keep(launcher, 1)
-    assert launcher.find(key(launcher, 1)) is first
-    assert launcher.find(key(launcher, 2)) is None
+    first = cache_pack(launcher, 1)
+    assert launcher.find(cache_key(launcher, 1)) is first
+    assert launcher.find(cache_key(launcher, 2)) is None
 
 
 def test_oldest_pack_is_filled_again(launcher: Launcher) -> None:
-    addresses = [keep(launcher, number).pointer.value for number in range(4)]
-    again = keep(launcher, 4)
+    addresses = [cache_pack(launcher, number).pointer.value for number in range(4)]
+    again = cache_pack(launcher, 4)
     assert again.pointer.value == addresses[0]
-    assert launcher.find(key(launcher, 0)) is None
-    assert all(launcher.find(key(launcher, number)) for number in range(1, 5))
+    assert launcher.find(cache_key(launcher, 0)) is None
+    assert all(launcher.find(cache_key(launcher, number)) for number in range(1, 5))
 
 
 def test_pack_in_use_is_not_changed(launcher: Launcher) -> None:
-    running = keep(launcher, 0)
+    running = cache_pack(launcher, 0)
     for number in range(1, 10):
-        assert keep(launcher, number).pointer.value != running.pointer.value
+        assert cache_pack(launcher, number).pointer.value != running.pointer.value
 
 
 def test_kept_packs_do_not_grow_without_bound(launcher: Launcher) -> None:
-    def rounds(start: int) -> None:
+    def cache_many_packs(start: int) -> None:
         for number in range(start, start + 50_000):
-            keep(launcher, number)
+            cache_pack(launcher, number)
 
-    rounds(0)
+    cache_many_packs(0)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    rounds(50_000)
+    cache_many_packs(50_000)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 512  # KiB
 
 
 def test_threads_share_a_launcher(launcher: Launcher) -> None:
     errors: list[str] = []
 
-    def work(seed: int) -> None:
+    def find_or_cache_packs(seed: int) -> None:
         for number in range(3000):
-            wanted = key(launcher, (number * seed) % 7)
-            pack = launcher.find(wanted) or keep_key(launcher, wanted)
+            wanted = cache_key(launcher, (number * seed) % 7)
+            pack = launcher.find(wanted) or cache_pack_of_key(launcher, wanted)
             if not pack.pointer:
                 errors.append("no address")
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(1, 9)]
+    threads = [threading.Thread(target=find_or_cache_packs, args=(seed,)) for seed in range(1, 9)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -86,6 +86,6 @@ def test_threads_share_a_launcher(launcher: Launcher) -> None:
     assert not errors
 
 
-def test_overrides_of_different_counts_are_refused(launcher: Launcher) -> None:
+def test_shape_overrides_of_different_counts_are_refused(launcher: Launcher) -> None:
     with pytest.raises(UsageError, match="1 uids, 2 dims and 1 strides"):
-        launcher.pack(launcher.row(*key(launcher, 0)[1:]), 0, ([1], [[1], [2]], [[1]]))
+        launcher.pack(launcher.row(*cache_key(launcher, 0)[1:]), 0, ([1], [[1], [2]], [[1]]))

@@ -1,5 +1,6 @@
-"""Descriptors are created and destroyed: flat memory, any order, any thread, any kind of end. The full million is
-``python -m benchmarks million-rounds``; CUDNN_BACKEND_ROUNDS sets the number of rounds here.
+"""Creating and destroying descriptors leaks no memory: in any order, in any thread, at exit, after exceptions.
+
+The full million rounds are ``python -m benchmarks million-rounds``; CUDNN_BACKEND_ROUNDS sets their number here.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ def tensor(uid: int = 1) -> Descriptor:
     return made.set(Attr.TENSOR_DIMENSIONS, (2, 8, 64)).set(Attr.TENSOR_STRIDES, (512, 64, 1)).finalize()
 
 
-def flash() -> Graph:
+def attention_graph() -> Graph:
     return sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True, stats=True)
 
 
 def test_memory_is_flat_over_many_rounds() -> None:
-    """Without destruction, 100,000 rounds keep about 200 MiB; 1 MiB is allowed."""
+    """Without destruction, 100,000 rounds leak about 200 MiB; 1 MiB is allowed."""
     command = ["-m", "benchmarks", "million-rounds", "--rounds", str(ROUNDS)]
     done = run_python(command, timeout_s=60 + ROUNDS / 1000, check=True)
     measured = json.loads(done.stdout)
@@ -55,10 +56,10 @@ def test_memory_is_flat_over_many_rounds() -> None:
     assert measured["growth_bytes_after_first_tenth"] < MIB, measured
 
 
-def one_of_everything() -> None:
-    """Create, query and drop a graph; descriptors that stay alive are a leak."""
+def query_a_graph() -> None:
+    """Build, query and drop a graph; descriptors alive afterwards are a leak."""
     target = open_target("sm90")
-    question = OperationGraph(flash(), target)
+    question = OperationGraph(attention_graph(), target)
     found = question.heuristics("A")
     assert found.configs
     for config in found.configs:
@@ -66,21 +67,21 @@ def one_of_everything() -> None:
     question.knobs(found.configs[0].engine)
 
 
-def closed_in_random_order() -> None:
+def close_in_random_order() -> None:
     made = [tensor(uid) for uid in range(1, 200)]
     random.Random(1).shuffle(made)
     for descriptor in made:
         descriptor.close()
 
 
-def refused_ones() -> None:
+def set_invalid_values() -> None:
     for _ in range(100):
         made = Descriptor(DescriptorType.TENSOR)
         with pytest.raises(UsageError):
             made.set(Attr.TENSOR_UNIQUE_ID, "no")
 
 
-def garbage_cycles() -> None:
+def collect_reference_cycles() -> None:
     for uid in range(1, 100):
         cycle: list[object] = [tensor(uid)]
         cycle.append(cycle)
@@ -88,17 +89,17 @@ def garbage_cycles() -> None:
     gc.collect()
 
 
-def many_threads() -> None:
-    def work(number: int) -> None:
+def use_many_threads() -> None:
+    def call_repeatedly(number: int) -> None:
         for _ in range(50):
             with tensor(number + 1) as made:
                 assert made.get(Attr.TENSOR_UNIQUE_ID) == number + 1
 
     with ThreadPoolExecutor(16) as pool:
-        list(pool.map(work, range(16)))
+        list(pool.map(call_repeatedly, range(16)))
 
 
-def closed_by_another_thread() -> None:
+def close_in_another_thread() -> None:
     for uid in range(1, 50):
         made = tensor(uid)
         closer = threading.Thread(target=made.close)
@@ -107,33 +108,34 @@ def closed_by_another_thread() -> None:
         assert made.closed
 
 
-def assert_nothing_left(live: DescriptorCount) -> None:
+def assert_no_descriptor_alive(live: DescriptorCount) -> None:
     gc.collect()
     assert live.made > 0
     assert live.alive == 0
 
 
-WAYS: list[Callable[[], None]] = [
-    one_of_everything, closed_in_random_order, refused_ones, garbage_cycles, many_threads, closed_by_another_thread,
+SCENARIOS: list[Callable[[], None]] = [
+    query_a_graph, close_in_random_order, set_invalid_values, collect_reference_cycles, use_many_threads,
+    close_in_another_thread,
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-def test_no_descriptor_is_left_alive(way: Callable[[], None]) -> None:
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+def test_no_descriptor_is_left_alive(scenario: Callable[[], None]) -> None:
     gc.collect()
     with count_descriptors() as live:
-        way()
-        assert_nothing_left(live)
+        scenario()
+        assert_no_descriptor_alive(live)
 
 
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-def test_the_check_fails_without_destruction(way: Callable[[], None]) -> None:
-    """The tests are tested: without destruction, each of them must fail."""
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+def test_the_check_fails_without_destruction(scenario: Callable[[], None]) -> None:
+    """If descriptors are not destroyed, the check must fail in every scenario."""
     gc.collect()
     with count_descriptors(destroy=False) as live:
-        way()
+        scenario()
         with pytest.raises(AssertionError):
-            assert_nothing_left(live)
+            assert_no_descriptor_alive(live)
 
 
 def test_children_live_as_long_as_their_parent_and_no_longer() -> None:
@@ -152,7 +154,7 @@ def test_children_live_as_long_as_their_parent_and_no_longer() -> None:
 
 
 def test_close_during_calls_in_another_thread_frees_nothing_in_use() -> None:
-    """One thread reads while another closes: a value or descriptor-closed, never a dangling pointer."""
+    """One thread reads while another closes: the result is a value or descriptor-closed, never a dangling pointer."""
     for _ in range(200):
         made = tensor(7)
         start = threading.Barrier(2)
@@ -176,12 +178,12 @@ def test_close_during_calls_in_another_thread_frees_nothing_in_use() -> None:
 
 EXIT = """
 from cudnn_backend_py import *
-from tests.library.native.test_lifetime import flash, tensor
+from tests.library.native.test_lifetime import attention_graph, tensor
 import threading
 kept = [tensor(uid) for uid in range(1, 100)]
 kept.append(kept)
 target = open_target("sm90")
-graph = OperationGraph(flash(), target)
+graph = OperationGraph(attention_graph(), target)
 configs = graph.heuristics("A").configs
 plan = build_plan(configs[0])
 log = capture_log()
@@ -213,7 +215,7 @@ if child == 0:
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 from cudnn_backend_py import Attr
 assert made.get(Attr.TENSOR_UNIQUE_ID) == 5
-print(bool(OperationGraph(flash(), open_target("sm90")).heuristics("A").configs))
+print(bool(OperationGraph(attention_graph(), open_target("sm90")).heuristics("A").configs))
 """
     )
     assert done.stdout.strip() == "True"
@@ -221,7 +223,7 @@ print(bool(OperationGraph(flash(), open_target("sm90")).heuristics("A").configs)
 
 
 def test_a_forked_child_destroys_nothing_of_its_parent() -> None:
-    """A lock of cuDNN that another thread held at that moment is never released in the child."""
+    """A cuDNN lock that another thread held at the fork is never released in the child."""
     done = run_code(
         """
 import os
@@ -243,8 +245,8 @@ with count_descriptors() as live:
     assert done.stdout.split() == ["3", "10"]
 
 
-class Interrupting:
-    """Calls a C function and raises KeyboardInterrupt once, before or after it."""
+class InterruptingFunction:
+    """A substitute for a C function that raises KeyboardInterrupt once, before or after calling it."""
 
     def __init__(self, name: str, *, after: bool) -> None:
         self.name, self.after = name, after
@@ -268,7 +270,7 @@ class Interrupting:
 def test_an_interrupted_creation_leaves_no_descriptor_alive(after: bool) -> None:
     gc.collect()
     with count_descriptors() as live:
-        with Interrupting("cudnnBackendCreateDescriptor", after=after), pytest.raises(KeyboardInterrupt):
+        with InterruptingFunction("cudnnBackendCreateDescriptor", after=after), pytest.raises(KeyboardInterrupt):
             Descriptor(DescriptorType.TENSOR)
         gc.collect()
         assert (live.made, live.alive) == (int(after), 0)
@@ -281,7 +283,7 @@ def test_an_interrupted_descriptor_can_only_be_closed(verb: str, after: bool) ->
         child = tensor(9)
         made = Descriptor(DescriptorType.OPERATION_RESHAPE)
 
-        def change() -> None:
+        def change_descriptor() -> None:
             if verb == "SetAttribute":
                 made.set(Attr.OPERATION_RESHAPE_XDESC, child)
             elif verb == "Finalize":
@@ -291,10 +293,10 @@ def test_an_interrupted_descriptor_can_only_be_closed(verb: str, after: bool) ->
 
         if verb == "Finalize":
             made.set(Attr.OPERATION_RESHAPE_XDESC, child).set(Attr.OPERATION_RESHAPE_YDESC, tensor(2))
-        with Interrupting(f"cudnnBackend{verb}", after=after), pytest.raises(KeyboardInterrupt):
-            change()
+        with InterruptingFunction(f"cudnnBackend{verb}", after=after), pytest.raises(KeyboardInterrupt):
+            change_descriptor()
         child.close()
-        for call in (change, made.finalize, lambda: made.get(Attr.OPERATION_RESHAPE_XDESC)):
+        for call in (change_descriptor, made.finalize, lambda: made.get(Attr.OPERATION_RESHAPE_XDESC)):
             with pytest.raises(UsageError) as caught:
                 call()
             assert caught.value.code in ("descriptor-interrupted", "descriptor-closed")
@@ -310,13 +312,13 @@ def test_a_log_callback_cannot_change_the_descriptor_that_is_being_changed() -> 
     refused: list[str] = []
     made = Descriptor(DescriptorType.MATMUL)
 
-    def foreign(*_: object) -> None:
+    def change_in_callback(*_: object) -> None:
         try:
             made.set(Attr.MATMUL_COMP_TYPE, DataType.HALF)
         except UsageError as error:
             refused.append(error.code)
 
-    capi.cudnnSetCallback(0b1110, foreign)
+    capi.cudnnSetCallback(0b1110, change_in_callback)
     made.finalize()
     capi.cudnnSetCallback(0, None)
     assert "descriptor-interrupted" in refused
@@ -324,7 +326,7 @@ def test_a_log_callback_cannot_change_the_descriptor_that_is_being_changed() -> 
 
 
 def test_threads_change_one_descriptor() -> None:
-    """Set, read, finalize, close at once: values, our errors, and no leak."""
+    """Threads set, read, finalize and close it at the same time: only our errors are raised, and nothing leaks."""
     gc.collect()
     with count_descriptors() as live:
         for number in range(60):
@@ -338,7 +340,7 @@ def test_threads_change_one_descriptor() -> None:
             )
             seen: list[object] = []
 
-            def work(call: Any, start: threading.Barrier = start, seen: list[object] = seen) -> None:
+            def call_repeatedly(call: Any, start: threading.Barrier = start, seen: list[object] = seen) -> None:
                 start.wait()
                 for _ in range(5):
                     try:
@@ -346,7 +348,7 @@ def test_threads_change_one_descriptor() -> None:
                     except CudnnBackendError as error:
                         seen.append(error.code)
 
-            threads = [threading.Thread(target=work, args=(call,)) for call in calls]
+            threads = [threading.Thread(target=call_repeatedly, args=(call,)) for call in calls]
             for thread in threads:
                 thread.start()
             for thread in threads:

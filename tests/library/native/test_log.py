@@ -1,4 +1,4 @@
-"""cuDNN's log as text and as records; earlier listeners still get every message."""
+"""cuDNN's log as text and as records; callbacks and log files set elsewhere still get every message."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ def quiet_environment(**changed: str) -> dict[str, str]:
     return kept | changed
 
 
-def two_matmul() -> Graph:
+def graph_of_two_matmuls() -> Graph:
     g = GraphBuilder("two", io_type=DataType.HALF)
     s = g.matmul(g.tensor("q", (1, 16, 64)), g.tensor("k", (1, 64, 16)), data_type=DataType.HALF)
     g.matmul(s, g.tensor("v", (1, 16, 64)), name="o", virtual=False)
     return g.graph()
 
 
-def fail() -> None:
+def make_cudnn_log_an_error() -> None:
     """Make cuDNN log an error."""
     with pytest.raises(CudnnStatusError):
         Descriptor(DescriptorType.TENSOR).finalize()
 
 
-def functions(log: Log) -> list[str | None]:
+def logged_functions(log: Log) -> list[str | None]:
     return [record.function for record in log.records]
 
 
@@ -67,19 +67,19 @@ def test_records_have_source_time_and_message() -> None:
     assert first.time is not None
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+", first.time)
     assert f"CUDNN_BACKEND_MATMUL_DESCRIPTOR ({DescriptorType.MATMUL.value})" in first.text
-    assert "cudnnBackendDestroyDescriptor" in functions(log)
+    assert "cudnnBackendDestroyDescriptor" in logged_functions(log)
 
 
-def test_text_is_every_message_verbatim() -> None:
+def test_text_contains_every_message_verbatim() -> None:
     with capture_log() as log:
-        fail()
+        make_cudnn_log_an_error()
     assert log.text == "\n".join(record.text for record in log.records)
     assert "Tensor must have at least 1 dimension" in log.text
 
 
 def test_reasons_are_read_innermost_first() -> None:
     with capture_log(Severity.ERROR) as log:
-        fail()
+        make_cudnn_log_an_error()
     (record,) = log.records
     assert record.severity is Severity.ERROR
     reasons = record.reasons()
@@ -92,9 +92,9 @@ def test_levels_leave_out_less_severe_messages() -> None:
     heard = {}
     for level in (Severity.ERROR, Severity.WARNING, Severity.INFO):
         with capture_log(level) as log:
-            fail()
+            make_cudnn_log_an_error()
             target = open_target("t4")
-            OperationGraph(two_matmul(), target).heuristics("FALLBACK")
+            OperationGraph(graph_of_two_matmuls(), target).heuristics("FALLBACK")
         heard[level] = {record.severity for record in log.records}
     assert heard == {
         Severity.ERROR: {Severity.ERROR},
@@ -103,12 +103,12 @@ def test_levels_leave_out_less_severe_messages() -> None:
     }
 
 
-def test_operation_graphs_are_those_finalized_in_the_block() -> None:
+def test_operation_graphs_finalized_in_the_block_are_captured() -> None:
     target = open_target("sm90")
-    OperationGraph(two_matmul(), target)
+    OperationGraph(graph_of_two_matmuls(), target)
     with capture_log() as log:
-        OperationGraph(two_matmul(), target)
-        OperationGraph(two_matmul(), target)
+        OperationGraph(graph_of_two_matmuls(), target)
+        OperationGraph(graph_of_two_matmuls(), target)
     graphs = log.operation_graphs()
     assert [len(graph["nodes"]) for graph in graphs] == [2, 2]
     assert [len(graph["tensors"]) for graph in graphs] == [5, 5]
@@ -117,7 +117,7 @@ def test_operation_graphs_are_those_finalized_in_the_block() -> None:
 
 def test_invalid_json_is_left_out() -> None:
     with capture_log() as log:
-        fail()
+        make_cudnn_log_an_error()
     assert log.json() == []
 
 
@@ -126,12 +126,12 @@ def test_captures_nest_and_end_in_any_order() -> None:
     heard_outer = outer.__enter__()
     Descriptor(DescriptorType.MATMUL)
     heard_inner = inner.__enter__()
-    fail()
+    make_cudnn_log_an_error()
     outer.__exit__(None, None, None)
     count = len(heard_outer.records)
-    fail()
+    make_cudnn_log_an_error()
     inner.__exit__(None, None, None)
-    fail()
+    make_cudnn_log_an_error()
     assert len(heard_outer.records) == count > 4
     assert [record.severity for record in heard_inner.records] == [Severity.ERROR] * 2
 
@@ -144,13 +144,13 @@ def test_the_log_stays_readable_and_does_not_grow() -> None:
     assert len(log.records) == before > 0
 
 
-def test_this_thread_only_leaves_out_the_others() -> None:
-    def elsewhere() -> None:
+def test_this_thread_only_leaves_out_other_threads() -> None:
+    def create_a_reduction() -> None:
         Descriptor(DescriptorType.REDUCTION)
 
     with capture_log() as everything, capture_log(this_thread_only=True) as mine:
         Descriptor(DescriptorType.MATMUL)
-        thread = threading.Thread(target=elsewhere)
+        thread = threading.Thread(target=create_a_reduction)
         thread.start()
         thread.join()
     assert "REDUCTION" in everything.text
@@ -161,7 +161,7 @@ def test_this_thread_only_leaves_out_the_others() -> None:
 
 def test_messages_are_forwarded_to_logging(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, "mine"), capture_log(logger="mine") as log:
-        fail()
+        make_cudnn_log_an_error()
     assert [record.getMessage() for record in caplog.records] == [record.text for record in log.records]
     assert {record.levelno for record in caplog.records} == {logging.INFO, logging.ERROR}
     assert {record.name for record in caplog.records} == {"mine"}
@@ -173,16 +173,16 @@ def test_a_logger_object_is_accepted_too(caplog: pytest.LogCaptureFixture) -> No
     assert {record.name for record in caplog.records} == {"another"}
 
 
-class Bad(logging.Filter):
+class RaisingFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         if "CUDNN_BACKEND_MATMUL" in record.getMessage():
             raise RuntimeError(f"no {record.name}")
         return True
 
 
-def test_an_exception_of_a_logger_arrives_and_the_others_get_the_message(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_loggers_exception_is_raised_and_every_capture_gets_the_message(caplog: pytest.LogCaptureFixture) -> None:
     logger = logging.getLogger("bad")
-    logger.addFilter(Bad())
+    logger.addFilter(RaisingFilter())
     caplog.set_level(logging.INFO, "bad")
     with capture_log() as outer:
         with pytest.raises(RuntimeError, match="no bad"), capture_log(logger=logger) as log, capture_log() as inner:
@@ -191,10 +191,10 @@ def test_an_exception_of_a_logger_arrives_and_the_others_get_the_message(caplog:
     assert "REDUCTION" in outer.text
     assert "REDUCTION" not in inner.text
     for heard in (outer, log, inner):
-        assert "cudnnBackendCreateDescriptor" in functions(heard)
+        assert "cudnnBackendCreateDescriptor" in logged_functions(heard)
 
 
-def test_an_exception_in_the_block_passes_and_ends_the_capture() -> None:
+def test_an_exception_in_the_block_propagates_and_ends_the_capture() -> None:
     with pytest.raises(KeyError), capture_log() as log:
         raise KeyError("mine")
     before = len(log.records)
@@ -202,16 +202,16 @@ def test_an_exception_in_the_block_passes_and_ends_the_capture() -> None:
     assert len(log.records) == before
 
 
-def test_a_foreign_callback_gets_all_messages_before_during_and_after() -> None:
+def test_a_user_callback_gets_all_messages_before_during_and_after_a_capture() -> None:
     heard: list[str] = []
 
-    def foreign(severity: int, user_data: int | None, _info: object, message: int) -> None:
+    def user_callback(severity: int, user_data: int | None, _info: object, message: int) -> None:
         heard.append(f"{severity} {user_data} {ctypes.string_at(message).decode()}")
 
     def count() -> int:
         return sum("cudnnBackendCreateDescriptor() called" in line for line in heard)
 
-    capi.cudnnSetCallback(0b1110, foreign, 4711)
+    capi.cudnnSetCallback(0b1110, user_callback, 4711)
     mask, user_data, address = capi.cudnnGetCallback()
     try:
         Descriptor(DescriptorType.MATMUL)
@@ -229,7 +229,7 @@ def test_a_foreign_callback_gets_all_messages_before_during_and_after() -> None:
         capi.cudnnSetCallback(0, None)
 
 
-def test_a_foreign_callback_installed_during_a_capture_stays() -> None:
+def test_a_user_callback_installed_during_a_capture_stays() -> None:
     heard: list[int] = []
     with capture_log():
         capi.cudnnSetCallback(0b1110, lambda severity, *_: heard.append(severity))
@@ -240,23 +240,23 @@ def test_a_foreign_callback_installed_during_a_capture_stays() -> None:
     capi.cudnnSetCallback(0, None)
 
 
-def test_an_exception_of_a_foreign_callback_arrives_unchanged() -> None:
+def test_an_exception_in_a_user_callback_is_raised_unchanged() -> None:
     error = ValueError("foreign")
 
-    def foreign(_severity: int, _user_data: int | None, _info: object, message: int) -> None:
+    def user_callback(_severity: int, _user_data: int | None, _info: object, message: int) -> None:
         if "CUDNN_BACKEND_MATMUL" in _read_strings(message):
             raise error
 
     with capture_log() as log:
-        capi.cudnnSetCallback(0b1110, foreign)
+        capi.cudnnSetCallback(0b1110, user_callback)
         try:
             with pytest.raises(ValueError, match="foreign") as caught:
                 Descriptor(DescriptorType.MATMUL)
         finally:
             capi.cudnnSetCallback(0, None)
     assert caught.value is error
-    assert "foreign" in [entry.name for entry in caught.traceback]
-    assert "cudnnBackendCreateDescriptor" in functions(log)
+    assert "user_callback" in [entry.name for entry in caught.traceback]
+    assert "cudnnBackendCreateDescriptor" in logged_functions(log)
 
 
 THREADS = """
@@ -292,7 +292,7 @@ print(heard)
 
 
 def test_threads_may_replace_callbacks_that_others_run() -> None:
-    """CuDNN may be in a callback that another thread replaces."""
+    """One thread may replace a callback while cuDNN runs it in another thread."""
     done = run_python(["-c", THREADS], environment=quiet_environment())
     assert (done.code, done.stderr) == (0, "")
     assert int(done.stdout) > 100
@@ -302,9 +302,9 @@ def test_a_callback_and_a_capture_both_get_messages() -> None:
     heard: list[int] = []
     with capture_log() as log:
         capi.cudnnSetCallback(1 << Severity.ERROR, lambda severity, *_: heard.append(severity))
-        fail()
+        make_cudnn_log_an_error()
         capi.cudnnSetCallback(0, None)
-        fail()
+        make_cudnn_log_an_error()
     assert heard == [Severity.ERROR]
     assert sum(record.severity is Severity.ERROR for record in log.records) == 2
 
@@ -312,36 +312,36 @@ def test_a_callback_and_a_capture_both_get_messages() -> None:
 def test_a_callback_does_not_get_messages_that_it_causes() -> None:
     heard: list[str] = []
 
-    def foreign(_severity: int, _user_data: int | None, _info: object, message: int) -> None:
+    def user_callback(_severity: int, _user_data: int | None, _info: object, message: int) -> None:
         heard.append(_read_strings(message))
         Descriptor(DescriptorType.REDUCTION).close()
 
-    capi.cudnnSetCallback(0b1110, foreign)
+    capi.cudnnSetCallback(0b1110, user_callback)
     Descriptor(DescriptorType.MATMUL)
     capi.cudnnSetCallback(0, None)
     assert any("MATMUL" in text for text in heard)
     assert not any("REDUCTION" in text for text in heard)
 
 
-def test_captures_leave_no_callback() -> None:
-    """One hub with one callback serves a library for its lifetime."""
+def test_captures_share_one_callback() -> None:
+    """One hub with one callback serves all captures of a library, for the library's lifetime."""
 
-    def there() -> tuple[int, int]:
+    def count_callbacks_and_hubs() -> tuple[int, int]:
         gc.collect()
         objects = gc.get_objects()
         return sum(type(item) is LogCallback for item in objects), sum(type(item) is _LogHub for item in objects)
 
     with capture_log():
         pass
-    before = there()
+    before = count_callbacks_and_hubs()
     for _ in range(50):
         with capture_log():
             pass
-    assert there() == before
+    assert count_callbacks_and_hubs() == before
     assert before[1] == 1
 
 
-def test_strings_of_a_message_are_read_to_the_empty_one() -> None:
+def test_strings_of_a_message_are_read_up_to_the_empty_string() -> None:
     memory = ctypes.create_string_buffer(b"one\0two \xff\0\0not this\0")
     assert _read_strings(ctypes.addressof(memory)) == "one\ntwo \ufffd"
     assert LogCallback is not None
@@ -370,8 +370,8 @@ KINDS = ("MATMUL", "REDUCTION", "RNG", "RESAMPLE", "TENSOR")
 ERROR = "Tensor must have at least 1 dimension"
 
 
-def logged_by(folder: Path, base: dict[str, str] | None = None, **variables: str) -> FinishedChild:
-    """Run the program with these variables; its captures always get the same."""
+def run_with_log_variables(folder: Path, base: dict[str, str] | None = None, **variables: str) -> FinishedChild:
+    """Run the program with these environment variables, and check that its captures are the same with any of them."""
     said = folder / "said"
     environment = (base or quiet_environment()) | variables
     done = run_python(["-c", PROGRAM, str(said)], environment=environment, check=True)
@@ -379,25 +379,25 @@ def logged_by(folder: Path, base: dict[str, str] | None = None, **variables: str
     return done
 
 
-def created(text: str) -> list[str]:
-    """Return the descriptor kinds created in a log, in its order."""
+def created_kinds(text: str) -> list[str]:
+    """Return the descriptor kinds created in a log, in order."""
     return re.findall(r"i!\s+descriptorType: .*?val=CUDNN_BACKEND_(\w+)_DESCRIPTOR", text)
 
 
 @pytest.mark.parametrize("older", [False, True], ids=["newest", "9.19.0"])
-def test_the_environments_file_has_the_messages_before_during_and_after(tmp_path: Path, older: bool) -> None:
+def test_the_log_file_has_messages_before_during_and_after_a_capture(tmp_path: Path, older: bool) -> None:
     file = tmp_path / "cudnn.log"
     base = older_cudnn_environment() if older else None
-    done = logged_by(tmp_path, base, CUDNN_LOGLEVEL_DBG="3", CUDNN_LOGDEST_DBG=str(file))
+    done = run_with_log_variables(tmp_path, base, CUDNN_LOGLEVEL_DBG="3", CUDNN_LOGDEST_DBG=str(file))
     text = file.read_text()
-    assert created(text) == list(KINDS)
+    assert created_kinds(text) == list(KINDS)
     assert "BAD_PARAM; Reason: " in text
     assert (done.stdout, done.stderr) == ("", "")
 
 
-def test_forwarded_messages_look_like_cudnns_own(tmp_path: Path) -> None:
+def test_forwarded_messages_have_the_format_of_cudnns_own(tmp_path: Path) -> None:
     file = tmp_path / "cudnn.log"
-    logged_by(tmp_path, CUDNN_LOGLEVEL_DBG="3", CUDNN_LOGDEST_DBG=str(file))
+    run_with_log_variables(tmp_path, CUDNN_LOGLEVEL_DBG="3", CUDNN_LOGDEST_DBG=str(file))
     blocks = [block for block in file.read_text().split("\n\n") if "function cudnnBackendCreateDescriptor" in block]
     calls = [block for block in blocks if "descriptorType" in block]
     assert len(calls) == len(KINDS)
@@ -406,17 +406,17 @@ def test_forwarded_messages_look_like_cudnns_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("destination", "stream"), [("stdout", "stdout"), ("stderr", "stderr"), (None, "stderr")])
-def test_the_environments_streams_get_everything(tmp_path: Path, destination: str | None, stream: str) -> None:
+def test_the_requested_output_stream_gets_every_message(tmp_path: Path, destination: str | None, stream: str) -> None:
     variables = {} if destination is None else {"CUDNN_LOGDEST_DBG": destination}
-    done = logged_by(tmp_path, CUDNN_LOGLEVEL_DBG="3", **variables)
+    done = run_with_log_variables(tmp_path, CUDNN_LOGLEVEL_DBG="3", **variables)
     text, other = (done.stdout, done.stderr) if stream == "stdout" else (done.stderr, done.stdout)
-    assert sorted(created(text)) == sorted(KINDS)
+    assert sorted(created_kinds(text)) == sorted(KINDS)
     assert ERROR in text
     assert other == ""
 
 
-def test_an_unwritable_destination_is_named_once_and_loses_no_record(tmp_path: Path) -> None:
-    done = logged_by(tmp_path, CUDNN_LOGLEVEL_DBG="3", CUDNN_LOGDEST_DBG="/dev/full")
+def test_an_unwritable_destination_gives_one_warning_and_loses_no_record(tmp_path: Path) -> None:
+    done = run_with_log_variables(tmp_path, CUDNN_LOGLEVEL_DBG="3", CUDNN_LOGDEST_DBG="/dev/full")
     assert done.stdout == ""
     assert [line.partition(" cannot be written")[0] for line in done.stderr.splitlines()] == [
         "CUDNN_LOGDEST_DBG=/dev/full"
@@ -432,7 +432,7 @@ def test_an_unwritable_destination_is_named_once_and_loses_no_record(tmp_path: P
         ("cudnn.log", "CUDNN_LOGLEVEL_DBG", 0),
     ],
 )
-def test_commands_answer_with_any_log_destination(destination: str, level: str, warnings: int, tmp_path: Path) -> None:
+def test_commands_work_with_any_log_destination(destination: str, level: str, warnings: int, tmp_path: Path) -> None:
     """CuDNN itself crashes if it cannot open the file."""
     words = ["-m", "cudnn_backend_py", "explain", "-v", str(ROOT / "examples" / "flash_forward.py"), "--target", "sm90"]
     environment = quiet_environment(PYTHONPATH=str(ROOT), CUDNN_LOGDEST_DBG=destination) | {level: "3"}
@@ -460,32 +460,32 @@ def test_a_destination_may_become_unwritable(
     assert "another.log cannot be written (No such file or directory)" in caplog.text
 
 
-def test_the_environments_level_is_kept(tmp_path: Path) -> None:
+def test_the_log_level_of_the_environment_is_kept(tmp_path: Path) -> None:
     file = tmp_path / "cudnn.log"
-    logged_by(tmp_path, CUDNN_LOGLEVEL_DBG="1", CUDNN_LOGDEST_DBG=str(file))
+    run_with_log_variables(tmp_path, CUDNN_LOGLEVEL_DBG="1", CUDNN_LOGDEST_DBG=str(file))
     text = file.read_text()
-    assert created(text) == []
+    assert created_kinds(text) == []
     assert ERROR in text
 
 
 def test_the_file_name_may_contain_the_process_number(tmp_path: Path) -> None:
-    logged_by(tmp_path, CUDNN_LOGLEVEL_DBG="3", CUDNN_LOGDEST_DBG=str(tmp_path / "cudnn-%i.log"))
+    run_with_log_variables(tmp_path, CUDNN_LOGLEVEL_DBG="3", CUDNN_LOGDEST_DBG=str(tmp_path / "cudnn-%i.log"))
     (file,) = tmp_path.glob("cudnn-*.log")
     assert re.fullmatch(r"cudnn-\d+\.log", file.name)
-    assert created(file.read_text()) == list(KINDS)
+    assert created_kinds(file.read_text()) == list(KINDS)
 
 
 @pytest.mark.parametrize("older", [False, True], ids=["newest", "9.19.0"])
-def test_without_a_requested_log_a_capture_leaves_no_output(tmp_path: Path, older: bool) -> None:
+def test_a_capture_prints_nothing_if_no_log_is_requested(tmp_path: Path, older: bool) -> None:
     """Otherwise cuDNN would print errors to stderr that it did not print before."""
     base = older_cudnn_environment() if older else None
     base = base and {name: value for name, value in base.items() if not name.startswith("CUDNN_LOG")}
-    done = logged_by(tmp_path, base)
+    done = run_with_log_variables(tmp_path, base)
     assert (done.stdout, done.stderr) == ("", "")
 
 
-def test_json_of_the_log_is_json() -> None:
+def test_captured_operation_graphs_can_be_written_as_json() -> None:
     with capture_log() as log:
-        OperationGraph(two_matmul(), open_target("sm90"))
+        OperationGraph(graph_of_two_matmuls(), open_target("sm90"))
     (value,) = log.operation_graphs()
     assert json.loads(json.dumps(value)) == value

@@ -29,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def test_hostile_calls_cause_no_report(folder: Path) -> None:
+def test_hostile_calls_cause_no_sanitizer_report(folder: Path) -> None:
     names = ("test_fast_call.py", "test_hostile_calls.py", "test_interruptions.py")
     done = run_tests(build_sanitized(folder), *(f"tests/library/native/{name}" for name in names))
     said = done.stdout + done.stderr
@@ -52,8 +52,8 @@ int provoke(void) { (void)free_later; (void)keep; %s }
 
 
 @pytest.mark.parametrize("error", ERRORS)
-def test_an_added_error_is_found(folder: Path, error: str) -> None:
-    """The test is tested: errors that the sanitizers detect elsewhere are detected here."""
+def test_deliberate_errors_are_detected(folder: Path, error: str) -> None:
+    """If the C code has an error that the sanitizers can detect, the test above fails."""
     source, made = folder / "error.c", folder / f"{error.split()[0]}.so"
     source.write_text(PROGRAM % ERRORS[error])
     subprocess.run(["gcc", *FLAGS, str(source), "-o", str(made)], check=True)
@@ -73,7 +73,7 @@ tests.test_functions_of_the_driver_stub_accept_null()
 """
 
 
-def test_the_driver_stub_causes_no_report(folder: Path) -> None:
+def test_the_driver_stub_causes_no_sanitizer_report(folder: Path) -> None:
     made = folder / "stub.so"
     subprocess.run(["gcc", *FLAGS, str(NATIVE / "driver_stub.c"), "-o", str(made)], check=True)
     done = run_python(["-c", STUB, str(made)], environment=sanitizer_environment())

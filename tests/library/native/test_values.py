@@ -1,4 +1,4 @@
-"""Values of a caller are counted, read once, checked in the form that C gets, and shown safely."""
+"""Values of callers: read once, checked after the conversion for C, and shown safely in messages."""
 
 from __future__ import annotations
 
@@ -39,49 +39,62 @@ LONG_NAME = '{"deviceName":"' + "n" * 300 + '"}'
 TRAIN = int(OperationGraphMode.NORM_FWD_TRAIN)
 
 
-def put(kind: D, attribute: Attr, value: Any) -> Callable[[], Any]:
+def make_setter(kind: D, attribute: Attr, value: Any) -> Callable[[], Any]:
+    """Return a call that sets an attribute of a new descriptor."""
     return lambda: Descriptor(kind).set(attribute, value)
 
 
-HELD_BACK = {
-    "numpy int as axis": (put(D.OPERATION_CONCAT, AXIS, np.int64(2**32)), "axis-out-of-range"),
-    "axis by index": (put(D.OPERATION_CONCAT, AXIS, ChangingIndex(2**32)), "axis-out-of-range"),
-    "axis that changes": (put(D.OPERATION_CONCAT, AXIS, ChangingIndex(2**32, 1)), "axis-out-of-range"),
-    "axis that is": (put(D.OPERATION_CONCAT, AXIS, LyingInt(2**32)), "axis-out-of-range"),
-    "axis in an array": (put(D.OPERATION_CONCAT, AXIS, np.array([2**32])), "axis-out-of-range"),
+REFUSED = {
+    "numpy int as axis": (make_setter(D.OPERATION_CONCAT, AXIS, np.int64(2**32)), "axis-out-of-range"),
+    "axis by index": (make_setter(D.OPERATION_CONCAT, AXIS, ChangingIndex(2**32)), "axis-out-of-range"),
+    "axis that changes": (make_setter(D.OPERATION_CONCAT, AXIS, ChangingIndex(2**32, 1)), "axis-out-of-range"),
+    "axis that is": (make_setter(D.OPERATION_CONCAT, AXIS, LyingInt(2**32)), "axis-out-of-range"),
+    "axis in an array": (make_setter(D.OPERATION_CONCAT, AXIS, np.array([2**32])), "axis-out-of-range"),
     "training mode by index": (
-        put(D.OPERATIONGRAPH, Attr.OPERATIONGRAPH_MODE, ChangingIndex(TRAIN)),
+        make_setter(D.OPERATIONGRAPH, Attr.OPERATIONGRAPH_MODE, ChangingIndex(TRAIN)),
         "graph-mode-mismatch",
     ),
     "text that encodes to another": (
-        put(D.DEVICEPROP, Attr.DEVICEPROP_JSON_REPRESENTATION, LyingText(LONG_NAME)),
+        make_setter(D.DEVICEPROP, Attr.DEVICEPROP_JSON_REPRESENTATION, LyingText(LONG_NAME)),
         "device-name-too-long",
     ),
     "device name of escaped surrogates": (
-        put(D.DEVICEPROP, Attr.DEVICEPROP_JSON_REPRESENTATION, '{"deviceName":"' + "\\ud800" * 200 + '"}'),
+        make_setter(D.DEVICEPROP, Attr.DEVICEPROP_JSON_REPRESENTATION, '{"deviceName":"' + "\\ud800" * 200 + '"}'),
         "device-name-too-long",
     ),
-    "lone surrogate": (put(D.DEVICEPROP, Attr.DEVICEPROP_JSON_REPRESENTATION, '{"a":"\ud800"}'), "wrong-element-type"),
-    "array of two dims": (put(D.TENSOR, Attr.TENSOR_DIMENSIONS, np.ones((2, 2), int)), "wrong-element-type"),
-    "number too large for a double": (put(D.POINTWISE, ELU, 10**400), "wrong-element-type"),
-    "signaling NaN": (put(D.POINTWISE, ELU, decimal.Decimal("sNaN")), "wrong-element-type"),
-    "complex of NumPy": (put(D.POINTWISE, ELU, np.complex64(1 + 2j)), "wrong-element-type"),
-    "bool of NumPy as float": (put(D.POINTWISE, ELU, np.bool_(True)), "wrong-element-type"),
-    "forged enumerator": (put(D.TENSOR, Attr.TENSOR_DATA_TYPE, int.__new__(DataType, 4711)), "unknown-enumerator"),
-    "forged attribute": (put(D.TENSOR, int.__new__(Attr, 900), 16), "unknown-enumerator"),
+    "lone surrogate": (
+        make_setter(D.DEVICEPROP, Attr.DEVICEPROP_JSON_REPRESENTATION, '{"a":"\ud800"}'),
+        "wrong-element-type",
+    ),
+    "array of two dims": (make_setter(D.TENSOR, Attr.TENSOR_DIMENSIONS, np.ones((2, 2), int)), "wrong-element-type"),
+    "number too large for a double": (make_setter(D.POINTWISE, ELU, 10**400), "wrong-element-type"),
+    "signaling NaN": (make_setter(D.POINTWISE, ELU, decimal.Decimal("sNaN")), "wrong-element-type"),
+    "complex of NumPy": (make_setter(D.POINTWISE, ELU, np.complex64(1 + 2j)), "wrong-element-type"),
+    "bool of NumPy as float": (make_setter(D.POINTWISE, ELU, np.bool_(True)), "wrong-element-type"),
+    "forged enumerator": (
+        make_setter(D.TENSOR, Attr.TENSOR_DATA_TYPE, int.__new__(DataType, 4711)),
+        "unknown-enumerator",
+    ),
+    "forged attribute": (make_setter(D.TENSOR, int.__new__(Attr, 900), 16), "unknown-enumerator"),
     "forged kind": (lambda: Descriptor(int.__new__(D, 17)), "unknown-enumerator"),
     "a library that is none": (lambda: Descriptor(D.TENSOR, on=5), "wrong-argument"),  # type: ignore[arg-type]
     "child that says it is one": (
-        put(D.OPERATION_MATMUL, Attr.OPERATION_MATMUL_ADESC, FakeDescriptor()),
+        make_setter(D.OPERATION_MATMUL, Attr.OPERATION_MATMUL_ADESC, FakeDescriptor()),
         "wrong-element-type",
     ),
     "endless range for a number": (
-        put(D.OPERATION_CONVOLUTION_FORWARD, Attr.OPERATION_CONVOLUTION_FORWARD_ALPHA, range(10**9)),
+        make_setter(D.OPERATION_CONVOLUTION_FORWARD, Attr.OPERATION_CONVOLUTION_FORWARD_ALPHA, range(10**9)),
         "wrong-element-count",
     ),
-    "endless range for many": (put(D.VARIANT_PACK, Attr.VARIANT_PACK_UNIQUE_IDS, range(10**9)), "wrong-element-count"),
-    "length that is": (put(D.TENSOR, Attr.TENSOR_DIMENSIONS, UnreliableSequence(10**9, 1)), "wrong-element-count"),
-    "negative length": (put(D.TENSOR, Attr.TENSOR_DIMENSIONS, UnreliableSequence(-1, 1)), "wrong-element-type"),
+    "endless range for many": (
+        make_setter(D.VARIANT_PACK, Attr.VARIANT_PACK_UNIQUE_IDS, range(10**9)),
+        "wrong-element-count",
+    ),
+    "length that is": (
+        make_setter(D.TENSOR, Attr.TENSOR_DIMENSIONS, UnreliableSequence(10**9, 1)),
+        "wrong-element-count",
+    ),
+    "negative length": (make_setter(D.TENSOR, Attr.TENSOR_DIMENSIONS, UnreliableSequence(-1, 1)), "wrong-element-type"),
     "capi count of endless": (
         lambda: capi.cudnnBackendSetAttribute(
             Descriptor(D.VARIANT_PACK), Attr.VARIANT_PACK_UNIQUE_IDS, None, 10**9, range(10**9)  # type: ignore[arg-type]
@@ -91,8 +104,8 @@ HELD_BACK = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("call", "code"), HELD_BACK.values(), ids=HELD_BACK)
-def test_checks_see_the_values_that_c_gets(call: Callable[[], Any], code: str) -> None:
+@pytest.mark.parametrize(("call", "code"), REFUSED.values(), ids=REFUSED)
+def test_invalid_values_are_refused_after_conversion(call: Callable[[], Any], code: str) -> None:
     with pytest.raises(UsageError) as caught:
         call()
     assert caught.value.code == code
@@ -110,21 +123,23 @@ def test_checks_see_the_values_that_c_gets(call: Callable[[], Any], code: str) -
         lambda error: UnreliableSequence(2, error),
     ],
 )
-def test_an_exception_of_a_value_is_the_cause_of_our_error(make: Callable[[Any], Any], raised: type[Exception]) -> None:
+def test_an_exception_in_a_conversion_is_the_cause_of_the_usage_error(
+    make: Callable[[Any], Any], raised: type[Exception]
+) -> None:
     with pytest.raises(UsageError) as caught:
         Descriptor(D.TENSOR).set(Attr.TENSOR_DIMENSIONS, make(raised))
     assert caught.value.code == "wrong-element-type"
     assert type(caught.value.__cause__) is raised
 
 
-def test_keyboard_interrupt_of_a_value_propagates_and_changes_nothing() -> None:
+def test_keyboard_interrupt_in_a_conversion_propagates_and_changes_nothing() -> None:
     made = Descriptor(D.TENSOR)
     with pytest.raises(KeyboardInterrupt):
         made.set(UID, ChangingIndex(KeyboardInterrupt))
     made.set(UID, 3)
 
 
-TAKEN: list[tuple[D, Attr, Any]] = [
+ACCEPTED: list[tuple[D, Attr, Any]] = [
     (D.TENSOR, UID, np.int64(3)),
     (D.TENSOR, UID, np.array(3)),
     (D.TENSOR, UID, ChangingIndex(3)),
@@ -140,7 +155,7 @@ TAKEN: list[tuple[D, Attr, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "attribute", "value"), TAKEN)
+@pytest.mark.parametrize(("kind", "attribute", "value"), ACCEPTED)
 def test_valid_numbers_of_other_types_are_accepted(kind: D, attribute: Attr, value: Any) -> None:
     Descriptor(kind).set(attribute, value)
 
@@ -152,7 +167,7 @@ def test_numbers_are_read_once() -> None:
 
 
 @pytest.mark.parametrize("maker", range(len(MAKERS)))
-def test_every_hostile_value_is_our_error_or_accepted(maker: int) -> None:
+def test_every_hostile_value_is_accepted_or_raises_our_error(maker: int) -> None:
     r = random.Random(maker)
     places: Sequence[Callable[[Any], Any]] = (
         lambda value: Descriptor(D.TENSOR).set(UID, value),
@@ -215,20 +230,20 @@ def test_values_are_shown_in_one_line_of_bounded_length() -> None:
         (5, "wrong-element-type"),
     ],
 )
-def test_dims_that_override_others_are_read_like_any_other(rows: Any, code: str) -> None:
+def test_invalid_override_dims_are_refused(rows: Any, code: str) -> None:
     with pytest.raises(UsageError) as caught:
         make_int64_rows(rows)
     assert caught.value.code == code
 
 
 @pytest.mark.parametrize("make", [copy.copy, copy.deepcopy, pickle.dumps])
-def test_a_descriptor_is_not_copied(make: Callable[[Any], Any]) -> None:
+def test_a_descriptor_cannot_be_copied(make: Callable[[Any], Any]) -> None:
     with pytest.raises(UsageError, match="cannot be copied") as caught:
         make(Descriptor(D.TENSOR))
     assert caught.value.code == "not-copyable"
 
 
-def test_a_descriptor_has_no_subclasses() -> None:
+def test_a_descriptor_cannot_be_subclassed() -> None:
     with pytest.raises(UsageError, match="cannot be derived from Descriptor") as caught:
         type("Mine", (Descriptor,), {})
     assert caught.value.code == "no-base-class"

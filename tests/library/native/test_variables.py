@@ -1,4 +1,4 @@
-"""Environment variables that cuDNN, NVRTC and cuBLASLt read: recorded by a ``getenv`` in front of the system's."""
+"""Environment variables that cuDNN, NVRTC and cuBLASLt read, recorded by a preloaded ``getenv``."""
 
 from __future__ import annotations
 
@@ -69,6 +69,6 @@ def test_every_variable_that_the_libraries_read_is_part_of_a_query(version: str,
     assert names - covered - HARMLESS - set(LOG_VARIABLES) == set()
 
 
-def test_variables_for_paths_and_logs_are_no_part() -> None:
+def test_path_and_log_variables_are_not_part_of_a_query() -> None:
     others = {"CUDNN_HOME": "/x", "CUDNN_VERSION": "9.1", "CUDNN_BACKEND_CACHE": "/y", "CUDNN_LOGLEVEL_DBG": "3"}
     assert library_variables({**others, "CUDNN_A_LATER_ONE": "1", "PATH": "/bin"}) == (("CUDNN_A_LATER_ONE", "1"),)

@@ -1,4 +1,4 @@
-"""The architecture of the code of a plan is read from it, and decides whether the plan is one for the GPU."""
+"""The GPU architecture of a plan's machine code, read from the plan, decides whether a GPU can load it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SDPA = {"batch": 1, "heads": 2, "seq_q": 256, "head_dim": 64}
 
 
 @pytest.mark.parametrize(("target", "code"), [("sm80", "sm_80"), ("sm89", "sm_89"), ("sm90", "sm_90a")])
-def test_code_of_a_plan_is_for_its_target(target: str, code: str) -> None:
+def test_the_code_of_a_plan_is_for_its_target(target: str, code: str) -> None:
     plan = build(attention.sdpa_forward(**SDPA), target, cache=False)  # type: ignore[arg-type]
     kernels = plan.kernels()
     assert kernels
@@ -21,7 +21,7 @@ def test_code_of_a_plan_is_for_its_target(target: str, code: str) -> None:
     assert all(kernel.loads_on(plan.target.sm) for kernel in kernels)
 
 
-def test_code_of_blackwell() -> None:
+def test_the_code_of_plans_for_each_blackwell_gpu() -> None:
     if library().version < (9, 21, 0):
         pytest.skip("an older NVRTC")
     found = {}
@@ -38,11 +38,11 @@ def test_code_of_blackwell() -> None:
         *(("sm_80", 89, True), ("sm_80", 90, False), ("sm_90a", 90, True), ("", 103, True)),
     ],
 )
-def test_code_loads_on_its_own_architecture_and_newer_ones_of_the_major(code: str, sm: int, loads: bool) -> None:
+def test_code_loads_on_newer_architectures_of_the_same_major_version(code: str, sm: int, loads: bool) -> None:
     assert Kernel("k", "0" * 64, 1, 1, code).loads_on(sm) == loads
 
 
-def test_form_that_is_not_known_says_nothing() -> None:
+def test_an_unknown_elf_header_has_no_architecture() -> None:
     header = bytearray(0x40)
     header[:9] = b"\x7fELF\x02\x01\x01\x41\x63"
     struct.pack_into("<I", header, 0x30, 0x6006402)

@@ -1,4 +1,4 @@
-"""Queries for a graph on a described target: earlier queries of a process change no answer."""
+"""Queries for a graph on a described target: earlier queries in the same process do not change the answers."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ print(json.dumps([config.tag for config in question.heuristics().configs]))
 
 
 @pytest.mark.parametrize("version", ["9.19.0", "newest"])
-def test_an_earlier_query_for_a_gpu_without_tf32_changes_no_other(version: str) -> None:
+def test_a_query_for_a_gpu_without_tf32_does_not_change_later_ones(version: str) -> None:
     where = older_cudnn_environment() if version == "9.19.0" else dict(os.environ)
 
-    def run_query(first: list[str]) -> list[str]:
+    def propose_after_queries_for(first: list[str]) -> list[str]:
         done = run_python(["-c", ASK, json.dumps(first)], environment=where, check=True)
         found: list[str] = json.loads(done.stdout)
         return found
 
-    alone = run_query([])
+    alone = propose_after_queries_for([])
     assert len(alone) > 7  # cuDNN proposes none with 9.19.0, and 7 with 9.28.0, without TF32
-    assert run_query(["t4"]) == run_query(["h100", "v100"]) == alone
+    assert propose_after_queries_for(["t4"]) == propose_after_queries_for(["h100", "v100"]) == alone

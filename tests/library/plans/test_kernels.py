@@ -1,4 +1,4 @@
-"""The data of a compiled kernel that belong to its code: for kernels compiled here by NVRTC, for every architecture."""
+"""The hash of a kernel's code includes only the data that the kernel reads: kernels of NVRTC for every architecture."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ NOT_READING = {
 ARCHITECTURES = ("sm_75", "sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120")
 
 
-def compiled(source: str, architecture: str, *options: bytes) -> Kernel:
-    """Return the kernel k compiled by NVRTC."""
+def compile_with_nvrtc(source: str, architecture: str, *options: bytes) -> Kernel:
+    """Return the kernel k of a CUDA source, compiled by NVRTC."""
     assert library().nvrtc.path is not None
     nvrtc, program, size = ctypes.CDLL(library().nvrtc.path), ctypes.c_void_p(), ctypes.c_size_t()
     nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"k.cu", 0, None, None)
@@ -40,11 +40,11 @@ def compiled(source: str, architecture: str, *options: bytes) -> Kernel:
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_data_counts_only_if_the_kernel_reads_it(architecture: str) -> None:
+def test_the_hash_includes_data_only_if_the_kernel_reads_it(architecture: str) -> None:
     for cases, same in ((READING, False), (NOT_READING, True)):
         for what, (data, body) in cases.items():
-            one, other = (compiled(data % value + KERNEL % body, architecture).sha256 for value in (1, 77))
+            one, other = (compile_with_nvrtc(data % value + KERNEL % body, architecture).sha256 for value in (1, 77))
             assert (one == other) is same, what
     data, body = READING["an element"]
-    one, other = (compiled(data % value + KERNEL % body, architecture, b"-G").sha256 for value in (1, 77))
+    one, other = (compile_with_nvrtc(data % value + KERNEL % body, architecture, b"-G").sha256 for value in (1, 77))
     assert one != other

@@ -1,4 +1,4 @@
-"""The graph that reaches cuDNN equals the written one, according to cuDNN's own description in its log."""
+"""The graph that reaches cuDNN equals the graph that was written: cuDNN's log describes what it received."""
 
 from __future__ import annotations
 
@@ -47,22 +47,22 @@ FLASH: dict[str, dict[str, Any]] = {
 }
 
 
-def flash(**options: Any) -> Graph:
+def flash_forward(**options: Any) -> Graph:
     return sdpa_forward(**({"batch": 2, "heads": 4, "seq_q": 128, "head_dim": 64} | options))
 
 
-def forum() -> Graph:
+def forum_graph() -> Graph:
     return EXAMPLE_GRAPHS["forum_two_matmul"]()
 
 
-def logged(graph: Graph) -> dict[str, Any]:
-    """Return the graph in cuDNN's log of its finalization."""
+def read_logged_graph(graph: Graph) -> dict[str, Any]:
+    """Return the graph as cuDNN's log of its finalization describes it."""
     with capture_log(this_thread_only=True) as log:
         OperationGraph(graph, open_target("sm90"))
     return log.operation_graphs()[-1]  # a sub-graph comes before the graph it is part of
 
 
-def of_mode(mode: PointwiseMode) -> Graph:
+def graph_of_pointwise_mode(mode: PointwiseMode) -> Graph:
     ports = pointwise_ports(mode)
     g = GraphBuilder(mode.name.lower(), io_type=DataType.FLOAT)
     dims = (4, 64, 128)
@@ -75,16 +75,16 @@ def of_mode(mode: PointwiseMode) -> Graph:
     return g.graph()
 
 
-def newer(name: str) -> pytest.MarkDecorator:
-    """Return the mark that skips a test of an example that is too new for this cuDNN."""
+def skip_if_cudnn_is_older(name: str) -> pytest.MarkDecorator:
+    """Return the mark that skips an example if it needs a newer cuDNN than this one."""
     since = SINCE.get(name, (9, 0, 0))
     text = ".".join(map(str, since))
     return pytest.mark.skipif(library().version < since, reason=f"did not run: it needs cuDNN {text}")
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=newer(name)) for name in EXAMPLE_GRAPHS])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=skip_if_cudnn_is_older(name)) for name in EXAMPLE_GRAPHS])
 def test_graphs_of_the_examples_reach_cudnn_unchanged(name: str) -> None:
-    assert_same_graph(EXAMPLE_GRAPHS[name](), logged(EXAMPLE_GRAPHS[name]()))
+    assert_same_graph(EXAMPLE_GRAPHS[name](), read_logged_graph(EXAMPLE_GRAPHS[name]()))
 
 
 def test_the_forum_graph_is_among_the_examples() -> None:
@@ -93,40 +93,40 @@ def test_the_forum_graph_is_among_the_examples() -> None:
 
 @pytest.mark.parametrize("options", FLASH.values(), ids=FLASH)
 def test_flash_forward_reaches_cudnn_unchanged(options: dict[str, Any]) -> None:
-    assert_same_graph(flash(**options), logged(flash(**options)))
+    assert_same_graph(flash_forward(**options), read_logged_graph(flash_forward(**options)))
 
 
 @pytest.mark.parametrize("mode", list(PointwiseMode), ids=lambda mode: mode.name)
 def test_every_pointwise_mode_reaches_cudnn_unchanged(mode: PointwiseMode) -> None:
-    assert_same_graph(of_mode(mode), logged(of_mode(mode)))
+    assert_same_graph(graph_of_pointwise_mode(mode), read_logged_graph(graph_of_pointwise_mode(mode)))
 
 
 @pytest.mark.parametrize("name", ZOO)
 def test_every_graph_of_the_zoo_reaches_cudnn_unchanged(name: str) -> None:
-    assert_same_graph(ZOO[name](), logged(ZOO[name]()))
+    assert_same_graph(ZOO[name](), read_logged_graph(ZOO[name]()))
 
 
 # Declared in the header, not supported by 9.28: the descriptor returns NOT_SUPPORTED without a reason.
-UNTAKEN = {ReduceTensorOp.AVG, ReduceTensorOp.NORM1, ReduceTensorOp.NORM2, ReduceTensorOp.MUL_NO_ZEROS}
+UNSUPPORTED = {ReduceTensorOp.AVG, ReduceTensorOp.NORM1, ReduceTensorOp.NORM2, ReduceTensorOp.MUL_NO_ZEROS}
 
 
-def reduced(operator: ReduceTensorOp, deterministic: bool | None) -> Graph:
+def graph_of_reduction(operator: ReduceTensorOp, deterministic: bool | None) -> Graph:
     g = GraphBuilder(io_type=DataType.FLOAT)
     g.reduction(operator, g.tensor("x", (4, 64, 128)), (4, 64, 1), deterministic=deterministic, virtual=False)
     return g.graph()
 
 
-@pytest.mark.parametrize("operator", sorted(UNTAKEN), ids=lambda operator: operator.name)
-def test_reductions_that_cudnn_lacks_are_refused(operator: ReduceTensorOp) -> None:
+@pytest.mark.parametrize("operator", sorted(UNSUPPORTED), ids=lambda operator: operator.name)
+def test_reductions_that_cudnn_does_not_support_are_refused(operator: ReduceTensorOp) -> None:
     with pytest.raises(NotSupported, match="CUDNN_BACKEND_REDUCTION_DESCRIPTOR"):
-        OperationGraph(reduced(operator, None), open_target("sm90"))
+        OperationGraph(graph_of_reduction(operator, None), open_target("sm90"))
 
 
-@pytest.mark.parametrize("operator", sorted(set(ReduceTensorOp) - UNTAKEN), ids=lambda operator: operator.name)
+@pytest.mark.parametrize("operator", sorted(set(ReduceTensorOp) - UNSUPPORTED), ids=lambda operator: operator.name)
 @pytest.mark.parametrize("deterministic", [None, True])
 def test_every_reduction_reaches_cudnn_unchanged(operator: ReduceTensorOp, deterministic: bool | None) -> None:
-    graph = reduced(operator, deterministic)
-    assert_same_graph(graph, logged(graph))
+    graph = graph_of_reduction(operator, deterministic)
+    assert_same_graph(graph, read_logged_graph(graph))
 
 
 @pytest.mark.parametrize(
@@ -143,18 +143,18 @@ def test_every_reduction_reaches_cudnn_unchanged(operator: ReduceTensorOp, deter
         (PointwiseMode.IDENTITY, {"alpha2": 0.75}),
     ],
 )
-def test_numbers_of_activations_reach_cudnn_unchanged(mode: PointwiseMode, parameters: dict[str, float]) -> None:
+def test_activation_parameters_reach_cudnn_unchanged(mode: PointwiseMode, parameters: dict[str, float]) -> None:
     def make(**changed: float) -> Graph:
         g = GraphBuilder(io_type=DataType.FLOAT)
         g.pointwise(mode, g.tensor("x", (4, 8)), parameters=parameters | changed, virtual=False)
         return g.graph()
 
-    assert_same_graph(make(), logged(make()))
+    assert_same_graph(make(), read_logged_graph(make()))
     for name in parameters:
-        assert find_difference(make(**{name: 9.0}), logged(make())) is not None
+        assert find_difference(make(**{name: 9.0}), read_logged_graph(make())) is not None
 
 
-def with_extras() -> Graph:
+def graph_with_extras() -> Graph:
     """Return a graph with ragged offsets, overrides, reordering and a by-value tensor."""
     g = GraphBuilder("extras")
     offset = g.tensor("offset", (3, 1, 1), DataType.INT32)
@@ -166,21 +166,21 @@ def with_extras() -> Graph:
 
 
 def test_ragged_offsets_overrides_and_reordering_reach_cudnn_unchanged() -> None:
-    assert_same_graph(with_extras(), logged(with_extras()))
+    assert_same_graph(graph_with_extras(), read_logged_graph(graph_with_extras()))
 
 
-def test_renaming_of_uids_makes_no_difference() -> None:
+def test_different_uids_make_no_difference() -> None:
     def make(first_uid: int) -> Graph:
         g = GraphBuilder("scores", first_uid=first_uid)
         s = g.matmul(g.tensor("q", (1, 8, 64)), g.tensor("k", (1, 64, 16)))
         g.pointwise(PointwiseMode.ADD, s, g.tensor("bias", (1, 8, 16)), virtual=False)
         return g.graph()
 
-    assert_same_graph(make(1), logged(make(700)))
+    assert_same_graph(make(1), read_logged_graph(make(700)))
 
 
-def test_symmetric_graphs_are_distinguished_by_their_links() -> None:
-    """Two equal chains compared with one crossed pair: every local view is the same at first."""
+def test_symmetric_graphs_are_distinguished_by_their_connections() -> None:
+    """Two equal chains are compared with one crossed pair, which differs only in its connections."""
 
     def make(crossed: bool) -> Graph:
         g = GraphBuilder("pairs", io_type=DataType.FLOAT)
@@ -191,8 +191,8 @@ def test_symmetric_graphs_are_distinguished_by_their_links() -> None:
         return g.graph()
 
     for crossed in (False, True):
-        assert_same_graph(make(crossed), logged(make(crossed)))
-        assert find_difference(make(not crossed), logged(make(crossed))) is not None
+        assert_same_graph(make(crossed), read_logged_graph(make(crossed)))
+        assert find_difference(make(not crossed), read_logged_graph(make(crossed))) is not None
 
 
 # The comparison must be able to fail.
@@ -203,11 +203,11 @@ def changed_tensor(graph: Graph, name: str, **changes: Any) -> Graph:
     old = graph.tensor(name)
     new = dataclasses.replace(old, **changes)
 
-    def other(op: Any) -> Any:
+    def replace_tensor(op: Any) -> Any:
         ports = {port: new for port, tensor in op.ports() if tensor.uid == old.uid}
         return dataclasses.replace(op, **ports) if ports else op
 
-    return dataclasses.replace(graph, ops=tuple(other(op) for op in graph.ops))
+    return dataclasses.replace(graph, ops=tuple(replace_tensor(op) for op in graph.ops))
 
 
 def changed_op(graph: Graph, name: str, **changes: Any) -> Graph:
@@ -216,20 +216,20 @@ def changed_op(graph: Graph, name: str, **changes: Any) -> Graph:
     )
 
 
-def relinked() -> Graph:
-    """Return flash forward with the row maximum of the scores before the mask, not after."""
-    graph = flash(causal=True)
+def flash_with_another_row_max_input() -> Graph:
+    """Return flash forward whose row maximum is that of the scores before the mask instead of after it."""
+    graph = flash_forward(causal=True)
     return changed_op(graph, "row_max", x=graph.tensor("mul"))
 
 
-def swapped() -> Graph:
+def flash_with_swapped_operands() -> Graph:
     """Return flash forward with p = exp / sum written as sum / exp."""
-    graph = flash(causal=True)
+    graph = flash_forward(causal=True)
     return changed_op(graph, "shifted", x=graph.tensor("row_max"), b=graph.tensor("masked_right"))
 
 
-def same_shape_swapped() -> tuple[Graph, Graph]:
-    """Return a - b and b - a."""
+def both_orders_of_a_subtraction() -> tuple[Graph, Graph]:
+    """Return the graphs of a - b and of b - a."""
 
     def make(swap: bool) -> Graph:
         g = GraphBuilder(io_type=DataType.FLOAT)
@@ -242,91 +242,100 @@ def same_shape_swapped() -> tuple[Graph, Graph]:
 
 CHANGES: dict[str, tuple[Callable[[], Graph], Callable[[], Graph], str]] = {
     "one stride": (
-        lambda: flash(causal=True),
-        lambda: changed_tensor(flash(causal=True), "q", strides=(32768, 8192, 64, 1)),
+        lambda: flash_forward(causal=True),
+        lambda: changed_tensor(flash_forward(causal=True), "q", strides=(32768, 8192, 64, 1)),
         "tensor 'q' has strides",
     ),
     "one dim": (
-        lambda: flash(),
-        lambda: flash(seq_kv=256),
+        lambda: flash_forward(),
+        lambda: flash_forward(seq_kv=256),
         "has dims",
     ),
     "one type": (
-        lambda: flash(causal=True),
-        lambda: changed_tensor(flash(causal=True), "p", data_type=DataType.BFLOAT16),
+        lambda: flash_forward(causal=True),
+        lambda: changed_tensor(flash_forward(causal=True), "p", data_type=DataType.BFLOAT16),
         "tensor 'p' has data type CUDNN_DATA_BFLOAT16",
     ),
-    "alignment": (forum, lambda: changed_tensor(forum(), "v", alignment=4), "'v' has alignment 4"),
+    "alignment": (forum_graph, lambda: changed_tensor(forum_graph(), "v", alignment=4), "'v' has alignment 4"),
     "reordering": (
-        forum,
-        lambda: changed_tensor(forum(), "s", reordering=TensorReordering.NONE),
+        forum_graph,
+        lambda: changed_tensor(forum_graph(), "s", reordering=TensorReordering.NONE),
         "'s' has reordering CUDNN_TENSOR_REORDERING_NONE",
     ),
     "virtual": (
-        lambda: flash(stats=True),
-        lambda: flash(stats=False),
+        lambda: flash_forward(stats=True),
+        lambda: flash_forward(stats=False),
         "has virtual True",
     ),
     "one mode": (
-        lambda: flash(causal=True),
-        lambda: changed_op(flash(causal=True), "keep_right", mode=PointwiseMode.CMP_GT),
+        lambda: flash_forward(causal=True),
+        lambda: changed_op(flash_forward(causal=True), "keep_right", mode=PointwiseMode.CMP_GT),
         "operation 'keep_right' has mode CUDNN_POINTWISE_CMP_GT",
     ),
     "compute type": (
-        forum,
-        lambda: changed_op(forum(), "s", compute_type=DataType.HALF),
+        forum_graph,
+        lambda: changed_op(forum_graph(), "s", compute_type=DataType.HALF),
         "operation 's' has compute type CUDNN_DATA_HALF",
     ),
     "axis": (
-        lambda: flash(causal=True),
-        lambda: changed_op(changed_op(flash(causal=True), "row", axis=1), "column", axis=1),
+        lambda: flash_forward(causal=True),
+        lambda: changed_op(changed_op(flash_forward(causal=True), "row", axis=1), "column", axis=1),
         "has axis 1",
     ),
     "axes exchanged": (
-        lambda: flash(causal=True),
-        lambda: changed_op(changed_op(flash(causal=True), "row", axis=3), "column", axis=2),
+        lambda: flash_forward(causal=True),
+        lambda: changed_op(changed_op(flash_forward(causal=True), "row", axis=3), "column", axis=2),
         "links",
     ),
-    "one link": (lambda: flash(causal=True), relinked, "links of"),
-    "swapped operands": (lambda: flash(causal=True), swapped, "links of"),
-    "swapped operands of one shape": (lambda: same_shape_swapped()[0], lambda: same_shape_swapped()[1], "links of"),
-    "one operation more": (lambda: flash(causal=True), lambda: flash(), "are meant"),
+    "one link": (lambda: flash_forward(causal=True), flash_with_another_row_max_input, "links of"),
+    "swapped operands": (lambda: flash_forward(causal=True), flash_with_swapped_operands, "links of"),
+    "swapped operands of one shape": (
+        lambda: both_orders_of_a_subtraction()[0],
+        lambda: both_orders_of_a_subtraction()[1],
+        "links of",
+    ),
+    "one operation more": (lambda: flash_forward(causal=True), lambda: flash_forward(), "are meant"),
     "ragged link": (
-        with_extras,
-        lambda: changed_tensor(with_extras(), "a", ragged_offset=None),
+        graph_with_extras,
+        lambda: changed_tensor(graph_with_extras(), "a", ragged_offset=None),
         "are meant",
     ),
 }
 
 
 @pytest.mark.parametrize(("sent", "meant", "words"), CHANGES.values(), ids=CHANGES)
-def test_a_changed_graph_is_noticed(sent: Callable[[], Graph], meant: Callable[[], Graph], words: str) -> None:
-    assert_same_graph(sent(), logged(sent()))
+def test_a_changed_graph_is_detected(sent: Callable[[], Graph], meant: Callable[[], Graph], words: str) -> None:
+    assert_same_graph(sent(), read_logged_graph(sent()))
     with pytest.raises(AssertionError, match=words):
-        assert_same_graph(meant(), logged(sent()))
+        assert_same_graph(meant(), read_logged_graph(sent()))
 
 
-def fused() -> Graph:
+def fused_attention() -> Graph:
     """Return one fused attention operation with a sub-graph and a softmax."""
     return Graph((sdpa(),))
 
 
-MAKERS = {"forum": forum, "flash": lambda: flash(causal=True, stats=True), "extras": with_extras, "fused": fused}
+MAKERS = {
+    "forum": forum_graph,
+    "flash": lambda: flash_forward(causal=True, stats=True),
+    "extras": graph_with_extras,
+    "fused": fused_attention,
+}
 
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
-def test_every_single_value_of_the_log_matters(make: Callable[[], Graph]) -> None:
-    """Each number, flag and name in cuDNN's log is changed, one at a time: the comparison finds every change."""
-    graph, record = make(), logged(make())
+def test_a_change_of_any_value_in_the_log_is_detected(make: Callable[[], Graph]) -> None:
+    """Each number, flag and name in cuDNN's log is changed, one at a time: the comparison must detect each change."""
+    graph, record = make(), read_logged_graph(make())
     assert find_difference(graph, record) is None
     # A ragged offset's uid is nowhere else in the log: another one is a renaming.
-    missed = undetected_changes(record, lambda other: find_difference(graph, other))
+    missed = undetected_changes(record, lambda replace_tensor: find_difference(graph, replace_tensor))
     assert not [path for path in missed if path[2:] != ("isRagged", 0, "name")]
 
 
-def test_helpers_make_the_changes_of_their_names() -> None:
-    graph = changed_tensor(forum(), "q", alignment=64)
+def test_the_helpers_change_and_build_the_expected_graphs() -> None:
+    graph = changed_tensor(forum_graph(), "q", alignment=64)
     assert graph.tensor("q").alignment == 64
     assert isinstance(graph.ops[0], Matmul)
     assert isinstance(graph.tensor("q"), Tensor)
-    assert {type(op) for op in flash().ops} >= {Matmul, Pointwise}
+    assert {type(op) for op in flash_forward().ops} >= {Matmul, Pointwise}

@@ -1,4 +1,4 @@
-"""Plans and the objects before them: engines, knobs, notes, configs; changed files are refused."""
+"""Plans, and the engines, knobs, notes and configs from which they are built; changed plan files are refused."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def matmul() -> Graph:
     return g.graph()
 
 
-def flash() -> Graph:
+def flash_forward() -> Graph:
     return sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True, stats=True)
 
 
@@ -54,11 +54,11 @@ def configs(question: OperationGraph) -> list[EngineConfig]:
 
 @pytest.fixture(scope="module")
 def plan() -> Plan:
-    return build_plan(OperationGraph(flash(), open_target("sm90")).heuristics("A").configs[0])
+    return build_plan(OperationGraph(flash_forward(), open_target("sm90")).heuristics("A").configs[0])
 
 
 @pytest.fixture
-def saved(plan: Plan, tmp_path: Path) -> Path:
+def saved_plan(plan: Plan, tmp_path: Path) -> Path:
     path = tmp_path / "plan.json"
     plan.save(path)
     return path
@@ -81,7 +81,7 @@ def test_an_engine_that_does_not_exist_is_not_supported(question: OperationGraph
         question.engine(index)
 
 
-def test_knobs_have_ranges_that_hold_the_heuristics_choices(
+def test_knob_values_of_the_heuristics_are_in_the_knobs_ranges(
     question: OperationGraph, configs: list[EngineConfig]
 ) -> None:
     seen = 0
@@ -96,7 +96,7 @@ def test_knobs_have_ranges_that_hold_the_heuristics_choices(
     assert seen >= len(configs)
 
 
-def test_a_config_from_a_tag_is_the_config_of_the_heuristics(
+def test_an_engine_and_its_knobs_give_the_config_of_the_heuristics(
     question: OperationGraph, configs: list[EngineConfig]
 ) -> None:
     for config in configs:
@@ -105,7 +105,7 @@ def test_a_config_from_a_tag_is_the_config_of_the_heuristics(
         assert again.workspace_bytes == config.workspace_bytes
 
 
-def test_a_config_without_knobs_is_cudnns_own_choice(question: OperationGraph, configs: list[EngineConfig]) -> None:
+def test_a_config_without_knobs_can_be_built(question: OperationGraph, configs: list[EngineConfig]) -> None:
     config = question.config(configs[0].engine)
     assert config.engine == configs[0].engine
     assert build_plan(config).workspace_bytes >= 0
@@ -129,7 +129,7 @@ def test_an_engine_that_does_not_support_the_graph_is_reported() -> None:
         assert caught.value.function == "cudnnBackendFinalize"
 
 
-def test_notes_are_enumerators(configs: list[EngineConfig]) -> None:
+def test_notes_are_enum_members(configs: list[EngineConfig]) -> None:
     behavior = {note for config in configs for note in config.behavior_notes}
     numerical = {note for config in configs for note in config.numerical_notes}
     assert BehaviorNote.RUNTIME_COMPILATION in behavior
@@ -142,16 +142,18 @@ def test_tags_distinguish_configs(configs: list[EngineConfig]) -> None:
     assert configs[0].tag.startswith(f"eng{configs[0].engine}_k")
 
 
-def test_heuristics_are_the_same_when_queried_again(question: OperationGraph, configs: list[EngineConfig]) -> None:
+def test_repeated_heuristics_queries_give_the_same_configs(
+    question: OperationGraph, configs: list[EngineConfig]
+) -> None:
     assert [config.tag for config in question.heuristics("a").configs] == [config.tag for config in configs]
 
 
 # plans and files
 
 
-def test_a_plan_knows_its_workspace_and_graph(plan: Plan) -> None:
+def test_a_plan_has_its_workspace_size_and_graph(plan: Plan) -> None:
     assert plan.workspace_bytes >= 0
-    assert plan.graph == flash()
+    assert plan.graph == flash_forward()
     assert repr(plan).startswith(f"<Plan {plan.tag} of 'sdpa_forward' for ")
     record = json.loads(plan.json())
     assert record["cudnnVersion"] == library().cudnnGetVersion()
@@ -160,48 +162,48 @@ def test_a_plan_knows_its_workspace_and_graph(plan: Plan) -> None:
     assert all(text in shown for text in (plan.tag, "sm_90", f"{plan.workspace_bytes} bytes", '<svg class="graph"'))
 
 
-def test_a_saved_plan_loads_on_the_same_target(plan: Plan, saved: Path) -> None:
-    loaded = load_plan(saved, "sm90")
+def test_a_saved_plan_loads_on_the_same_target(plan: Plan, saved_plan: Path) -> None:
+    loaded = load_plan(saved_plan, "sm90")
     assert (loaded.tag, loaded.workspace_bytes, loaded.graph) == (plan.tag, plan.workspace_bytes, plan.graph)
     assert json.loads(loaded.json()) == json.loads(plan.json())
     loaded.close()
     loaded.close()
     assert "closed" in (loaded._repr_html_() or "")
-    assert repr(load_plan(saved, "sm90")).endswith(" bytes>")
+    assert repr(load_plan(saved_plan, "sm90")).endswith(" bytes>")
     with pytest.raises(UsageError, match="closed"):
         loaded.json()
 
 
-def test_a_plan_saved_again_is_the_same_file(plan: Plan, saved: Path, tmp_path: Path) -> None:
-    load_plan(saved, "sm90").save(tmp_path / "again.json")
-    first, second = (json.loads(path.read_text()) for path in (saved, tmp_path / "again.json"))
+def test_a_plan_saved_again_is_the_same_file(plan: Plan, saved_plan: Path, tmp_path: Path) -> None:
+    load_plan(saved_plan, "sm90").save(tmp_path / "again.json")
+    first, second = (json.loads(path.read_text()) for path in (saved_plan, tmp_path / "again.json"))
     assert first == second
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_every_changed_byte_is_noticed(saved: Path, seed: int) -> None:
-    """Forty random bytes per seed, anywhere in the file: code, graph, version, hash or punctuation."""
-    good = saved.read_bytes()
+def test_every_changed_byte_is_detected(saved_plan: Path, seed: int) -> None:
+    """Change forty random bytes per seed, anywhere in the file: code, graph, version, hash or punctuation."""
+    good = saved_plan.read_bytes()
     chance = random.Random(seed)
     for _ in range(40):
         place = chance.randrange(len(good) - 1)  # not the last newline
         wrong = bytearray(good)
         wrong[place] ^= 1 << chance.randrange(8)
-        saved.write_bytes(wrong)
+        saved_plan.write_bytes(wrong)
         with pytest.raises(GraphError) as caught:
-            load_plan(saved, "sm90")
+            load_plan(saved_plan, "sm90")
         assert caught.value.code == "plan-file"
 
 
-def _rewritten(path: Path, **changes: Any) -> None:
-    """Change fields and correct the hash, as an attacker or another version would."""
+def _rewrite_with_valid_hash(path: Path, **changes: Any) -> None:
+    """Change fields and correct the hash, as an attacker or another version could."""
     path.write_text(json.dumps(seal(json.loads(path.read_text()) | changes)))
 
 
-def test_a_plan_of_another_version_is_refused(saved: Path) -> None:
-    _rewritten(saved, cudnn="9.99.0")
+def test_a_plan_of_another_version_is_refused(saved_plan: Path) -> None:
+    _rewrite_with_valid_hash(saved_plan, cudnn="9.99.0")
     with pytest.raises(EnvironmentNotReady, match=r"saved by cuDNN 9\.99\.0") as caught:
-        load_plan(saved, "sm90")
+        load_plan(saved_plan, "sm90")
     assert caught.value.code == "plan-version-mismatch"
 
 
@@ -209,7 +211,8 @@ def test_a_plan_of_an_older_library_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "older.json"
     run_code(
         "from tests.library.plans.test_plan import *\n"
-        f"build_plan(OperationGraph(flash(), open_target('sm90')).heuristics('A').configs[0]).save({str(path)!r})",
+        f"config = OperationGraph(flash_forward(), open_target('sm90')).heuristics('A').configs[0]\n"
+        f"build_plan(config).save({str(path)!r})",
         environment=older_cudnn_environment(),
     )
     with pytest.raises(EnvironmentNotReady, match=r"saved by cuDNN 9\.19\.0\+cu12, the loaded library is") as caught:
@@ -218,23 +221,23 @@ def test_a_plan_of_an_older_library_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("target", ["sm80", "sm89", "sm100"])
-def test_a_plan_of_another_architecture_is_refused(saved: Path, target: str) -> None:
+def test_a_plan_of_another_architecture_is_refused(saved_plan: Path, target: str) -> None:
     with pytest.raises(EnvironmentNotReady, match="has code for sm_90") as caught:
-        load_plan(saved, target)
+        load_plan(saved_plan, target)
     assert caught.value.code == "plan-architecture-mismatch"
 
 
-def test_a_plan_with_a_wrong_architecture_is_refused_by_cudnn(saved: Path) -> None:
-    _rewritten(saved, sm=80)
+def test_a_plan_with_a_wrong_architecture_is_refused_by_cudnn(saved_plan: Path) -> None:
+    _rewrite_with_valid_hash(saved_plan, sm=80)
     with pytest.raises(CudnnStatusError, match="ARCH_MISMATCH"):
-        load_plan(saved, "sm80")
+        load_plan(saved_plan, "sm80")
 
 
 @pytest.mark.parametrize("target", [None, "NVIDIA somewhere else"])
-def test_load_plan_without_gpu_uses_the_target_of_the_file(plan: Plan, saved: Path, target: str | None) -> None:
+def test_load_plan_without_gpu_uses_the_target_of_the_file(plan: Plan, saved_plan: Path, target: str | None) -> None:
     if target is not None:  # a GPU without a description: its architecture has one
-        _rewritten(saved, target=target)
-    loaded = load_plan(saved)
+        _rewrite_with_valid_hash(saved_plan, target=target)
+    loaded = load_plan(saved_plan)
     assert (loaded.target.sm, loaded.target.handle, loaded.tag) == (90, None, plan.tag)
 
 

@@ -1,4 +1,4 @@
-"""``build`` and the plan cache on the real cuDNN: plans are never built twice, and never loaded with any mismatch."""
+"""``build`` and the plan cache with the real cuDNN: no plan is built twice, or loaded if anything differs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ pytestmark = pytest.mark.usefixtures("cache")
 OPTIONS: Mapping[str, Any] = {"mode": HeurMode.A}
 
 
-def flash(seq: int = 128, **options: Any) -> Graph:
+def flash_forward(seq: int = 128, **options: Any) -> Graph:
     return sdpa_forward(batch=1, heads=2, seq_q=seq, head_dim=64, causal=True, **options)
 
 
@@ -54,158 +54,175 @@ def target() -> Target:
 
 
 @pytest.fixture(scope="module")
-def built(target: Target) -> Plan:
-    return build(flash(), target, cache=False)
+def built_plan(target: Target) -> Plan:
+    return build(flash_forward(), target, cache=False)
 
 
 @pytest.fixture(scope="module")
-def key(target: Target) -> str:
-    return plan_key(flash(), target, OPTIONS)
+def plan_cache_key(target: Target) -> str:
+    return plan_key(flash_forward(), target, OPTIONS)
 
 
 @pytest.fixture
-def stored(cache: PlanCache, built: Plan, target: Target) -> Plan:
-    """Put the plan of ``build(flash(), "h100")`` into the cache."""
-    cache.put(plan_key(flash(), target, {"selection": Selection(modes=(HeurMode.A,)).to_dict()}), built)
-    return built
+def stored_plan(cache: PlanCache, built_plan: Plan, target: Target) -> Plan:
+    """Put the plan of ``build(flash_forward(), "h100")`` into the cache."""
+    cache.put(plan_key(flash_forward(), target, {"selection": Selection(modes=(HeurMode.A,)).to_dict()}), built_plan)
+    return built_plan
 
 
 def engine_and_knobs(plan: Plan) -> set[str]:
-    """Return the engine and knobs of a tag; knobs are in the order of their choice."""
+    """Return the set of a tag's parts, as the order of its knobs may differ."""
     return set(plan.tag.split("_"))
 
 
 # keys
 
 
-def variants(target: Target) -> dict[str, str]:
+def keys_of_other_plans(target: Target) -> dict[str, str]:
     h200 = shared_target("h200")
     more = {**target.profile.properties, "multiProcessorCount": 78}
     small = shared_target(replace(target.profile, properties=more))
     return {
-        "shape": plan_key(flash(192), target, OPTIONS),
-        "name": plan_key(replace(flash(), name="other"), target, OPTIONS),
-        "option": plan_key(flash(), target, {"mode": HeurMode.B}),
-        "one more option": plan_key(flash(), target, {**OPTIONS, "engine": 2}),
-        "architecture": plan_key(flash(), shared_target("l40s"), OPTIONS),
-        "multiprocessors": plan_key(flash(), small, OPTIONS),
-        "bus width": plan_key(flash(), h200, OPTIONS),
+        "shape": plan_key(flash_forward(192), target, OPTIONS),
+        "name": plan_key(replace(flash_forward(), name="other"), target, OPTIONS),
+        "option": plan_key(flash_forward(), target, {"mode": HeurMode.B}),
+        "one more option": plan_key(flash_forward(), target, {**OPTIONS, "engine": 2}),
+        "architecture": plan_key(flash_forward(), shared_target("l40s"), OPTIONS),
+        "multiprocessors": plan_key(flash_forward(), small, OPTIONS),
+        "bus width": plan_key(flash_forward(), h200, OPTIONS),
     }
 
 
-def test_keys_distinguish_all_that_affects_a_plan(target: Target, key: str) -> None:
-    others = variants(target)
+def test_keys_include_everything_that_affects_a_plan(target: Target, plan_cache_key: str) -> None:
+    others = keys_of_other_plans(target)
     if target.library.version < (9, 27, 0):
-        assert others.pop("bus width") == key, "H200 and H100 run the same code: architecture and limits are equal"
-    assert len({key, *others.values()}) == 1 + len(others)
-    assert plan_key(flash(), open_target("sm90"), dict(OPTIONS)) == key
+        assert others.pop("bus width") == plan_cache_key, (
+            "H200 and H100 run the same code: architecture and limits are equal"
+        )
+    assert len({plan_cache_key, *others.values()}) == 1 + len(others)
+    assert plan_key(flash_forward(), open_target("sm90"), dict(OPTIONS)) == plan_cache_key
 
 
-def test_a_plan_is_found_on_a_gpu_that_can_load_it(built: Plan, target: Target, key: str, tmp_path: Path) -> None:
-    """The key distinguishes GPUs if cuDNN refuses the other one's plan, and only then."""
+def test_gpus_share_a_key_if_each_can_load_the_others_plan(
+    built_plan: Plan, target: Target, plan_cache_key: str, tmp_path: Path
+) -> None:
+    """The keys of two GPUs differ only if cuDNN refuses the other GPU's plan or the GPUs' limits differ."""
     path = tmp_path / "plan.json"
-    built.save(path)
+    built_plan.save(path)
     for name in ("h200", "h100-pcie", "gh200"):
         other = shared_target(name)
         try:
             load_plan(path, other)
         except NotSupported:
-            assert plan_key(flash(), other, OPTIONS) != key
+            assert plan_key(flash_forward(), other, OPTIONS) != plan_cache_key
         else:
             limits = ("multiProcessorCount", "memoryBusWidth")
             differs = any(other.profile.properties[item] != target.profile.properties[item] for item in limits)
-            assert differs or plan_key(flash(), other, OPTIONS) == key
+            assert differs or plan_key(flash_forward(), other, OPTIONS) == plan_cache_key
 
 
 def test_keys_of_tuned_plans_distinguish_gpus_by_name(target: Target) -> None:
-    """The fastest plan on one may not be the fastest on another, although keys of other plans are equal."""
+    """The fastest plan on one GPU may not be the fastest on another, although the keys of other plans are equal."""
     named = {**target.profile.properties, "deviceName": "another H100"}
     nameless = {name: value for name, value in named.items() if name != "deviceName"}
     targets = [
         target,
         *(Target(replace(target.profile, properties=given), library=target.library) for given in (named, nameless)),
     ]
-    assert len({plan_key(flash(), one, OPTIONS) for one in targets}) == 1
-    assert len({plan_key(flash(), one, tuned_options(None, one)) for one in targets}) == 3
+    assert len({plan_key(flash_forward(), one, OPTIONS) for one in targets}) == 1
+    assert len({plan_key(flash_forward(), one, tuned_options(None, one)) for one in targets}) == 3
     assert tuned_options(None, targets[2])["gpu"] is None
 
 
-def test_keys_contain_no_property_missing_in_a_description(target: Target, key: str) -> None:
+def test_keys_do_not_depend_on_properties_missing_in_descriptions(target: Target, plan_cache_key: str) -> None:
     here = {**target.profile.properties, "pciDeviceId": 6, "driverVer": 12080, "smClockRateKHz": 1755000}
     if target.library.version < (9, 27, 0):
         del here["memoryBusWidth"]  # missing in cuDNN 9.19
     live = Target(replace(target.profile, name="gpu", properties=here), library=target.library)
-    assert plan_key(flash(), live, OPTIONS) == key
+    assert plan_key(flash_forward(), live, OPTIONS) == plan_cache_key
 
 
-def test_keys_are_the_same_in_another_process_and_differ_by_version(key: str, target: Target) -> None:
+def test_keys_are_the_same_in_another_process_and_differ_by_version(plan_cache_key: str, target: Target) -> None:
     code = (
         "from tests.library.plans.test_planning import *\n"
-        "print(plan_key(flash(), open_target('h100'), OPTIONS), open_target('h100').library.version_text)"
+        "print(plan_key(flash_forward(), open_target('h100'), OPTIONS), open_target('h100').library.version_text)"
     )
-    assert run_python(["-c", code], check=True).stdout.split() == [key, target.library.version_text]
+    assert run_python(["-c", code], check=True).stdout.split() == [plan_cache_key, target.library.version_text]
     other, version = run_python(["-c", code], environment=older_cudnn_environment(), check=True).stdout.split()
     assert version == "9.19.0"
-    assert (other == key) == (version == target.library.version_text)
+    assert (other == plan_cache_key) == (version == target.library.version_text)
 
 
-def test_options_are_data(target: Target) -> None:
+def test_options_must_be_plain_data(target: Target) -> None:
     wanted = Selection(engine=2, knobs={KnobType.KERNEL_CFG: 1})
     options = {"selection": wanted, "set": {3, 1}, "map": {"b": 1, "a": (1, 2)}}
-    assert plan_key(flash(), target, options) == plan_key(flash(), target, dict(reversed(options.items())))
+    assert plan_key(flash_forward(), target, options) == plan_key(
+        flash_forward(), target, dict(reversed(options.items()))
+    )
     with pytest.raises(UsageError) as caught:
-        plan_key(flash(), target, {"function": print})
+        plan_key(flash_forward(), target, {"function": print})
     assert caught.value.code == "plan-option"
 
 
 # plans on disk
 
 
-def test_a_plan_is_loaded_with_its_evidence(cache: PlanCache, built: Plan, key: str, target: Target) -> None:
-    assert cache.get(key, target) is None
-    assert cache.evidence(key) is None
-    cache.put(key, built, {"microseconds": {"eng2": 12.5}})
-    for given in (None, flash()):
-        found = cache.get(key, target, graph=given)
+def test_a_plan_is_stored_with_its_evidence(
+    cache: PlanCache, built_plan: Plan, plan_cache_key: str, target: Target
+) -> None:
+    assert cache.get(plan_cache_key, target) is None
+    assert cache.evidence(plan_cache_key) is None
+    cache.put(plan_cache_key, built_plan, {"microseconds": {"eng2": 12.5}})
+    for given in (None, flash_forward()):
+        found = cache.get(plan_cache_key, target, graph=given)
         assert found is not None
-        assert (found.tag, found.graph, found.workspace_bytes) == (built.tag, built.graph, built.workspace_bytes)
-        assert json.loads(found.json()) == json.loads(built.json())
-    assert cache.evidence(key) == {"microseconds": {"eng2": 12.5}}
+        assert (found.tag, found.graph, found.workspace_bytes) == (
+            built_plan.tag,
+            built_plan.graph,
+            built_plan.workspace_bytes,
+        )
+        assert json.loads(found.json()) == json.loads(built_plan.json())
+    assert cache.evidence(plan_cache_key) == {"microseconds": {"eng2": 12.5}}
     (entry,) = cache.entries()
-    assert (entry.key, entry.graph, entry.tag, entry.sm) == (key, "sdpa_forward", built.tag, 90)
+    assert (entry.key, entry.graph, entry.tag, entry.sm) == (
+        plan_cache_key,
+        "sdpa_forward",
+        built_plan.tag,
+        90,
+    )
     assert (entry.cudnn, entry.target) == (target.library.build_text, target.name)
-    assert entry.size_bytes == (cache.folder / f"{key}.plan").stat().st_size
+    assert entry.size_bytes == (cache.folder / f"{plan_cache_key}.plan").stat().st_size
     assert cache.clear() == 1
     assert cache.entries() == ()
 
 
-def test_a_changed_byte_anywhere_leads_to_another_build(
+def test_an_entry_with_any_changed_byte_is_built_again(
     cache: PlanCache, builds: list[str], target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = build(flash(), target)
+    first = build(flash_forward(), target)
     assert builds == [first.tag]
     (path,) = cache.folder.glob("*.plan")
     good = path.read_bytes()
-    key = path.stem
+    plan_cache_key = path.stem
 
-    def refused(*_arguments: Any) -> Any:
+    def fail_if_called(*_arguments: Any) -> Any:
         raise AssertionError("a damaged entry was given to cuDNN")
 
     chance = random.Random(2)
     with monkeypatch.context() as patch:
-        patch.setattr("cudnn_backend_py.plans.cache.restore_plan", refused)
+        patch.setattr("cudnn_backend_py.plans.cache.restore_plan", fail_if_called)
         for place in chance.sample(range(len(good)), 300):
             wrong = bytearray(good)
             wrong[place] ^= 1 << chance.randrange(8)
             path.write_bytes(wrong)
             with pytest.warns(PlanCacheWarning, match="is ignored"):
-                assert cache.get(key, target) is None
+                assert cache.get(plan_cache_key, target) is None
     forget_plans()
     with pytest.warns(PlanCacheWarning, match="changed since it was written"):
-        again = build(flash(), target)
+        again = build(flash_forward(), target)
     assert builds == [first.tag, again.tag]
     forget_plans()
-    assert build(flash(), target).tag == first.tag  # the entry is good again
+    assert build(flash_forward(), target).tag == first.tag  # the entry is good again
     assert len(builds) == 2
 
 
@@ -220,24 +237,24 @@ def test_a_changed_byte_anywhere_leads_to_another_build(
     ],
     ids=["version", "architecture", "plan", "graph", "type"],
 )
-def test_entries_of_others_are_ignored(
-    cache: PlanCache, built: Plan, key: str, target: Target, change: dict[str, Any], words: str
+def test_entries_of_another_cudnn_gpu_or_program_are_ignored(
+    cache: PlanCache, built_plan: Plan, plan_cache_key: str, target: Target, change: dict[str, Any], words: str
 ) -> None:
-    """The hash is right, but another cuDNN, GPU or program wrote the entry."""
-    cache.put(key, built)
+    """The hash of each entry is right, so that only its contents can be refused."""
+    cache.put(plan_cache_key, built_plan)
     files = plan_files(cache.folder, 1 << 24)
-    record = files.read(key)
+    record = files.read(plan_cache_key)
     assert record is not None
     del record["key"]
-    files.write(key, record | change)
+    files.write(plan_cache_key, record | change)
     with pytest.warns(PlanCacheWarning, match=words):
-        assert cache.get(key, target) is None
+        assert cache.get(plan_cache_key, target) is None
 
 
-def test_an_entry_without_a_plan_is_ignored(cache: PlanCache, key: str, target: Target) -> None:
-    plan_files(cache.folder, 1 << 24).write(key, {"evidence": None})
+def test_an_entry_without_a_plan_is_ignored(cache: PlanCache, plan_cache_key: str, target: Target) -> None:
+    plan_files(cache.folder, 1 << 24).write(plan_cache_key, {"evidence": None})
     with pytest.warns(PlanCacheWarning, match="is ignored"):
-        assert cache.get(key, target) is None
+        assert cache.get(plan_cache_key, target) is None
     with pytest.warns(PlanCacheWarning, match="is ignored"):
         assert cache.entries() == ()
 
@@ -245,67 +262,67 @@ def test_an_entry_without_a_plan_is_ignored(cache: PlanCache, key: str, target: 
 # build
 
 
-def test_the_same_query_gives_the_same_plan(builds: list[str]) -> None:
-    first = build(flash(), "h100")
-    assert build(flash(), "sm90") is first
-    assert build(flash(), "h100", mode="a") is first
+def test_the_same_call_returns_the_same_plan(builds: list[str]) -> None:
+    first = build(flash_forward(), "h100")
+    assert build(flash_forward(), "sm90") is first
+    assert build(flash_forward(), "h100", mode="a") is first
     assert builds == [first.tag]
     forget_plans()
-    second = build(flash(), "h100")
+    second = build(flash_forward(), "h100")
     assert second is not first
     assert second.tag == first.tag
     assert builds == [first.tag], "the second came from the disk"
 
 
-def test_a_closed_plan_is_not_returned_again(stored: Plan) -> None:
-    first = build(flash(), "h100")
+def test_a_closed_plan_is_not_returned_again(stored_plan: Plan) -> None:
+    first = build(flash_forward(), "h100")
     first.close()
-    second = build(flash(), "h100")
+    second = build(flash_forward(), "h100")
     assert second is not first
     assert second.json()
 
 
-def test_another_cache_is_filled_too(tmp_path: Path, builds: list[str], stored: Plan) -> None:
+def test_a_second_cache_is_filled_without_another_build(tmp_path: Path, builds: list[str], stored_plan: Plan) -> None:
     other = PlanCache(tmp_path / "other")
-    build(flash(), "h100")
-    build(flash(), "h100", cache=other)
+    build(flash_forward(), "h100")
+    build(flash_forward(), "h100", cache=other)
     assert len(builds) == 1
     assert len(other.entries()) == 1
 
 
 def test_without_a_cache_a_plan_is_built_again(cache: PlanCache, builds: list[str]) -> None:
-    assert build(flash(), "h100", cache=False) is not build(flash(), "h100", cache=False)
+    assert build(flash_forward(), "h100", cache=False) is not build(flash_forward(), "h100", cache=False)
     assert len(builds) == 2
     assert not cache.folder.exists()
 
 
-def test_with_the_cache_turned_off_the_process_still_remembers(
+def test_without_a_disk_cache_the_process_still_keeps_its_plans(
     cache: PlanCache, builds: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDNN_BACKEND_PLAN_CACHE", "")
-    assert build(flash(), "h100") is build(flash(), "h100")
+    assert build(flash_forward(), "h100") is build(flash_forward(), "h100")
     assert len(builds) == 1
     assert not cache.folder.exists()
 
 
-def test_a_folder_others_can_write_is_refused(cache: PlanCache) -> None:
+def test_a_cache_folder_writable_by_others_is_refused(cache: PlanCache) -> None:
     cache.folder.mkdir()
     cache.folder.chmod(0o777)
     with pytest.raises(EnvironmentNotReady) as caught:
-        build(flash(), "h100")
+        build(flash_forward(), "h100")
     assert caught.value.code == "cache-folder-not-private"
 
 
-def test_threads_build_one_plan_once(builds: list[str]) -> None:
-    """Eight threads request two plans at the same time."""
+def test_threads_do_not_build_the_same_plan_twice(builds: list[str]) -> None:
+    """Eight threads request two plans at the same time; each plan is built once."""
     start = threading.Barrier(8)
 
-    def run_query(number: int) -> Plan:
+    def build_in_thread(number: int) -> Plan:
         start.wait()
-        return build(flash(128 + 64 * (number % 2)), "h100")
+        return build(flash_forward(128 + 64 * (number % 2)), "h100")
 
     with ThreadPoolExecutor(8) as pool:
-        plans = list(pool.map(run_query, range(8)))
+        plans = list(pool.map(build_in_thread, range(8)))
     assert len(builds) == 2
     assert len({id(one) for one in plans}) == 2
 
@@ -319,12 +336,12 @@ def test_a_refused_graph_is_judged_again(builds: list[str]) -> None:
     assert builds == []
 
 
-def test_kept_plans_are_bounded(monkeypatch: pytest.MonkeyPatch, stored: Plan) -> None:
+def test_the_number_of_kept_plans_is_bounded(monkeypatch: pytest.MonkeyPatch, stored_plan: Plan) -> None:
     monkeypatch.setattr(planning_module, "PLANS_KEPT", 1)
-    first = build(flash(), "h100")
-    build(flash(192), "h100")
-    assert build(flash(), "h100") is first, "alive, so it is found though it is not kept"
-    build(flash(192), "h100")
+    first = build(flash_forward(), "h100")
+    build(flash_forward(192), "h100")
+    assert build(flash_forward(), "h100") is first, "alive, so it is found though it is not kept"
+    build(flash_forward(192), "h100")
     gone = weakref.ref(first)
     del first
     gc.collect()
@@ -332,44 +349,46 @@ def test_kept_plans_are_bounded(monkeypatch: pytest.MonkeyPatch, stored: Plan) -
 
 
 def test_engine_knobs_and_selection_are_applied(target: Target) -> None:
-    configs = OperationGraph(flash(), target).heuristics("A").configs
+    configs = OperationGraph(flash_forward(), target).heuristics("A").configs
     last = configs[-1]
-    first = build(flash(), target, engine=last.engine, knobs=last.knobs)
+    first = build(flash_forward(), target, engine=last.engine, knobs=last.knobs)
     assert engine_and_knobs(first) == set(last.tag.split("_"))
     wanted = Selection(engine=last.engine, knobs=last.knobs)  # type: ignore[arg-type]
-    assert engine_and_knobs(build(flash(), target, selection=wanted)) == set(last.tag.split("_"))
-    chosen = build(flash(), target, selection=Selection(wanted_behavior=(BehaviorNote.RUNTIME_COMPILATION,)))
+    assert engine_and_knobs(build(flash_forward(), target, selection=wanted)) == set(last.tag.split("_"))
+    chosen = build(flash_forward(), target, selection=Selection(wanted_behavior=(BehaviorNote.RUNTIME_COMPILATION,)))
     assert chosen.tag == configs[0].tag
     with pytest.raises(UsageError) as caught:
-        build(flash(), target, knobs={KnobType.KERNEL_CFG: 1})
+        build(flash_forward(), target, knobs={KnobType.KERNEL_CFG: 1})
     assert caught.value.code == "selection-knobs"
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_several_plans_are_built_in_order(target: Target, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of them cannot be built, the others are."""
-    configs = OperationGraph(flash(), target).heuristics("A").configs[:3]
+def test_build_plans_returns_plans_and_errors_in_order(
+    target: Target, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """cuDNN refuses to build the second of three configs; the others are built."""
+    configs = OperationGraph(flash_forward(), target).heuristics("A").configs[:3]
     real = planning_module.build_plan
 
-    def build_two(config: Any) -> Plan:
+    def build_all_but_the_second(config: Any) -> Plan:
         if config is configs[1]:
             raise NotSupportedStatus("no", status=Status.NOT_SUPPORTED, function="cudnnBackendFinalize")
         return real(config)
 
-    monkeypatch.setattr(planning_module, "build_plan", build_two)
+    monkeypatch.setattr(planning_module, "build_plan", build_all_but_the_second)
     first, refused, second = build_plans(configs, workers=workers)
     assert isinstance(refused, NotSupported)
     assert [one.tag for one in (first, second) if isinstance(one, Plan)] == [configs[0].tag, configs[2].tag]
     assert build_plans([]) == []
 
 
-def test_a_tuned_plan_precedes_the_heuristics_choice(cache: PlanCache, target: Target) -> None:
-    last = OperationGraph(flash(), target).heuristics("A").configs[-1]
-    tuned = build(flash(), target, engine=last.engine, knobs=last.knobs, cache=False)
-    cache.put(plan_key(flash(), target, tuned_options(None, target)), tuned, {"why": "fastest"})
-    assert build(flash(), target).tag == tuned.tag
-    assert engine_and_knobs(build(flash(), target, mode="B")) != engine_and_knobs(tuned)
-    assert engine_and_knobs(build(flash(), "h200")) != engine_and_knobs(tuned), "it was fastest on another GPU"
+def test_a_tuned_plan_is_preferred_to_that_of_the_heuristics(cache: PlanCache, target: Target) -> None:
+    last = OperationGraph(flash_forward(), target).heuristics("A").configs[-1]
+    tuned = build(flash_forward(), target, engine=last.engine, knobs=last.knobs, cache=False)
+    cache.put(plan_key(flash_forward(), target, tuned_options(None, target)), tuned, {"why": "fastest"})
+    assert build(flash_forward(), target).tag == tuned.tag
+    assert engine_and_knobs(build(flash_forward(), target, mode="B")) != engine_and_knobs(tuned)
+    assert engine_and_knobs(build(flash_forward(), "h200")) != engine_and_knobs(tuned), "it was fastest on another GPU"
 
 
 def test_knobs_are_read_from_text() -> None:
@@ -380,13 +399,13 @@ def test_knobs_are_read_from_text() -> None:
         assert caught.value.code == "knob-choice"
 
 
-def test_targets_are_shared_until_they_are_closed(stored: Plan) -> None:
+def test_a_target_is_shared_until_it_is_closed(stored_plan: Plan) -> None:
     first = shared_target("h100")
     assert shared_target(find_profile("sm90")) is first
     assert shared_target(first) is first
     first.close()
     assert shared_target("h100") is not first
-    assert build(flash(), "h100").json()
+    assert build(flash_forward(), "h100").json()
 
 
 def test_a_plan_of_a_described_target_cannot_be_called() -> None:
@@ -400,17 +419,17 @@ def test_a_plan_of_a_described_target_cannot_be_called() -> None:
 FORKED = """
 import os
 from tests.library.plans.test_planning import *
-parent = build(flash(), "h100")
+parent = build(flash_forward(), "h100")
 child = os.fork()
 if not child:
-    assert build(flash(), "h100") is not parent
-    assert build(flash(), "h100").tag == parent.tag
+    assert build(flash_forward(), "h100") is not parent
+    assert build(flash_forward(), "h100").tag == parent.tag
     os._exit(0)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
-def test_a_forked_child_has_its_own_plans(stored: Plan) -> None:
+def test_a_forked_child_has_its_own_plans(stored_plan: Plan) -> None:
     assert run_python(["-c", FORKED], check=True).stdout == "0\n"
 
 
@@ -419,9 +438,9 @@ import cudnn_backend_py.plans.build as planning
 from tests.library.plans.test_planning import *
 counted, real = [], planning.build_plan
 planning.build_plan = lambda config: counted.append(config.tag) or real(config)
-print(build(flash(), "h100").tag, len(counted))
+print(build(flash_forward(), "h100").tag, len(counted))
 """
 
 
-def test_a_fresh_process_builds_nothing(stored: Plan) -> None:
-    assert run_python(["-c", FRESH], check=True).stdout.split() == [stored.tag, "0"]
+def test_a_new_process_loads_a_stored_plan_without_building(stored_plan: Plan) -> None:
+    assert run_python(["-c", FRESH], check=True).stdout.split() == [stored_plan.tag, "0"]

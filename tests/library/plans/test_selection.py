@@ -1,4 +1,4 @@
-"""Selections on described targets: the chosen config, and for refused ones the value found and allowed."""
+"""Selections on described targets: the config they choose; refused configs report the found and the allowed value."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_by_default_the_first_config_of_mode_a_is_chosen(question: OperationGrap
     assert [config.tag for config in chosen.alternatives] == proposed[1:]
 
 
-def test_cudnns_own_refusals_are_kept_with_a_choice(question: OperationGraph) -> None:
+def test_a_selection_lists_the_configs_that_cudnn_refused(question: OperationGraph) -> None:
     answer = question.heuristics("A")
     assert answer.candidates > len(answer.configs) or question.target.library.version < (9, 19, 0)
     refused = select(question).refused
@@ -51,7 +51,7 @@ def test_cudnns_own_refusals_are_kept_with_a_choice(question: OperationGraph) ->
     assert all(item.reason in item.words.splitlines() for item in refused)
 
 
-def test_limits_report_the_value_found_and_allowed(question: OperationGraph) -> None:
+def test_configs_over_a_limit_report_both_values(question: OperationGraph) -> None:
     first = select(question).config
     limit = first.shared_memory_bytes - 1
     chosen = select(question, shared_memory_bytes=limit)
@@ -68,7 +68,7 @@ def test_workspace_limit_applies_to_the_choice_and_all_alternatives(question: Op
     assert any("bytes of workspace, 0 are allowed" in item.reason for item in chosen.refused)
 
 
-def test_a_wanted_note_that_no_config_has_is_explained_for_each(question: OperationGraph) -> None:
+def test_each_config_without_a_wanted_note_has_a_reason(question: OperationGraph) -> None:
     with pytest.raises(NothingSelected, match="nothing-selected") as caught:
         select(question, wanted_behavior="CUBLASLT_DEPENDENCY", modes="A")
     proposed = {config.tag for config in question.heuristics("A").configs}
@@ -79,7 +79,7 @@ def test_a_wanted_note_that_no_config_has_is_explained_for_each(question: Operat
 
 
 def test_refusals_by_the_selection_do_not_quote_cudnn(question: OperationGraph) -> None:
-    """cuDNN returned SUCCESS: no status, no function, no text of it."""
+    """cuDNN returned SUCCESS: the error has no status, function or message of cuDNN."""
     first = question.heuristics("A").configs[0]
     with pytest.raises(NothingSelected) as caught:
         select(question, engine=first.engine, knobs=first.knobs, shared_memory_bytes=0)
@@ -106,7 +106,7 @@ def test_refusals_by_cudnn_and_the_selection_are_counted_separately(question: Op
     assert error.sections.get("cudnn", "") == error.last_error
 
 
-def test_an_unwanted_note_is_named(question: OperationGraph) -> None:
+def test_the_error_names_an_unwanted_note(question: OperationGraph) -> None:
     with pytest.raises(NotSupported) as caught:
         select(question, unwanted_numerical=NumericalNote.TENSOR_CORE, modes="A")
     assert "TENSOR_CORE is not wanted" in caught.value.sections["cause"]
@@ -121,14 +121,14 @@ def test_refusals_survive_pickling(question: OperationGraph) -> None:
     assert again.refused
 
 
-def test_an_engine_alone_selects_its_configs_of_the_heuristics(question: OperationGraph) -> None:
+def test_an_engine_without_knobs_selects_among_its_heuristics_configs(question: OperationGraph) -> None:
     engine = question.heuristics("A").configs[-1].engine
     chosen = select(question, engine=engine)
     assert chosen.config.engine == engine
     assert any(item.reason.endswith(f"{engine} is wanted") for item in chosen.refused)
 
 
-def test_engine_and_knobs_are_used_as_named(question: OperationGraph) -> None:
+def test_a_given_engine_and_its_knobs_are_used(question: OperationGraph) -> None:
     last = question.heuristics("A").configs[-1]
     chosen = select(question, engine=last.engine, knobs=last.knobs)
     assert (chosen.config.engine, chosen.config.knobs) == (last.engine, last.knobs)
@@ -148,7 +148,7 @@ def test_a_knob_value_that_cudnn_refuses_is_reported_with_its_message(question: 
     assert all(reason.text in caught.value.last_error for reason in refused.reasons)
 
 
-def test_a_graph_that_cudnn_refuses_has_its_message() -> None:
+def test_the_error_of_an_unsupported_graph_has_cudnns_messages() -> None:
     graph = attention.sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True)
     with pytest.raises(NothingSelected) as caught:
         select(graph, "t4")
@@ -172,7 +172,7 @@ def test_a_forward_pass_is_deterministic(question: OperationGraph) -> None:
 
 
 @pytest.mark.parametrize("target", ["sm80", "h100"])
-def test_a_backward_graph_that_sums_dq_is_refused_despite_its_notes(target: str) -> None:
+def test_a_backward_graph_with_unordered_dq_sums_is_not_deterministic(target: str) -> None:
     with pytest.raises(NothingSelected) as caught:
         select(backward(), target, deterministic=True)
     ours = [item.reason for item in caught.value.refused if not item.words]
@@ -181,7 +181,7 @@ def test_a_backward_graph_that_sums_dq_is_refused_despite_its_notes(target: str)
     assert select(backward(deterministic=True), target, deterministic=True).config.engine >= 0
 
 
-def test_the_one_backward_operation_is_refused() -> None:
+def test_the_unified_backward_operation_is_not_deterministic() -> None:
     target = open_target("h100")
     graph = backward(implementation="unified", version=target.library.version)
     if target.library.version < (9, 21, 0):
@@ -193,7 +193,7 @@ def test_the_one_backward_operation_is_refused() -> None:
     assert "the deterministic graph is the composite one" in caught.value.sections["cause"]
 
 
-def test_blackwell_uses_a_config_that_the_heuristics_do_not_list() -> None:
+def test_blackwell_uses_a_deterministic_config_outside_the_heuristics() -> None:
     target = open_target("b200")
     known = attention.deterministic_config(target.library.version, 100)
     if known is None:
@@ -210,7 +210,7 @@ def test_blackwell_uses_a_config_that_the_heuristics_do_not_list() -> None:
 # the value
 
 
-def test_names_numbers_and_mappings_make_one_value() -> None:
+def test_selections_with_equal_names_enums_and_mappings_are_equal() -> None:
     one = Selection(wanted_behavior="runtime_compilation", engine=3, knobs={"STAGES": 2, KnobType.TILE_M: 1})
     two = Selection(
         wanted_behavior=(BehaviorNote.RUNTIME_COMPILATION,),
@@ -221,7 +221,7 @@ def test_names_numbers_and_mappings_make_one_value() -> None:
     assert hash(one) == hash(two)
 
 
-def test_plain_data_contain_only_changed_values() -> None:
+def test_to_dict_contains_only_changed_values() -> None:
     assert Selection().to_dict() == {}
     assert Selection(workspace_bytes=0, modes="B", engine=0, knobs={"STAGES": 2}).to_dict() == {
         "workspace_bytes": 0,
@@ -244,16 +244,16 @@ def test_plain_data_contain_only_changed_values() -> None:
         ({"modes": ("A", "C")}, "unknown-enumerator"),
     ],
 )
-def test_a_wrong_selection_is_refused(options: dict[str, Any], code: str) -> None:
+def test_an_invalid_selection_is_refused(options: dict[str, Any], code: str) -> None:
     with pytest.raises(UsageError, match=code):
         Selection(**options)
 
 
-def test_modes_keep_their_order() -> None:
+def test_heuristics_modes_keep_their_order() -> None:
     assert Selection(modes=("FALLBACK", "A")).modes == (HeurMode.FALLBACK, HeurMode.A)
 
 
-def test_tuned_plans_are_stored_by_selection_independent_of_modes() -> None:
+def test_keys_of_tuned_plans_depend_on_the_selection_but_not_on_modes() -> None:
     h100 = open_target("h100")
     assert tuned_options(None, h100) == tuned_options(Selection(), h100) == tuned_options(Selection(modes="B"), h100)
     assert tuned_options(Selection(deterministic=True), h100) != tuned_options(None, h100)
