@@ -234,7 +234,7 @@ def test_the_forward_launch_equals_that_of_python(step: StepWithRecipes, layout:
         made = step.module.call(step.dense, *[x for _, x in inputs], *OPTIONS, stats)
         if made is not None:
             assert found.accepts(inputs, outputs), (b, s_q, s_kv)
-            found.check(inputs, outputs, made if stats else (made,), step.seen[-1])
+            found.check_launch(inputs, outputs, made if stats else (made,), step.seen[-1])
             served += 1
         else:
             is_usual = s_q > 1 and s_kv > 1 and (b > 1 or layout != "part of a longer buffer")
@@ -312,7 +312,7 @@ def test_lengths_on_the_device_are_used(step: StepWithRecipes) -> None:
     for b, s in ((4, 100), (4, 77), (4, 128), (4, 65)):
         inputs, outputs = call(b, s)
         made = step.module.call(step.dense, *[x for _, x in inputs], *OPTIONS, True)
-        found.check(inputs, outputs, made, step.seen[-1])
+        found.check_launch(inputs, outputs, made, step.seen[-1])
 
 
 def test_the_prepare_kernel_is_skipped_if_the_shape_is_unchanged(step: StepWithRecipes) -> None:
@@ -346,7 +346,7 @@ def test_the_notice_function_gets_shapes_and_may_leave_a_call_to_python(step: St
 
 
 def test_an_error_of_the_notice_function_is_raised(step: StepWithRecipes) -> None:
-    def notice(_untold: int, _shape: Any) -> int:
+    def notice(_unreported: int, _shape: Any) -> int:
         raise KeyboardInterrupt
 
     inputs, outputs = forward_call(*[random_tensor("rows first", 4, 100) for _ in "qkv"], False)
