@@ -243,7 +243,7 @@ def check_options(options: OperatorOptions, decide: Decide = bool) -> None:
         if getattr(options, name) is not None:
             _check_count(name, getattr(options, name), least, decide)
     if options.shapes not in POLICIES:
-        raise _wrong_option(f"shapes is {options.shapes!r}, one of {', '.join(POLICIES)} is needed")
+        raise _wrong_option(f"shapes must be one of {', '.join(POLICIES)}, got {options.shapes!r}")
 
 
 def _dims_differ(dims: Iterable[Any], needed: Iterable[Any], decide: Decide) -> bool:

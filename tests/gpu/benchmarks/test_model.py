@@ -19,7 +19,7 @@ def small_effort() -> Any:
 
 @pytest.fixture(scope="module")
 def plain_measurements(small_effort: Any) -> Any:
-    from benchmarks.model.measure_provider import WAYS, measure_provider
+    from benchmarks.model.measure import WAYS, measure_provider
 
     begun: list[str] = []
     found: dict[str, Any] = {}
@@ -74,7 +74,7 @@ def test_serving_token_by_token_equals_one_pass(small_effort: Any) -> None:
 
 
 def test_an_attention_that_a_provider_lacks_is_reported(small_effort: Any) -> None:
-    from benchmarks.model.measure_provider import measure_provider
+    from benchmarks.model.measure import measure_provider
 
     packed, padded = (
         measure_provider("torch flash", way, small_effort, "cpu", lambda: None) for way in ("packed", "padded")

@@ -219,7 +219,7 @@ def runner_of_first_config(graph: Graph) -> Callable[[attention_known_issues.Arr
 
 
 def gradient_of_q_with_other_layout(which: str) -> str:
-    """Compare a backward pass whose gradient of Q has another layout than Q."""
+    """Compare a backward pass that writes the gradient of Q in another layout than Q."""
     graph = example_graph("bounded-total-apart", which)
     use = read_attention(graph)
     assert use is not None

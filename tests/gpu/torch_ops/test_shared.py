@@ -353,7 +353,7 @@ def test_the_notice_function_gets_shapes_and_may_leave_a_call_to_python(step: St
 
 
 def test_an_error_of_the_notice_function_is_raised(step: StepWithRecipes) -> None:
-    def notice(_untold: int, _shape: Any) -> int:
+    def notice(_unreported: int, _shape: Any) -> int:
         raise KeyboardInterrupt
 
     inputs, outputs = forward_call(*[random_tensor("rows first", 4, 100) for _ in "qkv"], False)

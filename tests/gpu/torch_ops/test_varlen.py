@@ -219,7 +219,7 @@ def test_unsupported_arguments_are_reported() -> None:
     cu = cumulative_lengths(many)
     wrong: list[tuple[str, Any]] = [
         ("max_seqlen_q is missing", lambda: attention_varlen(q, k, v, cu)),
-        ("max_seqlen_q is a tensor", lambda: attention_varlen(q, k, v, cu, None, cu.max())),
+        ("max_seqlen_q must be an int, got a tensor", lambda: attention_varlen(q, k, v, cu, None, cu.max())),
         ("max_q is 1.5", lambda: attention_varlen(q, k, v, cu, None, 1.5)),
         ("max_q is -1", lambda: attention_varlen(q, k, v, cu, None, -1)),
         ("q has 4 dims", lambda: attention_varlen(q[None], k, v, cu, None, 20)),

@@ -241,7 +241,7 @@ def test_invalid_pages_are_refused() -> None:
         ({"left_bound": 0}, "left_bound is 0, an int of 1 or more"),
         ({"right_bound": 1.0}, "right_bound is 1.0"),
         ({"max_q": -1}, "max_q is -1"),
-        ({"shapes": "all"}, "shapes is 'all', one of exact, any, adaptive"),
+        ({"shapes": "all"}, "shapes must be one of exact, any, adaptive, got 'all'"),
     ],
 )
 def test_invalid_options_are_refused(changed: dict[str, Any], words: str) -> None:

@@ -70,7 +70,7 @@ WRONG: dict[str, tuple[Make, str, str]] = {
     "groups that do not divide": (
         lambda g: g.convolution_backward_filter(add_tensor(g, 1, 6, 5), add_tensor(g, 1, 4, 5), (1,), groups=3),
         "operation-shape",
-        "groups is 3",
+        "3 groups do not divide",
     ),
     "taps": (
         lambda g: g.convolution_backward_filter(add_tensor(g, 1, 6, 5), add_tensor(g, 1, 4, 5, name="dy"), (3,)),
