@@ -82,12 +82,12 @@ def device_json(name: str) -> str:
 
 
 def graph_with_tensor(**changes: Any) -> Callable[[], Any]:
-    def make() -> Graph:
+    def make_graph() -> Graph:
         g = GraphBuilder()
         g.pointwise(PointwiseMode.RELU_FWD, g.tensor("huge", **changes), virtual=False)
         return g.graph()
 
-    return make
+    return make_graph
 
 
 def finalize_twice() -> None:

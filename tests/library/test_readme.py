@@ -56,14 +56,14 @@ def find_unprinted_line(shown: str, printed: str) -> str | None:
 
 
 @pytest.mark.parametrize("block", PYTHON, ids=str)
-def test_python_block_prints_its_comments(block: Block) -> None:
+def test_python_blocks_print_the_output_in_their_comments(block: Block) -> None:
     done = run_in_checkout(sys.executable, "-W", "error", "-c", block.text)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == re.findall(r"# -> (.*)$", block.text, re.MULTILINE)
 
 
 @pytest.mark.parametrize("command", dict.fromkeys(line for _, line in command_lines("sh")))
-def test_command_runs(command: str) -> None:
+def test_shell_commands_of_the_pages_run(command: str) -> None:
     arguments = shlex.split(command, comments=True)
     assert arguments[1] in RUNNABLE, f"{command!r} belongs into a console block"
     done = run_in_checkout(*arguments)

@@ -214,7 +214,7 @@ def test_reverse() -> None:
 
 
 def follow_pointwise_mode(copy: RepositoryCopy) -> None:
-    """Add a mode of two operands."""
+    """Add a pointwise mode with two operands."""
     line = "    CUDNN_POINTWISE_HYPOT = 99, /**< Root of the sum of squares. @since cuDNN 9.28.0 */\n"
     copy.insert("tools/codegen/facts.toml", '"LOGICAL_AND", "LOGICAL_OR",', ' "HYPOT",')
     anchor = "    CUDNN_POINTWISE_LOGICAL_NOT "
@@ -229,7 +229,7 @@ def follow_pointwise_mode(copy: RepositoryCopy) -> None:
 
 
 def follow_data_type(copy: RepositoryCopy) -> None:
-    """Add a float of six bits."""
+    """Add a floating-point type of six bits."""
     anchor = "    CUDNN_DATA_FP8_E5M3 "
     line = "    CUDNN_DATA_FP6_E2M3 = 99, /**< FP6. @since cuDNN 9.28.0 */\n"
     assert copy.generate({anchor: line + anchor}) == ""
@@ -251,7 +251,7 @@ def follow_data_type(copy: RepositoryCopy) -> None:
 
 
 def follow_known_issue(copy: RepositoryCopy) -> None:
-    """Add an issue of matmuls with 96 rows."""
+    """Add a known issue of matmuls with 96 rows."""
     copy.insert(
         f"{PACKAGE}/known_issues/matmul.py",
         "MATMUL: tuple[KnownIssue, ...] = (\n",
@@ -285,7 +285,7 @@ def follow_known_issue(copy: RepositoryCopy) -> None:
 
 
 def follow_target(copy: RepositoryCopy) -> None:
-    """Add another board of a known architecture."""
+    """Add another board of a known GPU architecture."""
     profile = json.loads(copy.read(f"{PACKAGE}/target/profiles/l40s.json"))
     profile |= {"name": "l40", "title": "NVIDIA L40", "aliases": []}
     profile["properties"]["deviceName"] = "NVIDIA L40"
@@ -296,7 +296,7 @@ def follow_target(copy: RepositoryCopy) -> None:
 
 
 def follow_version(copy: RepositoryCopy) -> None:
-    """Add a newer header without new declarations."""
+    """Add a cuDNN version whose header has no new declarations."""
     makefile = copy.read("Makefile")
     newest = re.findall(r"^NEWEST := 9\.(\d+)\.0$", makefile, re.MULTILINE)[0]
     newer = f"{int(newest) + 1}"
@@ -308,7 +308,7 @@ def follow_version(copy: RepositoryCopy) -> None:
 
 
 def follow_message(copy: RepositoryCopy) -> None:
-    """Add a message with its own rule."""
+    """Add a cuDNN message with its own rule."""
     causes = f"{PACKAGE}/diagnose/causes"
     copy.insert(f"{causes}/phrases.py", "PHRASES = (\n", '    Phrase(r"the moon is full", "full_moon"),\n')
     copy.insert(

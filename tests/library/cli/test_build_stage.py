@@ -1,4 +1,4 @@
-"""Plans built for a verdict: a plan that does not compile has a cause, and requested remedies are built too."""
+"""Plans built for a verdict: one that does not compile has a cause, and remedies are built if builds are requested."""
 
 from __future__ import annotations
 

@@ -223,7 +223,7 @@ def test_closed_full_and_ascii_output_streams_are_handled(shell: str, code: int,
     assert (done.returncode, done.stderr.partition("\n")[0]) == (code, said)
 
 
-def test_text_beyond_the_locale_is_escaped(tmp_path: Path) -> None:
+def test_characters_outside_the_locale_are_escaped(tmp_path: Path) -> None:
     graph = tmp_path / "größe.json"
     graph.write_text("[")
     done = run_in_shell("graph", "lint", str(graph), shell='LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 "$@"')

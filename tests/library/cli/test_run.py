@@ -318,7 +318,7 @@ WRONG = Comparison("y", 3.0, (1, 2), 0.5, 0.25, 0.01, 2.0, 17, 100, 100)
         ("failed", None, 2, "failed eng1: SIGSEGV"),
     ],
 )
-def test_results_are_reported(
+def test_results_of_a_run_are_reported(
     state: str, comparison: Comparison | None, code: int, said: str, matmul_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     timing = Timing(12.5, 12.0, 13.0, 12)

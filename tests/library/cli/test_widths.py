@@ -126,20 +126,22 @@ def test_every_command_has_an_example() -> None:
 
 
 @pytest.mark.parametrize("command", LINES)
-def test_every_command_at_every_width(command: str) -> None:
+def test_every_command_prints_the_same_text_at_every_width(command: str) -> None:
     for arguments in LINES[command]:
         words = [*command.split(), *arguments]
         check_widths(lambda words=words: main.main(words, prog_name="cudnn-backend"), whole_words=True)  # type: ignore[misc]
 
 
-def test_every_help_at_every_width() -> None:
+def test_every_help_page_has_the_same_text_at_every_width() -> None:
     for words in ["", "target", "cudnn", "cache", *COMMANDS]:
         line = [*words.split(), "--help"]
         check_widths(lambda line=line: main.main(line, prog_name="cudnn-backend"), whole_words=False)  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_every_module_at_every_width(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_help_of_every_module_has_the_same_text_at_every_width(
+    module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "argv", [module, "--help"])
     program = importlib.import_module(f"{module}.__main__")
     check_widths(program.main, whole_words=False)

@@ -185,7 +185,7 @@ def make_call(plan: Plan, launcher: Launcher, framework: Framework, **changes: A
 
 
 def buffers(**changes: Any) -> tuple[Buffer, ...]:
-    """Return four buffers, the last one changed."""
+    """Return four buffers, with the given changes made to the last one."""
     return (*(Buffer(0x10000 * number) for number in range(1, 4)), Buffer(**{"data": 0x40000} | changes))
 
 
@@ -372,7 +372,7 @@ def test_cudnn_errors_while_filling_the_pack_are_reported(plan: Plan, launcher: 
 
 
 @pytest.fixture(params=["compiled", "ctypes"])
-def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+def launch_implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "ctypes":
         monkeypatch.setattr(module, "compiled_library", lambda: None)
         monkeypatch.setattr("cudnn_backend_py.native.launch.compiled_library", lambda: None)
@@ -484,7 +484,7 @@ def test_cudnn_errors_while_filling_from_a_dict_are_reported(plan: Plan, framewo
     assert not call._mapping.filled
 
 
-def test_bound_call_returns_the_status(plan: Plan, implementation: str) -> None:
+def test_bound_call_returns_the_status(plan: Plan, launch_implementation: str) -> None:
     launcher = Launcher(plan.descriptor, [1, 2])
     step = launch_without_handle(plan).bind(launcher.pack(launcher.row(64, 64)))
     for _ in range(2):
@@ -495,7 +495,7 @@ def test_bound_call_returns_the_status(plan: Plan, implementation: str) -> None:
 
 
 def test_bound_call_sets_the_stream_first(
-    plan: Plan, launcher: Launcher, framework: Framework, implementation: str
+    plan: Plan, launcher: Launcher, framework: Framework, launch_implementation: str
 ) -> None:
     """cudnnSetStream refuses the null handle as well, and the stream recorded for the handle stays unchanged."""
     launch = launch_without_handle(plan)
@@ -567,14 +567,14 @@ def test_kernel_runs_before_the_plan_on_its_stream(
         assert (answer // 1000 * 1000, call.failed) == (NULL_HANDLE, "cudnnBackendExecute")
 
 
-def test_variant_packs_are_filled_by_c_and_by_ctypes(plan: Plan, implementation: str) -> None:
+def test_variant_packs_are_filled_by_c_and_by_ctypes(plan: Plan, launch_implementation: str) -> None:
     """cuDNN accepts and finalizes the variant packs of both implementations."""
     launcher = Launcher(plan.descriptor, [1, 2])
     for number in range(3):
         key = (number,)
         pack = launcher.keep(key, launcher.row(64, 128), 4096)
         assert launcher.find(key) is pack
-    assert (launcher._compiled_fill is None) == (implementation == "ctypes")
+    assert (launcher._compiled_fill is None) == (launch_implementation == "ctypes")
 
 
 def test_buffer_requirements_follow_from_the_tensor() -> None:
