@@ -65,7 +65,7 @@ def test_python_blocks_print_the_output_in_their_comments(block: Block) -> None:
 @pytest.mark.parametrize("command", dict.fromkeys(line for _, line in command_lines("sh")))
 def test_shell_commands_of_the_pages_run(command: str) -> None:
     arguments = shlex.split(command, comments=True)
-    assert arguments[1] in RUNNABLE, f"{command!r} belongs into a console block"
+    assert arguments[1] in RUNNABLE, f"{command!r} must be in a console block"
     done = run_in_checkout(*arguments)
     assert done.returncode in ((0, 1) if arguments[1] in ANSWERS else (0,)), done.stderr
     assert done.stdout

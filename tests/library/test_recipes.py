@@ -45,7 +45,7 @@ class RepositoryCopy:
     def insert(self, path: str, anchor: str, text: str) -> None:
         """Insert text after the anchor, which the file must contain once."""
         found = (self.folder / path).read_text(encoding="utf-8")
-        assert found.count(anchor) == 1, f"{path} has {anchor!r} {found.count(anchor)} times"
+        assert found.count(anchor) == 1, f"{path} must have {anchor!r} once, has it {found.count(anchor)} times"
         self.write(path, found.replace(anchor, anchor + text))
 
     def write(self, path: str, text: str) -> None:

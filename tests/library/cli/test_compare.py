@@ -264,7 +264,7 @@ def test_another_config_is_shown_only_if_it_is_faster_beyond_noise() -> None:
 
 def test_absence_of_matplotlib_is_reported_before_measuring(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    monkeypatch.setattr(compare, "compare", lambda *_, **__: pytest.fail("it was measured"))
+    monkeypatch.setattr(compare, "compare", lambda *_, **__: pytest.fail("nothing must be measured"))
     with pytest.raises(EnvironmentNotReady, match="matplotlib-missing"):
         compare.run_command(compare.Comparison("--grid=little"), "text", tmp_path / "x.svg")
     with pytest.raises(EnvironmentNotReady, match="matplotlib-missing"):

@@ -158,7 +158,7 @@ def test_a_failure_to_build_any_plan_is_an_environment_problem(tmp_path: Path) -
     broken = {**older_cudnn_environment(), "CUDNN_BACKEND_NVRTC": str(tmp_path)}
     assert run_code(BUILD_NOTHING, environment=broken).stdout.startswith("nvrtc-builtins-missing ")
     inside = {**os.environ, "CUDNN_BACKEND_NVRTC": str(tmp_path)}
-    assert run_code(BUILD_NOTHING, environment=inside).stdout == "", "since 9.21 cuDNN queries no NVRTC but its own"
+    assert run_code(BUILD_NOTHING, environment=inside).stdout == "", "since 9.21, cuDNN must use its own NVRTC"
 
 
 ALONE = """

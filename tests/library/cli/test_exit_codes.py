@@ -72,7 +72,7 @@ def test_every_command_has_bad_input_in_the_table() -> None:
 def test_bad_input_gives_the_expected_exit_code(command: str, bad_files_folder: Path) -> None:
     for arguments, code in LINES[command]:
         check_exit(run_command_line(arguments), arguments, code)
-        assert not Path(HIT).exists(), f"{arguments} ran a file that is data"
+        assert not Path(HIT).exists(), f"{arguments} must not run a data file"
 
 
 class _ErrorWithoutText(Exception):

@@ -181,7 +181,7 @@ def check_error_text(error: Exception) -> None:
     assert isinstance(error, CudnnBackendError), repr(error)
     text = str(error)
     assert error.headline in text
-    assert error.sections.get("fix") or RULE.search(text), f"nothing is said to help: {error.render()}"
+    assert error.sections.get("fix") or RULE.search(text), f"the error must have a fix: {error.render()}"
     assert error.sections.get("fix", "") in text
     if words := error.sections.get("cudnn", "").strip():
         assert words.splitlines()[-1].strip() in text

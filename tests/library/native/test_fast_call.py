@@ -266,7 +266,7 @@ def test_objects_are_fetched_before_they_are_read(plan: Plan, launcher: Launcher
     fetched: list[Any] = []
 
     def fetch(objects: Any, count: int) -> None:
-        assert not framework.arrays, "nothing was read before"
+        assert not framework.arrays, "objects must be fetched before any is read"
         fetched.extend(ctypes.cast(objects[index], ctypes.py_object).value for index in range(count))
 
     function = FETCH(fetch)
@@ -276,7 +276,7 @@ def test_objects_are_fetched_before_they_are_read(plan: Plan, launcher: Launcher
     assert reaches_execute(call, given)
     assert list(map(id, fetched)) == list(map(id, given))
     assert call.go((*given[:3], BufferSubclass())) == LOOK_CLOSER
-    assert len(fetched) == 4, "an object of another type is not touched"
+    assert len(fetched) == 4, "an object of another type must not be fetched"
 
 
 def test_the_go_method_keeps_its_call_alive(plan: Plan, launcher: Launcher, framework: Framework) -> None:
@@ -291,12 +291,12 @@ class FastCallable:
 
     def __init__(self, fast: Any) -> None:
         self._fast = fast
-        self.slowly: list[Any] = []
+        self.python_calls: list[Any] = []
 
     def __call__(self, *given: Any, **named: Any) -> str:
         """Record the arguments."""
-        self.slowly.append((given, named))
-        return "slowly"
+        self.python_calls.append((given, named))
+        return "by Python"
 
 
 module.use_compiled_call(FastCallable)
@@ -309,7 +309,7 @@ def test_the_compiled_call_runs_instead_of_the_python_method(
     quick, given = FastCallable(call.subject), buffers()
     call._call.run.execute = ctypes.cast(DONE, ctypes.c_void_p).value
     assert quick(*given) is None
-    assert (quick.slowly, call._call.filled) == ([], 1)
+    assert (quick.python_calls, call._call.filled) == ([], 1)
     assert "Record the arguments." in (FastCallable.__call__.__doc__ or "")
 
 
@@ -318,7 +318,7 @@ def test_refused_launch_is_raised_once(plan: Plan, launcher: Launcher, framework
     with pytest.raises(CudnnStatusError) as caught:
         quick(*buffers())
     assert caught.value.function == "cudnnBackendExecute"
-    assert quick.slowly == []
+    assert quick.python_calls == []
 
 
 def test_all_other_calls_run_the_python_method(plan: Plan, launcher: Launcher, framework: Framework) -> None:
@@ -327,16 +327,16 @@ def test_all_other_calls_run_the_python_method(plan: Plan, launcher: Launcher, f
     quick, given = FastCallable(call.subject), buffers()
     unfit = (*given[:3], Buffer(kind=HOST))
     last: dict[str, Any] = {"last": given[3]}
-    assert [quick(*given[:3], **last), quick(*given[:3]), quick(), quick(*unfit)] == ["slowly"] * 4
-    assert quick.slowly == [(given[:3], last), (given[:3], {}), ((), {}), (unfit, {})]
+    assert [quick(*given[:3], **last), quick(*given[:3]), quick(), quick(*unfit)] == ["by Python"] * 4
+    assert quick.python_calls == [(given[:3], last), (given[:3], {}), ((), {}), (unfit, {})]
     other = threading.Thread(target=quick, args=given)
     other.start()
     other.join()
-    assert quick.slowly[4:] == [(given, {})], "a call is its thread's"
+    assert quick.python_calls[4:] == [(given, {})], "a call from another thread must run the Python method"
     quick._fast = None
-    assert quick(*given, more=1) == quick(*given) == "slowly"
+    assert quick(*given, more=1) == quick(*given) == "by Python"
     del quick._fast
-    assert quick(*given) == "slowly"
+    assert quick(*given) == "by Python"
     with pytest.raises(ZeroDivisionError):
         FastCallable(None)(*(1 / 0 for _ in range(2)))
 
