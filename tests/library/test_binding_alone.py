@@ -68,7 +68,7 @@ print(json.dumps([found, sorted(name for name in others if name in ("numpy", "cu
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def binding_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with the modules of the binding, including its compiled C, and no others."""
     home = tmp_path_factory.mktemp("alone")
     (home / PACKAGE.name).mkdir()
@@ -81,21 +81,21 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-def run_query(folder: Path, program: str, **names: str) -> tuple[list[object], list[str]]:
-    head = "".join(f"{name} = {value!r}\n" for name, value in {"FOLDER": str(folder), **names}.items())
-    done = run_python(["-I", "-c", head + ALONE + program + SAY], cwd=folder, check=True)
+def run_with_binding(binding_folder: Path, program: str, **names: str) -> tuple[list[object], list[str]]:
+    head = "".join(f"{name} = {value!r}\n" for name, value in {"FOLDER": str(binding_folder), **names}.items())
+    done = run_python(["-I", "-c", head + ALONE + program + SAY], cwd=binding_folder, check=True)
     found, modules = json.loads(done.stdout.splitlines()[-1])
     return found, modules
 
 
-def test_descriptors_are_scripted(folder: Path) -> None:
-    assert run_query(folder, LEVEL_0)[0] == [[1, 8, 8]]
+def test_descriptors_can_be_set_and_read(binding_folder: Path) -> None:
+    assert run_with_binding(binding_folder, LEVEL_0)[0] == [[1, 8, 8]]
 
 
 @pytest.mark.parametrize(("target", "sm"), [("h100", 90), ("a100", 80)])
 @pytest.mark.parametrize("kind", ["matmul", "attention"])
-def test_graphs_are_judged_and_built_for_described_gpus(folder: Path, kind: str, target: str, sm: int) -> None:
-    (preferred, fallback, built), modules = run_query(folder, JUDGE_AND_BUILD, KIND=kind, TARGET=target)
+def test_graphs_are_judged_and_built_for_described_gpus(binding_folder: Path, kind: str, target: str, sm: int) -> None:
+    (preferred, fallback, built), modules = run_with_binding(binding_folder, JUDGE_AND_BUILD, KIND=kind, TARGET=target)
     assert isinstance(preferred, int)
     assert isinstance(fallback, int)
     assert preferred > 0
@@ -104,5 +104,5 @@ def test_graphs_are_judged_and_built_for_described_gpus(folder: Path, kind: str,
     assert set(modules) <= {"cudnn_backend_py", "numpy"}
 
 
-def test_attention_that_is_wrong_is_refused(folder: Path) -> None:
-    assert run_query(folder, HAZARD)[0] == ["attention-hazard"]
+def test_attention_with_a_known_issue_is_refused(binding_folder: Path) -> None:
+    assert run_with_binding(binding_folder, HAZARD)[0] == ["attention-hazard"]

@@ -1,4 +1,4 @@
-"""The runs of cudnn-frontend's tests: output of the plugin, and the comparison's rules for worse."""
+"""Tests of the tool that runs cudnn-frontend's tests: the lines it writes, and the results that count as worse."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.compat.scope import FILES, LARGE, ON_PURPOSE
 REPOSITORY = Path(__file__).parents[2]
 
 
-def row(test: str = "test_a.py::test", outcome: str = "skipped", executes: int = 1, *kinds: str) -> dict[str, Any]:
+def make_row(test: str = "test_a.py::test", outcome: str = "skipped", executes: int = 1, *kinds: str) -> dict[str, Any]:
     errors = [{"call": "validate", "type": kind, "kind": kind, "text": "no"} for kind in kinds]
     made = missing_row(test, test.partition("::")[0], "reached execute" if executes else "not supported", outcome)
     return {**made, "executes": executes, "errors": errors, "errors_in_all": len(errors)}
@@ -34,20 +34,20 @@ def row(test: str = "test_a.py::test", outcome: str = "skipped", executes: int =
 @pytest.mark.parametrize(
     ("theirs", "ours", "ways"),
     [
-        (row(), row(), []),
-        (row(), None, ["not in our run"]),
-        (row(), row(executes=0), ["1 executes with theirs, 0 with ours"]),
-        (row(), row(executes=2), []),
-        (row(outcome="passed"), row(outcome="skipped"), ["passed with theirs, skipped with ours"]),
-        (row("t", "failed", 0), row("t", "skipped", 0), ["failed with theirs, skipped with ours"]),
-        (row("t", "failed", 0, "RuntimeError"), row("t", "skipped", 1), []),
-        (row(outcome="failed"), row(outcome="crashed"), ["failed with theirs, crashed with ours"]),
-        (row(outcome="failed"), row(outcome="passed"), []),
-        (row("t", "failed", 0, "RuntimeError"), row("t", "passed", 1), []),
-        (row("t", "failed", 0, "RuntimeError"), row("t", "failed", 0, "ValueError"), ["exceptions differ"]),
-        (row(outcome="skipped"), row(outcome="failed"), ["skipped with theirs, failed with ours"]),
-        (row("t", "skipped", 0, "ValueError"), row("t", "skipped", 0, "RuntimeError"), ["exceptions differ"]),
-        (row("t", "skipped", 0, "ValueError"), row("t", "skipped", 0), ["exceptions differ"]),
+        (make_row(), make_row(), []),
+        (make_row(), None, ["not in our run"]),
+        (make_row(), make_row(executes=0), ["1 executes with theirs, 0 with ours"]),
+        (make_row(), make_row(executes=2), []),
+        (make_row(outcome="passed"), make_row(outcome="skipped"), ["passed with theirs, skipped with ours"]),
+        (make_row("t", "failed", 0), make_row("t", "skipped", 0), ["failed with theirs, skipped with ours"]),
+        (make_row("t", "failed", 0, "RuntimeError"), make_row("t", "skipped", 1), []),
+        (make_row(outcome="failed"), make_row(outcome="crashed"), ["failed with theirs, crashed with ours"]),
+        (make_row(outcome="failed"), make_row(outcome="passed"), []),
+        (make_row("t", "failed", 0, "RuntimeError"), make_row("t", "passed", 1), []),
+        (make_row("t", "failed", 0, "RuntimeError"), make_row("t", "failed", 0, "ValueError"), ["exceptions differ"]),
+        (make_row(outcome="skipped"), make_row(outcome="failed"), ["skipped with theirs, failed with ours"]),
+        (make_row("t", "skipped", 0, "ValueError"), make_row("t", "skipped", 0, "RuntimeError"), ["exceptions differ"]),
+        (make_row("t", "skipped", 0, "ValueError"), make_row("t", "skipped", 0), ["exceptions differ"]),
     ],
 )
 def test_worse_results_of_ours_are_listed(theirs: dict[str, Any], ours: dict[str, Any] | None, ways: list[str]) -> None:
@@ -57,20 +57,20 @@ def test_worse_results_of_ours_are_listed(theirs: dict[str, Any], ours: dict[str
 def test_intended_differences_are_counted_separately_with_the_reason() -> None:
     (file, part), why = next(iter(ON_PURPOSE.items()))
     test = f"{file}::TestIt::{part}[1]"
-    theirs, ours = row(test, "passed", 0), row(test, "failed", 0)
+    theirs, ours = make_row(test, "passed", 0), make_row(test, "failed", 0)
     data = compare(({}, {test: theirs}), ({}, {test: ours}))
     assert (data["total"]["worse"], data["total"]["on purpose"]) == (0, 1)
     assert data["files"][theirs["file"]]["on purpose"] == {test: why}
     assert {file for file, _ in ON_PURPOSE} <= set(FILES)
 
 
-def test_exceptions_need_not_be_compared() -> None:
-    assert differences(row("t", "skipped", 0, "ValueError"), row("t", "skipped", 0), exceptions=False) == []
+def test_exceptions_can_be_left_out_of_the_comparison() -> None:
+    assert differences(make_row("t", "skipped", 0, "ValueError"), make_row("t", "skipped", 0), exceptions=False) == []
 
 
 def test_the_comparison_counts_by_file_and_lists_a_limited_number_of_ids() -> None:
-    theirs = {key: row(key) for key in [f"test_a.py::test[{n}]" for n in range(MOST_IDS + 10)]}
-    theirs["test_b.py::test"] = row("test_b.py::test", "passed")
+    theirs = {key: make_row(key) for key in [f"test_a.py::test[{n}]" for n in range(MOST_IDS + 10)]}
+    theirs["test_b.py::test"] = make_row("test_b.py::test", "passed")
     ours = {key: {**one, "executes": 0} if one["file"] == "test_a.py" else one for key, one in theirs.items()}
     data = compare(({}, theirs), ({}, ours))
     assert [data["files"][name]["worse"] for name in ("test_a.py", "test_b.py")] == [MOST_IDS + 10, 0]
@@ -83,7 +83,7 @@ def test_the_comparison_counts_by_file_and_lists_a_limited_number_of_ids() -> No
 @pytest.mark.parametrize(("executes", "status"), [(1, 0), (0, 1)])
 def test_the_command_fails_if_ours_is_worse(tmp_path: Path, executes: int, status: int) -> None:
     about = {"run": {"module": "cudnn", "cudnn": "9.19.0"}}
-    for name, one in (("theirs", row()), ("ours", row(executes=executes))):
+    for name, one in (("theirs", make_row()), ("ours", make_row(executes=executes))):
         (tmp_path / name).write_text(f"{json.dumps(about)}\n{json.dumps(one)}\n")
     paths = [str(tmp_path / name) for name in ("theirs", "ours")]
     result = CliRunner().invoke(main, ["compare", *paths, "--out", str(tmp_path / "out.json")])
@@ -92,7 +92,7 @@ def test_the_command_fails_if_ours_is_worse(tmp_path: Path, executes: int, statu
     assert (written["theirs"]["cudnn"], written["total"]["worse"]) == ("9.19.0", 1 - executes)
 
 
-def test_runs_of_different_kinds_are_not_compared(tmp_path: Path) -> None:
+def test_runs_with_different_settings_are_not_compared(tmp_path: Path) -> None:
     about = {"module": "cudnn", "cudnn": "9.19.0", "device": "described h100", "seed": 0}
     for name, value in {"cudnn": "9.28.0", "device": "described a100", "seed": 1}.items():
         with pytest.raises(click.UsageError, match=f"theirs and ours: {name} is .* and {value}, give runs of one"):
@@ -103,21 +103,21 @@ def test_runs_of_different_kinds_are_not_compared(tmp_path: Path) -> None:
         read_run(tmp_path / "runs")
 
 
-class Compiled:
+class CompiledGraph:
     def get_knobs_for_engine(self, engine: int) -> None:
         raise RuntimeError(f"no engine {engine}")
 
 
-class Handing:
+class ForwardingGraph:
     def __getattr__(self, name: str) -> Any:
-        return getattr(Compiled(), name)
+        return getattr(CompiledGraph(), name)
 
 
 def test_exceptions_of_forwarded_calls_are_recorded() -> None:
-    module: Any = SimpleNamespace(pygraph=Handing, _pybind_module=SimpleNamespace(backend_graph=Compiled))
+    module: Any = SimpleNamespace(pygraph=ForwardingGraph, _pybind_module=SimpleNamespace(backend_graph=CompiledGraph))
     recorder = Recorder(module)
     with pytest.raises(RuntimeError, match="no engine 3"):
-        Handing().get_knobs_for_engine(3)
+        ForwardingGraph().get_knobs_for_engine(3)
     assert [(one["call"], one["kind"]) for one in recorder.errors] == [("get_knobs_for_engine", "RuntimeError")]
 
 
@@ -135,12 +135,12 @@ OTHER = {**SHOWN, "tensors": {"a": {"dim": [1, 4, 8], "uid": 1}}}
         (None, [SHOWN], []),
     ],
 )
-def test_graphs_that_are_executed_are_the_same(theirs: Any, ours: Any, ways: list[str]) -> None:
-    assert differences({**row(), "graphs": theirs}, {**row(), "graphs": ours}) == ways
+def test_different_executed_graphs_are_reported(theirs: Any, ours: Any, ways: list[str]) -> None:
+    assert differences({**make_row(), "graphs": theirs}, {**make_row(), "graphs": ours}) == ways
 
 
-def test_the_comparison_names_differences_of_graphs() -> None:
-    left, right = ({"test_a.py::test": {**row(), "graphs": [shown]}} for shown in (SHOWN, OTHER))
+def test_the_comparison_lists_the_differences_of_graphs() -> None:
+    left, right = ({"test_a.py::test": {**make_row(), "graphs": [shown]}} for shown in (SHOWN, OTHER))
     data = compare(({}, left), ({}, right))
     assert data["total"]["graphs compared"] == 1
     shown = data["files"]["test_a.py"]["worse ids"][0]["graphs"]
@@ -150,10 +150,10 @@ def test_the_comparison_names_differences_of_graphs() -> None:
 @pytest.mark.parametrize(
     ("parts", "said"), [([(32, 0)], "1 in 32"), ([(8, 3)], "1 in 8, part 3"), ([(8, 3), (8, 1)], "2 in 8, parts 1, 3")]
 )
-def test_runs_one_after_the_other_in_a_file_are_one(tmp_path: Path, parts: list[tuple[int, int]], said: str) -> None:
+def test_several_runs_in_one_file_are_read_as_one(tmp_path: Path, parts: list[tuple[int, int]], said: str) -> None:
     lines = []
     for sample, part in parts:
-        one = {**row(f"test_a.py::test[{part}]")}
+        one = {**make_row(f"test_a.py::test[{part}]")}
         lines += [{"run": {"module": "cudnn", "sample": sample, "part": part}}, one]
     (tmp_path / "runs").write_text("".join(json.dumps(line) + "\n" for line in lines))
     about, rows = read_run(tmp_path / "runs")
@@ -161,10 +161,10 @@ def test_runs_one_after_the_other_in_a_file_are_one(tmp_path: Path, parts: list[
     assert len(rows) == len(parts)
 
 
-def test_a_file_of_runs_names_those_without_plans(tmp_path: Path) -> None:
+def test_a_file_of_runs_lists_the_tests_run_without_plans(tmp_path: Path) -> None:
     lines: list[object] = []
     for name, fast in (("test_a.py", False), ("test_b.py", True)):
-        lines += [{"run": {"module": "cudnn", "fast": fast}}, {**row(f"{name}::test"), "file": name}]
+        lines += [{"run": {"module": "cudnn", "fast": fast}}, {**make_row(f"{name}::test"), "file": name}]
     (tmp_path / "runs").write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert read_run(tmp_path / "runs")[0] == {"module": "cudnn", "fast": ["test_b.py"]}
 
@@ -215,7 +215,7 @@ def test_dies():
 
 
 @pytest.fixture(scope="module")
-def swept(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+def run_lines(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     folder = tmp_path_factory.mktemp("sweep")
     (folder / "test_small.py").write_text(TESTS)
     (folder / "pytest.ini").write_text("[pytest]\n")
@@ -227,14 +227,14 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.read_text().splitlines()]
 
 
-def test_the_first_line_describes_the_run(swept: list[dict[str, Any]]) -> None:
-    about = swept[0]["run"]
+def test_the_first_line_describes_the_run(run_lines: list[dict[str, Any]]) -> None:
+    about = run_lines[0]["run"]
     assert (about["module"], about["sample"], about["device"]) == ("frontend", 1, "no GPU")
     assert about["cudnn"].startswith("9.")
 
 
-def test_every_test_has_one_line_even_one_that_crashes_its_process(swept: list[dict[str, Any]]) -> None:
-    rows = {line["id"].partition("::")[2]: line for line in swept[1:]}
+def test_every_test_has_one_line_even_one_that_crashes_its_process(run_lines: list[dict[str, Any]]) -> None:
+    rows = {line["id"].partition("::")[2]: line for line in run_lines[1:]}
     assert {name: line["outcome"] for name, line in rows.items()} == {
         "test_plans": "passed",
         "test_executes": "passed",
@@ -243,21 +243,21 @@ def test_every_test_has_one_line_even_one_that_crashes_its_process(swept: list[d
         "test_fails": "failed",
         "test_dies": "crashed",
     }
-    assert len(swept) == 1 + len(rows)
+    assert len(run_lines) == 1 + len(rows)
     assert rows["test_skips"]["reason"] == "for a reason"
     assert rows["test_fails"]["reason"].startswith("AssertionError: drew 0.")
 
 
-def test_the_line_has_the_last_stage_and_caught_exceptions(swept: list[dict[str, Any]]) -> None:
-    rows = {line["id"].partition("::")[2]: line for line in swept[1:]}
+def test_the_line_of_a_test_has_its_last_stage_and_caught_exceptions(run_lines: list[dict[str, Any]]) -> None:
+    rows = {line["id"].partition("::")[2]: line for line in run_lines[1:]}
     assert (rows["test_plans"]["stage"], rows["test_plans"]["errors"]) == ("build_operation_graph", [])
     caught = rows["test_swallows"]["errors"]
     assert [(error["call"], error["type"], error["kind"]) for error in caught] == [("matmul", "TypeError", "TypeError")]
     assert rows["test_swallows"]["errors_in_all"] == 1
 
 
-def test_the_line_has_the_graphs_that_were_executed(swept: list[dict[str, Any]]) -> None:
-    rows = {line["id"].partition("::")[2]: line for line in swept[1:]}
+def test_the_line_of_a_test_has_its_executed_graphs(run_lines: list[dict[str, Any]]) -> None:
+    rows = {line["id"].partition("::")[2]: line for line in run_lines[1:]}
     assert rows["test_plans"]["graphs"] == []
     (shown,) = rows["test_executes"]["graphs"]
     assert shown["nodes"][0]["outputs"] == {"C": "mm::C"}
@@ -265,7 +265,7 @@ def test_the_line_has_the_graphs_that_were_executed(swept: list[dict[str, Any]])
     assert shown["tensors"]["a"]["dtype"] == "data_type.HALF"
 
 
-def test_a_file_that_cannot_be_run_leaves_a_line(tmp_path: Path) -> None:
+def test_a_test_file_that_cannot_be_run_gets_a_line(tmp_path: Path) -> None:
     from rich.console import Console
 
     (tmp_path / "test_broken.py").write_text("import nothing_of_this_name\n")
@@ -278,6 +278,6 @@ def test_a_file_that_cannot_be_run_leaves_a_line(tmp_path: Path) -> None:
     assert lines[0]["reason"].startswith("ImportError")
 
 
-def test_the_large_files_are_of_the_scope() -> None:
+def test_the_large_test_files_are_in_the_scope() -> None:
     assert set(LARGE) < set(FILES)
     assert len(set(FILES)) == len(FILES)

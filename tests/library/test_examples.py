@@ -77,7 +77,7 @@ def test_example_runs_without_a_gpu(arguments: tuple[str, ...], older: bool, cod
     program = (
         ["-m", "examples.attention_known_issues"] if script == "attention_known_issues.py" else [f"examples/{script}"]
     )
-    done = run_python([*program, *rest], environment=environment(older))
+    done = run_python([*program, *rest], environment=example_environment(older))
     assert done.code == code, done.stderr
     assert words in done.stdout
     assert "Traceback" not in done.stderr
@@ -86,12 +86,12 @@ def test_example_runs_without_a_gpu(arguments: tuple[str, ...], older: bool, cod
 @pytest.mark.parametrize(("script", "target", "code", "words"), EXPLAINED)
 def test_the_command_explains_examples_of_operations(script: str, target: str, code: int, words: str) -> None:
     program = ["-m", "cudnn_backend_py", "explain", str(ROOT / "examples" / script), "--target", target]
-    done = run_python(program, environment=environment(NEWEST))
+    done = run_python(program, environment=example_environment(NEWEST))
     assert done.code == code, done.stderr
     assert done.stdout.startswith(words)
 
 
-def environment(older: bool) -> dict[str, str]:
+def example_environment(older: bool) -> dict[str, str]:
     return (older_cudnn_environment() if older else dict(os.environ)) | NO_GPU
 
 
@@ -121,7 +121,7 @@ ENDS_THE_PROCESS = {  # by signal
 
 
 def reproductions_of(version: tuple[int, int, int]) -> set[str]:
-    """Return the reproductions of known issues of this version with operations that it supports."""
+    """Return the reproductions of this version's known issues that use only operations it supports."""
     return {
         name
         for name, made in REPRODUCTIONS.items()
@@ -130,16 +130,16 @@ def reproductions_of(version: tuple[int, int, int]) -> set[str]:
     }
 
 
-def test_every_known_issue_belongs_to_an_available_version() -> None:
+def test_every_reproduction_runs_with_an_available_version() -> None:
     assert reproductions_of(V9_19) | reproductions_of(library().version) == set(REPRODUCTIONS)
 
 
 @pytest.mark.parametrize("older", [OLDER, NEWEST], ids=["9.19.0", "newest"])
 def test_cudnn_accepts_the_reproductions(older: bool) -> None:
-    """On sm_90; otherwise they would be harmless refusals."""
+    """Judged on sm_90: if cuDNN refused a reproduction, the known issue would be harmless."""
     names = sorted(reproductions_of(V9_19 if older else library().version) - set(ENDS_THE_PROCESS))
     for step, selected in (("check", names), ("build", COMPILED)):
-        done = run_python(["-c", JUDGE, step, *selected], environment=environment(older), check=True)
+        done = run_python(["-c", JUDGE, step, *selected], environment=example_environment(older), check=True)
         version, verdicts = json.loads(done.stdout)
         assert (version == "9.19.0") is older
         assert verdicts == dict.fromkeys(selected, "supported")
@@ -155,7 +155,7 @@ def test_cudnn_accepts_the_reproductions(older: bool) -> None:
     ],
 )
 def test_some_known_issues_crash_when_a_plan_is_built(name: str, older: bool) -> None:
-    """9.19 crashes already at the support check."""
-    done = run_python(["-c", JUDGE, "check" if older else "build", name], environment=environment(older))
+    """cuDNN 9.19 crashes in the support check already."""
+    done = run_python(["-c", JUDGE, "check" if older else "build", name], environment=example_environment(older))
     assert done.ending == ENDS_THE_PROCESS[name], done.stdout
     assert done.ending == "SIGSEGV" or "format_error" in done.stderr

@@ -1,4 +1,4 @@
-"""Bad input, one row each: our exception, its code, a headline with the value found, and a surviving process."""
+"""Bad input, one row per case: it raises our exception with its code and the value found, and the process survives."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ UNCREATABLE = D.INTERMEDIATE_INFO
 
 
 def tensor(uid: int = 1, *, finalize: bool = True, **changes: Any) -> Descriptor:
-    """Return a valid tensor of 2 x 8 x 64 halfs, with changes."""
+    """Return a tensor descriptor of 2 x 8 x 64 halfs, valid except for the given changes."""
     made = Descriptor(D.TENSOR)
     values = {
         Attr.TENSOR_DATA_TYPE: DataType.HALF,
@@ -56,7 +56,7 @@ def tensor(uid: int = 1, *, finalize: bool = True, **changes: Any) -> Descriptor
     return made.finalize() if finalize else made
 
 
-def closed(descriptor: Descriptor) -> Descriptor:
+def close(descriptor: Descriptor) -> Descriptor:
     descriptor.close()
     return descriptor
 
@@ -67,7 +67,7 @@ def matmul_graph() -> Graph:
     return g.graph()
 
 
-def set_one(attribute: Attr, value: Any, **options: Any) -> Callable[[], Any]:
+def set_attribute(attribute: Attr, value: Any, **options: Any) -> Callable[[], Any]:
     """Return a call that sets one attribute of a new descriptor of its kind."""
     kind = next(kind for kind, rows in ATTRIBUTES.items() if any(facts.attribute is attribute for facts in rows))
     return lambda: Descriptor(kind).set(attribute, value, **options)
@@ -81,16 +81,16 @@ def device_json(name: str) -> str:
     return json.dumps({**open_target("sm90").profile.properties, "deviceName": name})
 
 
-def tensor_over(**changes: Any) -> Callable[[], Any]:
-    def make() -> Graph:
+def graph_with_tensor(**changes: Any) -> Callable[[], Any]:
+    def make_graph() -> Graph:
         g = GraphBuilder()
         g.pointwise(PointwiseMode.RELU_FWD, g.tensor("huge", **changes), virtual=False)
         return g.graph()
 
-    return make
+    return make_graph
 
 
-def twice_finalized() -> None:
+def finalize_twice() -> None:
     tensor().finalize()
 
 
@@ -101,11 +101,11 @@ def plan_and_pack() -> tuple[Descriptor, Descriptor]:
     return plan, pack.set(Attr.VARIANT_PACK_DATA_POINTERS, (4096, 8192, 12288)).finalize()
 
 
-def execute_with(handle: Any, change: Callable[[Descriptor, Descriptor], tuple[Any, Any]]) -> Callable[[], Any]:
+def make_execute_call(handle: Any, change: Callable[[Descriptor, Descriptor], tuple[Any, Any]]) -> Callable[[], Any]:
     return lambda: capi.cudnnBackendExecute(handle, *change(*plan_and_pack()))
 
 
-def closed_in(descriptors: tuple[Descriptor, Descriptor], index: int) -> tuple[Descriptor, Descriptor]:
+def close_one(descriptors: tuple[Descriptor, Descriptor], index: int) -> tuple[Descriptor, Descriptor]:
     descriptors[index].close()
     return descriptors
 
@@ -121,35 +121,38 @@ Row = tuple[Callable[[], Any], type[CudnnBackendError], str, str]
 
 ROWS: dict[str, Row] = {
     # values
-    "float for an integer": (set_one(Attr.TENSOR_UNIQUE_ID, 1.5), UsageError, "wrong-element-type", "1.5"),
-    "bool for an integer": (set_one(Attr.TENSOR_UNIQUE_ID, True), UsageError, "wrong-element-type", "True"),
-    "text for an integer": (set_one(Attr.TENSOR_UNIQUE_ID, "1"), UsageError, "wrong-element-type", "'1'"),
-    "none for an integer": (set_one(Attr.TENSOR_UNIQUE_ID, None), UsageError, "wrong-element-type", "None"),
-    "integer of 65 bits": (set_one(Attr.TENSOR_UNIQUE_ID, 1 << 64), UsageError, "integer-overflow", str(1 << 64)),
-    "integer of 33 bits": (set_one(Attr.ENGINE_SM_COUNT_TARGET, 1 << 32), UsageError, "integer-overflow", "32 bits"),
-    "integer for a bool": (set_one(Attr.TENSOR_IS_VIRTUAL, 1), UsageError, "wrong-element-type", "1"),
-    "text for a float": (set_one(Attr.POINTWISE_ELU_ALPHA, "1.0"), UsageError, "wrong-element-type", "'1.0'"),
-    "unknown enum number": (set_one(Attr.TENSOR_DATA_TYPE, 4711), UsageError, "unknown-enumerator", "4711"),
-    "member of another enum": (
-        set_one(Attr.TENSOR_DATA_TYPE, HeurMode.A), UsageError, "wrong-element-type", "HeurMode",
+    "float for an integer": (set_attribute(Attr.TENSOR_UNIQUE_ID, 1.5), UsageError, "wrong-element-type", "1.5"),
+    "bool for an integer": (set_attribute(Attr.TENSOR_UNIQUE_ID, True), UsageError, "wrong-element-type", "True"),
+    "text for an integer": (set_attribute(Attr.TENSOR_UNIQUE_ID, "1"), UsageError, "wrong-element-type", "'1'"),
+    "none for an integer": (set_attribute(Attr.TENSOR_UNIQUE_ID, None), UsageError, "wrong-element-type", "None"),
+    "integer of 65 bits": (set_attribute(Attr.TENSOR_UNIQUE_ID, 1 << 64), UsageError, "integer-overflow", str(1 << 64)),
+    "integer of 33 bits": (
+        set_attribute(Attr.ENGINE_SM_COUNT_TARGET, 1 << 32), UsageError, "integer-overflow", "32 bits",
     ),
-    "knob as text": (set_one(Attr.KNOB_CHOICE_KNOB_TYPE, "SPLIT_K"), UsageError, "wrong-element-type", "SPLIT_K"),
+    "integer for a bool": (set_attribute(Attr.TENSOR_IS_VIRTUAL, 1), UsageError, "wrong-element-type", "1"),
+    "text for a float": (set_attribute(Attr.POINTWISE_ELU_ALPHA, "1.0"), UsageError, "wrong-element-type", "'1.0'"),
+    "unknown enum number": (set_attribute(Attr.TENSOR_DATA_TYPE, 4711), UsageError, "unknown-enumerator", "4711"),
+    "member of another enum": (
+        set_attribute(Attr.TENSOR_DATA_TYPE, HeurMode.A), UsageError, "wrong-element-type", "HeurMode",
+    ),
+    "knob as text": (set_attribute(Attr.KNOB_CHOICE_KNOB_TYPE, "SPLIT_K"), UsageError, "wrong-element-type", "SPLIT_K"),
     "three numbers for a fraction": (
-        set_one(Attr.RESAMPLE_STRIDES, [(1, 2, 3)], type=AttributeType.FRACTION),
+        set_attribute(Attr.RESAMPLE_STRIDES, [(1, 2, 3)], type=AttributeType.FRACTION),
         UsageError, "wrong-element-type", r"\(1, 2, 3\)",
     ),
-    "negative address": (set_one(Attr.VARIANT_PACK_WORKSPACE, -1), UsageError, "integer-overflow", "-1"),
+    "negative address": (set_attribute(Attr.VARIANT_PACK_WORKSPACE, -1), UsageError, "integer-overflow", "-1"),
     "bytes for text": (
-        set_one(Attr.DEVICEPROP_JSON_REPRESENTATION, b"{}"), UsageError, "wrong-element-type", "JSON_REPRESENTATION",
+        set_attribute(Attr.DEVICEPROP_JSON_REPRESENTATION, b"{}"),
+        UsageError, "wrong-element-type", "JSON_REPRESENTATION",
     ),
     "text with NUL": (
-        set_one(Attr.DEVICEPROP_JSON_REPRESENTATION, "a\0b"), UsageError, "wrong-element-type", "NUL",
+        set_attribute(Attr.DEVICEPROP_JSON_REPRESENTATION, "a\0b"), UsageError, "wrong-element-type", "NUL",
     ),
     "element type the attribute does not take": (
-        set_one(Attr.TENSOR_UNIQUE_ID, 1, type=AttributeType.FLOAT), UsageError, "wrong-element-type", "FLOAT",
+        set_attribute(Attr.TENSOR_UNIQUE_ID, 1, type=AttributeType.FLOAT), UsageError, "wrong-element-type", "FLOAT",
     ),
     "element type that is none": (
-        set_one(Attr.TENSOR_UNIQUE_ID, 1, type=3), UsageError, "wrong-element-type", "got 3",
+        set_attribute(Attr.TENSOR_UNIQUE_ID, 1, type=3), UsageError, "wrong-element-type", "got 3",
     ),
     "element type to get that is none": (
         lambda: tensor().get(Attr.TENSOR_UNIQUE_ID, type=AttributeType.BACKEND_DESCRIPTOR),
@@ -159,10 +162,10 @@ ROWS: dict[str, Row] = {
         lambda: tensor().count(Attr.TENSOR_DIMENSIONS, AttributeType.CHAR), UsageError, "wrong-element-type", "CHAR",
     ),
     # counts
-    "no elements": (set_one(Attr.TENSOR_DIMENSIONS, ()), UsageError, "wrong-element-count", "got 0"),
-    "nine dims": (set_one(Attr.TENSOR_DIMENSIONS, (1,) * 9), UsageError, "wrong-element-count", "got 9"),
-    "two for one": (set_one(Attr.TENSOR_UNIQUE_ID, (1, 2)), UsageError, "wrong-element-count", "got 2"),
-    "empty operation graph": (set_one(Attr.OPERATIONGRAPH_OPS, []), UsageError, "wrong-element-count", "got 0"),
+    "no elements": (set_attribute(Attr.TENSOR_DIMENSIONS, ()), UsageError, "wrong-element-count", "got 0"),
+    "nine dims": (set_attribute(Attr.TENSOR_DIMENSIONS, (1,) * 9), UsageError, "wrong-element-count", "got 9"),
+    "two for one": (set_attribute(Attr.TENSOR_UNIQUE_ID, (1, 2)), UsageError, "wrong-element-count", "got 2"),
+    "empty operation graph": (set_attribute(Attr.OPERATIONGRAPH_OPS, []), UsageError, "wrong-element-count", "got 0"),
     "capi set, count too large": (
         lambda: capi.cudnnBackendSetAttribute(
             Descriptor(D.TENSOR), Attr.TENSOR_UNIQUE_ID, AttributeType.INT64, 2, [1]
@@ -204,7 +207,8 @@ ROWS: dict[str, Row] = {
         UsageError, "unknown-enumerator", "900 is not an AttributeName",
     ),
     "read-only attribute": (
-        set_one(Attr.ENGINEHEUR_RESULTS, []), UsageError, "attribute-read-only", "ENGINEHEUR_RESULTS is read-only",
+        set_attribute(Attr.ENGINEHEUR_RESULTS, []),
+        UsageError, "attribute-read-only", "ENGINEHEUR_RESULTS is read-only",
     ),
     "descriptor type as number": (
         lambda: Descriptor(17),  # type: ignore[arg-type]
@@ -214,37 +218,37 @@ ROWS: dict[str, Row] = {
     "set after finalize": (
         lambda: tensor().set(Attr.TENSOR_UNIQUE_ID, 2), UsageError, "descriptor-finalized", "UNIQUE_ID cannot be set",
     ),
-    "finalize twice": (twice_finalized, UsageError, "descriptor-finalized", "already finalized"),
+    "finalize twice": (finalize_twice, UsageError, "descriptor-finalized", "already finalized"),
     "initialize after finalize": (
         lambda: capi.cudnnBackendInitialize(tensor()), UsageError, "descriptor-finalized", "TENSOR",
     ),
     "set after close": (
-        lambda: closed(Descriptor(D.TENSOR)).set(Attr.TENSOR_UNIQUE_ID, 1), UsageError, "descriptor-closed", "TENSOR",
+        lambda: close(Descriptor(D.TENSOR)).set(Attr.TENSOR_UNIQUE_ID, 1), UsageError, "descriptor-closed", "TENSOR",
     ),
     "get after close": (
-        lambda: closed(tensor()).get(Attr.TENSOR_UNIQUE_ID), UsageError, "descriptor-closed", "TENSOR",
+        lambda: close(tensor()).get(Attr.TENSOR_UNIQUE_ID), UsageError, "descriptor-closed", "TENSOR",
     ),
     "count after close": (
-        lambda: closed(tensor()).count(Attr.TENSOR_DIMENSIONS), UsageError, "descriptor-closed", "TENSOR",
+        lambda: close(tensor()).count(Attr.TENSOR_DIMENSIONS), UsageError, "descriptor-closed", "TENSOR",
     ),
     "finalize after close": (
-        lambda: closed(tensor(finalize=False)).finalize(), UsageError, "descriptor-closed", "TENSOR",
+        lambda: close(tensor(finalize=False)).finalize(), UsageError, "descriptor-closed", "TENSOR",
     ),
     "initialize after close": (
-        lambda: capi.cudnnBackendInitialize(closed(Descriptor(D.TENSOR))), UsageError, "descriptor-closed", "TENSOR",
+        lambda: capi.cudnnBackendInitialize(close(Descriptor(D.TENSOR))), UsageError, "descriptor-closed", "TENSOR",
     ),
     "get before finalize": (
         lambda: tensor(finalize=False).get(Attr.TENSOR_UNIQUE_ID), CudnnStatusError, "cudnn-status", "NOT_INITIALIZED",
     ),
     # children
-    "none as child": (set_one(Attr.OPERATION_MATMUL_ADESC, None), UsageError, "wrong-element-type", "None"),
-    "zero as child": (set_one(Attr.OPERATION_MATMUL_ADESC, 0), UsageError, "wrong-element-type", "0"),
-    "address as child": (set_one(Attr.OPERATION_MATMUL_ADESC, 4096), UsageError, "wrong-element-type", "4096"),
+    "none as child": (set_attribute(Attr.OPERATION_MATMUL_ADESC, None), UsageError, "wrong-element-type", "None"),
+    "zero as child": (set_attribute(Attr.OPERATION_MATMUL_ADESC, 0), UsageError, "wrong-element-type", "0"),
+    "address as child": (set_attribute(Attr.OPERATION_MATMUL_ADESC, 4096), UsageError, "wrong-element-type", "4096"),
     "foreign object as child": (
-        set_one(Attr.OPERATION_MATMUL_ADESC, object()), UsageError, "wrong-element-type", "object object",
+        set_attribute(Attr.OPERATION_MATMUL_ADESC, object()), UsageError, "wrong-element-type", "object object",
     ),
     "closed child": (
-        lambda: Descriptor(D.OPERATION_MATMUL).set(Attr.OPERATION_MATMUL_ADESC, closed(tensor())),
+        lambda: Descriptor(D.OPERATION_MATMUL).set(Attr.OPERATION_MATMUL_ADESC, close(tensor())),
         UsageError, "descriptor-closed", "TENSOR",
     ),
     "unfinalized child": (
@@ -264,36 +268,36 @@ ROWS: dict[str, Row] = {
         UsageError, "descriptor-cycle", "cannot contain itself",
     ),
     # handles and running
-    "none as handle": (set_one(Attr.OPERATIONGRAPH_HANDLE, None), UsageError, "wrong-element-type", "None"),
-    "address as handle": (set_one(Attr.OPERATIONGRAPH_HANDLE, 4096), UsageError, "wrong-element-type", "4096"),
+    "none as handle": (set_attribute(Attr.OPERATIONGRAPH_HANDLE, None), UsageError, "wrong-element-type", "None"),
+    "address as handle": (set_attribute(Attr.OPERATIONGRAPH_HANDLE, 4096), UsageError, "wrong-element-type", "4096"),
     "foreign handle": (
-        set_one(Attr.EXECUTION_PLAN_HANDLE, ForeignHandle()), UsageError, "wrong-element-type", "ForeignHandle",
+        set_attribute(Attr.EXECUTION_PLAN_HANDLE, ForeignHandle()), UsageError, "wrong-element-type", "ForeignHandle",
     ),
     "handle without a GPU": (Handle, CudnnStatusError, "cudnn-status", "cudnnCreate answered NOT_INITIALIZED"),
     "live target without a GPU": (open_target, EnvironmentNotReady, "no-gpu", "no GPU in this process"),
     "execute with no handle": (
-        execute_with(None, lambda *both: both), UsageError, "null-pointer", "Handle is needed, got None",
+        make_execute_call(None, lambda *both: both), UsageError, "null-pointer", "Handle is needed, got None",
     ),
     "execute with handle 0": (
-        execute_with(0, lambda *both: both), UsageError, "null-pointer", "Handle is needed, got 0",
+        make_execute_call(0, lambda *both: both), UsageError, "null-pointer", "Handle is needed, got 0",
     ),
     "execute with a foreign handle": (
-        execute_with(ForeignHandle(), lambda *both: both), UsageError, "wrong-argument", "ForeignHandle",
+        make_execute_call(ForeignHandle(), lambda *both: both), UsageError, "wrong-argument", "ForeignHandle",
     ),
     "execute with no plan": (
-        execute_with(None, lambda _plan, pack: (None, pack)), UsageError, "null-pointer", "got None",
+        make_execute_call(None, lambda _plan, pack: (None, pack)), UsageError, "null-pointer", "got None",
     ),
     "execute with a closed plan": (
-        execute_with(None, lambda *both: closed_in(both, 0)), UsageError, "descriptor-closed", "EXECUTION_PLAN",
+        make_execute_call(None, lambda *both: close_one(both, 0)), UsageError, "descriptor-closed", "EXECUTION_PLAN",
     ),
     "execute with a closed variant pack": (
-        execute_with(None, lambda *both: closed_in(both, 1)), UsageError, "descriptor-closed", "VARIANT_PACK",
+        make_execute_call(None, lambda *both: close_one(both, 1)), UsageError, "descriptor-closed", "VARIANT_PACK",
     ),
     "execute with both exchanged": (
-        execute_with(None, lambda plan, pack: (pack, plan)), UsageError, "wrong-descriptor-kind", "EXECUTION_PLAN",
+        make_execute_call(None, lambda plan, pack: (pack, plan)), UsageError, "wrong-descriptor-kind", "EXECUTION_PLAN",
     ),
     "execute with an open variant pack": (
-        execute_with(None, lambda plan, _: (plan, Descriptor(D.VARIANT_PACK))),
+        make_execute_call(None, lambda plan, _: (plan, Descriptor(D.VARIANT_PACK))),
         UsageError, "descriptor-not-finalized", "VARIANT_PACK",
     ),
     "workspace size with no handle": (
@@ -353,21 +357,24 @@ ROWS: dict[str, Row] = {
         UsageError, "device-name-too-long", "got 256",
     ),
     "second device name too long": (
-        set_one(Attr.DEVICEPROP_JSON_REPRESENTATION, f'{{"deviceName":"{"n" * 300}","deviceName":"short"}}'),
+        set_attribute(Attr.DEVICEPROP_JSON_REPRESENTATION, f'{{"deviceName":"{"n" * 300}","deviceName":"short"}}'),
         UsageError, "device-name-too-long", "got 300",
     ),
     "JSON nested too deep": (
-        set_one(Attr.EXECUTION_PLAN_JSON_REPRESENTATION, "[" * 1_000_000), UsageError, "not-json", "recursion",
+        set_attribute(Attr.EXECUTION_PLAN_JSON_REPRESENTATION, "[" * 1_000_000), UsageError, "not-json", "recursion",
     ),
-    "JSON cut off": (set_one(Attr.KERNEL_CACHE_JSON_REPRESENTATION, '{"a":'), UsageError, "not-json", "is not JSON"),
+    "JSON cut off": (
+        set_attribute(Attr.KERNEL_CACHE_JSON_REPRESENTATION, '{"a":'), UsageError, "not-json", "is not JSON",
+    ),
     "override shapes": (
-        set_one(Attr.VARIANT_PACK_OVERRIDE_SHAPES, 4096), UsageError, "attribute-takes-cpp-object", "std::vector",
+        set_attribute(Attr.VARIANT_PACK_OVERRIDE_SHAPES, 4096), UsageError, "attribute-takes-cpp-object", "std::vector",
     ),
     "override strides": (
-        set_one(Attr.VARIANT_PACK_OVERRIDE_STRIDES, 4096), UsageError, "attribute-takes-cpp-object", "std::vector",
+        set_attribute(Attr.VARIANT_PACK_OVERRIDE_STRIDES, 4096),
+        UsageError, "attribute-takes-cpp-object", "std::vector",
     ),
     "constant by address": (
-        set_one(Attr.TENSOR_CONSTANT_VALUE, 4096), UsageError, "constant-not-bytes", "4096",
+        set_attribute(Attr.TENSOR_CONSTANT_VALUE, 4096), UsageError, "constant-not-bytes", "4096",
     ),
     "empty engine config": (
         lambda: Descriptor(D.ENGINECFG).finalize(), UsageError, "attribute-missing", "ENGINECFG_ENGINE",
@@ -395,7 +402,7 @@ ROWS: dict[str, Row] = {
         UsageError, "attribute-missing", "INPUT_DESCS",
     ),
     "concatenation axis beyond 32 bits": (
-        set_one(Attr.OPERATION_CONCAT_AXIS, 1 << 40), UsageError, "axis-out-of-range", str(1 << 40),
+        set_attribute(Attr.OPERATION_CONCAT_AXIS, 1 << 40), UsageError, "axis-out-of-range", str(1 << 40),
     ),
     "blocks of no elements": (
         lambda: Descriptor(DescriptorType.OPERATION_BLOCK_SCALE_DEQUANTIZE).set(
@@ -404,10 +411,10 @@ ROWS: dict[str, Row] = {
         UsageError, "block-size-not-positive", "must be at least 1, got",
     ),
     "spatial dims of a convolution beyond all dims": (
-        set_one(Attr.CONVOLUTION_SPATIAL_DIMS, 2**31 - 1), UsageError, "spatial-dims-out-of-range", "at most 8",
+        set_attribute(Attr.CONVOLUTION_SPATIAL_DIMS, 2**31 - 1), UsageError, "spatial-dims-out-of-range", "at most 8",
     ),
     "spatial dims of a resample beyond all dims": (
-        set_one(Attr.RESAMPLE_SPATIAL_DIMS, 9), UsageError, "spatial-dims-out-of-range", "at most 8",
+        set_attribute(Attr.RESAMPLE_SPATIAL_DIMS, 9), UsageError, "spatial-dims-out-of-range", "at most 8",
     ),
     "reading a ragged offset": (
         lambda: tensor().get(Attr.TENSOR_RAGGED_OFFSET_DESC), UsageError, "attribute-not-readable", "RAGGED_OFFSET",
@@ -432,10 +439,10 @@ ROWS: dict[str, Row] = {
         lambda: tensor(TENSOR_STRIDES=(64, 1)), CudnnStatusError, "cudnn-status", "BAD_PARAM",
     ),
     "tensor size overflow, Level 1": (
-        tensor_over(dims=(1 << 40, 1 << 40)), GraphError, "tensor-size-overflow", "'huge'",
+        graph_with_tensor(dims=(1 << 40, 1 << 40)), GraphError, "tensor-size-overflow", "'huge'",
     ),
     "negative dim, Level 1": (
-        tensor_over(dims=(4, -3), strides=(3, 1)), GraphError, "dim-not-positive", "'huge' has a dim of -3",
+        graph_with_tensor(dims=(4, -3), strides=(3, 1)), GraphError, "dim-not-positive", "'huge' has a dim of -3",
     ),
     # Level 1 queries
     "unknown target": (lambda: open_target("sm_nothing"), UsageError, "unknown-target", "sm_nothing"),
@@ -460,8 +467,8 @@ def pointwise_operation() -> Descriptor:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _process_lives_and_judges() -> Iterator[None]:
-    """After the whole table, the same process can still judge a graph."""
+def _process_survives() -> Iterator[None]:
+    """Check, after the whole table, that the same process can still judge a graph."""
     yield
     assert explain(matmul_graph(), "sm90").supported
 
@@ -474,7 +481,7 @@ def test_bad_input_is_refused(call: Callable[[], Any], kind: type[CudnnBackendEr
     assert caught.value.code == code
 
 
-def _of_each_type() -> Iterator[Any]:
+def _attributes_of_each_type() -> Iterator[Any]:
     seen: set[AttributeType] = set()
     for kind, rows in ATTRIBUTES.items():
         for facts in rows:
@@ -483,7 +490,7 @@ def _of_each_type() -> Iterator[Any]:
                 yield pytest.param(kind, facts.attribute, max(1, facts.min_count), id=facts.types[0].name)
 
 
-@pytest.mark.parametrize(("kind", "attribute", "count"), [*_of_each_type()])
+@pytest.mark.parametrize(("kind", "attribute", "count"), [*_attributes_of_each_type()])
 @pytest.mark.parametrize("wrong", [object(), 1 + 2j, b"bytes", {"a": 1}, print], ids=lambda value: type(value).__name__)
 def test_wrong_element_type_is_refused_for_each_type(kind: D, attribute: Attr, count: int, wrong: Any) -> None:
     with pytest.raises(UsageError, match=r"is not |takes text|std::vector|takes the bytes") as caught:
@@ -493,7 +500,7 @@ def test_wrong_element_type_is_refused_for_each_type(kind: D, attribute: Attr, c
 
 @pytest.mark.parametrize("kind", [kind for kind in D if kind is not UNCREATABLE], ids=lambda kind: kind.name)
 def test_every_kind_refuses_use_after_close(kind: D) -> None:
-    descriptor = closed(Descriptor(kind))
+    descriptor = close(Descriptor(kind))
     descriptor.close()
     assert descriptor.closed
     calls: list[Callable[[], Any]] = [descriptor.finalize]
@@ -581,7 +588,7 @@ print(code(lambda: load().cudnnGetExecutionPlanWorkspaceSize))
 """
 
 
-def test_newer_features_than_the_library_are_named() -> None:
+def test_errors_name_features_newer_than_the_library() -> None:
     lines = run_code(NEWER, environment=older_cudnn_environment()).stdout.splitlines()
     assert lines == [
         "9.19.0",

@@ -14,7 +14,7 @@ from tools.records.notebook import NOTEBOOK, read_outputs, run_cells
 def test_the_notebook_shows_the_output_of_its_cells() -> None:
     written = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["metadata"]["cudnn"]
     if library().version_text != written:
-        pytest.skip(f"the notebook was written with cuDNN {written}")
+        pytest.skip(f"did not run: the notebook was written with cuDNN {written}")
     assert run_cells() == read_outputs(), "run `make regen` and read the difference"
 
 

@@ -1,4 +1,4 @@
-"""Every page is right: Python runs, commands run or exist, shown output equals the real one."""
+"""Pages of the documentation: their Python and commands run, and they show the real output."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LINK = re.compile(r"\]\((?!https?:)([^)#]+)\)")
 PYTHON = [block for block in BLOCKS if block.language == "python" and block.page not in ELSEWHERE]
 
 
-def run(*command: str) -> subprocess.CompletedProcess[str]:
+def run_in_checkout(*command: str) -> subprocess.CompletedProcess[str]:
     """Run in the checkout, with this Python's scripts first in the path and every GPU hidden."""
     scripts = str(Path(sys.executable).parent)
     environment = {
@@ -34,12 +34,12 @@ def run(*command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
 
 
-def pattern(shown: str) -> str:
+def line_pattern(shown: str) -> str:
     """Return the regular expression of a shown line, with ``...`` for any text."""
     return ".*".join(re.escape(part) for part in shown.split("..."))
 
 
-def first_untrue(shown: str, printed: str) -> str | None:
+def find_unprinted_line(shown: str, printed: str) -> str | None:
     """Return the first shown line missing in the output, None if all appear in order with gaps only at ``...``."""
     lines = printed.splitlines()
     at, gap = 0, False
@@ -48,7 +48,7 @@ def first_untrue(shown: str, printed: str) -> str | None:
             gap = True
             continue
         reach = lines[at:] if gap else lines[at : at + 1]
-        hit = next((index for index, text in enumerate(reach) if re.fullmatch(pattern(line), text)), None)
+        hit = next((index for index, text in enumerate(reach) if re.fullmatch(line_pattern(line), text)), None)
         if hit is None:
             return line
         at, gap = at + hit + 1, False
@@ -56,51 +56,51 @@ def first_untrue(shown: str, printed: str) -> str | None:
 
 
 @pytest.mark.parametrize("block", PYTHON, ids=str)
-def test_python_block_prints_its_comments(block: Block) -> None:
-    done = run(sys.executable, "-W", "error", "-c", block.text)
+def test_python_blocks_print_the_output_in_their_comments(block: Block) -> None:
+    done = run_in_checkout(sys.executable, "-W", "error", "-c", block.text)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == re.findall(r"# -> (.*)$", block.text, re.MULTILINE)
 
 
 @pytest.mark.parametrize("command", dict.fromkeys(line for _, line in command_lines("sh")))
-def test_command_runs(command: str) -> None:
+def test_shell_commands_of_the_pages_run(command: str) -> None:
     arguments = shlex.split(command, comments=True)
-    assert arguments[1] in RUNNABLE, f"{command!r} belongs into a console block"
-    done = run(*arguments)
+    assert arguments[1] in RUNNABLE, f"{command!r} must be in a console block"
+    done = run_in_checkout(*arguments)
     assert done.returncode in ((0, 1) if arguments[1] in ANSWERS else (0,)), done.stderr
     assert done.stdout
 
 
 @pytest.fixture(scope="module")
-def demo() -> str:
+def demo_output() -> str:
     """Return the last output of `make demo`."""
     [recipe] = re.findall(r"bin/(cudnn-backend explain .*?);", (ROOT / "Makefile").read_text())
     [version] = re.findall(r"^CUDNN := (\S+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    done = run(*shlex.split(recipe.replace("$(CUDNN)", version)))
+    done = run_in_checkout(*shlex.split(recipe.replace("$(CUDNN)", version)))
     assert done.returncode == 1, done.stderr
     return done.stdout
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/tutorials/refusal.md"])
-def test_demo_prints_the_shown_output(page: str, demo: str) -> None:
+def test_demo_prints_the_shown_output(page: str, demo_output: str) -> None:
     [shown] = [block.text for block in BLOCKS if (block.page, block.language) == (page, "text")]
-    assert first_untrue(shown, demo) is None
+    assert find_unprinted_line(shown, demo_output) is None
 
 
-def test_demo_prints_the_lines_of_the_first_page(demo: str) -> None:
+def test_demo_prints_the_lines_of_the_first_page(demo_output: str) -> None:
     [shown] = [block.text for block in BLOCKS if (block.page, block.language) == ("docs/index.md", "text")]
     lines = [" ".join(line.split()) for line in re.sub(r"\n +", " ", shown).splitlines()]
     assert len(lines) == 3
-    printed = " ".join(demo.split())
+    printed = " ".join(demo_output.split())
     assert [line for line in lines if line not in printed] == []
 
 
-def test_shown_output_that_is_not_printed_is_found() -> None:
+def test_shown_output_that_is_not_printed_is_detected() -> None:
     printed = "a\nb 1 c\nd\n"
-    assert first_untrue("a\nb ... c\nd\n", printed) is None
-    assert first_untrue("a\n...\nd\n", printed) is None
-    assert first_untrue("a\nd\n", printed) == "d"
-    assert first_untrue("...\nd\na\n", printed) == "a"
+    assert find_unprinted_line("a\nb ... c\nd\n", printed) is None
+    assert find_unprinted_line("a\n...\nd\n", printed) is None
+    assert find_unprinted_line("a\nd\n", printed) == "d"
+    assert find_unprinted_line("...\nd\na\n", printed) == "a"
 
 
 def test_make_targets_exist() -> None:

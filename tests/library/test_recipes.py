@@ -29,7 +29,7 @@ PACKAGE = "cudnn_backend_py"
 GENERATED = (f"{PACKAGE}/generated/", "tests/pure/cli/golden/")
 
 
-class Copy:
+class RepositoryCopy:
     """A copy of the repository in which a recipe is followed."""
 
     def __init__(self, folder: Path) -> None:
@@ -45,7 +45,7 @@ class Copy:
     def insert(self, path: str, anchor: str, text: str) -> None:
         """Insert text after the anchor, which the file must contain once."""
         found = (self.folder / path).read_text(encoding="utf-8")
-        assert found.count(anchor) == 1, f"{path} has {anchor!r} {found.count(anchor)} times"
+        assert found.count(anchor) == 1, f"{path} must have {anchor!r} once, has it {found.count(anchor)} times"
         self.write(path, found.replace(anchor, anchor + text))
 
     def write(self, path: str, text: str) -> None:
@@ -79,7 +79,7 @@ class Copy:
         header.write_text(text)
         return self.run("tools.codegen", "--header", str(header), succeeds=succeeds)
 
-    def rewrite(self, page: str) -> None:
+    def regenerate_page(self, page: str) -> None:
         """Write a page as `make regen` does."""
         code = f"from tools.regen import PAGES, ROOT; (ROOT / {page!r}).write_text(PAGES[{page!r}](), encoding='utf-8')"
         done = subprocess.run(
@@ -90,11 +90,11 @@ class Copy:
         )
         assert done.returncode == 0
 
-    def test(self, keyword: str, *files: str) -> None:
+    def run_tests(self, keyword: str, *files: str) -> None:
         """Run the tests of some files that match a keyword."""
         self.run("pytest", "-q", "-p", "no:cacheprovider", *files, "-k", keyword)
 
-    def touched(self) -> set[str]:
+    def changed_files(self) -> set[str]:
         """Return the new files and those that differ from the repository."""
         return {
             path.relative_to(self.folder).as_posix()
@@ -104,21 +104,21 @@ class Copy:
             and not ((original := ROOT / path.relative_to(self.folder)).is_file() and filecmp.cmp(path, original))
         }
 
-    def check(self, title: str) -> None:
+    def check_edited_files(self, title: str) -> None:
         """Check that the recipe names each file that was edited manually, and that all others are generated."""
         count, named = STATED[title]
         unnamed = {path for path in self.by_hand if not any(f"/{name}" in f"/{path}" for name in named)}
         assert (len(self.by_hand), unnamed) == (count, set()), sorted(self.by_hand)
-        written = {path for path in self.touched() - self.by_hand if not path.startswith(GENERATED)}
+        written = {path for path in self.changed_files() - self.by_hand if not path.startswith(GENERATED)}
         assert written <= set(PAGES)
 
 
 @pytest.fixture
-def copy(tmp_path: Path) -> Copy:
-    return Copy(tmp_path / "copy")
+def copy(tmp_path: Path) -> RepositoryCopy:
+    return RepositoryCopy(tmp_path / "copy")
 
 
-def follow_operation(copy: Copy) -> None:
+def follow_operation(copy: RepositoryCopy) -> None:
     """Add an operation that reverses the order of the elements along an axis."""
     attribute = "    CUDNN_ATTR_OPERATION_TRANSPOSE_XDESC "
     descriptor = "    CUDNN_BACKEND_OPERATION_TRANSPOSE_DESCRIPTOR "
@@ -207,14 +207,14 @@ def test_reverse() -> None:
     np.testing.assert_array_equal(run_move(D.OPERATION_REVERSE, x, y, value, axis=1), value[:, ::-1])
 """,
     )
-    copy.rewrite("docs/operations.md")
+    copy.regenerate_page("docs/operations.md")
     assert "| REVERSE | `reverse` | yes |" in copy.read("docs/operations.md")
     files = ("tools/test_operations_page.py", "generated", "interpreter/test_interpret.py")
-    copy.test("reverse or kind or report", *(f"tests/pure/{file}" for file in files))
+    copy.run_tests("reverse or kind or report", *(f"tests/pure/{file}" for file in files))
 
 
-def follow_pointwise_mode(copy: Copy) -> None:
-    """Add a mode of two operands."""
+def follow_pointwise_mode(copy: RepositoryCopy) -> None:
+    """Add a pointwise mode with two operands."""
     line = "    CUDNN_POINTWISE_HYPOT = 99, /**< Root of the sum of squares. @since cuDNN 9.28.0 */\n"
     copy.insert("tools/codegen/facts.toml", '"LOGICAL_AND", "LOGICAL_OR",', ' "HYPOT",')
     anchor = "    CUDNN_POINTWISE_LOGICAL_NOT "
@@ -225,11 +225,11 @@ def follow_pointwise_mode(copy: Copy) -> None:
     )
     copy.insert("tests/pure/graph/test_graph.py", '"LOGICAL_AND LOGICAL_OR', " HYPOT")
     files = ("generated", "interpreter/test_interpret.py", "graph/test_graph.py")
-    copy.test("HYPOT or mode or report", *(f"tests/pure/{file}" for file in files))
+    copy.run_tests("HYPOT or mode or report", *(f"tests/pure/{file}" for file in files))
 
 
-def follow_data_type(copy: Copy) -> None:
-    """Add a float of six bits."""
+def follow_data_type(copy: RepositoryCopy) -> None:
+    """Add a floating-point type of six bits."""
     anchor = "    CUDNN_DATA_FP8_E5M3 "
     line = "    CUDNN_DATA_FP6_E2M3 = 99, /**< FP6. @since cuDNN 9.28.0 */\n"
     assert copy.generate({anchor: line + anchor}) == ""
@@ -247,11 +247,11 @@ def follow_data_type(copy: Copy) -> None:
     ),
 """,
     )
-    copy.test("data_type or storage or report", "tests/pure/generated", "tests/pure/graph/test_graph.py")
+    copy.run_tests("data_type or storage or report", "tests/pure/generated", "tests/pure/graph/test_graph.py")
 
 
-def follow_known_issue(copy: Copy) -> None:
-    """Add an issue of matmuls with 96 rows."""
+def follow_known_issue(copy: RepositoryCopy) -> None:
+    """Add a known issue of matmuls with 96 rows."""
     copy.insert(
         f"{PACKAGE}/known_issues/matmul.py",
         "MATMUL: tuple[KnownIssue, ...] = (\n",
@@ -277,24 +277,26 @@ def follow_known_issue(copy: Copy) -> None:
     ),
 """,
     )
-    copy.rewrite("docs/known-issues.md")
+    copy.regenerate_page("docs/known-issues.md")
     assert "| `matmul-96-rows` |" in copy.read("docs/known-issues.md")
-    copy.test("matmul-96-rows or every_row", "tests/pure/known_issues", "tests/pure/tools/test_known_issues_page.py")
+    copy.run_tests(
+        "matmul-96-rows or every_row", "tests/pure/known_issues", "tests/pure/tools/test_known_issues_page.py"
+    )
 
 
-def follow_target(copy: Copy) -> None:
-    """Add another board of a known architecture."""
+def follow_target(copy: RepositoryCopy) -> None:
+    """Add another board of a known GPU architecture."""
     profile = json.loads(copy.read(f"{PACKAGE}/target/profiles/l40s.json"))
     profile |= {"name": "l40", "title": "NVIDIA L40", "aliases": []}
     profile["properties"]["deviceName"] = "NVIDIA L40"
     copy.write(f"{PACKAGE}/target/profiles/l40.json", json.dumps(profile, indent=2) + "\n")
-    copy.test("l40", "tests/pure/target/test_profiles.py")
+    copy.run_tests("l40", "tests/pure/target/test_profiles.py")
     copy.run("tests.pure.cli.test_commands")
     assert "NVIDIA L40 " in copy.read("tests/pure/cli/golden/lists.txt")
 
 
-def follow_version(copy: Copy) -> None:
-    """Add a newer header without new declarations."""
+def follow_version(copy: RepositoryCopy) -> None:
+    """Add a cuDNN version whose header has no new declarations."""
     makefile = copy.read("Makefile")
     newest = re.findall(r"^NEWEST := 9\.(\d+)\.0$", makefile, re.MULTILINE)[0]
     newer = f"{int(newest) + 1}"
@@ -302,11 +304,11 @@ def follow_version(copy: Copy) -> None:
     minor = "#define CUDNN_GRAPH_MINOR "
     assert copy.generate({f"{minor}{newest}": f"{minor}{newer}"}) == ""
     assert f"cudnn_graph.h 9.{newer}.0" in copy.read(f"{PACKAGE}/generated/enums.py")
-    copy.test("", "tests/pure/generated")
+    copy.run_tests("", "tests/pure/generated")
 
 
-def follow_message(copy: Copy) -> None:
-    """Add a message with its own rule."""
+def follow_message(copy: RepositoryCopy) -> None:
+    """Add a cuDNN message with its own rule."""
     causes = f"{PACKAGE}/diagnose/causes"
     copy.insert(f"{causes}/phrases.py", "PHRASES = (\n", '    Phrase(r"the moon is full", "full_moon"),\n')
     copy.insert(
@@ -332,13 +334,13 @@ def full_moon(case: Case, reason: Reason) -> Cause | None:
     )
     codes = "tests/pure/golden/codes.txt"
     copy.write(codes, "\n".join(sorted([*copy.read(codes).split(), "full-moon"])) + "\n")
-    copy.test(
+    copy.run_tests(
         "every_phrase or every_rule or phrases_refer or no_code_changed",
         *("tests/pure/diagnose/test_phrases.py", "tests/pure/test_site.py", "tests/pure/test_errors.py"),
     )
 
 
-RECIPES: Mapping[str, Callable[[Copy], None]] = {
+RECIPES: Mapping[str, Callable[[RepositoryCopy], None]] = {
     "an operation": follow_operation,
     "a pointwise mode": follow_pointwise_mode,
     "a data type": follow_data_type,
@@ -349,11 +351,11 @@ RECIPES: Mapping[str, Callable[[Copy], None]] = {
 }
 
 
-def test_every_recipe_is_followed() -> None:
+def test_every_recipe_of_the_page_is_tested() -> None:
     assert list(STATED) == list(RECIPES)
 
 
 @pytest.mark.parametrize("title", RECIPES)
-def test_recipe_touches_as_many_files_as_it_states(title: str, copy: Copy) -> None:
+def test_a_recipe_edits_the_files_that_it_states(title: str, copy: RepositoryCopy) -> None:
     RECIPES[title](copy)
-    copy.check(title)
+    copy.check_edited_files(title)

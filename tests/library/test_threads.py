@@ -23,8 +23,8 @@ NAMES = [
 QUESTIONS = [(name, TARGETS[index % len(TARGETS)]) for index, name in enumerate(NAMES)]
 
 
-def answer(name: str, target: str) -> dict[str, Any]:
-    """Return all parts of a verdict about the graph itself."""
+def judge_as_dict(name: str, target: str) -> dict[str, Any]:
+    """Return the parts of a verdict that must not depend on the thread."""
     data = explain(ZOO[name](), target).to_dict()
     return {
         key: data[key]
@@ -32,17 +32,17 @@ def answer(name: str, target: str) -> dict[str, Any]:
     }
 
 
-def at_once(work: Callable[[int], Any], count: int) -> list[Any]:
-    """Run `work` of 0, 1, ... in sixteen threads that start together."""
+def run_in_threads(work: Callable[[int], Any], count: int) -> list[Any]:
+    """Run ``work`` with each number below ``count`` in sixteen threads that start together."""
     start = threading.Barrier(THREADS)
 
-    def begin(number: int) -> Any:
+    def wait_and_work(number: int) -> Any:
         if number < THREADS:
             start.wait()
         return work(number)
 
     with ThreadPoolExecutor(THREADS) as pool:
-        return list(pool.map(begin, range(count)))
+        return list(pool.map(wait_and_work, range(count)))
 
 
 def test_there_are_at_least_sixteen_different_graphs() -> None:
@@ -51,59 +51,59 @@ def test_there_are_at_least_sixteen_different_graphs() -> None:
 
 
 @pytest.fixture(scope="module")
-def alone() -> list[dict[str, Any]]:
+def single_thread_answers() -> list[dict[str, Any]]:
     """Return the answers of one thread."""
-    return [answer(*question) for question in QUESTIONS]
+    return [judge_as_dict(*question) for question in QUESTIONS]
 
 
-def test_verdicts_of_sixteen_threads_agree_with_the_serial_ones(alone: list[dict[str, Any]]) -> None:
+def test_verdicts_of_sixteen_threads_agree_with_the_serial_ones(single_thread_answers: list[dict[str, Any]]) -> None:
     for round_number in range(3):
         count = max(THREADS, len(QUESTIONS))
-        together = at_once(lambda number: answer(*QUESTIONS[number % len(QUESTIONS)]), count)
-        for question, serial, parallel in zip(QUESTIONS, alone, together, strict=False):
+        together = run_in_threads(lambda number: judge_as_dict(*QUESTIONS[number % len(QUESTIONS)]), count)
+        for question, serial, parallel in zip(QUESTIONS, single_thread_answers, together, strict=False):
             assert parallel == serial, (question, round_number)
-    assert {item["outcome"] for item in alone} >= {"supported", "not supported"}
-    assert sum(len(item["candidates"]) for item in alone) > 60
-    assert sum(len(candidate["reasons"]) for item in alone for candidate in item["candidates"]) > 60
+    assert {item["outcome"] for item in single_thread_answers} >= {"supported", "not supported"}
+    assert sum(len(item["candidates"]) for item in single_thread_answers) > 60
+    assert sum(len(candidate["reasons"]) for item in single_thread_answers for candidate in item["candidates"]) > 60
 
 
-def test_control_graph_is_judged_by_many_threads_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_threads_may_judge_the_control_graph_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
     monkeypatch.setattr(sys.modules["cudnn_backend_py.diagnose.explanation"], "_controls", {})
-    verdicts = at_once(lambda _: explain(ZOO["matmul f16 64"](), "sm80"), THREADS)
+    verdicts = run_in_threads(lambda _: explain(ZOO["matmul f16 64"](), "sm80"), THREADS)
     assert {(verdict.outcome, verdict.control and verdict.control.supported) for verdict in verdicts} == {
         (verdicts[0].outcome, True)
     }
 
 
-def test_errors_stay_in_the_thread_that_made_them() -> None:
-    """The last-error text is per thread: each of two refusals has its own message."""
+def test_each_thread_gets_its_own_last_error() -> None:
+    """cuDNN keeps the last error per thread: each refused call has its own message."""
     kinds = [DescriptorType.TENSOR, DescriptorType.DEVICEPROP, DescriptorType.OPERATION_MATMUL, DescriptorType.RNG]
 
-    def refuse(number: int) -> tuple[DescriptorType, str]:
+    def finalize_empty_descriptor(number: int) -> tuple[DescriptorType, str]:
         kind = kinds[number % len(kinds)]
         with pytest.raises(CudnnStatusError) as caught:
             Descriptor(kind).finalize()
         return kind, caught.value.last_error
 
-    serial = dict(refuse(number) for number in range(len(kinds)))
+    serial = dict(finalize_empty_descriptor(number) for number in range(len(kinds)))
     assert len(set(serial.values())) == len(kinds)
-    for kind, text in at_once(refuse, 200):
+    for kind, text in run_in_threads(finalize_empty_descriptor, 200):
         assert text == serial[kind]
 
 
 def test_one_operation_graph_and_config_serve_many_threads() -> None:
     question = OperationGraph(ZOO["matmul f16 64"](), open_target("sm90"))
     config = question.heuristics("A").configs[0]
-    seen = at_once(lambda _: (config.tag, config.behavior_notes, question.engine_count), THREADS * 4)
+    seen = run_in_threads(lambda _: (config.tag, config.behavior_notes, question.engine_count), THREADS * 4)
     assert len(set(seen)) == 1
-    lists = at_once(lambda _: tuple(item.tag for item in question.heuristics("A").configs), THREADS)
+    lists = run_in_threads(lambda _: tuple(item.tag for item in question.heuristics("A").configs), THREADS)
     assert len(set(lists)) == 1
 
 
-def test_captures_of_many_threads_get_their_own_thread() -> None:
-    def judge(number: int) -> tuple[str, list[str]]:
+def test_the_capture_of_each_thread_has_only_its_own_graph() -> None:
+    def capture_graph(number: int) -> tuple[str, list[str]]:
         name = NAMES[number % len(NAMES)]
         graph: Graph = ZOO[name]()
         with capture_log(this_thread_only=True) as log:
@@ -111,11 +111,11 @@ def test_captures_of_many_threads_get_their_own_thread() -> None:
         sizes = [len(item["nodes"]) if "nodes" in item else -1 for item in log.operation_graphs()]
         return name, [str(size) for size in sizes]
 
-    serial = dict(judge(number) for number in range(len(NAMES)))
-    for name, sizes in at_once(judge, len(NAMES)):
+    serial = dict(capture_graph(number) for number in range(len(NAMES)))
+    for name, sizes in run_in_threads(capture_graph, len(NAMES)):
         assert sizes == serial[name]
         assert len(sizes) == 1
 
 
 def test_library_is_loaded_once() -> None:
-    assert len({id(found) for found in at_once(lambda _: library(), THREADS)}) == 1
+    assert len({id(found) for found in run_in_threads(lambda _: library(), THREADS)}) == 1

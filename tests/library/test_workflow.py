@@ -24,14 +24,14 @@ WITHOUT_GPU = {
 }
 
 
-def test_every_step_is_tried_or_known_not_to_be() -> None:
+def test_every_workflow_step_is_run_or_listed_as_skipped() -> None:
     others = [step for step in COMMANDS if not step.startswith("cudnn-backend ")]
     assert others == ["pip install cudnn-backend-py pytest", "pytest tests", "python3 -m venv .venv"]
     assert len(COMMANDS) - len(others) == 5
 
 
 @pytest.mark.parametrize("command", [step for step in COMMANDS if step.startswith("cudnn-backend ")])
-def test_step_runs(command: str, tmp_path: Path) -> None:
+def test_workflow_step_runs(command: str, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples", tmp_path, dirs_exist_ok=True)
     shutil.copy(ROOT / "examples" / "flash_forward.py", tmp_path / "graph.py")
     words = shlex.split(command.replace("$CUDNN", list_installed()[-1].short))[1:]

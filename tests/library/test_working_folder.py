@@ -38,8 +38,8 @@ __attribute__((constructor)) static void mark(void) {
 
 
 @pytest.fixture(scope="module")
-def trap(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with all names that are imported or loaded anywhere; its files write ``../mark``."""
+def trap_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder of files named like modules and libraries; each file writes ``../mark`` when it is loaded."""
     folder = tmp_path_factory.mktemp("trap") / "folder"
     folder.mkdir()
     mark = folder.parent / "mark"
@@ -61,7 +61,7 @@ def trap(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def input_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("inputs")
     save_graph(flash_forward.graph(), folder / "good.json")
     save_graph(forum_two_matmul.graph(), folder / "bad.json")
@@ -118,7 +118,9 @@ COMMANDS = {
 }
 
 
-def test_commands_use_no_file_of_the_working_folder(trap: Path, inputs: dict[str, str], tmp_path: Path) -> None:
+def test_commands_use_no_file_of_the_working_folder(
+    trap_folder: Path, input_files: dict[str, str], tmp_path: Path
+) -> None:
     environment = {
         **os.environ,
         "XDG_CACHE_HOME": str(tmp_path),
@@ -128,25 +130,25 @@ def test_commands_use_no_file_of_the_working_folder(trap: Path, inputs: dict[str
     }
     script = str(Path(sys.executable).with_name("cudnn-backend"))
 
-    def run(command: str) -> tuple[str, FinishedChild]:
+    def run_command(command: str) -> tuple[str, FinishedChild]:
         arguments = command
-        for name, value in inputs.items():
+        for name, value in input_files.items():
             arguments = arguments.replace(name, value)
         done = subprocess.run(
-            [script, *arguments.split()], cwd=trap, env=environment, capture_output=True, text=True, check=False
+            [script, *arguments.split()], cwd=trap_folder, env=environment, capture_output=True, text=True, check=False
         )
         return command, FinishedChild(done.returncode, done.stdout, done.stderr)
 
     with ThreadPoolExecutor(2) as pool:
-        finished = dict(pool.map(run, COMMANDS))
+        finished = dict(pool.map(run_command, COMMANDS))
     strange = {command: done for command, done in finished.items() if done.code != COMMANDS[command]}
     assert strange == {}
     assert not [done for done in finished.values() if "Traceback" in done.stderr]
-    assert not (trap.parent / "mark").exists(), (trap.parent / "mark").read_text()
+    assert not (trap_folder.parent / "mark").exists(), (trap_folder.parent / "mark").read_text()
 
 
-def test_libraries_are_not_searched_in_the_working_folder(trap: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(trap)
+def test_libraries_are_not_searched_in_the_working_folder(trap_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(trap_folder)
     for entry in ("", ".", "../folder"):
         monkeypatch.syspath_prepend(entry)
         sys.path[0] = entry
@@ -154,27 +156,29 @@ def test_libraries_are_not_searched_in_the_working_folder(trap: Path, monkeypatc
         monkeypatch.setenv(name, ":.:nvidia/cudnn/lib:")
     found = [str(place.path) for search in (cudnn_places(), nvrtc_places(12)) for place in search if place.path]
     assert found
-    assert not [path for path in found if str(trap) in path]
+    assert not [path for path in found if str(trap_folder) in path]
     assert all(folder.is_absolute() for folder in library_folders())
     program = "from cudnn_backend_py.native.environment import loader_folders; print(*loader_folders())"
-    done = run_code(program, environment={**os.environ, "LD_LIBRARY_PATH": ":"}, cwd=trap.parent)
-    assert done.stdout.split() == [str(trap.parent)] * 2  # the loader looks there all the same, of which 'info' warns
+    done = run_code(program, environment={**os.environ, "LD_LIBRARY_PATH": ":"}, cwd=trap_folder.parent)
+    assert (
+        done.stdout.split() == [str(trap_folder.parent)] * 2
+    )  # the loader looks there all the same, of which 'info' warns
 
 
 WHERE = "from cudnn_backend_py.native.find import cudnn_places; print([str(p.path) for p in cudnn_places()])"
 
 
-def test_running_a_module_does_not_add_its_folder_to_the_library_search(trap: Path, tmp_path: Path) -> None:
-    (tmp_path / "nvidia").symlink_to(trap / "nvidia")
+def test_running_a_module_does_not_add_its_folder_to_the_library_search(trap_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "nvidia").symlink_to(trap_folder / "nvidia")
     (tmp_path / "program.py").write_text(WHERE)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     for arguments in (["-m", "program"], ["-c", WHERE]):
         done = subprocess.run(
             [sys.executable, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
         )
-        assert str(trap) not in done.stdout
+        assert str(trap_folder) not in done.stdout
     named = {**environment, "PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)])}  # the user's choice
-    assert str(trap) in run_code(WHERE, environment=named, cwd=tmp_path).stdout
+    assert str(trap_folder) in run_code(WHERE, environment=named, cwd=tmp_path).stdout
 
 
 # an installed package, in the folder of a checkout
@@ -183,8 +187,8 @@ TELLS = "\nimport os\nwith open(os.environ['TOLD'], 'a') as told: print(os.getpi
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the Python of an environment with a copy of the package that records each loading process."""
+def installed_environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of an environment whose copy of the package records each process that loads it."""
     folder = tmp_path_factory.mktemp("installed") / "environment"
     venv.create(folder, symlinks=True)
     [site] = folder.glob("lib/python*/site-packages")
@@ -203,14 +207,21 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("options", [[], ["--cudnn", OLDER]], ids=["own", "another"])
-def test_an_installed_package_in_a_checkout_is_the_installed_one(
-    options: list[str], installed: Path, inputs: dict[str, str], tmp_path: Path
+def test_an_installed_command_loads_the_installed_package_in_a_checkout(
+    options: list[str], installed_environment: Path, input_files: dict[str, str], tmp_path: Path
 ) -> None:
     told = tmp_path / "told"
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"TOLD": str(told)}
-    command = [str(installed / "bin" / "cudnn-backend"), "explain", inputs["GOOD"], "--target", "sm90", *options]
+    command = [
+        str(installed_environment / "bin" / "cudnn-backend"),
+        "explain",
+        input_files["GOOD"],
+        "--target",
+        "sm90",
+        *options,
+    ]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     loads = [line.split(maxsplit=1) for line in told.read_text().splitlines()]
     assert len({pid for pid, _ in loads}) == len(loads) == (3 if options else 2)  # the command, and who asks
-    assert all(Path(file).is_relative_to(installed) for _, file in loads)
+    assert all(Path(file).is_relative_to(installed_environment) for _, file in loads)

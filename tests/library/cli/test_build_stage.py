@@ -1,4 +1,4 @@
-"""The build as a stage: a plan that does not compile has a cause, and a remedy named with a build was built."""
+"""Plans built for a verdict: one that does not compile has a cause, and remedies are built if builds are requested."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ SECONDS = 40.0  # limit of processor time for any machine, however busy; the tim
 MXFP8 = find_case("mxfp8 d512")
 
 
-def too_wide() -> Graph:
+def attention_that_does_not_compile() -> Graph:
     """Return a graph that passes its support check on sm_100, but its only plan does not compile."""
     return backward(head_dim=256)
 
 
-def matrices() -> Graph:
-    """Return a product of float32 matrices without a batch dim."""
+def matmul_without_batch_dim() -> Graph:
+    """Return a matmul of float32 matrices without a batch dim."""
     g = GraphBuilder("matrices", io_type=DataType.FLOAT)
     g.matmul(g.tensor("a", (64, 32)), g.tensor("b", (32, 48)), name="y", virtual=False)
     return g.graph()
@@ -46,7 +46,7 @@ def judge() -> Iterator[Judge]:
         yield one
 
 
-def command(tmp_path: Path, name: str, *arguments: str, graph: str = "backward(head_dim=256)") -> Result:
+def run_on_graph(tmp_path: Path, name: str, *arguments: str, graph: str = "backward(head_dim=256)") -> Result:
     path = tmp_path / "asked.py"
     path.write_text(f"from tests.library.cli.test_build_stage import *\ndef graph():\n    return {graph}\n")
     return CliRunner().invoke(main, [name, str(path), *arguments], catch_exceptions=False)
@@ -55,9 +55,9 @@ def command(tmp_path: Path, name: str, *arguments: str, graph: str = "backward(h
 @pytest.mark.parametrize(
     ("make", "found", "change"),
     [
-        (too_wide, ("is 256",), "256 -> 128"),
+        (attention_that_does_not_compile, ("is 256",), "256 -> 128"),
         (MXFP8.graph, ("q, k is 512",), "512 -> 128"),
-        (matrices, ("other dims",), "[64, 32] -> [1, 64, 32]"),
+        (matmul_without_batch_dim, ("other dims",), "[64, 32] -> [1, 64, 32]"),
     ],
     ids=["backward", "mxfp8", "matrices"],
 )
@@ -83,11 +83,11 @@ def test_plan_that_does_not_compile_has_a_cause(
     assert judge.run_query(Query(offered[cause.remedy.removesuffix(" (idea)")], "sm100", build=True)).supported
 
 
-def test_variations_are_announced_before_their_build(judge: Judge) -> None:
-    """They are shown by a progress line; and a time limit is one of a stage."""
+def test_each_graph_variation_is_reported_before_its_build(judge: Judge) -> None:
+    """The progress line shows each variation, and the time limit applies to each of them."""
     steps: list[str] = []
     with Judge(step=steps.append) as judge_with_steps:
-        judge_with_steps.run_query(Query(too_wide(), "sm100", build=True))
+        judge_with_steps.run_query(Query(attention_that_does_not_compile(), "sm100", build=True))
     numbers = [int(step.split()[3]) for step in steps if step.startswith("plan, of variation ")]
     assert numbers == list(range(1, len(numbers) + 1))
     assert len(numbers) > 1
@@ -107,11 +107,13 @@ def test_remedy_is_built_if_a_build_is_requested(judge: Judge) -> None:
         assert "192 -> 128" in cause.remedy
 
 
-def test_crash_during_the_build_of_a_variation_loses_only_it() -> None:
-    """V in row-major order ends the process that compiles it, with cuDNN 9.28."""
+def test_a_crash_while_building_a_variation_loses_only_that_variation() -> None:
+    """cuDNN 9.28 crashes when it compiles this attention with V in row-major order."""
     with using("sm100") as target:
         graph = next(
-            one.graph for one in changes(too_wide(), ("layout",)) if one.title.startswith("v: strides -> row-major")
+            one.graph
+            for one in changes(attention_that_does_not_compile(), ("layout",))
+            if one.title.startswith("v: strides -> row-major")
         )
         case = Case((), graph, target, MODES, budget=Budget())
         assert not case.supports(graph)
@@ -119,23 +121,23 @@ def test_crash_during_the_build_of_a_variation_loses_only_it() -> None:
 
 
 def test_a_bounded_number_of_variations_is_built() -> None:
-    """Independent of their time: a plan that compiles counts as seven that do not."""
+    """The bound does not depend on time: a plan that compiles counts as seven that do not."""
     with using("sm90") as target:
         case = Case((), forward(), target, MODES, budget=Budget(8))
         assert [case.run_query(forward()) for _ in range(3)] == [True, True, None]
     with using("sm100") as target:
-        case = Case((), too_wide(), target, MODES, budget=Budget(1))
-        assert [case.run_query(too_wide()) for _ in range(2)] == [False, None]
+        case = Case((), attention_that_does_not_compile(), target, MODES, budget=Budget(1))
+        assert [case.run_query(attention_that_does_not_compile()) for _ in range(2)] == [False, None]
 
 
-def test_too_slow_a_search_for_the_cause_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It returns cuDNN's reasons, which a line distinguishes from an answer."""
+def test_a_search_for_the_cause_that_takes_too_long_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variation counts as not supported, and a line reports that time ran out."""
 
-    def spin(*_given: object) -> bool:
+    def loop_forever(*_given: object) -> bool:
         while True:
             pass
 
-    monkeypatch.setattr("cudnn_backend_py.diagnose.causes.case.builds", spin)
+    monkeypatch.setattr("cudnn_backend_py.diagnose.causes.case.builds", loop_forever)
     monkeypatch.setattr("cudnn_backend_py.diagnose.fork._CPU_S", 1)
     monkeypatch.setattr("cudnn_backend_py.diagnose.fork._PATIENCE", 600)
     with collect_reports() as lines, using("sm90") as target:
@@ -146,9 +148,9 @@ def test_too_slow_a_search_for_the_cause_is_reported(monkeypatch: pytest.MonkeyP
 # unfinished whatif
 
 
-def test_search_that_ran_out_of_time_makes_no_claim(tmp_path: Path) -> None:
+def test_an_unfinished_whatif_search_reports_how_to_continue(tmp_path: Path) -> None:
     options, graph = ("--target", "sm90", "--no-build", "--budget=0"), "forward(head_dim=100)"
-    done = command(tmp_path, "explain", "--whatif", *options, graph=graph)
+    done = run_on_graph(tmp_path, "explain", "--whatif", *options, graph=graph)
     assert done.exit_code == 2
     assert "no change was found" not in done.stdout
     stopped, again = done.stdout.splitlines()[-2:]
@@ -160,7 +162,7 @@ def test_search_that_ran_out_of_time_makes_no_claim(tmp_path: Path) -> None:
         f"continue with: cudnn-backend explain --whatif {tmp_path / 'asked.py'} --target=sm90 --no-build "
     )
     assert CliRunner().invoke(main, shlex.split(again.partition("cudnn-backend ")[2])[:-1]).exit_code == 0
-    done = command(
+    done = run_on_graph(
         tmp_path,
         "explain",
         "--whatif",
@@ -178,7 +180,7 @@ def test_search_that_ran_out_of_time_makes_no_claim(tmp_path: Path) -> None:
 
 
 def test_no_variation_is_built_if_no_cause_is_requested() -> None:
-    verdict = explain(too_wide(), "sm100", build=True, causes=False)
+    verdict = explain(attention_that_does_not_compile(), "sm100", build=True, causes=False)
     assert verdict.outcome is Outcome.NOT_SUPPORTED
     assert verdict.cause is not None
     assert "1 engine configs passed" in verdict.cause.headline
@@ -188,9 +190,9 @@ def test_no_variation_is_built_if_no_cause_is_requested() -> None:
 # whatif
 
 
-def test_graph_that_does_not_compile_is_not_called_supported(judge: Judge) -> None:
-    found = whatif(too_wide(), "sm100", build=True, judge=judge)
-    assert whatif(too_wide(), "sm100") == []
+def test_whatif_finds_remedies_for_a_graph_that_does_not_compile(judge: Judge) -> None:
+    found = whatif(attention_that_does_not_compile(), "sm100", build=True, judge=judge)
+    assert whatif(attention_that_does_not_compile(), "sm100") == []
     kinds = {remedy.kinds for remedy in found}
     print([remedy.title for remedy in found])
     assert ("smaller_head_dim",) in kinds
@@ -201,26 +203,26 @@ def test_graph_that_does_not_compile_is_not_called_supported(judge: Judge) -> No
         assert judge.run_query(Query(remedy.graph, remedy.target, remedy.version, build=True)).supported
 
 
-def test_first_line_of_whatif_is_that_of_explain(tmp_path: Path) -> None:
-    done = command(tmp_path, "explain", "--whatif", "--target", "sm100", "--budget", "0.1")
-    explained = command(tmp_path, "explain", "-v", "--build", "--target", "sm100")
+def test_whatif_and_explain_begin_with_the_same_verdict(tmp_path: Path) -> None:
+    done = run_on_graph(tmp_path, "explain", "--whatif", "--target", "sm100", "--budget", "0.1")
+    explained = run_on_graph(tmp_path, "explain", "-v", "--build", "--target", "sm100")
     first, cause = done.stdout.splitlines()[:2]
     assert first.startswith("NOT SUPPORTED: graph 'sdpa_backward'")
     assert explained.stdout.startswith("NOT SUPPORTED: graph 'sdpa_backward'")
     assert re.sub(r"^cause: +(\[measured\] )?", "", cause) in explained.stdout.splitlines()[1]
 
 
-def test_supported_graph_gets_no_changes(tmp_path: Path) -> None:
+def test_whatif_changes_nothing_in_a_supported_graph(tmp_path: Path) -> None:
     assert whatif(forward(), "sm90", build=True) == []
-    done = command(tmp_path, "explain", "--whatif", "--target", "sm90", graph="forward()")
+    done = run_on_graph(tmp_path, "explain", "--whatif", "--target", "sm90", graph="forward()")
     assert done.exit_code == 0
     assert done.stdout.splitlines()[1:] == ["nothing needs to be changed: a plan of it was built"]
-    done = command(tmp_path, "explain", "--whatif", "--target", "sm90", "--no-build", graph="forward()")
+    done = run_on_graph(tmp_path, "explain", "--whatif", "--target", "sm90", "--no-build", graph="forward()")
     assert done.stdout.splitlines()[1:] == ["nothing needs to be changed: it passes its support check"]
 
 
 def test_remedies_report_that_they_were_not_built(tmp_path: Path) -> None:
-    done = command(
+    done = run_on_graph(
         tmp_path,
         "explain",
         "--whatif",
@@ -235,13 +237,13 @@ def test_remedies_report_that_they_were_not_built(tmp_path: Path) -> None:
     assert "built]" not in done.stdout.replace("not built]", "")
 
 
-def test_all_modes_are_queried(judge: Judge, tmp_path: Path) -> None:
-    """FALLBACK alone supports no forward attention; the remedy is for the queried modes."""
+def test_whatif_queries_only_the_given_modes(judge: Judge, tmp_path: Path) -> None:
+    """FALLBACK alone supports no forward attention; each remedy is judged with the given modes."""
     assert whatif(forward(), "sm90", modes=("A",)) == []
     found = whatif(forward(head_dim=100), "sm90", modes=("A",), judge=judge)
     assert found
     assert all(remedy.verdict is not None and remedy.verdict.modes == ("A",) for remedy in found)
-    done = command(tmp_path, "explain", "--whatif", "--target", "sm90", "--mode", "FALLBACK", graph="forward()")
+    done = run_on_graph(tmp_path, "explain", "--whatif", "--target", "sm90", "--mode", "FALLBACK", graph="forward()")
     assert done.stdout.startswith("NOT SUPPORTED")
     with pytest.raises(UsageError, match="unknown-enumerator"):
         whatif(forward(), "sm90", modes=("C",))
@@ -250,7 +252,7 @@ def test_all_modes_are_queried(judge: Judge, tmp_path: Path) -> None:
 # only FALLBACK
 
 
-def doubles() -> Graph:
+def double_convolution() -> Graph:
     """Return a convolution that mode A refuses on sm_90."""
     g = GraphBuilder("doubles", io_type=DataType.DOUBLE, compute_type=DataType.DOUBLE)
     g.convolution(g.tensor("x", (2, 16, 16, 16)), g.tensor("w", (32, 16, 5, 5)), padding=1, name="y", virtual=False)
@@ -259,12 +261,12 @@ def doubles() -> Graph:
 
 @pytest.mark.parametrize("build", [False, True])
 def test_graph_that_only_fallback_supports_is_reported(judge: Judge, build: bool) -> None:
-    verdict = judge.run_query(Query(doubles(), "sm90", build=build))
+    verdict = judge.run_query(Query(double_convolution(), "sm90", build=build))
     assert verdict.supported
     why = verdict.only_fallback
     assert why is not None
     assert (why.basis, why.asked) == (Basis.MEASURED, "built" if build else "support check")
-    alone = judge.run_query(Query(doubles(), "sm90", modes=("A",)))
+    alone = judge.run_query(Query(double_convolution(), "sm90", modes=("A",)))
     assert alone.outcome is Outcome.NOT_SUPPORTED
     assert alone.cause is not None
     assert why.headline == alone.cause.headline
@@ -275,28 +277,28 @@ def test_graph_that_only_fallback_supports_is_reported(judge: Judge, build: bool
 
 @pytest.mark.parametrize("modes", [("A", "FALLBACK"), ("A",), ("FALLBACK",)])
 def test_graph_that_mode_a_supports_does_not_mention_fallback(judge: Judge, modes: tuple[str, ...]) -> None:
-    graph = forward() if "A" in modes else doubles()
+    graph = forward() if "A" in modes else double_convolution()
     verdict = judge.run_query(Query(graph, "sm90", modes=modes))
     assert verdict.supported
     assert verdict.only_fallback is None
 
 
 def test_whatif_reports_a_graph_that_only_fallback_supports(tmp_path: Path) -> None:
-    done = command(tmp_path, "explain", "--whatif", "--target", "sm90", graph="doubles()")
+    done = run_on_graph(tmp_path, "explain", "--whatif", "--target", "sm90", graph="double_convolution()")
     first, second = done.stdout.splitlines()
     assert first.startswith("SUPPORTED by FALLBACK only, mode A refuses (")
     assert second.endswith("for a program without FALLBACK: --mode A")
-    assert command(
-        tmp_path, "explain", "--whatif", "--target", "sm90", "--mode", "A", graph="doubles()"
+    assert run_on_graph(
+        tmp_path, "explain", "--whatif", "--target", "sm90", "--mode", "A", graph="double_convolution()"
     ).stdout.startswith("NOT SUPP")
 
 
 # removed patterns
 
 
-def test_older_version_is_named_only_if_it_was_queried(tmp_path: Path) -> None:
+def test_an_older_version_is_a_remedy_only_if_it_supports_the_graph(tmp_path: Path) -> None:
     """Two products in F16x16 order were once supported on sm_80, but not on sm_89, which has less shared memory."""
-    removed = command(tmp_path, "explain", "-v", "--target", "sm80", graph="ZOO['two matmul, reordered, s 10']()")
+    removed = run_on_graph(tmp_path, "explain", "-v", "--target", "sm80", graph="ZOO['two matmul, reordered, s 10']()")
     said = next(line for line in removed.stdout.splitlines() if line.startswith("remedy:"))
     version = re.search(r"use cuDNN (\S+) ", said)
     assert version is not None
@@ -304,7 +306,7 @@ def test_older_version_is_named_only_if_it_was_queried(tmp_path: Path) -> None:
     asked = Query(ZOO["two matmul, reordered, s 10"](), "sm80", version[1])
     with Judge() as judge:
         assert judge.run_query(asked).supported
-    never = command(tmp_path, "explain", "-v", "--target", "sm89", graph="ZOO['two matmul, reordered, s 10']()")
+    never = run_on_graph(tmp_path, "explain", "-v", "--target", "sm89", graph="ZOO['two matmul, reordered, s 10']()")
     assert "rule:        pattern-removed" in never.stdout
     assert "remedy:" not in never.stdout
     assert "not support it" in never.stdout

@@ -31,11 +31,11 @@ from tools.campaign.graphs import random_graph
 LOG = str(LOGS / "torch-training-9.19.0.log.gz")
 
 
-def command(*arguments: str) -> FinishedChild:
+def run_plan_compare(*arguments: str) -> FinishedChild:
     return run_python(["-m", "cudnn_backend_py", "plan", "compare", *arguments])
 
 
-def timing(median: float) -> dict[str, float]:
+def make_timing(median: float) -> dict[str, float]:
     return {"median_us": median, "low_us": median - 0.1, "high_us": median + 0.1, "samples": 9}
 
 
@@ -60,7 +60,7 @@ def test_forty_shapes_are_compared_in_both_directions() -> None:
     assert len(cases) == 80
 
 
-def test_graphs_of_a_log_are_cases() -> None:
+def test_each_attention_graph_of_a_log_is_a_case() -> None:
     cases = compare.make_cases(LOG)
     assert [case.direction for case in cases] == ["forward", "backward"] * 3
     assert cases[2].name == "graph 3: b2 h4 s384 d64 causal bf16"
@@ -69,7 +69,7 @@ def test_graphs_of_a_log_are_cases() -> None:
         compare.make_cases(str(LOGS / "forum-9.1.1.log.gz"))
 
 
-def test_attention_that_could_not_be_rebuilt_is_named(tmp_path: Path) -> None:
+def test_the_error_names_attention_that_could_not_be_rebuilt(tmp_path: Path) -> None:
     log = tmp_path / "odd.log"
     text = (LOGS / "torch-frontend-1.18.log").read_text(encoding="utf-8")
     log.write_text(text.replace('"HALF"', '"HALFISH"'), encoding="utf-8")
@@ -98,7 +98,7 @@ def test_problems_that_torchs_backends_compute_differently_are_not_compared(opti
     assert words.endswith(why)
 
 
-def test_a_plain_problem_equals_that_of_its_graph() -> None:
+def test_a_plain_problem_is_recognized_in_its_graph() -> None:
     for problem in compare.compared_shapes():
         use = read_attention(build_graph(problem, "forward", (9, 28, 0), 90))
         assert use is not None
@@ -108,8 +108,8 @@ def test_a_plain_problem_equals_that_of_its_graph() -> None:
 # without a GPU
 
 
-def test_plans_are_named_for_a_described_gpu_and_reproducible() -> None:
-    done = command(LOG, "--target", "h100", "--cudnn", OLDER, "--cudnn", "default", "--format", "json")
+def test_plans_for_a_described_gpu_are_listed_and_reproducible() -> None:
+    done = run_plan_compare(LOG, "--target", "h100", "--cudnn", OLDER, "--cudnn", "default", "--format", "json")
     assert done.code == 0, done.stderr
     record = json.loads(done.stdout)
     assert record["described"] == "NVIDIA H100 SXM5 80GB"
@@ -123,7 +123,7 @@ def test_plans_are_named_for_a_described_gpu_and_reproducible() -> None:
         assert "gpu" not in row
     words = shlex.split(record["command"])
     assert words[:3] == ["cudnn-backend", "plan", "compare"]
-    again = command(*words[3:], "--format", "json")
+    again = run_plan_compare(*words[3:], "--format", "json")
     assert again.code == 0, again.stderr
     assert json.loads(again.stdout)["rows"] == record["rows"]
     text = compare.as_text(record)
@@ -132,28 +132,28 @@ def test_plans_are_named_for_a_described_gpu_and_reproducible() -> None:
     assert record["command"] in compare.as_markdown(record)
 
 
-def test_a_record_that_reached_its_limit_is_continued(tmp_path: Path) -> None:
-    """Existing rows are kept; the others are equal to those of the whole run."""
+def test_a_record_that_reached_its_time_limit_can_be_resumed(tmp_path: Path) -> None:
+    """Existing rows are kept; the new rows equal those of a complete run."""
     path, target = tmp_path / "record.json", ("--target", "h100", "--format", "json", "--output")
-    assert command(LOG, *target, str(path)).code == 0
+    assert run_plan_compare(LOG, *target, str(path)).code == 0
     whole = json.loads(path.read_text())
     kept = {**whole["rows"][2], "notes": ["kept"]}
     path.write_text(json.dumps({**whole, "rows": [kept], "seconds": 100.0}))
-    assert command(LOG, "--resume", str(path), "--limit", "50", *target, str(path)).code == 0
+    assert run_plan_compare(LOG, "--resume", str(path), "--limit", "50", *target, str(path)).code == 0
     record = json.loads(path.read_text())
     assert record["rows"] == [*whole["rows"][:2], kept, *whole["rows"][3:]]
     assert record["seconds"] > 100
     assert [(part["rows"], part["seconds"]) for part in record["resumed"]] == [(1, 100.0)]
     assert [one.name for one in tmp_path.iterdir()] == ["record.json"]
-    none = command(LOG, "--limit", "0", *target, str(tmp_path / "none.json"))
+    none = run_plan_compare(LOG, "--limit", "0", *target, str(tmp_path / "none.json"))
     assert (none.code, "6 of 6 cases were not begun" in none.stderr) == (0, True)
-    other = command(LOG, "--resume", str(path), "--configs", "1", *target, str(path))
+    other = run_plan_compare(LOG, "--resume", str(path), "--configs", "1", *target, str(path))
     assert (other.code, "compare-resume" in other.stderr) == (2, True)
     assert json.loads(path.read_text()) == record
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"rows": [{"shape": "b1"}], "seconds": 1, "command": "x"}', "\x00"])
-def test_an_invalid_record_is_not_continued(tmp_path: Path, text: str) -> None:
+def test_an_invalid_record_cannot_be_resumed(tmp_path: Path, text: str) -> None:
     path = tmp_path / "record.json"
     path.write_text(text)
     with pytest.raises(UsageError, match="compare-resume"):
@@ -168,8 +168,8 @@ def test_each_row_is_reported_at_once() -> None:
     assert shown == list(range(1, len(record["rows"]) + 1))
 
 
-def test_without_a_gpu_times_are_refused() -> None:
-    done = command("--grid", "little")
+def test_timing_without_a_gpu_is_refused() -> None:
+    done = run_plan_compare("--grid", "little")
     assert done.code == 2
     assert "no-gpu" in done.stderr
     assert "--target" in done.stderr
@@ -185,13 +185,13 @@ def test_without_a_gpu_times_are_refused() -> None:
         ([str(LOGS / "forum-9.1.1.log.gz"), "--target", "h100"], "compare-no-attention"),
     ],
 )
-def test_wrong_uses_are_named(arguments: list[str], words: str) -> None:
-    done = command(*arguments)
+def test_invalid_arguments_are_refused(arguments: list[str], words: str) -> None:
+    done = run_plan_compare(*arguments)
     assert done.code == 2
     assert words in done.stderr
 
 
-def test_a_version_reports_refusals_and_continues(tmp_path: Path) -> None:
+def test_timed_plans_report_a_refused_graph_and_continue(tmp_path: Path) -> None:
     refused = sdpa_forward(batch=1, heads=1, seq_q=64, head_dim=20)
     taken = sdpa_forward(batch=1, heads=1, seq_q=64, head_dim=64)
     save_graph(taken, tmp_path / "taken.json")
@@ -205,7 +205,7 @@ def test_a_version_reports_refusals_and_continues(tmp_path: Path) -> None:
         assert plans.build(taken) == BuiltPlans(refused="no-gpu: there is no GPU in this process")
 
 
-def test_the_first_configs_are_those_that_can_be_built() -> None:
+def test_the_first_configs_are_those_whose_plans_can_be_built() -> None:
     """The first config of this graph passes the check, but does not compile."""
     target = shared_target("h100")
     question = OperationGraph(random_graph(19, "pointwise", version=(9, 14, 0)), target)
@@ -220,10 +220,15 @@ def test_the_first_configs_are_those_that_can_be_built() -> None:
 # report
 
 
-def a_record() -> dict[str, Any]:
-    gpu = {"cuDNN 9.19.0": timing(10.0), "ours, exact": timing(10.1), "torch flash": timing(15.0)}
+def make_record() -> dict[str, Any]:
+    gpu = {"cuDNN 9.19.0": make_timing(10.0), "ours, exact": make_timing(10.1), "torch flash": make_timing(15.0)}
     row = {"shape": "b1", "direction": "forward", "plans": {"cuDNN 9.19.0": "eng2"}, "gpu": gpu, "flops": 1e9}
-    more = {"host": {"torch flash": timing(20.0)}, "fastest": compare.fastest(gpu), "configs": {}, "notes": ["no GPU"]}
+    more = {
+        "host": {"torch flash": make_timing(20.0)},
+        "fastest": compare.fastest(gpu),
+        "configs": {},
+        "notes": ["no GPU"],
+    }
     facts = {"cudnn": "9.19.0", "python": "3.12"}
     record = {"rows": [row | more], "environment": facts, "gpu_name": "H200", "versions": ["9.19.0", "9.28.0"]}
     return record | {
@@ -235,20 +240,20 @@ def a_record() -> dict[str, Any]:
 
 
 def test_a_record_is_shown_with_versions_plans_and_its_command() -> None:
-    text = compare.as_text(a_record())
+    text = compare.as_text(make_record())
     assert "10.0 *" in text
     assert "10.1 *" in text
     assert "15.0 *" not in text
-    for shown in (text, compare.as_markdown(a_record())):
+    for shown in (text, compare.as_markdown(make_record())):
         for words in ("cuDNN 9.19.0 and 9.28.0", "torch 2.11", "eng2", "cudnn-backend plan compare --rounds=9"):
             assert words in shown
         assert "no GPU (b1 forward)" in shown
         assert "2 of 3 cases were not begun" in shown
-    assert "| 15.0 / 20.0 |" in compare.as_markdown(a_record())
+    assert "| 15.0 / 20.0 |" in compare.as_markdown(make_record())
 
 
 def test_another_config_is_shown_only_if_it_is_faster_beyond_noise() -> None:
-    first, same, faster = ({"tag": name, "gpu": timing(us)} for name, us in (("a", 10.0), ("b", 9.95), ("c", 8.0)))
+    first, same, faster = ({"tag": name, "gpu": make_timing(us)} for name, us in (("a", 10.0), ("b", 9.95), ("c", 8.0)))
     assert [suffix for suffix, _ in compare._select_first_and_best([first, same])] == [""]
     assert [(suffix, one["tag"]) for suffix, one in compare._select_first_and_best([first, same, faster])] == [
         ("", "a"),
@@ -259,15 +264,15 @@ def test_another_config_is_shown_only_if_it_is_faster_beyond_noise() -> None:
 
 def test_absence_of_matplotlib_is_reported_before_measuring(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    monkeypatch.setattr(compare, "compare", lambda *_, **__: pytest.fail("it was measured"))
+    monkeypatch.setattr(compare, "compare", lambda *_, **__: pytest.fail("nothing must be measured"))
     with pytest.raises(EnvironmentNotReady, match="matplotlib-missing"):
         compare.run_command(compare.Comparison("--grid=little"), "text", tmp_path / "x.svg")
     with pytest.raises(EnvironmentNotReady, match="matplotlib-missing"):
-        compare.draw(a_record(), tmp_path / "x.svg")
+        compare.draw(make_record(), tmp_path / "x.svg")
 
 
 def test_reasons_of_unsuitable_torch_backends_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """torch warns of each reason before it raises; a substitute for it, which has no GPU to refuse."""
+    """torch warns of each reason before it raises an error; here a substitute for torch does, without a GPU."""
 
     class Tensor:
         def detach(self) -> Tensor:
@@ -275,12 +280,12 @@ def test_reasons_of_unsuitable_torch_backends_are_not_shown(monkeypatch: pytest.
 
         clone = detach
 
-    def refuse(*_arguments: object, **_options: object) -> None:
+    def raise_no_kernel(*_arguments: object, **_options: object) -> None:
         warnings.warn("Flash attention kernel not used because:", UserWarning, stacklevel=1)
         raise RuntimeError("No available kernel. Aborting execution.")
 
     torch, attention = ModuleType("torch"), ModuleType("torch.nn.attention")
-    torch.nn = SimpleNamespace(functional=SimpleNamespace(scaled_dot_product_attention=refuse))  # type: ignore[attr-defined]
+    torch.nn = SimpleNamespace(functional=SimpleNamespace(scaled_dot_product_attention=raise_no_kernel))  # type: ignore[attr-defined]
     attention.SDPBackend = SimpleNamespace(FLASH_ATTENTION=1)  # type: ignore[attr-defined]
     attention.sdpa_kernel = lambda _backend: nullcontext()  # type: ignore[attr-defined]
     for module in (torch, attention):

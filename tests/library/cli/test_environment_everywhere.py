@@ -31,12 +31,12 @@ NO_NVRTC = "nvrtc-unusable", "is no NVRTC: cuDNN supports no graph without it"
 SIZES = {"batch": 1, "heads": 2, "seq_q": 128, "head_dim": 64}
 
 
-def older() -> Path:
+def older_library_folder() -> Path:
     return Path(older_cudnn_environment()["CUDNN_BACKEND_LIBRARY"]).parent
 
 
 @pytest.fixture
-def mixed(tmp_path: Path) -> dict[str, str]:
+def mixed_cudnn(tmp_path: Path) -> dict[str, str]:
     """Return the environment of a child with a cuDNN that has engines of another version."""
     source = Path(next(place.path for place in cudnn_places() if place.path is not None)).parent
     folder = tmp_path / "lib"
@@ -46,17 +46,17 @@ def mixed(tmp_path: Path) -> dict[str, str]:
         (folder / f"libcudnn_{name}.so.9").symlink_to(files[0])
     engines = folder / "libcudnn_engines_runtime_compiled.so.9"
     engines.unlink()
-    engines.symlink_to(older() / engines.name)
+    engines.symlink_to(older_library_folder() / engines.name)
     return {**os.environ, "CUDNN_BACKEND_LIBRARY": str(folder)}
 
 
 @pytest.fixture
-def no_nvrtc(tmp_path: Path) -> dict[str, str]:
-    """Return the environment of a child with a cuDNN that needs NVRTC and finds an invalid library."""
+def invalid_nvrtc(tmp_path: Path) -> dict[str, str]:
+    """Return the environment of a child with a cuDNN that needs NVRTC, and with an invalid NVRTC library."""
     (tmp_path / "nothing.c").write_text("int nothing;")
     built = tmp_path / "libnvrtc.so.12"
-    command = ["cc", "-shared", "-fPIC", f"-Wl,-soname,{built.name}", "-o", built, tmp_path / "nothing.c"]
-    subprocess.run(command, check=True)
+    run_command = ["cc", "-shared", "-fPIC", f"-Wl,-soname,{built.name}", "-o", built, tmp_path / "nothing.c"]
+    subprocess.run(run_command, check=True)
     return {**older_cudnn_environment(), "CUDNN_BACKEND_NVRTC": str(tmp_path)}
 
 
@@ -67,16 +67,16 @@ def graph_file(tmp_path: Path) -> str:
     return str(path)
 
 
-def command(environment: dict[str, str], *arguments: str) -> FinishedChild:
+def run_command(environment: dict[str, str], *arguments: str) -> FinishedChild:
     return run_python(["-m", "cudnn_backend_py", *arguments], environment=environment)
 
 
-@pytest.mark.parametrize("broken", ["mixed", "no_nvrtc"])
-def test_commands_name_the_problem_and_judge_nothing(
+@pytest.mark.parametrize("broken", ["mixed_cudnn", "invalid_nvrtc"])
+def test_commands_report_the_environment_problem_without_a_verdict(
     broken: str, graph_file: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     environment = {**request.getfixturevalue(broken), "XDG_CACHE_HOME": str(tmp_path / "answers"), "COLUMNS": "1000"}
-    code, words = {"mixed": MIXED, "no_nvrtc": NO_NVRTC}[broken]
+    code, words = {"mixed_cudnn": MIXED, "invalid_nvrtc": NO_NVRTC}[broken]
     versions = ("--cudnn", "default")
     for arguments in (
         ("explain", "-v", graph_file, "--target", "sm90"),
@@ -87,22 +87,22 @@ def test_commands_name_the_problem_and_judge_nothing(
         ("matrix", "--since", graph_file, "--target", "sm90", *versions),
     ):
         if "--here" in arguments:  # which loads the library in its own process
-            done = command(environment, *arguments)
+            done = run_command(environment, *arguments)
         else:
             result = CliRunner().invoke(main, arguments, env=environment, catch_exceptions=False)
             done = FinishedChild(result.exit_code, result.stdout, result.stderr)
         assert words in done.stdout + done.stderr, arguments
         assert done.code == 2, arguments
         assert "SUPPORTED" not in done.stdout, arguments
-    shown = json.loads(command(environment, "doctor", "--format", "json").stdout)
+    shown = json.loads(run_command(environment, "doctor", "--format", "json").stdout)
     named = {problem["code"]: problem for problem in shown["environment"]}
     assert named[code]["prevents"] == "verdicts"
     assert words in named[code]["headline"]
-    assert f"cannot judge until this is fixed: {named[code]['headline']}" in command(environment, "doctor").stdout
+    assert f"cannot judge until this is fixed: {named[code]['headline']}" in run_command(environment, "doctor").stdout
 
 
-def test_a_log_is_explained_with_the_problem(mixed: dict[str, str]) -> None:
-    done = command(mixed, "log", str(LOGS / "torch-attention-9.19.0.log.gz"), "-v", "--target", "sm90")
+def test_the_log_command_reports_the_environment_problem(mixed_cudnn: dict[str, str]) -> None:
+    done = run_command(mixed_cudnn, "log", str(LOGS / "torch-attention-9.19.0.log.gz"), "-v", "--target", "sm90")
     assert MIXED[1] in done.stdout
     assert done.code == 2
 
@@ -132,8 +132,8 @@ for run_query in (lambda: build(graph, "sm90", cache=False), lambda: select(grap
 """
 
 
-def test_graphs_of_the_frontend_and_plans_name_the_problem(no_nvrtc: dict[str, str]) -> None:
-    lines = run_code(FRONTEND, environment=no_nvrtc).stdout.splitlines()
+def test_frontend_graphs_and_plans_report_the_environment_problem(invalid_nvrtc: dict[str, str]) -> None:
+    lines = run_code(FRONTEND, environment=invalid_nvrtc).stdout.splitlines()
     assert len(lines) == 3
     for line in lines:
         assert NO_NVRTC[1] in line
@@ -158,7 +158,7 @@ def test_a_failure_to_build_any_plan_is_an_environment_problem(tmp_path: Path) -
     broken = {**older_cudnn_environment(), "CUDNN_BACKEND_NVRTC": str(tmp_path)}
     assert run_code(BUILD_NOTHING, environment=broken).stdout.startswith("nvrtc-builtins-missing ")
     inside = {**os.environ, "CUDNN_BACKEND_NVRTC": str(tmp_path)}
-    assert run_code(BUILD_NOTHING, environment=inside).stdout == "", "since 9.21 cuDNN queries no NVRTC but its own"
+    assert run_code(BUILD_NOTHING, environment=inside).stdout == "", "since 9.21, cuDNN must use its own NVRTC"
 
 
 ALONE = """
@@ -173,7 +173,7 @@ main()
 """
 
 
-def test_info_needs_only_the_standard_library() -> None:
+def test_doctor_needs_only_the_standard_library() -> None:
     for style in ("text", "json"):
         done = run_python(["-c", ALONE, "doctor", "--format", style])
         assert done.code == 0, done.stderr
@@ -188,7 +188,7 @@ def test_info_needs_only_the_standard_library() -> None:
         assert "Traceback" not in done.stderr
 
 
-def test_a_running_judge_notices_another_requested_library(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_running_judge_switches_to_a_newly_requested_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDNN_BACKEND_LIBRARY", raising=False)
     question = Query(control_graph(), "sm90")
     with Judge() as judge:

@@ -23,20 +23,20 @@ LINES = commands_with_bad_files()
 GRAPH = "examples/forum_two_matmul.py"
 
 
-def leaves(group: click.Group, *before: str) -> Iterator[tuple[str, click.Command]]:
-    """Yield every command of a group and of its nested groups, by its text."""
+def iterate_commands(group: click.Group, *before: str) -> Iterator[tuple[str, click.Command]]:
+    """Yield every command of a group and of its nested groups, with its full name first."""
     for name, command in group.commands.items():
         if isinstance(command, click.Group):
-            yield from leaves(command, *before, name)
+            yield from iterate_commands(command, *before, name)
         else:
             yield " ".join([*before, name]), command
 
 
-COMMANDS = dict(leaves(main))
+COMMANDS = dict(iterate_commands(main))
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def bad_files_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_bad_files(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CUDNN_BACKEND_CACHE", str(tmp_path / "versions"))
@@ -44,12 +44,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run(arguments: list[str]) -> Result:
+def run_command_line(arguments: list[str]) -> Result:
     return CliRunner().invoke(main, arguments, prog_name="cudnn-backend")
 
 
-def check_ending(done: Result, arguments: list[str], expected: int | None) -> None:
-    """Check the conditions for every command line."""
+def check_exit(done: Result, arguments: list[str], expected: int | None) -> None:
+    """Check what every command line must satisfy: its exit code, no traceback, and safe output."""
     what = f"{arguments}: exit code {done.exit_code}\n{done.output}"
     assert done.exit_code in (0, 1, 2, 130), what
     assert expected in (None, done.exit_code), what
@@ -63,19 +63,19 @@ def check_ending(done: Result, arguments: list[str], expected: int | None) -> No
     assert done.output or done.exit_code != 2, what
 
 
-def test_every_command_has_a_row() -> None:
+def test_every_command_has_bad_input_in_the_table() -> None:
     assert set(COMMANDS) == set(LINES)
     assert len(BAD_GRAPHS) + len({arguments[-1] for lines in LINES.values() for arguments, _ in lines}) > 40
 
 
 @pytest.mark.parametrize("command", LINES)
-def test_bad_input_has_its_exit_code(command: str, folder: Path) -> None:
+def test_bad_input_gives_the_expected_exit_code(command: str, bad_files_folder: Path) -> None:
     for arguments, code in LINES[command]:
-        check_ending(run(arguments), arguments, code)
-        assert not Path(HIT).exists(), f"{arguments} ran a file that is data"
+        check_exit(run_command_line(arguments), arguments, code)
+        assert not Path(HIT).exists(), f"{arguments} must not run a data file"
 
 
-class _Silent(Exception):
+class _ErrorWithoutText(Exception):
     def __str__(self) -> str:
         raise ValueError
 
@@ -92,7 +92,7 @@ RAISED: dict[BaseException, int] = {
     KeyError("x"): 2,
     AssertionError(): 2,
     EOFError(): 2,
-    _Silent(): 2,
+    _ErrorWithoutText(): 2,
     SystemExit(1): 1,
     SystemExit(5): 2,
     SystemExit("words"): 2,
@@ -102,15 +102,15 @@ RAISED: dict[BaseException, int] = {
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_any_exception_has_its_exit_code(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_exception_gives_its_exit_code(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for error, code in RAISED.items():
 
-        def fail(error: BaseException = error, **_: object) -> None:
+        def raise_error(error: BaseException = error, **_: object) -> None:
             raise error
 
-        monkeypatch.setattr(COMMANDS[command], "callback", fail)
+        monkeypatch.setattr(COMMANDS[command], "callback", raise_error)
         monkeypatch.setattr(COMMANDS[command], "params", [])
-        done = run(command.split())
+        done = run_command_line(command.split())
         assert (done.exit_code, done.exc_info and done.exc_info[0]) == (code, SystemExit), error
         assert "Traceback" not in done.output
         assert_safe_to_print(done.output)
@@ -118,47 +118,55 @@ def test_any_exception_has_its_exit_code(command: str, monkeypatch: pytest.Monke
         assert bool(done.stderr) is not silent, error
 
 
-def test_an_internal_error_is_named_and_its_traceback_is_available(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail() -> None:
+def test_an_internal_error_is_reported_and_its_traceback_is_available(monkeypatch: pytest.MonkeyPatch) -> None:
+    def raise_error() -> None:
         raise IndexError("list index out of range")
 
-    monkeypatch.setattr(COMMANDS["doctor"], "callback", fail)
+    monkeypatch.setattr(COMMANDS["doctor"], "callback", raise_error)
     monkeypatch.setattr(COMMANDS["doctor"], "params", [])
-    said = run(["doctor"]).stderr
+    said = run_command_line(["doctor"]).stderr
     assert said.startswith("internal-error: the command failed with IndexError: list index out of range\n")
     assert "CUDNN_BACKEND_TRACEBACK=1" in said
     monkeypatch.setenv("CUDNN_BACKEND_TRACEBACK", "1")
-    assert "Traceback (most recent call last)" in run(["doctor"]).stderr
+    assert "Traceback (most recent call last)" in run_command_line(["doctor"]).stderr
 
 
-def test_answers_have_their_codes(folder: Path) -> None:
+def test_verdicts_and_plan_builds_have_their_exit_codes(bad_files_folder: Path) -> None:
     graph = str(ROOT / GRAPH)
-    assert run(["explain", graph, "--target", "l40s"]).exit_code == 1
-    assert run(["plan", "build", graph, "--target", "l40s", "--output", "p.plan"]).exit_code == 1
+    assert run_command_line(["explain", graph, "--target", "l40s"]).exit_code == 1
+    assert run_command_line(["plan", "build", graph, "--target", "l40s", "--output", "p.plan"]).exit_code == 1
     assert not Path("p.plan").exists()
     flash = str(ROOT / "examples/flash_forward.py")
-    assert run(["plan", "build", flash, "--target", "l40s", "--output", "p.plan"]).exit_code == 0
-    assert run(["plan", "build", flash, "--target", "l40s", "--output", "p.plan", "--engine", "999"]).exit_code == 2
+    assert run_command_line(["plan", "build", flash, "--target", "l40s", "--output", "p.plan"]).exit_code == 0
+    assert (
+        run_command_line(
+            ["plan", "build", flash, "--target", "l40s", "--output", "p.plan", "--engine", "999"]
+        ).exit_code
+        == 2
+    )
     for style in ("html", "github"):
-        assert run(["explain", graph, "--target", "l40s", "--format", style, "--output", "out"]).exit_code == 1
+        assert (
+            run_command_line(["explain", graph, "--target", "l40s", "--format", style, "--output", "out"]).exit_code
+            == 1
+        )
         assert Path("out").stat().st_size > 100
 
 
-def test_the_line_of_a_failing_graph_file_is_shown(folder: Path) -> None:
+def test_the_line_of_a_failing_graph_file_is_shown(bad_files_folder: Path) -> None:
     Path("g.py").write_text("import beside\nprint('hello')\n\ndef graph():\n    return beside.make()\n")
     Path("beside.py").write_text("def make():\n    return 1 / 0\n")
-    done = run(["explain", "g.py", "--target", "sm80", "--format", "json"])
+    done = run_command_line(["explain", "g.py", "--target", "sm80", "--format", "json"])
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.splitlines() == [
         "hello",
         "graph-file: g.py fails with ZeroDivisionError: division by zero",
         "  where:  g.py, line 5, in graph: return beside.make()",
-        f"          {folder.resolve()}/beside.py, line 2, in make: return 1 / 0",
+        f"          {bad_files_folder.resolve()}/beside.py, line 2, in make: return 1 / 0",
     ]
     assert "beside" not in sys.modules
 
 
-def test_modules_next_to_a_graph_file_replace_no_others(tmp_path: Path) -> None:
+def test_modules_next_to_a_graph_file_do_not_shadow_others(tmp_path: Path) -> None:
     for name in ("json", "numpy", "random", "cudnn_backend_py", "colorsys"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('taken')")
     (tmp_path / "g.py").write_text(
@@ -166,21 +174,21 @@ def test_modules_next_to_a_graph_file_replace_no_others(tmp_path: Path) -> None:
         "from cudnn_backend_py import attention\n"
         "def graph(): return attention.sdpa_forward(batch=1, heads=1, seq_q=64, head_dim=64)\n"
     )
-    assert run(["graph", "lint", str(tmp_path / "g.py")]).exit_code == 0
+    assert run_command_line(["graph", "lint", str(tmp_path / "g.py")]).exit_code == 0
     assert str(tmp_path) not in sys.path
 
 
-def test_a_python_file_of_a_list_is_announced(folder: Path) -> None:
-    done = run(["check", "python.toml"])
+def test_a_warning_precedes_the_run_of_a_listed_python_file(bad_files_folder: Path) -> None:
+    done = run_command_line(["check", "python.toml"])
     assert done.stderr.startswith("warning: python.toml names exit.py, a Python file, which is run now;")
-    assert "warning" not in run(["check", "graph.toml"]).stderr
+    assert "warning" not in run_command_line(["check", "graph.toml"]).stderr
     Path("list.txt").write_text("none.py\n")
-    done = run(["run", "--batch", "list.txt", "--target", "sm80"])
+    done = run_command_line(["run", "--batch", "list.txt", "--target", "sm80"])
     assert done.stderr.startswith("warning: list.txt names none.py, a Python file, which is run now;")
 
 
 @pytest.mark.parametrize("module", ["frontend", "why", "audit"])
-def test_programs_are_python_files(module: str, folder: Path) -> None:
+def test_only_python_files_are_run_as_programs(module: str, bad_files_folder: Path) -> None:
     for name in ("evil.txt", "evil.PY", "evil.py ", "evil", "evil.ipynb", "folder.json", "link.py", "to.txt", "-"):
         words = [sys.executable, "-m", f"cudnn_backend_py.{module}", name]
         done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120, stdin=subprocess.DEVNULL)
@@ -191,7 +199,7 @@ def test_programs_are_python_files(module: str, folder: Path) -> None:
 # As processes
 
 
-def process(*arguments: str, shell: str = '"$@"', **environment: str) -> subprocess.CompletedProcess[str]:
+def run_in_shell(*arguments: str, shell: str = '"$@"', **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the command in a shell, as its argument ``$@``."""
     whole = ["bash", "-c", shell, "bash", sys.executable, "-m", "cudnn_backend_py", *arguments]
     return subprocess.run(
@@ -210,27 +218,27 @@ def process(*arguments: str, shell: str = '"$@"', **environment: str) -> subproc
         ('LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 "$@"', 0, ""),
     ],
 )
-def test_output_is_on_the_right_stream(shell: str, code: int, said: str) -> None:
-    done = process("target", "show", "l40s", shell=shell)
+def test_closed_full_and_ascii_output_streams_are_handled(shell: str, code: int, said: str) -> None:
+    done = run_in_shell("target", "show", "l40s", shell=shell)
     assert (done.returncode, done.stderr.partition("\n")[0]) == (code, said)
 
 
-def test_text_beyond_the_locale_is_escaped(tmp_path: Path) -> None:
+def test_characters_outside_the_locale_are_escaped(tmp_path: Path) -> None:
     graph = tmp_path / "größe.json"
     graph.write_text("[")
-    done = process("graph", "lint", str(graph), shell='LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 "$@"')
+    done = run_in_shell("graph", "lint", str(graph), shell='LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 "$@"')
     assert done.returncode == 2
     assert "gr\\xf6\\xdfe.json is no JSON" in done.stderr or "gr\\udcc3" in done.stderr
 
 
 def test_another_cudnn_has_the_same_exit_codes() -> None:
-    assert process("explain", GRAPH, "--cudnn", "9.19.0", "--target", "l40s").returncode == 1
-    assert process("explain", "no such.json", "--cudnn", "9.19.0").returncode == 2
-    missing = process("explain", GRAPH, "--cudnn", "9.99.0")
+    assert run_in_shell("explain", GRAPH, "--cudnn", "9.19.0", "--target", "l40s").returncode == 1
+    assert run_in_shell("explain", "no such.json", "--cudnn", "9.19.0").returncode == 2
+    missing = run_in_shell("explain", GRAPH, "--cudnn", "9.99.0")
     assert (missing.returncode, missing.stdout) == (2, "")
 
 
-def test_ctrl_c_is_130(tmp_path: Path) -> None:
+def test_ctrl_c_gives_exit_code_130(tmp_path: Path) -> None:
     graph = tmp_path / "slow.py"
     graph.write_text("import os, time\ndef graph():\n    os.write(2, b'here\\n')\n    while True: time.sleep(0.05)\n")
     command = [sys.executable, "-m", "cudnn_backend_py", "explain", str(graph)]

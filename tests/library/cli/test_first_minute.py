@@ -20,12 +20,12 @@ TARGETS = ("a100", "l40s", "h100", "b200", "t4")
 FAMILIES = ("fusion", "convolution", "norm", "matmul", "pointwise")
 
 
-def command(*arguments: str, **environment: str) -> FinishedChild:
+def run_command(*arguments: str, **environment: str) -> FinishedChild:
     return run_python(["-m", "cudnn_backend_py", *arguments], environment={**os.environ, **environment})
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_short_form_has_at_most_eight_lines_of_a_hundred_columns(family: str) -> None:
+def test_a_short_verdict_has_at_most_eight_lines_of_a_hundred_columns(family: str) -> None:
     for seed in range(15):
         verdict = explain(random_graph(seed, family, version=(9, 28, 0)), TARGETS[seed % len(TARGETS)])
         text = summary_text(verdict)
@@ -39,7 +39,7 @@ def test_short_form_has_at_most_eight_lines_of_a_hundred_columns(family: str) ->
             assert not verdict.cause.remedy or any(line.startswith(("remedy", "fix")) for line in lines), text
 
 
-def test_environment_problem_and_known_issue_are_in_the_short_form() -> None:
+def test_a_short_verdict_has_environment_problems_and_known_issues() -> None:
     text = summary_text(explain(forum()))
     assert text.startswith("COULD NOT BE JUDGED: graph 'forum_two_matmul'")
     assert "there is no GPU in this process" in text
@@ -52,64 +52,64 @@ def test_environment_problem_and_known_issue_are_in_the_short_form() -> None:
     assert "issue    " in summary_text(verdict)
 
 
-def test_several_graphs_have_the_largest_exit_code(tmp_path: Path) -> None:
+def test_several_graphs_give_the_largest_exit_code(tmp_path: Path) -> None:
     g = GraphBuilder("good", io_type=DataType.HALF)
     g.matmul(g.tensor("a", (1, 64, 64)), g.tensor("b", (1, 64, 64)), name="c", virtual=False, data_type="f16")
     save_graph(g.graph(), tmp_path / "good.json")
     save_graph(forum(), tmp_path / "refused.json")
     files = [str(tmp_path / name) for name in ("good.json", "refused.json")]
-    done = command("explain", *files, "--target", "l40s")
+    done = run_command("explain", *files, "--target", "l40s")
     assert done.code == 1, done.stderr
     first, second = done.stdout.split("\n\n")
     assert first.startswith("SUPPORTED, not built: graph 'good'")
     assert second.startswith("NOT SUPPORTED: graph 'forum_two_matmul'")
-    verdicts = json.loads(command("explain", *files, "--target", "l40s", "--format", "json").stdout)
+    verdicts = json.loads(run_command("explain", *files, "--target", "l40s", "--format", "json").stdout)
     assert [verdict["graph"] for verdict in verdicts] == ["good", "forum_two_matmul"]
-    whole = command("explain", files[1], "--target", "l40s", "-v").stdout
+    whole = run_command("explain", files[1], "--target", "l40s", "-v").stdout
     assert "CUDNN_STATUS_NOT_SUPPORTED" in whole
     assert len(whole.splitlines()) > 30
 
 
-def test_program_is_run_with_the_log_of_cudnn(tmp_path: Path) -> None:
+def test_the_log_command_runs_a_program_with_cudnns_log(tmp_path: Path) -> None:
     program = [sys.executable, str(ROOT / "examples/level0_two_matmul.py"), "--target", "l40s"]
     kept = tmp_path / "kept.log"
-    done = command("log", "--target", "l40s", "--keep", str(kept), "--", *program)
+    done = run_command("log", "--target", "l40s", "--keep", str(kept), "--", *program)
     assert done.code == 1, done.stderr
     assert "candidates" in done.stdout  # the program's own output
     assert "NOT SUPPORTED" in done.stdout
     assert "cudnnBackendFinalize" in kept.read_text()
-    missing = command("log", "--", str(tmp_path / "no program"))
+    missing = run_command("log", "--", str(tmp_path / "no program"))
     assert (missing.code, "program-not-started" in missing.stderr) == (2, True)
-    failing = command("log", "--", sys.executable, "-c", "import sys; sys.exit(7)")
+    failing = run_command("log", "--", sys.executable, "-c", "import sys; sys.exit(7)")
     assert (failing.code, "exit code 7" in failing.stderr) == (2, True)
     for wrong in (("log",), ("log", str(kept), "--", "true"), ("log", str(kept), "--keep", "x")):
-        assert command(*wrong).code == 2
+        assert run_command(*wrong).code == 2
 
 
-def test_doctor_has_an_exit_code(tmp_path: Path) -> None:
-    assert command("doctor").code == 0
+def test_doctor_exits_with_1_if_cudnn_cannot_be_loaded(tmp_path: Path) -> None:
+    assert run_command("doctor").code == 0
     (tmp_path / "libcudnn.so.9").write_text("no library")
-    assert command("doctor", CUDNN_BACKEND_LIBRARY=str(tmp_path)).code == 1
+    assert run_command("doctor", CUDNN_BACKEND_LIBRARY=str(tmp_path)).code == 1
 
 
-def test_cache_is_cleared(tmp_path: Path) -> None:
+def test_cache_clear_removes_the_selected_caches(tmp_path: Path) -> None:
     answers = tmp_path / "cudnn-backend-py/answers"
     answers.mkdir(parents=True)
     (answers / "one").write_text("x")
     places = {"XDG_CACHE_HOME": str(tmp_path), "CUDNN_BACKEND_CACHE": str(tmp_path / "store")}
-    assert command("cache", "clear", **places).code == 0
+    assert run_command("cache", "clear", **places).code == 0
     assert answers.exists()
-    done = command("cache", "clear", "--all", **places)
+    done = run_command("cache", "clear", "--all", **places)
     assert (done.code, answers.exists()) == (0, False), done.stderr
-    assert command("cache", "clear", "--versions", **places).code == 2
+    assert run_command("cache", "clear", "--versions", **places).code == 2
 
 
 @pytest.mark.parametrize("destination", ["stdout", "stderr"])
 @pytest.mark.parametrize("name", ["explain", "matrix", "explain --whatif"])
-def test_log_of_cudnn_reaches_standard_error_and_no_report(name: str, destination: str, tmp_path: Path) -> None:
+def test_cudnns_log_is_written_to_stderr_but_not_to_the_report(name: str, destination: str, tmp_path: Path) -> None:
     save_graph(forum(), tmp_path / "g.json")
     options = {"explain": [], "matrix": ["--cudnn", "default", "--fresh"], "explain --whatif": ["--no-build"]}[name]
-    done = command(
+    done = run_command(
         *name.split(),
         str(tmp_path / "g.json"),
         *("--target", "sm80", "--format", "json", *options),

@@ -37,12 +37,12 @@ FRONTEND_JSON = ROOT / "tests/pure/importers/data/torch-frontend-1.18-sdpa.json"
 SEEDS = ("flash_backward", "flash_forward", "mha_fprop", "mha_bprop", "forum_two_matmul")
 
 
-def run(*arguments: str | Path) -> Result:
+def run_command(*arguments: str | Path) -> Result:
     return CliRunner().invoke(main, ["run", *map(str, arguments)], prog_name="cudnn-backend")
 
 
-def trials(*arguments: str | Path) -> list[dict[str, Any]]:
-    done = run(*arguments, "--format", "json")
+def run_trials(*arguments: str | Path) -> list[dict[str, Any]]:
+    done = run_command(*arguments, "--format", "json")
     assert done.exit_code in (0, 1, 2), done.output
     report = json.loads(done.stdout)
     assert report["schema"] == "cudnn-backend-py/run"
@@ -52,7 +52,7 @@ def trials(*arguments: str | Path) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def matmul(tmp_path: Path) -> Path:
+def matmul_file(tmp_path: Path) -> Path:
     path = tmp_path / "matmul.json"
     save_graph(BUILT["matmul"].make(), path)
     return path
@@ -76,13 +76,13 @@ def test_for_a_described_gpu_nothing_is_computed(tmp_path: Path, monkeypatch: py
         tracemalloc.stop()
 
 
-def test_for_a_described_gpu_the_planned_runs_are_shown(matmul: Path) -> None:
-    done = run(matmul, "--target", "h100", "--configs", "2")
+def test_for_a_described_gpu_the_planned_runs_are_shown(matmul_file: Path) -> None:
+    done = run_command(matmul_file, "--target", "h100", "--configs", "2")
     assert done.exit_code == 2
     assert "would run eng" in done.stdout
     assert "reads a f16[2,128,64], b f16[2,64,256], bias f16[1,1,256]" in done.stdout
     assert "writes gelu_fwd f16[2,128,256]\n" in done.stdout
-    (found,) = trials(matmul, "--target", "h100", "--configs", "2")
+    (found,) = run_trials(matmul_file, "--target", "h100", "--configs", "2")
     (output,) = found["outputs"]  # outputs without a comparison are not interpreted
     assert output == {"name": "gelu_fwd", "type": "f16[2,128,256]", "elements": 65536} | dict.fromkeys(
         ("compared", "median_bound", "largest_bound")
@@ -90,73 +90,85 @@ def test_for_a_described_gpu_the_planned_runs_are_shown(matmul: Path) -> None:
     assert found["state"] == "not run"
     assert [item["state"] for item in found["configs"]] == ["not run"] * 2
     words = shlex.split(found["configs"][1]["reproduce"])
-    assert words[:3] == ["cudnn-backend", "run", str(matmul)]
-    assert run(*words[2:]).exit_code == 2
+    assert words[:3] == ["cudnn-backend", "run", str(matmul_file)]
+    assert run_command(*words[2:]).exit_code == 2
 
 
-def test_a_graph_that_cudnn_refuses_is_refused_unchanged(tmp_path: Path) -> None:
-    """It is not fixed before, and it is no failure."""
+def test_run_does_not_change_a_graph_that_cudnn_refuses(tmp_path: Path) -> None:
+    """The graph is not fixed first, and its state is "refused", not "failed"."""
     data = graph_to_json(BUILT["convolution forward"].make())
     for one in data["tensors"]:
         if one["dims"] == [4, 64, 28, 28]:
             one["dims"][2] -= 1
     path = tmp_path / "convolution.json"
     path.write_text(json.dumps(data))
-    (found,) = trials(path, "--target", "h100")
+    (found,) = run_trials(path, "--target", "h100")
     assert (found["state"], "BAD_PARAM" in found["words"]) == ("refused", True)
-    assert run(path, "--target", "h100").exit_code == 1
+    assert run_command(path, "--target", "h100").exit_code == 1
 
 
-def test_without_a_gpu_nothing_is_judged(matmul: Path) -> None:
-    done = run(matmul)
+def test_without_a_gpu_nothing_is_judged(matmul_file: Path) -> None:
+    done = run_command(matmul_file)
     assert done.exit_code == 2
     assert "no-gpu" in done.stderr
     assert "--target l40s" in done.stderr
 
 
 @pytest.mark.parametrize("name", SEEDS)
-def test_the_examples_are_read(name: str) -> None:
-    (found,) = trials(ROOT / "examples" / f"{name}.py", "--target", "h100", "--dims", *_small(name))
+def test_example_graphs_are_read(name: str) -> None:
+    (found,) = run_trials(ROOT / "examples" / f"{name}.py", "--target", "h100", "--dims", *_small_dims(name))
     assert found["state"] in ("not run", "refused")
     assert found["outputs"] or found["state"] == "refused"
     if name.startswith("flash"):
         assert len(found["configs"]) > 1
 
 
-def _small(name: str) -> list[str]:
+def _small_dims(name: str) -> list[str]:
     return ["q=1,0,128,64"] if name.startswith("flash") else ["q=0,0,0,0"]
 
 
-def test_logs_and_json_of_others_are_read() -> None:
-    (found,) = trials(LOG, "--target", "h100")
+def test_cudnn_logs_and_frontend_json_are_read() -> None:
+    (found,) = run_trials(LOG, "--target", "h100")
     assert found["reproduce"].startswith(f"cudnn-backend run {LOG} ")
-    (found,) = trials(FRONTEND_JSON, "--target", "h100", "--set", "seq_q=128", "--set", "batch=1", "--set", "heads=2")
+    (found,) = run_trials(
+        FRONTEND_JSON, "--target", "h100", "--set", "seq_q=128", "--set", "batch=1", "--set", "heads=2"
+    )
     assert (found["graph"], found["state"]) == ("sdpa_forward", "not run")
     assert "f16[1,2,128," in dict(map(tuple, found["inputs"])).popitem()[1] or found["configs"]
 
 
-def test_overrides_change_what_is_run(matmul: Path) -> None:
-    (found,) = trials(
-        *(matmul, "--target", "h100", "--dims", "a=4,256,32", "--type", "*=bf16", "--set", "gelu_fwd.mode=relu_fwd"),
+def test_overrides_change_the_graph_that_is_run(matmul_file: Path) -> None:
+    (found,) = run_trials(
+        *(
+            matmul_file,
+            "--target",
+            "h100",
+            "--dims",
+            "a=4,256,32",
+            "--type",
+            "*=bf16",
+            "--set",
+            "gelu_fwd.mode=relu_fwd",
+        ),
     )
     assert dict(map(tuple, found["inputs"]))["b"] == "bf16[4,32,256]"
     assert "--dims=a=4,256,32 " in found["reproduce"]
     assert "'--type=*=bf16' --set=gelu_fwd.mode=relu_fwd" in found["reproduce"]
 
 
-def test_several_data_make_several_trials(matmul: Path, tmp_path: Path) -> None:
+def test_each_kind_of_data_makes_a_trial(matmul_file: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "mine.npz", a=np.ones((2, 128, 64)))
     kinds = ("integers", "hostile", str(tmp_path / "mine.npz"))
-    found = trials(matmul, "--target", "h100", "--seed", "3", *(f"--data={kind}" for kind in kinds))
+    found = run_trials(matmul_file, "--target", "h100", "--seed", "3", *(f"--data={kind}" for kind in kinds))
     assert [(item["data"], item["seed"]) for item in found] == [(kind, 3) for kind in kinds]
-    done = run(matmul, "--target", "h100", "--data=integers", "--data=hostile")
+    done = run_command(matmul_file, "--target", "h100", "--data=integers", "--data=hostile")
     assert "2 trials: 2 not run" in done.stdout
 
 
-def test_batch_files_have_a_command_line_per_line(matmul: Path, tmp_path: Path) -> None:
+def test_batch_files_have_a_command_line_per_line(matmul_file: Path, tmp_path: Path) -> None:
     batch = tmp_path / "all.txt"
     batch.write_text("# two of them\nmatmul.json --data integers --seed 7\n\nmatmul.json --dims a=1,64,64 # small\n")
-    found = trials("--batch", batch, "--target", "h100", "--seed", "2")
+    found = run_trials("--batch", batch, "--target", "h100", "--seed", "2")
     assert [(item["data"], item["seed"]) for item in found] == [("integers", 7), ("uniform", 2)]
     assert dict(map(tuple, found[1]["inputs"]))["a"] == "f16[1,64,64]"
     for line, words in (
@@ -166,16 +178,16 @@ def test_batch_files_have_a_command_line_per_line(matmul: Path, tmp_path: Path) 
         ("x --dims", "all.txt, line 1: Option '--dims' requires an argument."),
     ):
         batch.write_text(f"{line}\n")
-        done = run("--batch", batch, "--target", "h100")
+        done = run_command("--batch", batch, "--target", "h100")
         assert done.exit_code == 2
         assert words in done.output
 
 
-def test_batch_lines_may_name_a_cudnn_and_so_do_lines_to_reproduce(matmul: Path, tmp_path: Path) -> None:
+def test_batch_lines_and_reproduce_lines_may_name_a_cudnn_version(matmul_file: Path, tmp_path: Path) -> None:
     batch = tmp_path / "all.txt"
     one = "matmul.json --configs 1"
     batch.write_text(f"{one} --cudnn 9.19 --data integers --seed 7\n{one} --cudnn=9.24-jit\n{one}\n{one} --cudnn=1.2\n")
-    found = trials("--batch", batch, "--target", "h100", "--dims", "a=1,64,64")
+    found = run_trials("--batch", batch, "--target", "h100", "--dims", "a=1,64,64")
     assert [item["cudnn"][:4] for item in found[:2]] == ["9.19", "9.24"]
     assert [item["state"] for item in found] == ["not run", "not run", "not run", "failed"]
     assert "cuDNN 1.2 is not installed" in found[3]["words"]
@@ -187,30 +199,32 @@ def test_batch_lines_may_name_a_cudnn_and_so_do_lines_to_reproduce(matmul: Path,
         assert {"--dims=a=1,64,64", f"--configs={config['tag']}", *words} <= set(line)
         assert named[0].startswith(f"--cudnn={item['cudnn'].partition('+')[0]}")
         batch.write_text(shlex.join(line[2:]))
-        (again,) = trials("--batch", batch)
+        (again,) = run_trials("--batch", batch)
         assert again["configs"] == [{**config, "mode": "named"}]
     for line in (f"{one} --cudnn", f"{one} --cudnn --seed 1", f"{one} --cudnn 9.19 --full"):
         batch.write_text(line)
-        done = run("--batch", batch, "--target", "h100")
+        done = run_command("--batch", batch, "--target", "h100")
         assert (done.exit_code, "line 1: --" in done.output) == (2, True)
 
 
 def test_paths_in_a_batch_file_are_relative_to_it(
-    matmul: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    matmul_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     np.savez(tmp_path / "mine.npz", a=np.ones((2, 128, 64)))
     (tmp_path / "all.txt").write_text("matmul.json --data mine.npz --data uniform\n")
     (tmp_path / "uniform").mkdir()  # not the intended one
     monkeypatch.chdir("/")
-    found = trials("--batch", tmp_path / "all.txt", "--target", "h100", "--configs", "1")
+    found = run_trials("--batch", tmp_path / "all.txt", "--target", "h100", "--configs", "1")
     assert [(item["state"], item["data"]) for item in found] == [
         ("not run", str(tmp_path / "mine.npz")),
         ("not run", "uniform"),
     ]
 
 
-def test_an_unreadable_graph_of_a_log_does_not_stop_the_others(matmul: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that is incomplete in the log, and one without the name to be changed."""
+def test_an_unreadable_graph_of_a_log_does_not_stop_the_others(
+    matmul_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One graph is incomplete in the log, and another lacks the tensor whose dims are changed."""
     whole = BUILT["matmul"].make()
     other = BUILT["reduction"].make()
     in_log: list[tuple[int | None, Graph | GraphError]] = [
@@ -220,7 +234,7 @@ def test_an_unreadable_graph_of_a_log_does_not_stop_the_others(matmul: Path, mon
         (4, whole),
     ]
     monkeypatch.setattr(run_module, "read_any_graphs", lambda _path, _number: in_log)
-    found = trials(matmul, "--target", "h100", "--configs", "1", "--dims", "a=1,128,64")
+    found = run_trials(matmul_file, "--target", "h100", "--configs", "1", "--dims", "a=1,128,64")
     assert [item["state"] for item in found] == ["not run", "failed", "failed", "not run"]
     assert found[1]["words"] == "log-graph: the log ends in it"
     assert "unknown-tensor" in found[2]["words"]
@@ -228,11 +242,11 @@ def test_an_unreadable_graph_of_a_log_does_not_stop_the_others(matmul: Path, mon
         assert {f"--graph={number}", "--dims=a=1,128,64"} <= set(shlex.split(item["reproduce"]))
 
 
-def test_text_and_progress_do_not_share_a_line(matmul: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_and_progress_do_not_share_a_line(matmul_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_module, "_PATIENCE_S", -1.0)
     for name, value in {"FORCE_COLOR": "1", "TERM": "xterm", "COLUMNS": "80"}.items():
         monkeypatch.setenv(name, value)
-    done = run(matmul, matmul, "--target", "h100", "--configs", "1")
+    done = run_command(matmul_file, matmul_file, "--target", "h100", "--configs", "1")
     assert "1/2" in done.stderr
     before = done.output.split("NOT RUN")[:-1]
     assert len(before) == 2
@@ -240,29 +254,29 @@ def test_text_and_progress_do_not_share_a_line(matmul: Path, monkeypatch: pytest
     assert done.stdout.startswith("NOT RUN")
 
 
-def test_a_gpu_described_in_a_file_is_named_by_it_in_the_line_that_runs_it_again(matmul: Path, tmp_path: Path) -> None:
+def test_reproduce_lines_name_the_file_of_a_described_gpu(matmul_file: Path, tmp_path: Path) -> None:
     mine = tmp_path / "my gpu.json"
     facts = json.loads((files(profiles.__package__) / "profiles" / "h100-sxm.json").read_text(encoding="utf-8"))
     mine.write_text(json.dumps({**facts, "name": "mine", "aliases": []}))
-    (found,) = trials(matmul, "--target", mine, "--configs", "1")
+    (found,) = run_trials(matmul_file, "--target", mine, "--configs", "1")
     (config,) = found["configs"]
     line = shlex.split(config["reproduce"])
     assert f"--target={mine}" in line
-    (again,) = trials(*line[2:])
+    (again,) = run_trials(*line[2:])
     assert again["configs"] == [{**config, "mode": "named"}]
 
 
-def test_an_unknown_target_is_refused_with_the_known_ones(matmul: Path) -> None:
-    (found,) = trials(matmul, "--target", "nope")
+def test_the_error_of_an_unknown_target_lists_the_known_ones(matmul_file: Path) -> None:
+    (found,) = run_trials(matmul_file, "--target", "nope")
     assert found["words"].startswith("unknown-target")
     assert "b200" in found["words"]
 
 
-def test_an_unreadable_graph_is_one_failure(matmul: Path, tmp_path: Path) -> None:
-    found = trials(matmul, tmp_path / "none.json", matmul, "--target", "h100", "--dims", "a=0,0,0")
+def test_an_unreadable_graph_does_not_stop_the_other_files(matmul_file: Path, tmp_path: Path) -> None:
+    found = run_trials(matmul_file, tmp_path / "none.json", matmul_file, "--target", "h100", "--dims", "a=0,0,0")
     assert [item["state"] for item in found] == ["not run", "failed", "not run"]
     assert "there is no file" in found[1]["words"]
-    assert trials(matmul, "--target", "h100", "--dims", "nope=1")[0]["words"].startswith("unknown-tensor")
+    assert run_trials(matmul_file, "--target", "h100", "--dims", "nope=1")[0]["words"].startswith("unknown-tensor")
 
 
 @pytest.mark.parametrize(
@@ -272,15 +286,15 @@ def test_an_unreadable_graph_is_one_failure(matmul: Path, tmp_path: Path) -> Non
         ("--limit", "0"),
     ],
 )
-def test_wrong_arguments_have_exit_code_2(arguments: tuple[str, ...], matmul: Path) -> None:
-    done = run(*([matmul, "--target", "h100"] if arguments else []), *arguments)
+def test_wrong_arguments_have_exit_code_2(arguments: tuple[str, ...], matmul_file: Path) -> None:
+    done = run_command(*([matmul_file, "--target", "h100"] if arguments else []), *arguments)
     assert done.exit_code == 2
     assert "Traceback" not in done.output
 
 
-def test_junit_and_output_are_written(matmul: Path, tmp_path: Path) -> None:
+def test_a_junit_report_is_written_to_the_output_file(matmul_file: Path, tmp_path: Path) -> None:
     path = tmp_path / "out.xml"
-    assert run(matmul, "--target", "h100", "--format", "junit", "--output", path).exit_code == 2
+    assert run_command(matmul_file, "--target", "h100", "--format", "junit", "--output", path).exit_code == 2
     (case,) = ET.parse(path).getroot().iter("testcase")
     assert case.attrib["name"].startswith("NVIDIA H100")
     assert case.find("error") is not None
@@ -289,7 +303,7 @@ def test_junit_and_output_are_written(matmul: Path, tmp_path: Path) -> None:
 # results of a GPU
 
 
-def trial(**facts: Any) -> Trial:
+def make_trial(**facts: Any) -> Trial:
     return replace(run_graph(BUILT["matmul"].make(), target="h100", configs=1), described=False, **facts)
 
 
@@ -304,8 +318,8 @@ WRONG = Comparison("y", 3.0, (1, 2), 0.5, 0.25, 0.01, 2.0, 17, 100, 100)
         ("failed", None, 2, "failed eng1: SIGSEGV"),
     ],
 )
-def test_results_are_reported(
-    state: str, comparison: Comparison | None, code: int, said: str, matmul: Path, monkeypatch: pytest.MonkeyPatch
+def test_results_of_a_run_are_reported(
+    state: str, comparison: Comparison | None, code: int, said: str, matmul_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     timing = Timing(12.5, 12.0, 13.0, 12)
     config = ConfigTrial(
@@ -318,14 +332,14 @@ def test_results_are_reported(
         warm=timing if state == "right" else None,
         reproduce="cudnn-backend run x --configs=eng1",
     )
-    made = trial(state=state, words="", configs=(config,))
+    made = make_trial(state=state, words="", configs=(config,))
     monkeypatch.setattr(Runner, "run", lambda *_, **__: made)
-    done = run(matmul)
+    done = run_command(matmul_file)
     assert done.exit_code == code
     assert said in done.stdout
     assert ("again: cudnn-backend run x --configs=eng1" in done.stdout) == (state != "right")
     assert ("eng1 12.5 us cold, 12.5 us warm" in done.stdout) == (state == "right")
-    (case,) = ET.fromstring(run(matmul, "--format", "junit").stdout).iter("testcase")
+    (case,) = ET.fromstring(run_command(matmul_file, "--format", "junit").stdout).iter("testcase")
     assert [item.tag for item in case] == {"right": [], "wrong": ["failure"], "failed": ["error"]}[state]
 
 
@@ -348,7 +362,7 @@ def test_a_graph_without_an_engine_is_refused_with_cudnns_message() -> None:
     assert "is_pointwise_fusion" in found.words
 
 
-def test_one_config_is_named_by_its_tag() -> None:
+def test_one_config_is_selected_by_its_tag() -> None:
     graph = BUILT["matmul"].make()
     every = run_graph(graph, target="h100", configs="all")
     assert len(every.configs) > 3
@@ -356,7 +370,7 @@ def test_one_config_is_named_by_its_tag() -> None:
     assert one.tag == every.configs[2].tag
 
 
-def test_a_child_gives_the_same_and_its_errors_are_raised_in_the_parent() -> None:
+def test_a_child_process_gives_the_same_results_and_errors() -> None:
     graph = BUILT["matmul"].make()
     with Runner() as runner:
         there = runner.run(graph, target="h100", configs=2, given={"a": np.ones((2, 128, 64))})
@@ -369,10 +383,10 @@ def test_a_child_gives_the_same_and_its_errors_are_raised_in_the_parent() -> Non
 
 
 def crash_at_second_config() -> None:
-    """In a child: run graphs as usual, but crash when the second config runs, by any signal."""
+    """Run graphs in a child process, and crash with SIGSEGV when the second config runs."""
     real = runner_module.run_graph
 
-    def dying(graph: Any, *, step: Any, done: Any, skip: Any, **options: Any) -> Trial:
+    def run_and_crash(graph: Any, *, step: Any, done: Any, skip: Any, **options: Any) -> Trial:
         found = real(graph, step=step, skip=skip, **options)
         configs = []
         for number, config in enumerate(found.configs):
@@ -384,19 +398,19 @@ def crash_at_second_config() -> None:
             configs.append(item)
         return replace(found, configs=tuple(configs), state="right", described=False)
 
-    runner_module.run_graph = dying
+    runner_module.run_graph = run_and_crash
     runner_module.serve_trials()
 
 
 def test_a_crash_loses_only_one_config(monkeypatch: pytest.MonkeyPatch) -> None:
-    def dying(_function: str, environment: Any) -> LastingChild:
-        def with_tests() -> dict[str, str]:
+    def start_crashing_child(_function: str, environment: Any) -> LastingChild:
+        def environment_with_tests() -> dict[str, str]:
             given = environment()
             return {**given, "PYTHONPATH": os.pathsep.join([str(ROOT), given.get("PYTHONPATH", "")])}
 
-        return LastingChild(f"{__name__}:{crash_at_second_config.__name__}", with_tests)
+        return LastingChild(f"{__name__}:{crash_at_second_config.__name__}", environment_with_tests)
 
-    monkeypatch.setattr(runner_module, "LastingChild", dying)
+    monkeypatch.setattr(runner_module, "LastingChild", start_crashing_child)
     with Runner(limit_s=60) as runner:
         found = runner.run(BUILT["matmul"].make(), target="h100", configs=3)
     assert [item.state for item in found.configs] == ["right", "failed", "right"]

@@ -43,11 +43,11 @@ BASE = Trial(
 )
 
 
-def line(tag: str) -> str:
+def reproduce_line(tag: str) -> str:
     return f"cudnn-backend run graph.json --cudnn=9.19.0.56-full --data=uniform --seed=7 --configs={tag}"
 
 
-def trials() -> Iterator[Trial]:
+def sample_trials() -> Iterator[Trial]:
     """Yield one trial of every state."""
     timed = replace(CONFIG, build_s=0.5, workspace_bytes=64, cold=Timing(12.5, 12, 13, 12), warm=Timing(9, 8, 10, 12))
     yield replace(BASE, configs=(timed, replace(CONFIG, tag="eng2", state="refused", words="too small")))
@@ -55,10 +55,10 @@ def trials() -> Iterator[Trial]:
         replace(CONFIG, tag=f"eng{number}", state="wrong", words=str(item), comparisons=(item,))
         for number, item in enumerate((WRONG, SCALED, NOT_A_NUMBER), 3)
     ]
-    configs = tuple(replace(item, reproduce=line(item.tag)) for item in wrong)
+    configs = tuple(replace(item, reproduce=reproduce_line(item.tag)) for item in wrong)
     yield replace(BASE, state="wrong", configs=(CONFIG, *configs))
     lost = replace(CONFIG, tag="eng6", state="failed", words="SIGSEGV: in <cuDNN> & so on", comparisons=())
-    yield replace(BASE, state="failed", configs=(replace(lost, reproduce=line("eng6")),), lost="a fault")
+    yield replace(BASE, state="failed", configs=(replace(lost, reproduce=reproduce_line("eng6")),), lost="a fault")
     yield replace(BASE, state="failed", words="graph-json: it is not whole", configs=(), outputs=())
     yield replace(BASE, state="refused", words="NOT_SUPPORTED: this needs\ntwo lines", configs=(), outputs=())
     yield replace(BASE, state="not compared", words="POINTWISE cannot be interpreted", configs=(), outputs=())
@@ -69,11 +69,11 @@ def trials() -> Iterator[Trial]:
     yield replace(BASE, state="not run", described=True, words=words, configs=configs, outputs=unknown)
 
 
-def printed(style: str, folder: Path) -> str:
-    """Return the output of the command for these trials."""
+def run_output(style: str, folder: Path) -> str:
+    """Return the output of ``run`` for the sample trials in one format."""
     path = folder / "graph.json"
     save_graph(BUILT["matmul"].make(), path)
-    made = list(trials())
+    made = list(sample_trials())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Runner, "run", lambda *_, **__: made.pop(0))
         done = CliRunner().invoke(main, ["run", *[str(path)] * len(made), "--format", style], prog_name="cudnn-backend")
@@ -84,24 +84,24 @@ def printed(style: str, folder: Path) -> str:
 
 @pytest.mark.parametrize("style", FORMATS)
 def test_output_equals_the_golden_file(style: str, tmp_path: Path) -> None:
-    assert printed(style, tmp_path) == (GOLDEN / FORMATS[style]).read_text(encoding="utf-8"), "run `make regen`"
+    assert run_output(style, tmp_path) == (GOLDEN / FORMATS[style]).read_text(encoding="utf-8"), "run `make regen`"
 
 
 def test_the_formats_have_the_same_content() -> None:
     report = json.loads((GOLDEN / FORMATS["json"]).read_text(encoding="utf-8"))
     assert [Trial.from_dict(item).to_dict() for item in report["trials"]] == report["trials"]
-    assert [item["state"] for item in report["trials"]] == [item.state for item in trials()]
+    assert [item["state"] for item in report["trials"]] == [item.state for item in sample_trials()]
     cases = list(ET.fromstring((GOLDEN / FORMATS["junit"]).read_text(encoding="utf-8")).iter("testcase"))
     assert [[part.tag for part in case] for case in cases] == [
         *([], ["failure"], ["error"], ["error"], ["failure"], ["error"], ["error"])
     ]
 
 
-def test_every_wrong_or_failed_config_prints_the_line_that_runs_it_again() -> None:
+def test_every_wrong_or_failed_config_prints_its_reproduce_line() -> None:
     text = (GOLDEN / FORMATS["text"]).read_text(encoding="utf-8")
-    for trial in trials():
+    for trial in sample_trials():
         for config in trial.failures:
-            assert f"again: {line(config.tag)}\n" in text
+            assert f"again: {reproduce_line(config.tag)}\n" in text
 
 
 if __name__ == "__main__":
@@ -109,4 +109,4 @@ if __name__ == "__main__":
 
     for style, name in FORMATS.items():
         with tempfile.TemporaryDirectory() as folder:
-            (GOLDEN / name).write_text(printed(style, Path(folder)), encoding="utf-8")
+            (GOLDEN / name).write_text(run_output(style, Path(folder)), encoding="utf-8")

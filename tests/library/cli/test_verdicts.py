@@ -15,13 +15,13 @@ from tests.library.diagnose.test_attention_support import FILES, TABLES, assert_
 from tests.support.child import ROOT, run_python
 
 
-def test_the_command_explain_judges_shapes() -> None:
+def test_explain_reports_the_shapes_that_a_plan_serves() -> None:
     graph = ROOT / "examples" / "flash_forward.py"
     result = CliRunner().invoke(main, ["explain", str(graph), "--target", "h100", "--format", "json"])
     assert json.loads(result.output)["shapes"].startswith("this plan serves its own dims; a class plan"), result.output
 
 
-def test_command_renders_the_page() -> None:
+def test_attention_page_renders_the_page_of_the_docs() -> None:
     result = CliRunner().invoke(main, ["attention-page", *FILES.values()], catch_exceptions=False)
     page = (ROOT / "docs" / "attention-support.md").read_text(encoding="utf-8")
     assert result.output == page, "run `make regen`, or `make attention-table` for new rows"
@@ -29,7 +29,7 @@ def test_command_renders_the_page() -> None:
     assert all(f"`{reason}`" in page.partition("## Reasons")[2] for reason in refused)
 
 
-def test_command_judges_chosen_rows() -> None:
+def test_attention_table_judges_the_selected_rows() -> None:
     arguments = ["attention-table", "--target", "sm120", "--row", "fp8, causal", "--row", "forward: plain"]
     result = CliRunner().invoke(main, arguments, catch_exceptions=False)
     assert result.exit_code == 0
@@ -42,13 +42,13 @@ def test_command_judges_chosen_rows() -> None:
     assert_equals_stored_table(table)
 
 
-def test_command_refuses_an_unknown_row() -> None:
+def test_attention_table_refuses_an_unknown_row() -> None:
     result = CliRunner().invoke(main, ["attention-table", "--row", "mamba"])
     assert result.exit_code == 2
     assert "no row has 'mamba' in its name" in result.output
 
 
-def test_version_of_the_environment_is_installed_for_a_command(tmp_path: Path) -> None:
+def test_the_cudnn_option_accepts_the_version_of_the_environment(tmp_path: Path) -> None:
     own = library().version_text
     graph = str(ROOT / "examples" / "flash_forward.py")
     arguments = ["-m", "cudnn_backend_py", "--cudnn", own, "explain", graph, "--target", "sm90"]

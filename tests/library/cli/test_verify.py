@@ -1,4 +1,4 @@
-"""The command ``target verify``: its file, its exit codes, and what it does not tell."""
+"""The command ``target verify``: its output file, its exit codes, and the private data that it leaves out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cudnn_backend_py.verification.verify import SCHEMA
 CASES = make_cases()[:21]  # three of each family
 
 
-def test_command_writes_every_answer_and_nothing_private(tmp_path: Path) -> None:
+def test_target_verify_writes_every_answer_and_no_private_data(tmp_path: Path) -> None:
     path = tmp_path / "answers.json"
     done = CliRunner().invoke(main, ["target", "verify", "--target", "h100", "--output", str(path)])
     assert done.exit_code == 0, done.output
@@ -32,7 +32,7 @@ def test_command_writes_every_answer_and_nothing_private(tmp_path: Path) -> None
     assert [word for word in private if word in text] == []
 
 
-def test_command_compares_described_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_target_verify_compares_described_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cudnn_backend_py.verification.verify.make_cases", lambda: CASES)
     output = ["--output", str(tmp_path / "answers.json")]
     done = CliRunner().invoke(main, ["target", "verify", "--target", "h100", "--as", "sm75", *output])
@@ -41,7 +41,7 @@ def test_command_compares_described_gpus(tmp_path: Path, monkeypatch: pytest.Mon
     assert f"of {len(CASES)} agree; every answer is in " in done.stdout
 
 
-def test_command_needs_a_gpu_or_a_target() -> None:
+def test_target_verify_needs_a_gpu_or_a_target() -> None:
     done = CliRunner().invoke(main, ["target", "verify"])
     if "verification" not in done.stdout:
         assert done.exit_code == 2
@@ -49,7 +49,7 @@ def test_command_needs_a_gpu_or_a_target() -> None:
         assert "--target" in done.stderr
 
 
-def test_described_gpu_is_no_evidence() -> None:
+def test_answers_of_a_described_gpu_cannot_be_contributed() -> None:
     done = CliRunner().invoke(main, ["target", "verify", "--target", "h100", "--contribute"])
     assert done.exit_code == 2
     assert "no evidence" in done.stderr

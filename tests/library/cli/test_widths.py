@@ -18,13 +18,13 @@ import pytest
 from cudnn_backend_py import save_graph
 from cudnn_backend_py.cli.commands import main
 from cudnn_backend_py.cli.graph_file import load_graph_file
-from tests.library.cli.test_exit_codes import leaves
+from tests.library.cli.test_exit_codes import iterate_commands
 from tests.support.built import BUILT
 from tests.support.child import ROOT
 from tests.support.terminals import CommandOutput, run_at_width
 
 WIDTHS = (0, 1, 20, 80, 500)
-COMMANDS = dict(leaves(main))
+COMMANDS = dict(iterate_commands(main))
 LOG = ROOT / "tests/pure/importers/data/logs/forum-9.1.1.log.gz"
 BASELINE = 'schema = "cudnn-backend-py/check"\nversion = 1\ntargets = ["sm80"]\n[graphs]\ng = "good.json"\n'
 
@@ -74,7 +74,7 @@ MODULES = sorted(
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def input_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("widths")
     save_graph(BUILT["matmul"].make(), place / "good.json")
     save_graph(load_graph_file(str(ROOT / "examples/forum_two_matmul.py")), place / "refused.json")
@@ -90,14 +90,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def surroundings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(folder)
+def work_in_input_folder(input_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(input_folder)
     for name, place in {"CUDNN_BACKEND_CACHE": "versions", "CUDNN_BACKEND_PLAN_CACHE": "plans"}.items():
-        monkeypatch.setenv(name, str(folder / place))
+        monkeypatch.setenv(name, str(input_folder / place))
 
 
-def letters(text: str) -> Counter[str]:
-    """Count letters: help wraps words that are longer than a line. Escapes for CI commands are removed."""
+def count_letters(text: str) -> Counter[str]:
+    """Count each letter of a text without whitespace, as help wraps long words; escaped colons are restored."""
     return Counter("".join(text.replace("\\x3a", ":").split()))
 
 
@@ -112,8 +112,8 @@ def check_widths(call: Callable[[], object], *, whole_words: bool) -> None:
             found = run_at_width(call, width, terminal=terminal)
             where = f"{'terminal' if terminal else 'pipe'} of {width} columns\n{found.out}\n{found.err}"
             assert found.code == expected.code, where
-            assert letters(found.out) == letters(expected.out), where
-            assert not letters(expected.err) - letters(found.err), where  # progress is for terminals
+            assert count_letters(found.out) == count_letters(expected.out), where
+            assert not count_letters(expected.err) - count_letters(found.err), where  # progress is for terminals
             if whole_words:
                 plain = found.out.replace("\\x3a", ":")
                 assert Counter(plain.split()) == Counter(expected.out.split()), where
@@ -121,32 +121,34 @@ def check_widths(call: Callable[[], object], *, whole_words: bool) -> None:
                 assert not line.lstrip().startswith("::"), where
 
 
-def test_every_command_has_a_line() -> None:
+def test_every_command_has_an_example() -> None:
     assert set(LINES) == set(COMMANDS)
 
 
 @pytest.mark.parametrize("command", LINES)
-def test_every_command_at_every_width(command: str) -> None:
+def test_every_command_prints_the_same_text_at_every_width(command: str) -> None:
     for arguments in LINES[command]:
         words = [*command.split(), *arguments]
         check_widths(lambda words=words: main.main(words, prog_name="cudnn-backend"), whole_words=True)  # type: ignore[misc]
 
 
-def test_every_help_at_every_width() -> None:
+def test_every_help_page_has_the_same_text_at_every_width() -> None:
     for words in ["", "target", "cudnn", "cache", *COMMANDS]:
         line = [*words.split(), "--help"]
         check_widths(lambda line=line: main.main(line, prog_name="cudnn-backend"), whole_words=False)  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_every_module_at_every_width(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_help_of_every_module_has_the_same_text_at_every_width(
+    module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "argv", [module, "--help"])
     program = importlib.import_module(f"{module}.__main__")
     check_widths(program.main, whole_words=False)
 
 
 @pytest.mark.parametrize("width", [0, 1, 500])
-def test_a_process_in_a_terminal_prints_the_same(width: int) -> None:
+def test_a_process_in_a_terminal_of_any_width_prints_the_verdict(width: int) -> None:
     command = [sys.executable, "-m", "cudnn_backend_py", "explain", "refused.json", "--target", "l40s"]
     environment = {key: text for key, text in os.environ.items() if key != "COLUMNS"} | {"PYTHONPATH": str(ROOT)}
     ours, theirs = pty.openpty()

@@ -45,7 +45,7 @@ def unbuilt_matmul(**options: Any) -> cudnn.pygraph:
     return g
 
 
-def built(**options: Any) -> cudnn.pygraph:
+def built_matmul(**options: Any) -> cudnn.pygraph:
     g = unbuilt_matmul(**options)
     g.build([A, FALLBACK])
     return g
@@ -100,9 +100,9 @@ GRAPH_CALLS: dict[str, Callable[[], Any]] = {
     "check_support": lambda: graph_with_deselected_plans().check_support(),
     "create_execution_plan": lambda: unbuilt_matmul().create_execution_plan(0),
     "create_execution_plans": lambda: unsupported_attention().create_execution_plans([A]),
-    "deserialize": lambda: unbuilt_matmul().deserialize(corrupt_data(built().serialize(as_bytes=True))),
-    "execute": lambda: built().execute(PACK, 0),
-    "execute_plan_at_index": lambda: built().execute_plan_at_index(PACK, 0, 0),
+    "deserialize": lambda: unbuilt_matmul().deserialize(corrupt_data(built_matmul().serialize(as_bytes=True))),
+    "execute": lambda: built_matmul().execute(PACK, 0),
+    "execute_plan_at_index": lambda: built_matmul().execute_plan_at_index(PACK, 0, 0),
     "find_tensor": lambda: _graph_with_duplicate_names().find_tensor("x"),
     "get_autotune_workspace_size": lambda: unbuilt_matmul().get_autotune_workspace_size(),
     "get_behavior_notes": lambda: unbuilt_matmul().get_behavior_notes(),
@@ -115,12 +115,12 @@ GRAPH_CALLS: dict[str, Callable[[], Any]] = {
     "get_workspace_size_plan_at_index": lambda: matmul_with_plans().get_workspace_size_plan_at_index(10**6),
     "graph": lambda: graph_without_dims().graph(),
     "operation_graph": lambda: unbuilt_matmul().operation_graph,
-    "populate_cuda_graph": lambda: built().populate_cuda_graph(None, PACK, 0, 0),
+    "populate_cuda_graph": lambda: built_matmul().populate_cuda_graph(None, PACK, 0, 0),
     "query_tensor_attributes_of_uid": lambda: unbuilt_matmul().query_tensor_attributes_of_uid(10**6),
     "select_plan": lambda: unbuilt_matmul().select_plan(0),
     "serialize": lambda: unbuilt_matmul().serialize(),
     "tensor_like": lambda: unbuilt_matmul().tensor_like(object()),
-    "update_cuda_graph": lambda: built().update_cuda_graph(None, PACK, 0, 0),
+    "update_cuda_graph": lambda: built_matmul().update_cuda_graph(None, PACK, 0, 0),
     "validate": lambda: graph_without_dims().validate(),
 }
 #: Methods that only read a program's settings, or accept any argument.
@@ -186,7 +186,7 @@ def check_error_text(error: Exception) -> None:
     assert isinstance(error, CudnnBackendError), repr(error)
     text = str(error)
     assert error.headline in text
-    assert error.sections.get("fix") or RULE.search(text), f"nothing is said to help: {error.render()}"
+    assert error.sections.get("fix") or RULE.search(text), f"the error must have a fix: {error.render()}"
     assert error.sections.get("fix", "") in text
     if words := error.sections.get("cudnn", "").strip():
         assert words.splitlines()[-1].strip() in text
@@ -315,13 +315,13 @@ def make_deserialize_call(data: bytes) -> Callable[[], None]:
 
 #: Ways to build a graph; each ends where cuDNN has it.
 CONSTRUCTIONS: dict[str, Callable[[], Any]] = {
-    "build": lambda: built(),
+    "build": lambda: built_matmul(),
     "step by step": lambda: matmul_with_plans(),
-    "described properties": lambda: built(
+    "described properties": lambda: built_matmul(
         device_property=cudnn.create_device_properties(json.dumps(cudnn.create_handle().device._known))
     ),
-    "kernel cache": lambda: built(kernel_cache=cudnn.create_kernel_cache()),
-    "override shapes": lambda: built(is_override_shape_enabled=True),
+    "kernel cache": lambda: built_matmul(kernel_cache=cudnn.create_kernel_cache()),
+    "override shapes": lambda: built_matmul(is_override_shape_enabled=True),
     "jit": _build_with_jit,
     "with cudnn.graph": _build_with_graph_function,
     "with cudnn.Graph": _build_with_graph_class,
@@ -339,7 +339,7 @@ def test_a_known_issue_is_reported_for_every_construction_of_a_graph(
 
 
 def test_a_known_issue_is_reported_when_a_plan_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = built().serialize(as_bytes=True)
+    data = built_matmul().serialize(as_bytes=True)
     assert isinstance(data, bytes)
     monkeypatch.setattr(find, "FAULTS", (*FAULTS, dataclasses.replace(ROW, code="made-up-2")))
     assert issue_warning_categories(make_deserialize_call(data), "made-up-2") == [cudnn.FrontendKnownIssueWarning]

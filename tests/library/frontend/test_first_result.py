@@ -1,4 +1,4 @@
-"""Building a first plan imports only the modules it needs: a start-up time would be too noisy to test."""
+"""Building a first plan imports only the modules it needs, which keeps a new process fast; its time is not tested."""
 
 from __future__ import annotations
 

@@ -52,23 +52,23 @@ class GraphMaker:
 def _norm_case(
     kind: str, dims: tuple[int, ...], scale: tuple[int, ...], last: bool = False
 ) -> Callable[[GraphMaker], Any]:
-    def make(m: GraphMaker) -> Any:
+    def add_norm(m: GraphMaker) -> Any:
         x = m.nhwc(*dims) if last else m.row_major(*dims)
         weights = [m.row_major(*scale, kind=D.FLOAT) for _ in range(2)]
         return getattr(m.g, kind)(TRAINING, x, *weights, m.by_value_scalar())
 
-    return make
+    return add_norm
 
 
 def _norm_backward_case(
     kind: str, scale: tuple[int, ...], statistics: tuple[int, ...], last: bool
 ) -> Callable[[GraphMaker], Any]:
-    def make(m: GraphMaker) -> Any:
+    def add_norm_backward(m: GraphMaker) -> Any:
         images = [m.nhwc(*IMAGE) if last else m.row_major(*IMAGE) for _ in range(2)]
         weights = [m.row_major(*dims, kind=D.FLOAT) for dims in (scale, statistics, statistics)]
         return getattr(m.g, kind)(*images, *weights)
 
-    return make
+    return add_norm_backward
 
 
 def _add_swish_and_gradient(m: GraphMaker) -> cudnn.tensor:

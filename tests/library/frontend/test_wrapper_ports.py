@@ -224,7 +224,7 @@ def test_jit_builds_once_and_returns_uids() -> None:
 
     @cudnn.jit(heur_modes=[cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
     @cudnn.graph_cache(key_fn=lambda handle, rows: rows)
-    def product(handle: Any, rows: int) -> tuple[cudnn.pygraph, list[cudnn.tensor]]:
+    def build_matmul(handle: Any, rows: int) -> tuple[cudnn.pygraph, list[cudnn.tensor]]:
         with cudnn.graph(handle) as (graph, tensors):
             assert tensors == []
             a = graph.tensor(name="a", dim=(1, rows, 64), stride=(rows * 64, 64, 1), uid=7)
@@ -234,25 +234,25 @@ def test_jit_builds_once_and_returns_uids() -> None:
         return graph, [a, b, c]
 
     handle = cudnn.create_handle()
-    graph, uids = product(handle, 64)
+    graph, uids = build_matmul(handle, 64)
     assert uids[:2] == [7, 9]
     assert uids[2] not in (0, 7, 9)
     plans = graph.get_execution_plan_count()
     assert plans > 0
-    again, same = product(handle, 64)
+    again, same = build_matmul(handle, 64)
     assert again is graph
     assert (same, again.get_execution_plan_count(), built) == (uids, plans, [64])
 
 
 def test_jit_accepts_one_mode() -> None:
     @cudnn.jit(heur_modes=cudnn.heur_mode.FALLBACK)
-    def product(handle: Any) -> Any:
+    def build_matmul(handle: Any) -> Any:
         with cudnn.graph(handle) as (graph, _):
             a = graph.tensor_like(half_tensor(1, 64, 64))
             graph.matmul(A=a, B=a).set_output(True)
         return graph, [a]
 
-    graph, uids = product(cudnn.create_handle())
+    graph, uids = build_matmul(cudnn.create_handle())
     assert graph.get_workspace_size() >= 0
     assert len(uids) == 1
 

@@ -77,8 +77,8 @@ def test_count_and_then_get_returns_every_element(name: str) -> None:
     assert len(seen) > 30
 
 
-def test_cudnn_itself_returns_no_existing_knob_choices() -> None:
-    """If this fails, cuDNN has fixed it, and `Descriptor.count` need not check again."""
+def test_cudnn_itself_counts_no_knob_choices_of_a_config() -> None:
+    """If this test fails, cuDNN has fixed the count, and `Descriptor.count` need not check it again."""
     config = OperationGraph(BUILT["matmul"].make(), open_target("h100")).heuristics().configs[0].descriptor
     written = ctypes.c_int64(-1)
     arguments = (config.pointer, Attr.ENGINECFG_KNOB_CHOICES, AttributeType.BACKEND_DESCRIPTOR, 0)

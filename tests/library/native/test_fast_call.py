@@ -185,7 +185,7 @@ def make_call(plan: Plan, launcher: Launcher, framework: Framework, **changes: A
 
 
 def buffers(**changes: Any) -> tuple[Buffer, ...]:
-    """Return four buffers, the last one changed."""
+    """Return four buffers, with the given changes made to the last one."""
     return (*(Buffer(0x10000 * number) for number in range(1, 4)), Buffer(**{"data": 0x40000} | changes))
 
 
@@ -266,7 +266,7 @@ def test_objects_are_fetched_before_they_are_read(plan: Plan, launcher: Launcher
     fetched: list[Any] = []
 
     def fetch(objects: Any, count: int) -> None:
-        assert not framework.arrays, "nothing was read before"
+        assert not framework.arrays, "objects must be fetched before any is read"
         fetched.extend(ctypes.cast(objects[index], ctypes.py_object).value for index in range(count))
 
     function = FETCH(fetch)
@@ -276,7 +276,7 @@ def test_objects_are_fetched_before_they_are_read(plan: Plan, launcher: Launcher
     assert reaches_execute(call, given)
     assert list(map(id, fetched)) == list(map(id, given))
     assert call.go((*given[:3], BufferSubclass())) == LOOK_CLOSER
-    assert len(fetched) == 4, "an object of another type is not touched"
+    assert len(fetched) == 4, "an object of another type must not be fetched"
 
 
 def test_the_go_method_keeps_its_call_alive(plan: Plan, launcher: Launcher, framework: Framework) -> None:
@@ -291,12 +291,12 @@ class FastCallable:
 
     def __init__(self, fast: Any) -> None:
         self._fast = fast
-        self.slowly: list[Any] = []
+        self.python_calls: list[Any] = []
 
     def __call__(self, *given: Any, **named: Any) -> str:
         """Record the arguments."""
-        self.slowly.append((given, named))
-        return "slowly"
+        self.python_calls.append((given, named))
+        return "by Python"
 
 
 module.use_compiled_call(FastCallable)
@@ -309,7 +309,7 @@ def test_the_compiled_call_runs_instead_of_the_python_method(
     quick, given = FastCallable(call.subject), buffers()
     call._call.run.execute = ctypes.cast(DONE, ctypes.c_void_p).value
     assert quick(*given) is None
-    assert (quick.slowly, call._call.filled) == ([], 1)
+    assert (quick.python_calls, call._call.filled) == ([], 1)
     assert "Record the arguments." in (FastCallable.__call__.__doc__ or "")
 
 
@@ -318,7 +318,7 @@ def test_refused_launch_is_raised_once(plan: Plan, launcher: Launcher, framework
     with pytest.raises(CudnnStatusError) as caught:
         quick(*buffers())
     assert caught.value.function == "cudnnBackendExecute"
-    assert quick.slowly == []
+    assert quick.python_calls == []
 
 
 def test_all_other_calls_run_the_python_method(plan: Plan, launcher: Launcher, framework: Framework) -> None:
@@ -327,16 +327,16 @@ def test_all_other_calls_run_the_python_method(plan: Plan, launcher: Launcher, f
     quick, given = FastCallable(call.subject), buffers()
     unfit = (*given[:3], Buffer(kind=HOST))
     last: dict[str, Any] = {"last": given[3]}
-    assert [quick(*given[:3], **last), quick(*given[:3]), quick(), quick(*unfit)] == ["slowly"] * 4
-    assert quick.slowly == [(given[:3], last), (given[:3], {}), ((), {}), (unfit, {})]
+    assert [quick(*given[:3], **last), quick(*given[:3]), quick(), quick(*unfit)] == ["by Python"] * 4
+    assert quick.python_calls == [(given[:3], last), (given[:3], {}), ((), {}), (unfit, {})]
     other = threading.Thread(target=quick, args=given)
     other.start()
     other.join()
-    assert quick.slowly[4:] == [(given, {})], "a call is its thread's"
+    assert quick.python_calls[4:] == [(given, {})], "a call from another thread must run the Python method"
     quick._fast = None
-    assert quick(*given, more=1) == quick(*given) == "slowly"
+    assert quick(*given, more=1) == quick(*given) == "by Python"
     del quick._fast
-    assert quick(*given) == "slowly"
+    assert quick(*given) == "by Python"
     with pytest.raises(ZeroDivisionError):
         FastCallable(None)(*(1 / 0 for _ in range(2)))
 
@@ -372,7 +372,7 @@ def test_cudnn_errors_while_filling_the_pack_are_reported(plan: Plan, launcher: 
 
 
 @pytest.fixture(params=["compiled", "ctypes"])
-def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+def launch_implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "ctypes":
         monkeypatch.setattr(module, "compiled_library", lambda: None)
         monkeypatch.setattr("cudnn_backend_py.native.launch.compiled_library", lambda: None)
@@ -484,7 +484,7 @@ def test_cudnn_errors_while_filling_from_a_dict_are_reported(plan: Plan, framewo
     assert not call._mapping.filled
 
 
-def test_bound_call_returns_the_status(plan: Plan, implementation: str) -> None:
+def test_bound_call_returns_the_status(plan: Plan, launch_implementation: str) -> None:
     launcher = Launcher(plan.descriptor, [1, 2])
     step = launch_without_handle(plan).bind(launcher.pack(launcher.row(64, 64)))
     for _ in range(2):
@@ -495,7 +495,7 @@ def test_bound_call_returns_the_status(plan: Plan, implementation: str) -> None:
 
 
 def test_bound_call_sets_the_stream_first(
-    plan: Plan, launcher: Launcher, framework: Framework, implementation: str
+    plan: Plan, launcher: Launcher, framework: Framework, launch_implementation: str
 ) -> None:
     """cudnnSetStream refuses the null handle as well, and the stream recorded for the handle stays unchanged."""
     launch = launch_without_handle(plan)
@@ -567,14 +567,14 @@ def test_kernel_runs_before_the_plan_on_its_stream(
         assert (answer // 1000 * 1000, call.failed_function) == (NULL_HANDLE, "cudnnBackendExecute")
 
 
-def test_variant_packs_are_filled_by_c_and_by_ctypes(plan: Plan, implementation: str) -> None:
+def test_variant_packs_are_filled_by_c_and_by_ctypes(plan: Plan, launch_implementation: str) -> None:
     """cuDNN accepts and finalizes the variant packs of both implementations."""
     launcher = Launcher(plan.descriptor, [1, 2])
     for number in range(3):
         key = (number,)
         pack = launcher.cache_pack(key, launcher.row(64, 128), 4096)
         assert launcher.find(key) is pack
-    assert (launcher._compiled_fill is None) == (implementation == "ctypes")
+    assert (launcher._compiled_fill is None) == (launch_implementation == "ctypes")
 
 
 def test_buffer_requirements_follow_from_the_tensor() -> None:

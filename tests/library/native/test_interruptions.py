@@ -299,10 +299,10 @@ def test_an_exception_of_a_signal_handler_is_not_a_failed_rule(
 
 
 def test_an_exception_set_by_another_thread_is_raised_unchanged() -> None:
-    def interrupt_a_setting_thread(value: object) -> list[BaseException]:
+    def interrupt_set_calls(value: object) -> list[BaseException]:
         ended: list[BaseException] = []
 
-        def create_descriptors() -> None:
+        def set_repeatedly() -> None:
             made = Descriptor(DescriptorType.TENSOR)
             begun.set()
             try:
@@ -312,7 +312,7 @@ def test_an_exception_set_by_another_thread_is_raised_unchanged() -> None:
                 ended.append(error)
 
         begun = threading.Event()
-        thread = threading.Thread(target=create_descriptors)
+        thread = threading.Thread(target=set_repeatedly)
         thread.start()
         begun.wait()
         time.sleep(0.002)
@@ -325,7 +325,7 @@ def test_an_exception_set_by_another_thread_is_raised_unchanged() -> None:
             return sum(1 for _ in range(50)) - 49
 
     for _ in range(20):
-        assert [type(error) for error in interrupt_a_setting_thread(SlowIndex())] == [DeadlineError]
+        assert [type(error) for error in interrupt_set_calls(SlowIndex())] == [DeadlineError]
 
 
 class Parameter:

@@ -160,7 +160,7 @@ def test_close_during_calls_in_another_thread_frees_nothing_in_use() -> None:
         start = threading.Barrier(2)
         seen: list[object] = []
 
-        def read(made: Descriptor = made, start: threading.Barrier = start, seen: list[object] = seen) -> None:
+        def read_uid(made: Descriptor = made, start: threading.Barrier = start, seen: list[object] = seen) -> None:
             start.wait()
             for _ in range(20):
                 try:
@@ -168,7 +168,7 @@ def test_close_during_calls_in_another_thread_frees_nothing_in_use() -> None:
                 except UsageError as error:
                     seen.append(error.code)
 
-        reader = threading.Thread(target=read)
+        reader = threading.Thread(target=read_uid)
         reader.start()
         start.wait()
         made.close()

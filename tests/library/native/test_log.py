@@ -208,19 +208,19 @@ def test_a_user_callback_gets_all_messages_before_during_and_after_a_capture() -
     def user_callback(severity: int, user_data: int | None, _info: object, message: int) -> None:
         heard.append(f"{severity} {user_data} {ctypes.string_at(message).decode()}")
 
-    def count() -> int:
+    def count_created() -> int:
         return sum("cudnnBackendCreateDescriptor() called" in line for line in heard)
 
     capi.cudnnSetCallback(0b1110, user_callback, 4711)
     mask, user_data, address = capi.cudnnGetCallback()
     try:
         Descriptor(DescriptorType.MATMUL)
-        alone = count()
+        alone = count_created()
         with capture_log(Severity.ERROR) as log:
             Descriptor(DescriptorType.MATMUL)
-            during = count()
+            during = count_created()
         Descriptor(DescriptorType.MATMUL)
-        after = count()
+        after = count_created()
         assert (alone, during, after) == (2, 4, 6)  # cuDNN announces a call and its status
         assert {line.split()[1] for line in heard} == {"4711"}
         assert log.records == []

@@ -12,26 +12,26 @@ from tests.support.child import run_python
 from tests.support.sanitizing import FLAGS, FOUND, NATIVE, build_sanitized, run_tests, sanitizer_environment
 
 
-def has_sanitizers(folder: Path) -> bool:
+def has_sanitizers(build_folder: Path) -> bool:
     """Return whether gcc and its sanitizer libraries are installed."""
     if shutil.which("gcc") is None:
         return False
-    (folder / "nothing.c").write_text("")
-    command = ["gcc", *FLAGS, str(folder / "nothing.c"), "-o", str(folder / "nothing.so")]
+    (build_folder / "nothing.c").write_text("")
+    command = ["gcc", *FLAGS, str(build_folder / "nothing.c"), "-o", str(build_folder / "nothing.so")]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def build_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("sanitized")
     if not has_sanitizers(made):
         pytest.skip("did not run: gcc has no sanitizers here")
     return made
 
 
-def test_hostile_calls_cause_no_sanitizer_report(folder: Path) -> None:
+def test_hostile_calls_cause_no_sanitizer_report(build_folder: Path) -> None:
     names = ("test_fast_call.py", "test_hostile_calls.py", "test_interruptions.py")
-    done = run_tests(build_sanitized(folder), *(f"tests/library/native/{name}" for name in names))
+    done = run_tests(build_sanitized(build_folder), *(f"tests/library/native/{name}" for name in names))
     said = done.stdout + done.stderr
     assert not any(word in said for word in FOUND), said[-5000:]
     assert done.code == 0, said[-5000:]
@@ -52,9 +52,9 @@ int provoke(void) { (void)free_later; (void)keep; %s }
 
 
 @pytest.mark.parametrize("error", ERRORS)
-def test_deliberate_errors_are_detected(folder: Path, error: str) -> None:
-    """If the C code has an error that the sanitizers can detect, the test above fails."""
-    source, made = folder / "error.c", folder / f"{error.split()[0]}.so"
+def test_deliberate_errors_are_detected(build_folder: Path, error: str) -> None:
+    """C code with deliberate errors is reported in the way that the test above looks for."""
+    source, made = build_folder / "error.c", build_folder / f"{error.split()[0]}.so"
     source.write_text(PROGRAM % ERRORS[error])
     subprocess.run(["gcc", *FLAGS, str(source), "-o", str(made)], check=True)
     done = run_python(
@@ -73,8 +73,8 @@ tests.test_functions_of_the_driver_stub_accept_null()
 """
 
 
-def test_the_driver_stub_causes_no_sanitizer_report(folder: Path) -> None:
-    made = folder / "stub.so"
+def test_the_driver_stub_causes_no_sanitizer_report(build_folder: Path) -> None:
+    made = build_folder / "stub.so"
     subprocess.run(["gcc", *FLAGS, str(NATIVE / "driver_stub.c"), "-o", str(made)], check=True)
     done = run_python(["-c", STUB, str(made)], environment=sanitizer_environment())
     assert (done.code, done.stderr) == (0, "")

@@ -55,7 +55,7 @@ HARMLESS = {"PWD", "bar", "HOME", "TMPDIR"}
 @pytest.mark.parametrize("version", ["own", OLDER])
 def test_every_variable_that_the_libraries_read_is_part_of_a_query(version: str, tmp_path: Path) -> None:
     if (compiler := shutil.which("cc")) is None:
-        pytest.skip("no C compiler: apt-get install gcc")
+        pytest.skip("did not run: it needs a C compiler (apt-get install gcc)")
     source, recorder, record = tmp_path / "recorder.c", tmp_path / "recorder.so", tmp_path / "record"
     source.write_text(RECORDER)
     define = f'-DRECORD="{record}"'

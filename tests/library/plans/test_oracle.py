@@ -144,14 +144,14 @@ def test_every_reduction_reaches_cudnn_unchanged(operator: ReduceTensorOp, deter
     ],
 )
 def test_activation_parameters_reach_cudnn_unchanged(mode: PointwiseMode, parameters: dict[str, float]) -> None:
-    def make(**changed: float) -> Graph:
+    def make_graph(**changed: float) -> Graph:
         g = GraphBuilder(io_type=DataType.FLOAT)
         g.pointwise(mode, g.tensor("x", (4, 8)), parameters=parameters | changed, virtual=False)
         return g.graph()
 
-    assert_same_graph(make(), read_logged_graph(make()))
+    assert_same_graph(make_graph(), read_logged_graph(make_graph()))
     for name in parameters:
-        assert find_difference(make(**{name: 9.0}), read_logged_graph(make())) is not None
+        assert find_difference(make_graph(**{name: 9.0}), read_logged_graph(make_graph())) is not None
 
 
 def graph_with_extras() -> Graph:
@@ -170,19 +170,19 @@ def test_ragged_offsets_overrides_and_reordering_reach_cudnn_unchanged() -> None
 
 
 def test_different_uids_make_no_difference() -> None:
-    def make(first_uid: int) -> Graph:
+    def make_graph(first_uid: int) -> Graph:
         g = GraphBuilder("scores", first_uid=first_uid)
         s = g.matmul(g.tensor("q", (1, 8, 64)), g.tensor("k", (1, 64, 16)))
         g.pointwise(PointwiseMode.ADD, s, g.tensor("bias", (1, 8, 16)), virtual=False)
         return g.graph()
 
-    assert_same_graph(make(1), read_logged_graph(make(700)))
+    assert_same_graph(make_graph(1), read_logged_graph(make_graph(700)))
 
 
 def test_symmetric_graphs_are_distinguished_by_their_connections() -> None:
     """Two equal chains are compared with one crossed pair, which differs only in its connections."""
 
-    def make(crossed: bool) -> Graph:
+    def make_graph(crossed: bool) -> Graph:
         g = GraphBuilder("pairs", io_type=DataType.FLOAT)
         x, y = g.tensor("x", (4, 8)), g.tensor("y", (4, 8))
         p = g.pointwise(PointwiseMode.ADD, x, x if not crossed else y)
@@ -191,14 +191,14 @@ def test_symmetric_graphs_are_distinguished_by_their_connections() -> None:
         return g.graph()
 
     for crossed in (False, True):
-        assert_same_graph(make(crossed), read_logged_graph(make(crossed)))
-        assert find_difference(make(not crossed), read_logged_graph(make(crossed))) is not None
+        assert_same_graph(make_graph(crossed), read_logged_graph(make_graph(crossed)))
+        assert find_difference(make_graph(not crossed), read_logged_graph(make_graph(crossed))) is not None
 
 
 # The comparison must be able to fail.
 
 
-def changed_tensor(graph: Graph, name: str, **changes: Any) -> Graph:
+def graph_with_changed_tensor(graph: Graph, name: str, **changes: Any) -> Graph:
     """Return the graph with one tensor changed everywhere it is used."""
     old = graph.tensor(name)
     new = dataclasses.replace(old, **changes)
@@ -210,7 +210,7 @@ def changed_tensor(graph: Graph, name: str, **changes: Any) -> Graph:
     return dataclasses.replace(graph, ops=tuple(replace_tensor(op) for op in graph.ops))
 
 
-def changed_op(graph: Graph, name: str, **changes: Any) -> Graph:
+def graph_with_changed_op(graph: Graph, name: str, **changes: Any) -> Graph:
     return dataclasses.replace(
         graph, ops=tuple(dataclasses.replace(op, **changes) if op.name == name else op for op in graph.ops)
     )
@@ -219,31 +219,31 @@ def changed_op(graph: Graph, name: str, **changes: Any) -> Graph:
 def flash_with_another_row_max_input() -> Graph:
     """Return flash forward whose row maximum is that of the scores before the mask instead of after it."""
     graph = flash_forward(causal=True)
-    return changed_op(graph, "row_max", x=graph.tensor("mul"))
+    return graph_with_changed_op(graph, "row_max", x=graph.tensor("mul"))
 
 
 def flash_with_swapped_operands() -> Graph:
     """Return flash forward with p = exp / sum written as sum / exp."""
     graph = flash_forward(causal=True)
-    return changed_op(graph, "shifted", x=graph.tensor("row_max"), b=graph.tensor("masked_right"))
+    return graph_with_changed_op(graph, "shifted", x=graph.tensor("row_max"), b=graph.tensor("masked_right"))
 
 
 def both_orders_of_a_subtraction() -> tuple[Graph, Graph]:
     """Return the graphs of a - b and of b - a."""
 
-    def make(swap: bool) -> Graph:
+    def make_graph(swap: bool) -> Graph:
         g = GraphBuilder(io_type=DataType.FLOAT)
         a, b = g.tensor("a", (4, 8), alignment=32), g.tensor("b", (4, 8))
         g.pointwise(PointwiseMode.SUB, *((b, a) if swap else (a, b)), virtual=False)
         return g.graph()
 
-    return make(False), make(True)
+    return make_graph(False), make_graph(True)
 
 
 CHANGES: dict[str, tuple[Callable[[], Graph], Callable[[], Graph], str]] = {
     "one stride": (
         lambda: flash_forward(causal=True),
-        lambda: changed_tensor(flash_forward(causal=True), "q", strides=(32768, 8192, 64, 1)),
+        lambda: graph_with_changed_tensor(flash_forward(causal=True), "q", strides=(32768, 8192, 64, 1)),
         "tensor 'q' has strides",
     ),
     "one dim": (
@@ -253,13 +253,17 @@ CHANGES: dict[str, tuple[Callable[[], Graph], Callable[[], Graph], str]] = {
     ),
     "one type": (
         lambda: flash_forward(causal=True),
-        lambda: changed_tensor(flash_forward(causal=True), "p", data_type=DataType.BFLOAT16),
+        lambda: graph_with_changed_tensor(flash_forward(causal=True), "p", data_type=DataType.BFLOAT16),
         "tensor 'p' has data type CUDNN_DATA_BFLOAT16",
     ),
-    "alignment": (forum_graph, lambda: changed_tensor(forum_graph(), "v", alignment=4), "'v' has alignment 4"),
+    "alignment": (
+        forum_graph,
+        lambda: graph_with_changed_tensor(forum_graph(), "v", alignment=4),
+        "'v' has alignment 4",
+    ),
     "reordering": (
         forum_graph,
-        lambda: changed_tensor(forum_graph(), "s", reordering=TensorReordering.NONE),
+        lambda: graph_with_changed_tensor(forum_graph(), "s", reordering=TensorReordering.NONE),
         "'s' has reordering CUDNN_TENSOR_REORDERING_NONE",
     ),
     "virtual": (
@@ -269,22 +273,26 @@ CHANGES: dict[str, tuple[Callable[[], Graph], Callable[[], Graph], str]] = {
     ),
     "one mode": (
         lambda: flash_forward(causal=True),
-        lambda: changed_op(flash_forward(causal=True), "keep_right", mode=PointwiseMode.CMP_GT),
+        lambda: graph_with_changed_op(flash_forward(causal=True), "keep_right", mode=PointwiseMode.CMP_GT),
         "operation 'keep_right' has mode CUDNN_POINTWISE_CMP_GT",
     ),
     "compute type": (
         forum_graph,
-        lambda: changed_op(forum_graph(), "s", compute_type=DataType.HALF),
+        lambda: graph_with_changed_op(forum_graph(), "s", compute_type=DataType.HALF),
         "operation 's' has compute type CUDNN_DATA_HALF",
     ),
     "axis": (
         lambda: flash_forward(causal=True),
-        lambda: changed_op(changed_op(flash_forward(causal=True), "row", axis=1), "column", axis=1),
+        lambda: graph_with_changed_op(
+            graph_with_changed_op(flash_forward(causal=True), "row", axis=1), "column", axis=1
+        ),
         "has axis 1",
     ),
     "axes exchanged": (
         lambda: flash_forward(causal=True),
-        lambda: changed_op(changed_op(flash_forward(causal=True), "row", axis=3), "column", axis=2),
+        lambda: graph_with_changed_op(
+            graph_with_changed_op(flash_forward(causal=True), "row", axis=3), "column", axis=2
+        ),
         "links",
     ),
     "one link": (lambda: flash_forward(causal=True), flash_with_another_row_max_input, "links of"),
@@ -297,7 +305,7 @@ CHANGES: dict[str, tuple[Callable[[], Graph], Callable[[], Graph], str]] = {
     "one operation more": (lambda: flash_forward(causal=True), lambda: flash_forward(), "are meant"),
     "ragged link": (
         graph_with_extras,
-        lambda: changed_tensor(graph_with_extras(), "a", ragged_offset=None),
+        lambda: graph_with_changed_tensor(graph_with_extras(), "a", ragged_offset=None),
         "are meant",
     ),
 }
@@ -323,10 +331,10 @@ MAKERS = {
 }
 
 
-@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
-def test_a_change_of_any_value_in_the_log_is_detected(make: Callable[[], Graph]) -> None:
+@pytest.mark.parametrize("make_graph", MAKERS.values(), ids=MAKERS)
+def test_a_change_of_any_value_in_the_log_is_detected(make_graph: Callable[[], Graph]) -> None:
     """Each number, flag and name in cuDNN's log is changed, one at a time: the comparison must detect each change."""
-    graph, record = make(), read_logged_graph(make())
+    graph, record = make_graph(), read_logged_graph(make_graph())
     assert find_difference(graph, record) is None
     # A ragged offset's uid is nowhere else in the log: another one is a renaming.
     missed = undetected_changes(record, lambda replace_tensor: find_difference(graph, replace_tensor))
@@ -334,7 +342,7 @@ def test_a_change_of_any_value_in_the_log_is_detected(make: Callable[[], Graph])
 
 
 def test_the_helpers_change_and_build_the_expected_graphs() -> None:
-    graph = changed_tensor(forum_graph(), "q", alignment=64)
+    graph = graph_with_changed_tensor(forum_graph(), "q", alignment=64)
     assert graph.tensor("q").alignment == 64
     assert isinstance(graph.ops[0], Matmul)
     assert isinstance(graph.tensor("q"), Tensor)

@@ -43,13 +43,13 @@ def flash_forward() -> Graph:
 
 
 @pytest.fixture(scope="module")
-def question() -> OperationGraph:
+def operation_graph() -> OperationGraph:
     return OperationGraph(matmul(), open_target("sm90"))
 
 
 @pytest.fixture(scope="module")
-def configs(question: OperationGraph) -> list[EngineConfig]:
-    return question.heuristics("A").configs
+def configs(operation_graph: OperationGraph) -> list[EngineConfig]:
+    return operation_graph.heuristics("A").configs
 
 
 @pytest.fixture(scope="module")
@@ -68,25 +68,25 @@ def saved_plan(plan: Plan, tmp_path: Path) -> Path:
 
 
 def test_engines_are_counted_and_include_those_of_the_heuristics(
-    question: OperationGraph, configs: list[EngineConfig]
+    operation_graph: OperationGraph, configs: list[EngineConfig]
 ) -> None:
-    assert question.engine_count > 1
+    assert operation_graph.engine_count > 1
     assert configs
-    assert {config.engine for config in configs} <= set(range(question.engine_count))
+    assert {config.engine for config in configs} <= set(range(operation_graph.engine_count))
 
 
 @pytest.mark.parametrize("index", [-1, 10**6])
-def test_an_engine_that_does_not_exist_is_not_supported(question: OperationGraph, index: int) -> None:
+def test_an_engine_that_does_not_exist_is_not_supported(operation_graph: OperationGraph, index: int) -> None:
     with pytest.raises(NotSupported, match="ENGINE_DESCRIPTOR"):
-        question.engine(index)
+        operation_graph.engine(index)
 
 
 def test_knob_values_of_the_heuristics_are_in_the_knobs_ranges(
-    question: OperationGraph, configs: list[EngineConfig]
+    operation_graph: OperationGraph, configs: list[EngineConfig]
 ) -> None:
     seen = 0
     for config in configs:
-        ranges = {knob.type: knob for knob in question.knobs(config.engine)}
+        ranges = {knob.type: knob for knob in operation_graph.knobs(config.engine)}
         assert config.knobs
         for knob, value in config.knobs.items():
             assert isinstance(knob, KnobType)
@@ -97,26 +97,26 @@ def test_knob_values_of_the_heuristics_are_in_the_knobs_ranges(
 
 
 def test_an_engine_and_its_knobs_give_the_config_of_the_heuristics(
-    question: OperationGraph, configs: list[EngineConfig]
+    operation_graph: OperationGraph, configs: list[EngineConfig]
 ) -> None:
     for config in configs:
-        again = question.config(config.engine, config.knobs)  # type: ignore[arg-type]
+        again = operation_graph.config(config.engine, config.knobs)  # type: ignore[arg-type]
         assert (again.engine, again.knobs, again.tag) == (config.engine, config.knobs, config.tag)
         assert again.workspace_bytes == config.workspace_bytes
 
 
-def test_a_config_without_knobs_can_be_built(question: OperationGraph, configs: list[EngineConfig]) -> None:
-    config = question.config(configs[0].engine)
+def test_a_config_without_knobs_can_be_built(operation_graph: OperationGraph, configs: list[EngineConfig]) -> None:
+    config = operation_graph.config(configs[0].engine)
     assert config.engine == configs[0].engine
     assert build_plan(config).workspace_bytes >= 0
 
 
-def test_a_knob_out_of_range_is_refused(question: OperationGraph, configs: list[EngineConfig]) -> None:
+def test_a_knob_out_of_range_is_refused(operation_graph: OperationGraph, configs: list[EngineConfig]) -> None:
     knob = next(iter(configs[0].knobs))
     assert isinstance(knob, KnobType)
-    highest = next(item.maximum for item in question.knobs(configs[0].engine) if item.type is knob)
+    highest = next(item.maximum for item in operation_graph.knobs(configs[0].engine) if item.type is knob)
     with pytest.raises(CudnnStatusError):
-        build_plan(question.config(configs[0].engine, {knob: highest + 1}))
+        build_plan(operation_graph.config(configs[0].engine, {knob: highest + 1}))
 
 
 def test_an_engine_that_does_not_support_the_graph_is_reported() -> None:
@@ -143,9 +143,9 @@ def test_tags_distinguish_configs(configs: list[EngineConfig]) -> None:
 
 
 def test_repeated_heuristics_queries_give_the_same_configs(
-    question: OperationGraph, configs: list[EngineConfig]
+    operation_graph: OperationGraph, configs: list[EngineConfig]
 ) -> None:
-    assert [config.tag for config in question.heuristics("a").configs] == [config.tag for config in configs]
+    assert [config.tag for config in operation_graph.heuristics("a").configs] == [config.tag for config in configs]
 
 
 # plans and files

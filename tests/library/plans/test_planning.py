@@ -206,7 +206,7 @@ def test_an_entry_with_any_changed_byte_is_built_again(
     plan_cache_key = path.stem
 
     def fail_if_called(*_arguments: Any) -> Any:
-        raise AssertionError("a damaged entry was given to cuDNN")
+        raise AssertionError("a damaged entry must not be given to cuDNN")
 
     chance = random.Random(2)
     with monkeypatch.context() as patch:
@@ -271,7 +271,7 @@ def test_the_same_call_returns_the_same_plan(builds: list[str]) -> None:
     second = build(flash_forward(), "h100")
     assert second is not first
     assert second.tag == first.tag
-    assert builds == [first.tag], "the second came from the disk"
+    assert builds == [first.tag], "the second plan must come from the disk"
 
 
 def test_a_closed_plan_is_not_returned_again(stored_plan: Plan) -> None:
@@ -340,7 +340,7 @@ def test_the_number_of_kept_plans_is_bounded(monkeypatch: pytest.MonkeyPatch, st
     monkeypatch.setattr(planning_module, "PLANS_KEPT", 1)
     first = build(flash_forward(), "h100")
     build(flash_forward(192), "h100")
-    assert build(flash_forward(), "h100") is first, "alive, so it is found though it is not kept"
+    assert build(flash_forward(), "h100") is first, "a live plan must be found even if it is not kept"
     build(flash_forward(192), "h100")
     gone = weakref.ref(first)
     del first
@@ -388,7 +388,9 @@ def test_a_tuned_plan_is_preferred_to_that_of_the_heuristics(cache: PlanCache, t
     cache.put(plan_key(flash_forward(), target, tuned_options(None, target)), tuned, {"why": "fastest"})
     assert build(flash_forward(), target).tag == tuned.tag
     assert engine_and_knobs(build(flash_forward(), target, mode="B")) != engine_and_knobs(tuned)
-    assert engine_and_knobs(build(flash_forward(), "h200")) != engine_and_knobs(tuned), "it was fastest on another GPU"
+    assert engine_and_knobs(build(flash_forward(), "h200")) != engine_and_knobs(tuned), (
+        "a plan tuned on another GPU must not be used"
+    )
 
 
 def test_knobs_are_read_from_text() -> None:

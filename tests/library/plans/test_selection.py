@@ -21,40 +21,40 @@ from cudnn_backend_py.graph import attention
 from cudnn_backend_py.plans.select import NothingSelected, Selection, candidates, select, tuned_options
 
 
-def forward() -> Graph:
+def forward_attention() -> Graph:
     return attention.sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True, stats=True)
 
 
-def backward(**options: Any) -> Graph:
+def backward_attention(**options: Any) -> Graph:
     shape: dict[str, Any] = {"batch": 1, "heads": 2, "seq_q": 512, "head_dim": 64, "causal": True}
     return attention.sdpa_backward(**shape | options)
 
 
 @pytest.fixture(scope="module")
-def question() -> OperationGraph:
-    return OperationGraph(forward(), open_target("h100"))
+def operation_graph() -> OperationGraph:
+    return OperationGraph(forward_attention(), open_target("h100"))
 
 
-def test_by_default_the_first_config_of_mode_a_is_chosen(question: OperationGraph) -> None:
-    proposed = [config.tag for config in question.heuristics("A").configs]
-    chosen = select(question)
+def test_by_default_the_first_config_of_mode_a_is_chosen(operation_graph: OperationGraph) -> None:
+    proposed = [config.tag for config in operation_graph.heuristics("A").configs]
+    chosen = select(operation_graph)
     assert chosen.config.tag == proposed[0]
     assert [config.tag for config in chosen.alternatives] == proposed[1:]
 
 
-def test_a_selection_lists_the_configs_that_cudnn_refused(question: OperationGraph) -> None:
-    answer = question.heuristics("A")
-    assert answer.candidates > len(answer.configs) or question.target.library.version < (9, 19, 0)
-    refused = select(question).refused
+def test_a_selection_lists_the_configs_that_cudnn_refused(operation_graph: OperationGraph) -> None:
+    answer = operation_graph.heuristics("A")
+    assert answer.candidates > len(answer.configs) or operation_graph.target.library.version < (9, 19, 0)
+    refused = select(operation_graph).refused
     assert len(refused) == answer.candidates - len(answer.configs)
     assert all(item.mode == "A" and item.tag.startswith("eng") for item in refused)
     assert all(item.reason in item.words.splitlines() for item in refused)
 
 
-def test_configs_over_a_limit_report_both_values(question: OperationGraph) -> None:
-    first = select(question).config
+def test_configs_over_a_limit_report_both_values(operation_graph: OperationGraph) -> None:
+    first = select(operation_graph).config
     limit = first.shared_memory_bytes - 1
-    chosen = select(question, shared_memory_bytes=limit)
+    chosen = select(operation_graph, shared_memory_bytes=limit)
     assert chosen.config.shared_memory_bytes <= limit
     reasons = {item.tag: item.reason for item in chosen.refused}
     assert reasons[first.tag] == (
@@ -62,27 +62,27 @@ def test_configs_over_a_limit_report_both_values(question: OperationGraph) -> No
     )
 
 
-def test_workspace_limit_applies_to_the_choice_and_all_alternatives(question: OperationGraph) -> None:
-    chosen = select(question, workspace_bytes=0)
+def test_workspace_limit_applies_to_the_choice_and_all_alternatives(operation_graph: OperationGraph) -> None:
+    chosen = select(operation_graph, workspace_bytes=0)
     assert {config.workspace_bytes for config in (chosen.config, *chosen.alternatives)} == {0}
     assert any("bytes of workspace, 0 are allowed" in item.reason for item in chosen.refused)
 
 
-def test_each_config_without_a_wanted_note_has_a_reason(question: OperationGraph) -> None:
+def test_each_config_without_a_wanted_note_has_a_reason(operation_graph: OperationGraph) -> None:
     with pytest.raises(NothingSelected, match="nothing-selected") as caught:
-        select(question, wanted_behavior="CUBLASLT_DEPENDENCY", modes="A")
-    proposed = {config.tag for config in question.heuristics("A").configs}
+        select(operation_graph, wanted_behavior="CUBLASLT_DEPENDENCY", modes="A")
+    proposed = {config.tag for config in operation_graph.heuristics("A").configs}
     by_filter = {item.tag: item.reason for item in caught.value.refused if not item.words}
     assert set(by_filter) == proposed
     assert all(reason.endswith("CUBLASLT_DEPENDENCY is wanted") for reason in by_filter.values())
     assert all(tag in caught.value.render() for tag in proposed)
 
 
-def test_refusals_by_the_selection_do_not_quote_cudnn(question: OperationGraph) -> None:
+def test_refusals_by_the_selection_do_not_quote_cudnn(operation_graph: OperationGraph) -> None:
     """cuDNN returned SUCCESS: the error has no status, function or message of cuDNN."""
-    first = question.heuristics("A").configs[0]
+    first = operation_graph.heuristics("A").configs[0]
     with pytest.raises(NothingSelected) as caught:
-        select(question, engine=first.engine, knobs=first.knobs, shared_memory_bytes=0)
+        select(operation_graph, engine=first.engine, knobs=first.knobs, shared_memory_bytes=0)
     error = caught.value
     assert not isinstance(error, CudnnStatusError)
     assert not hasattr(error, "status")
@@ -93,53 +93,53 @@ def test_refusals_by_the_selection_do_not_quote_cudnn(question: OperationGraph) 
     assert not any(item.by_cudnn for item in error.refused)
 
 
-def test_refusals_by_cudnn_and_the_selection_are_counted_separately(question: OperationGraph) -> None:
+def test_refusals_by_cudnn_and_the_selection_are_counted_separately(operation_graph: OperationGraph) -> None:
     with pytest.raises(NothingSelected) as caught:
-        select(question, shared_memory_bytes=0, modes="A")
+        select(operation_graph, shared_memory_bytes=0, modes="A")
     error = caught.value
     theirs = [item for item in error.refused if item.by_cudnn]
     ours = [item for item in error.refused if not item.by_cudnn]
-    assert len(ours) == len(question.heuristics("A").configs)
+    assert len(ours) == len(operation_graph.heuristics("A").configs)
     said = [f"{len(theirs)} refused by cuDNN"] if theirs else []
     assert error.headline.endswith(": " + ", ".join([*said, f"{len(ours)} refused by the selection"]))
     assert all(item.reason.partition(": ")[2] in error.last_error for item in theirs)
     assert error.sections.get("cudnn", "") == error.last_error
 
 
-def test_the_error_names_an_unwanted_note(question: OperationGraph) -> None:
+def test_the_error_names_an_unwanted_note(operation_graph: OperationGraph) -> None:
     with pytest.raises(NotSupported) as caught:
-        select(question, unwanted_numerical=NumericalNote.TENSOR_CORE, modes="A")
+        select(operation_graph, unwanted_numerical=NumericalNote.TENSOR_CORE, modes="A")
     assert "TENSOR_CORE is not wanted" in caught.value.sections["cause"]
     assert "unwanted_numerical ['TENSOR_CORE']" in caught.value.sections["where"]
 
 
-def test_refusals_survive_pickling(question: OperationGraph) -> None:
+def test_refusals_survive_pickling(operation_graph: OperationGraph) -> None:
     with pytest.raises(NothingSelected) as caught:
-        select(question, workspace_bytes=0, shared_memory_bytes=0)
+        select(operation_graph, workspace_bytes=0, shared_memory_bytes=0)
     again = pickle.loads(pickle.dumps(caught.value))
     assert again.refused == caught.value.refused
     assert again.refused
 
 
-def test_an_engine_without_knobs_selects_among_its_heuristics_configs(question: OperationGraph) -> None:
-    engine = question.heuristics("A").configs[-1].engine
-    chosen = select(question, engine=engine)
+def test_an_engine_without_knobs_selects_among_its_heuristics_configs(operation_graph: OperationGraph) -> None:
+    engine = operation_graph.heuristics("A").configs[-1].engine
+    chosen = select(operation_graph, engine=engine)
     assert chosen.config.engine == engine
     assert any(item.reason.endswith(f"{engine} is wanted") for item in chosen.refused)
 
 
-def test_a_given_engine_and_its_knobs_are_used(question: OperationGraph) -> None:
-    last = question.heuristics("A").configs[-1]
-    chosen = select(question, engine=last.engine, knobs=last.knobs)
+def test_a_given_engine_and_its_knobs_are_used(operation_graph: OperationGraph) -> None:
+    last = operation_graph.heuristics("A").configs[-1]
+    chosen = select(operation_graph, engine=last.engine, knobs=last.knobs)
     assert (chosen.config.engine, chosen.config.knobs) == (last.engine, last.knobs)
     assert chosen.alternatives == ()
 
 
-def test_a_knob_value_that_cudnn_refuses_is_reported_with_its_message(question: OperationGraph) -> None:
-    last = question.heuristics("A").configs[-1]
+def test_a_knob_value_that_cudnn_refuses_is_reported_with_its_message(operation_graph: OperationGraph) -> None:
+    last = operation_graph.heuristics("A").configs[-1]
     knobs = {**last.knobs, KnobType.KERNEL_CFG: 36}
     with pytest.raises(NothingSelected) as caught:
-        select(question, engine=last.engine, knobs=knobs)
+        select(operation_graph, engine=last.engine, knobs=knobs)
     (refused,) = caught.value.refused
     assert refused.mode == "named"
     assert f"k{int(KnobType.KERNEL_CFG)}=36" in refused.tag
@@ -156,10 +156,12 @@ def test_the_error_of_an_unsupported_graph_has_cudnns_messages() -> None:
     assert all(item.words for item in caught.value.refused)
 
 
-def test_modes_are_queried_in_order_and_each_config_is_listed_once(question: OperationGraph) -> None:
-    found = candidates(question, Selection(modes=("A", "B")))
+def test_modes_are_queried_in_order_and_each_config_is_listed_once(operation_graph: OperationGraph) -> None:
+    found = candidates(operation_graph, Selection(modes=("A", "B")))
     tags = [config.tag for config in found.configs]
-    assert tags[: len(question.heuristics("A").configs)] == [c.tag for c in question.heuristics("A").configs]
+    assert tags[: len(operation_graph.heuristics("A").configs)] == [
+        c.tag for c in operation_graph.heuristics("A").configs
+    ]
     assert len(set(tags)) == len(tags)
     assert set(found.origins) <= {"A", "B"}
 
@@ -167,23 +169,23 @@ def test_modes_are_queried_in_order_and_each_config_is_listed_once(question: Ope
 # determinism
 
 
-def test_a_forward_pass_is_deterministic(question: OperationGraph) -> None:
-    assert select(question, deterministic=True).config.tag == select(question).config.tag
+def test_a_forward_pass_is_deterministic(operation_graph: OperationGraph) -> None:
+    assert select(operation_graph, deterministic=True).config.tag == select(operation_graph).config.tag
 
 
 @pytest.mark.parametrize("target", ["sm80", "h100"])
 def test_a_backward_graph_with_unordered_dq_sums_is_not_deterministic(target: str) -> None:
     with pytest.raises(NothingSelected) as caught:
-        select(backward(), target, deterministic=True)
+        select(backward_attention(), target, deterministic=True)
     ours = [item.reason for item in caught.value.refused if not item.words]
     assert ours
     assert all("'dq_accum' in no fixed order" in reason for reason in ours)
-    assert select(backward(deterministic=True), target, deterministic=True).config.engine >= 0
+    assert select(backward_attention(deterministic=True), target, deterministic=True).config.engine >= 0
 
 
 def test_the_unified_backward_operation_is_not_deterministic() -> None:
     target = open_target("h100")
-    graph = backward(implementation="unified", version=target.library.version)
+    graph = backward_attention(implementation="unified", version=target.library.version)
     if target.library.version < (9, 21, 0):
         with pytest.raises(UsageError, match="newer-than-library"):
             select(graph, target, deterministic=True)
@@ -198,10 +200,10 @@ def test_blackwell_uses_a_deterministic_config_outside_the_heuristics() -> None:
     known = attention.deterministic_config(target.library.version, 100)
     if known is None:
         with pytest.raises(NothingSelected, match="refused") as caught:
-            select(backward(deterministic=True), target, deterministic=True)
+            select(backward_attention(deterministic=True), target, deterministic=True)
         assert "has no deterministic attention backward for sm_100" in caught.value.sections["cause"]
         return
-    chosen = select(backward(deterministic=True), target, deterministic=True)
+    chosen = select(backward_attention(deterministic=True), target, deterministic=True)
     assert chosen.config.engine == known[0]
     assert chosen.config.knobs.items() >= known[1].items()
     assert chosen.alternatives == ()
