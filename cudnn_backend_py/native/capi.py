@@ -165,7 +165,7 @@ def cudnnSetCallback(
     if function is not None and not callable(function):
         raise UsageError(f"cudnnCallback_t must be a function, got {show(function)}", code="wrong-argument")
     address = None if user_data is None else _read_address(user_data, "user data")
-    from .log import log_hub  # read_per_dim programs set a callback
+    from .log import log_hub  # few programs set a callback
 
     log_hub(library()).listen(_read_int(mask, "a severity mask"), address, function)
 

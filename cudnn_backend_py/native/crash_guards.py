@@ -91,7 +91,7 @@ def _check_device_name_length(attribute: Attr, values: Sequence[Any]) -> None:
 
 def _read_json_items(attribute: Attr, text: str) -> list[tuple[str, Any]]:
     """Return every key and value of a JSON text, duplicates included, as cuDNN may read either."""
-    import json  # read_per_dim programs give a descriptor JSON
+    import json  # few programs give a descriptor JSON
 
     pairs: list[tuple[str, Any]] = []
     try:
