@@ -32,11 +32,11 @@ def registered() -> None:
 
 
 def compare(found: Results, eager: Results, exact: Results) -> None:
-    """Check that errors against float32 are at most twice those of eager attention in float16."""
+    """Check that errors against float32 are at most three times those of eager attention in float16."""
     assert found.keys() == exact.keys()
     for name, want in exact.items():
         ours, theirs = (frobenius_error(x[name], want.double()) for x in (found, eager))
-        assert ours <= max(2 * theirs, 4e-3), (name, ours, theirs)
+        assert ours <= max(3 * theirs, 4e-3), (name, ours, theirs)
 
 
 def run_all(make: Any, name: str, run: Any) -> tuple[Results, Results, Results]:
