@@ -172,7 +172,7 @@ def run_reverse(run: Run, op: Operation) -> None:
     )
     copy.insert(
         f"{PACKAGE}/graph/build/moves.py",
-        "class Moves(BuilderBase):\n",
+        "class DataMovement(BuilderBase):\n",
         '''
     def reverse(self, x: Tensor, axis: int, **result: Any) -> Tensor:
         """Add x with the elements along an axis in reverse order and return it.
@@ -180,9 +180,9 @@ def run_reverse(run: Run, op: Operation) -> None:
         C: ``CUDNN_BACKEND_OPERATION_REVERSE_DESCRIPTOR``.
         """
         check_types(Tensor, x=x)
-        y = self._result("reverse", x.dims, result, data_type=x.data_type)
-        need(y, x.dims, "y", x=x)
-        self._append(DescriptorType.OPERATION_REVERSE, y.name, x=x, y=y, axis=axis)
+        y = self._result_tensor("reverse", x.dims, result, data_type=x.data_type)
+        check_dims(y, x.dims, "y", x=x)
+        self._append_operation(DescriptorType.OPERATION_REVERSE, y.name, x=x, y=y, axis=axis)
         return y
 ''',
     )

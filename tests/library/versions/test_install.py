@@ -19,7 +19,7 @@ def store_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed_cudnn(store_root: Path) -> versions.InstalledCudnn:
-    return versions.install("9.19.0", cuda="12", store_root=store_root, progress=False)
+    return versions.install("9.19.0", cuda="12", root=store_root, progress=False)
 
 
 def test_install_uses_the_jit_wheel(installed_cudnn: versions.InstalledCudnn, store_root: Path) -> None:
