@@ -44,7 +44,7 @@ def _count_slower_shapes(record: Mapping[str, Any], name: str, other: str) -> fl
 
 
 def _count_shapes_that_differ(record: Mapping[str, Any]) -> float | None:
-    """Return the number of shapes whose time differs from cudnn-frontend's with the same plan, beyond noise."""
+    """Count the shapes where the same plan takes another time with cudnn-frontend, beyond noise."""
     rows = []
     for row in record["gpu"]:
         us, tags = row["us"], row["plans"]

@@ -25,7 +25,8 @@ __all__ = [
 
 _MAX_SHOWN = 4000  # characters of a headline that are printed
 _MAX_REASON = 300  # characters of cuDNN's reason
-_REASON = re.compile(r"^.*\bReason: (.+)$", re.MULTILINE)
+# A line of cuDNN's last-error text that gives a reason; compiled where it is first used.
+REASON_LINE = r"(?m)^\s*(?:Warning|Error): (?P<status>CUDNN_STATUS_\w+); Reason: (?P<text>.*)$"
 _SECTIONS = ("where", "cudnn", "cause", "fix", "more")
 
 
@@ -57,8 +58,8 @@ class CudnnBackendError(Exception):
     @property
     def reason(self) -> str:
         """The first reason in cuDNN's last-error text, which is its innermost one; empty if there is none."""
-        found = _REASON.search(self.sections.get("cudnn", ""))
-        return "" if found is None else found[1].strip()
+        found = re.search(REASON_LINE, self.sections.get("cudnn", ""))
+        return "" if found is None else found["text"].strip()
 
     def __str__(self) -> str:
         shown, reason = str(self.args[0]), printable(self.reason[:_MAX_REASON])

@@ -198,8 +198,7 @@ def install_version(
             warn(f"downloading {size / 1e6:.0f} MB for cuDNN {version}")
     installed = versions.install(version, cuda=_cuda_option(cuda), flavor=flavor, progress=not quiet)
     say(
-        f"cuDNN {installed.version}+cu{installed.cuda} ({installed.flavor}) is at {installed.path}, "
-        f"{installed.size_bytes / 1e6:.0f} MB"
+        f"cuDNN {installed.full_build} ({installed.flavor}) is at {installed.path}, {installed.size_bytes / 1e6:.0f} MB"
     )
     if not installed.judges:
         warn(
@@ -220,12 +219,12 @@ def list_versions(style: str, output: str | None) -> None:
         return
     table = WordTable("version", "wheel", "MB", Column("path", no_wrap=True))
     for item in installed:
-        add_row(table, f"{item.version}+cu{item.cuda}", item.flavor, f"{item.size_bytes / 1e6:.0f}", str(item.path))
+        add_row(table, item.full_build, item.flavor, f"{item.size_bytes / 1e6:.0f}", str(item.path))
     put_table(table, output)
 
 
 def _describe_version(item: InstalledCudnn) -> dict[str, Any]:
-    facts = asdict(item) | {"version": f"{item.version}+cu{item.cuda}"}
+    facts = asdict(item) | {"version": item.full_build}
     return {key: str(value) if isinstance(value, Path) else value for key, value in facts.items()}
 
 
@@ -264,7 +263,7 @@ def remove_version(version: str, cuda: str | None, flavor: Literal["jit", "full"
     from ..versions import store as versions
 
     removed = versions.remove(version, cuda=_cuda_option(cuda), flavor=flavor)
-    say(f"removed cuDNN {removed.version}+cu{removed.cuda} ({removed.flavor})")
+    say(f"removed cuDNN {removed.full_build} ({removed.flavor})")
 
 
 @main.command(hidden=True)

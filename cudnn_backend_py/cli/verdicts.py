@@ -99,7 +99,6 @@ def explain(
     """
     from ..diagnose import Judge, Query
     from ..diagnose import explain as run_query
-    from ..diagnose.explanation import DEFAULT_MODES
 
     if budget_s is not None and not whatif:
         raise click.UsageError("--budget needs --whatif")
@@ -119,7 +118,7 @@ def explain(
     if execute and set(targets) - {"gpu"}:
         raise click.UsageError("--execute runs the plan on the GPU of this machine: --target can only be gpu with it")
     graphs = [(file, load_graph_file(file)) for file in graph_files]
-    modes = modes or tuple(mode.name for mode in DEFAULT_MODES)
+    modes = _judged_modes(modes)
     names = targets or ("gpu",)
 
     def judge_in_children(wheels: dict[str, str]) -> list[Verdict]:
@@ -155,31 +154,37 @@ def _write_archive(
     graph_file: str, target: str, modes: tuple[str, ...], build: bool, limit_s: float, output: str | None
 ) -> None:
     """Write an archive that reproduces the verdict, and print its path."""
-    from ..diagnose.explanation import DEFAULT_MODES
     from ..diagnose.report.archive import write_repro
 
     graph = load_graph_file(graph_file)
-    modes = modes or tuple(mode.name for mode in DEFAULT_MODES)
     with progress_line() as step:
         step(graph.name)
-        path = write_repro(graph, target, output, build=build, modes=modes, limit_s=limit_s)
+        path = write_repro(graph, target, output, build=build, modes=_judged_modes(modes), limit_s=limit_s)
     say(str(path))
 
 
+def _judged_modes(modes: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the requested heuristics modes, or the default ones if none was requested."""
+    from ..diagnose.explanation import DEFAULT_MODES
+
+    return modes or tuple(mode.name for mode in DEFAULT_MODES)
+
+
 def _print_verdicts(verdicts: Sequence[Verdict], graphs: Sequence[tuple[str, Graph]], verbose: bool) -> None:
-    """Print verdicts on graphs, each judged on the same targets, separated by empty lines."""
+    """Print verdicts, separated by empty lines."""
     from ..diagnose.report.summary import render_summary
     from ..diagnose.report.text import render
 
     console = open_console()
-    for number, verdict in enumerate(verdicts):
+    for number, (verdict, graph) in enumerate(zip(verdicts, _judged_graphs(graphs, verdicts), strict=True)):
         if number:
             console.print()
-        if verbose:
-            graph = graphs[number * len(graphs) // len(verdicts)][1]
-            console.print(render(verdict, _describe_frameworks(verdict, graph)))
-        else:
-            console.print(render_summary(verdict))
+        console.print(render(verdict, _describe_frameworks(verdict, graph)) if verbose else render_summary(verdict))
+
+
+def _judged_graphs(graphs: Sequence[tuple[str, Graph]], verdicts: Sequence[Verdict]) -> list[Graph]:
+    """Return the graph of each verdict; all files were judged on the same targets, one file after the other."""
+    return [graph for _, graph in graphs for _ in range(len(verdicts) // len(graphs))]
 
 
 def _describe_frameworks(verdict: Verdict, graph: Graph) -> dict[str, str]:
@@ -201,15 +206,14 @@ def _judge_graphs(judge: Judge, questions: Sequence[Query]) -> list[Verdict]:
 
 
 def _format_verdicts(style: str, verdicts: list[Verdict], graphs: Sequence[tuple[str, Graph]], verbose: bool) -> str:
-    """Return the verdicts in a format; `graphs` are files with graphs, each judged on the same targets."""
+    """Return the verdicts in a format; `graphs` are files with their graphs."""
     from ..diagnose import render_text
     from ..diagnose.report.ci import github_annotations, junit_xml
     from ..diagnose.report.html import render_page
     from ..diagnose.report.summary import summary_text
 
     if style == "html":
-        targets = len(verdicts) // len(graphs)
-        return render_page(verdicts, graphs=[graph for _, graph in graphs for _ in range(targets)])
+        return render_page(verdicts, graphs=_judged_graphs(graphs, verdicts))
     if style == "junit":
         return junit_xml(verdicts)
     if style == "github":
@@ -218,10 +222,9 @@ def _format_verdicts(style: str, verdicts: list[Verdict], graphs: Sequence[tuple
     if style == "text":
         if not verbose:
             return "\n".join(summary_text(verdict) for verdict in verdicts)
-        ordered = [graph for _, graph in graphs for _ in range(len(verdicts) // len(graphs))]
         return "\n".join(
             render_text(verdict, frameworks=_describe_frameworks(verdict, graph))
-            for verdict, graph in zip(verdicts, ordered, strict=True)
+            for verdict, graph in zip(verdicts, _judged_graphs(graphs, verdicts), strict=True)
         )
     data = [verdict.to_dict() for verdict in verdicts]
     return as_json(data if len(data) > 1 else data[0])
@@ -385,12 +388,11 @@ def _show_remedies(
 ) -> NoReturn:
     """Search and print the smallest changes that make cuDNN support a graph."""
     from ..diagnose import Judge, Query, whatif
-    from ..diagnose.explanation import DEFAULT_MODES
     from ..diagnose.remedies import Remedies
     from ..diagnose.report.tables import render_remedies, table_text
 
     graph = load_graph_file(graph_file)
-    judged_modes = modes or tuple(mode.name for mode in DEFAULT_MODES)
+    judged_modes = _judged_modes(modes)
     full: str | None = None
     step: Callable[[str], object] = str
     with Judge(limit_s=limit_s, step=lambda text: step(text)) as judge:

@@ -14,7 +14,6 @@ import click
 from ..errors import EnvironmentNotReady
 from ..printable import printable
 from ..system.child import call_command, describe_ending, run_command
-from ..system.version import version_numbers
 from .options import InstalledVersion
 from .output import NOT_JUDGED, warn
 
@@ -94,10 +93,10 @@ def _is_own(version: str) -> bool:
     from ..diagnose.surveys.inputs import own_version
     from ..native.version_store import VersionRequest
 
-    named, own = VersionRequest.parse(version, None, None), own_version()
-    if own is None or named.cuda not in (None, own.partition("+cu")[2]):
+    if (text := own_version()) is None:
         return False
-    return version_numbers(own)[: len(named.numbers)] == named.numbers
+    named, own = VersionRequest.parse(version), VersionRequest.parse(text)
+    return named.cuda in (None, own.cuda) and own.numbers[: len(named.numbers)] == named.numbers
 
 
 def _fetch(version: str, wheel: Literal["full", "jit"] | None) -> None:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from ..errors import GraphError
+from ..errors import REASON_LINE, GraphError
 from ..generated.enums import Severity
 from ..printable import printable
 from ..system.interruption import CALLED_BY_C, pass_interruption
@@ -36,7 +36,6 @@ __all__ = ["Log", "LogRecord", "capture_log", "log_hub"]
 _HEADER = r"CuDNN \(v(?P<version>\d+)(?: (?P<build>\d+))?\) function (?P<function>\w+)\(\) called:"
 _TIME = r"(?m)^Time: (?P<time>\S+)"
 _JSON_LINE = r"(?m)^\s*(?P<key>\w+): type=json; val=(?P<json>.*?);?$"
-_REASON = r"(?m)^\s*(?:Warning|Error): (?P<status>CUDNN_STATUS_\w+); Reason: (?P<reason>.*)$"
 
 _LOGGING_LEVEL = {
     Severity.FATAL: logging.CRITICAL,
@@ -91,7 +90,7 @@ class LogRecord:
 
     def reasons(self) -> list[tuple[str, str]]:
         """Return the (status name, reason) lines in the message, in cuDNN's order."""
-        return [(match["status"], match["reason"]) for match in re.finditer(_REASON, self.text)]
+        return [(match["status"], match["text"]) for match in re.finditer(REASON_LINE, self.text)]
 
 
 @dataclass(slots=True)

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from types import NoneType
 from typing import Protocol
 
-from ..errors import CudnnStatusError, GraphError
+from ..errors import REASON_LINE, CudnnStatusError, GraphError
 from ..printable import without_addresses
 from ..system.strict import parse_json
 from .choice import EngineChoice, read_logged_choice
 
 __all__ = ["Reason", "Refusal", "furthest_reason", "read_error", "read_refusals"]
 
-_REASON = re.compile(r"^\s*(?:Warning|Error): (?P<status>CUDNN_STATUS_\w+); Reason: (?P<text>.*)$")
+_REASON = re.compile(REASON_LINE)
 _CONFIG = re.compile(r'^\s*(?:engineConfig: type=json; val=)?(?P<json>\{.*"engineId".*)$')
 _SEPARATOR = re.compile(r"^\s*=== error stack \(\d+/\d+\) ===\s*$")
 

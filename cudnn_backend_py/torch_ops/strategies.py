@@ -158,11 +158,11 @@ def _make_strategy(backward: bool, named: Named, options: OperatorOptions, key: 
     check_pages(named)
     if is_out_given:
         check_out(named["o"], named["q"], named["v"])
-    if is_out_given and not has_supported_strides(named["o"]):
-        raise UsageError(
-            f"out has strides {list(named['o'].stride())}: the last must be 1, the others multiples of 16 bytes",
-            code="torch-tensor",
-        )
+        if not has_supported_strides(named["o"]):
+            raise UsageError(
+                f"out has strides {list(named['o'].stride())}: the last must be 1, the others multiples of 16 bytes",
+                code="torch-tensor",
+            )
     strategy = _choose_strategy(backward, named, options, key)
     with _making:
         found = _ways.setdefault(key, strategy)

@@ -121,7 +121,7 @@ class InstalledCudnn:
 
     @property
     def build(self) -> str:
-        """Return the first three numbers and the CUDA major, ``"9.19.0+cu12"``."""
+        """The first three numbers and the CUDA major, ``"9.19.0+cu12"``."""
         return f"{self.short}+cu{self.cuda}"
 
     @property
@@ -130,9 +130,14 @@ class InstalledCudnn:
         return _can_judge(self.flavor, self.version)
 
     @property
+    def full_build(self) -> str:
+        """All numbers of the version and the CUDA major, ``"9.19.0.56+cu12"``."""
+        return f"{self.version}+cu{self.cuda}"
+
+    @property
     def name(self) -> str:
         """Version, CUDA major and wheel, ``"9.19.0.56+cu12-jit"``, as :func:`find_installed` accepts them."""
-        return f"{self.version}+cu{self.cuda}-{self.flavor}"
+        return f"{self.full_build}-{self.flavor}"
 
 
 def _can_judge(flavor: Flavor, version: str) -> bool:

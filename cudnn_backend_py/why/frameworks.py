@@ -7,6 +7,8 @@ from ..graph.attention.problem import Attention
 from ..graph.attention.recognize import read_attention
 from ..graph.attention.selections import find_selection
 from ..graph.data_types import DATA_TYPES, HALF_TYPES
+from ..graph.strides import packed_strides
+from ..plans.choice import EngineChoice
 from ..system.version import VersionTuple
 from .calls import Machine, Switches, TensorFacts, TorchCall
 from .gates import RELEASES, find_blocker
@@ -32,8 +34,8 @@ def describe_frameworks(graph: Graph, version: VersionTuple, sm: int) -> dict[st
     selection = find_selection(graph, version, sm)
     selected = "queries cuDNN's heuristics"
     if selection is not None:
-        knobs = "".join(f"_k{int(knob)}={value}" for knob, value in sorted(selection.knobs))
-        selected = f"does not query the heuristics: it selects eng{selection.engine}{knobs} for {selection.what}"
+        tag = EngineChoice(selection.engine, dict(selection.knobs)).tag
+        selected = f"does not query the heuristics: it selects {tag} for {selection.what}"
     return {
         f"torch {'.'.join(map(str, torch))}": _describe_torch(use.problem, use.backward, machine),
         "cudnn-frontend 1.32": selected,
@@ -74,8 +76,7 @@ def _make_call(p: Attention, backward: bool) -> TorchCall:
     )
     mask = None
     if p.bias is not None:
-        _, h, s_q, s_kv = p.bias
-        mask = TensorFacts(p.bias, (h * s_q * s_kv, s_q * s_kv, s_kv, 1), dtype, requires_grad=p.dbias)
+        mask = TensorFacts(p.bias, packed_strides(p.bias), dtype, requires_grad=p.dbias)
     return TorchCall(
         q=q,
         k=k,

@@ -296,7 +296,7 @@ def follow_target(copy: RepositoryCopy) -> None:
 
 
 def follow_version(copy: RepositoryCopy) -> None:
-    """Add a cuDNN version whose header has no new declarations."""
+    """Add a cuDNN version without new declarations in its header."""
     makefile = copy.read("Makefile")
     newest = re.findall(r"^NEWEST := 9\.(\d+)\.0$", makefile, re.MULTILINE)[0]
     newer = f"{int(newest) + 1}"

@@ -188,7 +188,7 @@ TELLS = "\nimport os\nwith open(os.environ['TOLD'], 'a') as told: print(os.getpi
 
 @pytest.fixture(scope="module")
 def installed_environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of an environment whose copy of the package records each process that loads it."""
+    """Make an environment with a copy of the package that records each process loading it; return its folder."""
     folder = tmp_path_factory.mktemp("installed") / "environment"
     venv.create(folder, symlinks=True)
     [site] = folder.glob("lib/python*/site-packages")

@@ -16,7 +16,7 @@ from ...system.child import call_command
 from ...system.version import is_same_version, leading_numbers
 from ...target import Profile
 from ...versions.setup import Setup, read_setup
-from ...versions.store import find_installed, list_judging
+from ...versions.store import InstalledCudnn, find_installed, list_judging
 from ..query import GPU, read_target
 
 __all__ = [
@@ -64,10 +64,11 @@ def places_of(names: Iterable[str], wheels: Mapping[str, str]) -> dict[str, str 
 
 def name_build(name: str) -> str:
     """Return ``9.19.0+cu12`` for ``9.19.0`` where that is the build that judges; other names unchanged."""
-    own = _version_of(read_setup(None))
-    there = find_installed(name) if name != DEFAULT else None
-    if own is not None and own.partition("+")[0] == name and (there is None or there.flavor == "jit"):
-        return own
+    if name == DEFAULT:
+        return name
+    there = find_installed(name)
+    if (own := _find_own_setup(name, there, os.environ)) is not None:
+        return _version_of(own) or name
     return there.build if there is not None and there.short == name else name
 
 
@@ -115,18 +116,17 @@ def _read_setup(version: str | None, environ: Mapping[str, str]) -> Setup:
     if version in (None, DEFAULT):
         return read_setup(None, environ)
     assert version is not None
-    there = find_installed(version)
-    if there is None or there.flavor == "jit":
-        own = read_setup(None, environ)
-        if _is_version_of(own, version):
-            return own
-    return read_setup(version, environ)
+    own = _find_own_setup(version, find_installed(version), environ)
+    return read_setup(version, environ) if own is None else own
 
 
-def _is_version_of(setup: Setup, version: str) -> bool:
-    """Return whether the library of a setup is of a version: ``9.28.0`` or ``9.28.0+cu12``."""
-    own = _version_of(setup)
-    return own is not None and is_same_version(own, version)
+def _find_own_setup(version: str, there: InstalledCudnn | None, environ: Mapping[str, str]) -> Setup | None:
+    """Return the setup of this process's own cuDNN if it is of a version that is installed as a JIT wheel at most."""
+    if there is not None and there.flavor != "jit":
+        return None
+    own = read_setup(None, environ)
+    found = _version_of(own)
+    return own if found is not None and is_same_version(found, version) else None
 
 
 def own_version() -> str | None:

@@ -224,7 +224,7 @@ def test_paths_in_a_batch_file_are_relative_to_it(
 def test_an_unreadable_graph_of_a_log_does_not_stop_the_others(
     matmul_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One graph is incomplete in the log, and another lacks the tensor whose dims are changed."""
+    """The log lacks a part of one graph; another graph has no tensor of the name in --dims."""
     whole = BUILT["matmul"].make()
     other = BUILT["reduction"].make()
     in_log: list[tuple[int | None, Graph | GraphError]] = [

@@ -77,7 +77,7 @@ def unsupported_attention() -> cudnn.pygraph:
 
 
 def graph_with_deselected_plans() -> cudnn.pygraph:
-    """Return a graph whose plans are all deselected."""
+    """Return a graph and deselect all its plans."""
     g = matmul_with_plans()
     g.deselect_engines([f"eng{number}" for number in range(200)])
     return g

@@ -170,7 +170,7 @@ def add_paged_decode(g: cudnn.pygraph) -> None:
 
 
 def add_attention_with_soft_cap(g: cudnn.pygraph) -> None:
-    """Add attention whose score modifier reads a by-value tensor."""
+    """Add attention with a score modifier that reads a by-value tensor."""
     q, k, v = (g.tensor(dim=[2, 4, 128, 64], stride=[4 * 128 * 64, 64, 256, 1], data_type=TYPE.BFLOAT16) for _ in "qkv")
     cap = g.tensor(dim=[1, 1, 1, 1], stride=[1, 1, 1, 1], data_type=TYPE.FLOAT, is_pass_by_value=True)
 

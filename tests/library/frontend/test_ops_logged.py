@@ -332,7 +332,7 @@ NOT_COMPARED = ("operation", "inputDescs")  # the second contains uids
 
 
 def _build_case(case: str) -> tuple[GraphMaker, Mapping[str, Any]]:
-    """Build a case whose results are all outputs, statistics in float32; return it and its graph in cuDNN's log."""
+    """Build a case with all results as outputs, statistics in float32; return it and cuDNN's log of its graph."""
     m = GraphMaker()
     made = CASES[case](m)
     first, *more = made if isinstance(made, list) else [made]

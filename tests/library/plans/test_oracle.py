@@ -1,4 +1,4 @@
-"""The graph that reaches cuDNN equals the graph that was written: cuDNN's log describes what it received."""
+"""The graph in cuDNN's log equals the graph that was built."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def graph_with_changed_op(graph: Graph, name: str, **changes: Any) -> Graph:
 
 
 def flash_with_another_row_max_input() -> Graph:
-    """Return flash forward whose row maximum is that of the scores before the mask instead of after it."""
+    """Return flash forward with the row maximum taken before the mask instead of after it."""
     graph = flash_forward(causal=True)
     return graph_with_changed_op(graph, "row_max", x=graph.tensor("mul"))
 

@@ -1,4 +1,4 @@
-"""The strict JSON reader of graph, plan and device files: what it refuses, with which error code, and how fast."""
+"""Files of graphs, plans and devices: invalid JSON and invalid fields are refused, with an error code."""
 
 from __future__ import annotations
 
