@@ -16,13 +16,15 @@ from cudnn_backend_py import torch_ops
 from cudnn_backend_py.cli.compare.problems import Direction
 from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.execution.executable import Bound
-from cudnn_backend_py.execution.timing import Batch
+from cudnn_backend_py.execution.timing import Batch, repeat
 from cudnn_backend_py.graph.attention import Attention
 from cudnn_backend_py.native.fast_call import compiled_library
 
 from .frontend_graph import build
 
 __all__ = ["Frontend", "fill_forward", "make_c_loop", "make_torch_varlen", "open_frontend", "with_fresh_arguments"]
+
+MakeArguments = Callable[[Mapping[str, Any]], tuple[Any, ...]]
 
 
 def fill_forward(p: Attention, buffers: Mapping[str, Any]) -> None:
@@ -45,12 +47,36 @@ class Frontend:
         problem = replace(problem, stats=direction == "forward")
         return build(self.cudnn, self.handle, problem, direction)
 
-    def call(self, graph: Any, tensors: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
-        """Return a function that makes the arguments of ``graph.execute`` from buffers by name."""
-        import torch
-
-        workspace = torch.empty(max(graph.get_workspace_size(), 1), device="cuda", dtype=torch.uint8)
+    def call(self, graph: Any, tensors: Mapping[str, Any]) -> MakeArguments:
+        """Return a function that makes the arguments of ``graph.execute`` from buffers by name: a dict of buffers."""
+        workspace = _make_workspace(graph)
         return lambda buffers: ({made: buffers[name] for name, made in tensors.items()}, workspace, self.handle)
+
+    def call_ordered(self, graph: Any, tensors: Mapping[str, Any]) -> MakeArguments | None:
+        """Return a function that makes the same arguments with a tuple of buffers; None if this version lacks it."""
+        if "tensor_uids" not in inspect.signature(graph.execute).parameters:
+            return None
+        workspace, uids = _make_workspace(graph), tuple(made.get_uid() for made in tensors.values())
+        unused = (None, None, None)  # overrides of uids, dims and strides
+        return lambda buffers: (tuple(buffers[name] for name in tensors), workspace, self.handle, *unused, uids)
+
+    def contenders(
+        self, name: str, graph: Any, tensors: Mapping[str, Any], sets: Sequence[Mapping[str, Any]]
+    ) -> dict[str, Batch]:
+        """Return the calls to time: on the first set of buffers, and on another set at each call, in each form."""
+        forms = {name: self.call(graph, tensors), f"{name}, ordered": self.call_ordered(graph, tensors)}
+        found: dict[str, Batch] = {}
+        for form, arguments in forms.items():
+            if arguments is not None:
+                found[f"{form}, same"] = repeat(partial(graph.execute, *arguments(sets[0])))
+                found[f"{form}, fresh"] = with_fresh_arguments(graph.execute, [arguments(one) for one in sets])
+        return found
+
+
+def _make_workspace(graph: Any) -> Any:
+    import torch
+
+    return torch.empty(max(graph.get_workspace_size(), 1), device="cuda", dtype=torch.uint8)
 
 
 def open_frontend(folder: str | None) -> tuple[Frontend | None, str]:

@@ -69,7 +69,9 @@ def _make_limits() -> Iterator[FigureLimit]:
     ratios = (
         ("same pointers", "C loop", 1.15),
         ("same pointers", "cudnn-frontend, same", 0.55),
+        ("same pointers", "cudnn-frontend, ordered, same", 0.65),
         ("fresh pointers", "cudnn-frontend, fresh", 0.75),
+        ("fresh pointers", "cudnn-frontend, ordered, fresh", 0.85),
         ("CUDA graph", "same pointers", 0.7),
         ("CUDA graph", "cudnn-frontend, same", 0.55),
     )

@@ -44,11 +44,7 @@ def bench_ragged(target: Target, frontend: Frontend | None, effort: Effort) -> d
     contenders["fresh pointers"] = with_fresh_arguments(executable, rows * effort.host_batches)
     if frontend is not None:
         graph, tensors = frontend.build(problem, "forward")
-        arguments = frontend.call(graph, tensors)
-        contenders["cudnn-frontend, same"] = repeat(partial(graph.execute, *arguments(sets[0])))
-        contenders["cudnn-frontend, fresh"] = with_fresh_arguments(
-            graph.execute, [arguments(one) for one in sets] * effort.host_batches
-        )
+        contenders |= frontend.contenders("cudnn-frontend", graph, tensors, sets * effort.host_batches)
     times = host_times(contenders, effort.host_batches, effort.host_calls)
     return {name: microseconds(timing) for name, timing in times.items()}
 

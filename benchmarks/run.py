@@ -104,9 +104,7 @@ def _host_contenders(
     for name, module in {"our frontend": Frontend(our_frontend), "cudnn-frontend": frontend}.items():
         if module is not None:
             graph, tensors = module.build(SMALL, direction)
-            arguments = module.call(graph, tensors)
-            contenders[f"{name}, same"] = repeat(partial(graph.execute, *arguments(first)))
-            contenders[f"{name}, fresh"] = with_fresh_arguments(graph.execute, [arguments(one) for one in sets])
+            contenders |= module.contenders(name, graph, tensors, sets)
     q, k, v = (first[name].detach().clone() for name in "qkv")
     operator: Callable[[], Any] = partial(torch_ops.attention, q, k, v, causal=True)
     if direction == "backward":

@@ -333,7 +333,8 @@ def attention_with_kvcache(
     block_table
         [b, n] int32: the pages of each sequence, in order. What is beyond the length is not read.
     cache_seqlens
-        [b] int32: the tokens of each sequence in the pages, those of the queries included.
+        [b] int32: the tokens of each sequence in the pages, those of the queries included. A length beyond the room of
+        the block table counts as that room.
     cu_seqlens_q, max_seqlen_q
         As in :func:`attention_varlen`.
     max_seqlen_k

@@ -162,6 +162,8 @@ def benchmark_record(**changes: Any) -> dict[str, Any]:
         "CUDA graph": timing_record(3.0),
         "cudnn-frontend, same": timing_record(13.0),
         "cudnn-frontend, fresh": timing_record(14.0),
+        "cudnn-frontend, ordered, same": timing_record(12.0),
+        "cudnn-frontend, ordered, fresh": timing_record(12.5),
     }
     us = {"ours": timing_record(100.0), "ours, autotuned": timing_record(90.0), "cudnn-frontend": timing_record(101.0)}
     row = {

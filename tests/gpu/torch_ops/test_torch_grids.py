@@ -1,0 +1,205 @@
+"""The drop-in on the inputs of torch's own tests of ``scaled_dot_product_attention``, with torch's tolerances.
+
+The sizes are those of torch's test/test_transformers.py. As there, the reference is math in float32, and an error may
+be a multiple of the error of math in the tensors' own type. Where an error is larger, that of torch's cuDNN path must
+be too large as well. Only the samples of OpInfo have dropout: its mask is not a result of cuDNN, so no reference can
+repeat it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import pytest
+
+from cudnn_backend_py.torch_ops.drop_in import scaled_dot_product_attention
+from tests.support.figures import add_figure
+
+torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
+
+# torch's factors for flash attention, and its factor for the gradient of a mask.
+FACTORS = {"out": 4.0, "dq": 180.0, "dk": 16.0, "dv": 4.0, "dmask": 45.0}
+RELATIVE = {"float16": 1e-3, "bfloat16": 1.6e-2}  # torch.testing's defaults
+ABSOLUTE = 1e-3  # what test_transformers.py takes for both types
+HEADS = ((4, 4), (16, 8), (10, 2))
+TYPES = ("float16", "bfloat16")
+DENSE_LENGTHS = tuple(itertools.product((4, 143, 2048), (4, 127, 579, 2048)))
+MASKED_LENGTHS = ((4, 8), (64, 128), (152, 152), (256, 8), (312, 1024), (408, 512), (1024, 1024), (2048, 64))
+
+
+class Case(NamedTuple):
+    """Sizes and options of one problem; `scale` None is 1 / sqrt(head_dim), and `mask` its dims."""
+
+    batch: int
+    heads: tuple[int, int]
+    seq_q: int
+    seq_kv: int
+    head_dim: int
+    kind: str
+    causal: bool = False
+    scale: float | None = None
+    mask: tuple[int, ...] | None = None
+
+
+@dataclass
+class Tally:
+    """What a grid found: errors in units of torch's tolerance, and the cases beyond it."""
+
+    compared: int = 0
+    worst: float = 0.0
+    only_ours: list[str] = field(default_factory=list)
+    both: int = 0
+    not_offered_by_torch: int = 0
+
+
+def dense_cases(seq_q: int, seq_kv: int) -> Iterator[Case]:
+    """Yield torch's cases without a mask."""
+    for batch, heads, head_dim, kind, causal, is_scaled in itertools.product(
+        (1, 8), HEADS, (8, 203, 256), TYPES, (False, True), (False, True)
+    ):
+        if not causal or seq_q == seq_kv:
+            yield Case(batch, heads, seq_q, seq_kv, head_dim, kind, causal, 1 / head_dim if is_scaled else None)
+
+
+def masked_cases(seq_q: int, seq_kv: int) -> Iterator[Case]:
+    """Yield torch's cases with a mask that has a gradient."""
+    for batch, head_dim, kind, is_scaled, leading in itertools.product(
+        (1, 8), (8, 16, 32, 64, 72, 96, 128), TYPES, (False, True), ((), (4,), (1, 4))
+    ):
+        scale = 1 / head_dim if is_scaled else None
+        yield Case(batch, (4, 4), seq_q, seq_kv, head_dim, kind, False, scale, (*leading, seq_q, seq_kv))
+
+
+def make_inputs(case: Case) -> dict[str, Any]:
+    """Return positive q, k and v, and the mask."""
+    kind = getattr(torch, case.kind)
+    (h_q, h_kv), d = case.heads, case.head_dim
+    dims = {"q": (case.batch, h_q, case.seq_q, d), "k": (case.batch, h_kv, case.seq_kv, d)}
+    dims["v"] = dims["k"]
+    if case.mask:
+        dims["mask"] = case.mask
+    return {name: torch.rand(dim, device="cuda", dtype=kind, requires_grad=True) for name, dim in dims.items()}
+
+
+def run_attention(function: Any, case: Case, inputs: dict[str, Any], d_out: Any) -> dict[str, Any]:
+    """Return the output and the gradients of the inputs."""
+    options = {"attn_mask": inputs.get("mask"), "is_causal": case.causal, "scale": case.scale}
+    q, k, v = inputs["q"], inputs["k"], inputs["v"]
+    out = function(q, k, v, enable_gqa=case.heads[0] != case.heads[1], **options)
+    gradients = torch.autograd.grad(out, tuple(inputs.values()), d_out.to(out.dtype))
+    return {"out": out.detach()} | {f"d{name}": found for name, found in zip(inputs, gradients, strict=True)}
+
+
+def relative_error(found: Any, exact: Any, rounded: Any, factor: float, kind: str) -> float:
+    """Return the error in units of the tolerance, which is 1 for an error that torch just accepts."""
+    ratio = torch.nan_to_num(((exact - rounded) / exact).abs(), nan=RELATIVE[kind])
+    rtol = factor * max(ratio.max().item(), RELATIVE[kind])
+    rtol = RELATIVE[kind] if rtol > 1e30 else rtol
+    atol = factor * max((exact - rounded).abs().max().item(), ABSOLUTE)
+    return float(((found.float() - exact).abs() / (atol + rtol * exact.abs())).max())
+
+
+def compare_case(case: Case, tally: Tally) -> None:
+    """Compare the drop-in with math in float32, and where it is beyond the tolerance, torch's cuDNN path too."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    theirs = torch.nn.functional.scaled_dot_product_attention
+    inputs = make_inputs(case)
+    d_out = torch.rand(case.batch, case.heads[0], case.seq_q, case.head_dim, device="cuda").to(inputs["q"].dtype)
+    with sdpa_kernel(SDPBackend.MATH):
+        rounded = run_attention(theirs, case, inputs, d_out)
+        precise = {name: x.detach().float().requires_grad_() for name, x in inputs.items()}
+        exact = run_attention(theirs, case, precise, d_out)
+
+    def errors(found: dict[str, Any]) -> dict[str, float]:
+        return {
+            name: relative_error(found[name], exact[name], rounded[name], FACTORS[name], case.kind) for name in exact
+        }
+
+    ours = errors(run_attention(scaled_dot_product_attention, case, inputs, d_out))
+    tally.compared += 1
+    tally.worst = max(tally.worst, *ours.values())
+    beyond = {name: error for name, error in ours.items() if not error <= 1}
+    if not beyond:
+        return
+    try:
+        with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+            cudnn = errors(run_attention(theirs, case, inputs, d_out))
+    except RuntimeError:  # torch refuses cuDNN for these sizes
+        tally.not_offered_by_torch += 1
+        return
+    if all(not cudnn[name] <= 1 for name in beyond):
+        tally.both += 1
+        return
+    tally.only_ours.append(f"{case}: ours {beyond}, torch with cuDNN {cudnn}")
+
+
+@pytest.mark.parametrize(("seq_q", "seq_kv"), DENSE_LENGTHS)
+def test_the_dense_grid_is_within_the_tolerance_of_torch(seq_q: int, seq_kv: int) -> None:
+    torch.manual_seed(0)
+    tally = Tally()
+    for case in dense_cases(seq_q, seq_kv):
+        compare_case(case, tally)
+    add_figure(f"torch's dense grid, {seq_q}x{seq_kv}", **_summarize(tally))
+    assert tally.only_ours == []
+
+
+@pytest.mark.parametrize(("seq_q", "seq_kv"), MASKED_LENGTHS)
+def test_the_masked_grid_is_within_the_tolerance_of_torch(seq_q: int, seq_kv: int) -> None:
+    torch.manual_seed(0)
+    tally = Tally()
+    for case in masked_cases(seq_q, seq_kv):
+        compare_case(case, tally)
+    add_figure(f"torch's masked grid, {seq_q}x{seq_kv}", **_summarize(tally))
+    assert tally.only_ours == []
+
+
+def _summarize(tally: Tally) -> dict[str, float]:
+    return {
+        "compared": tally.compared,
+        "worst": tally.worst,
+        "beyond, torch's cuDNN too": tally.both,
+        "beyond, torch has no cuDNN path": tally.not_offered_by_torch,
+        "beyond, only here": len(tally.only_ours),
+    }
+
+
+def run_sample(sample: Any, leaves: list[Any], d_out: Any) -> dict[str, Any]:
+    """Return the output and the gradients of torch's math backend for a sample of OpInfo."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    mask = leaves[3] if len(leaves) > 3 else None
+    with sdpa_kernel(SDPBackend.MATH):
+        out = torch.nn.functional.scaled_dot_product_attention(
+            *leaves[:3], attn_mask=mask, is_causal=sample.kwargs["is_causal"]
+        )
+    gradients = torch.autograd.grad(out, leaves, d_out.to(out.dtype))
+    return {"out": out} | {f"d{name}": found for name, found in zip(("q", "k", "v", "mask"), gradients, strict=False)}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:numba")  # which OpInfo imports if it is installed
+@pytest.mark.parametrize("kind", TYPES)
+def test_the_samples_of_opinfo_agree(kind: str) -> None:
+    pytest.importorskip("expecttest", reason="did not run: expecttest is not installed, and torch's OpInfo needs it")
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    [info] = [op for op in op_db if op.name == "nn.functional.scaled_dot_product_attention"]
+    dtype, count = getattr(torch, kind), 0
+    for sample in info.sample_inputs("cuda", dtype, requires_grad=True):
+        tensors, options = (sample.input, *sample.args), dict(sample.kwargs)
+        leaves = [x for x in (*tensors, options.get("attn_mask")) if x is not None]
+        found = scaled_dot_product_attention(*tensors, **options)
+        d_out = torch.randn_like(found)
+        gradients = torch.autograd.grad(found, leaves, d_out)
+        if options["dropout_p"]:
+            assert all(x.isfinite().all() for x in (found, *gradients))
+            continue
+        exact = run_sample(sample, [x.detach().double().requires_grad_() for x in leaves], d_out)
+        rounded = run_sample(sample, leaves, d_out)
+        for name, got in zip(exact, (found, *gradients), strict=True):
+            assert relative_error(got, exact[name], rounded[name], FACTORS[name], kind) <= 1, (name, sample)
+        count += 1
+    assert count >= 13
