@@ -23,6 +23,8 @@ HOST = {
     "`cudnn_backend_py.frontend`, other buffers at each call": "our frontend, fresh",
     "cudnn-frontend, the same buffers": "cudnn-frontend, same",
     "cudnn-frontend, other buffers at each call": "cudnn-frontend, fresh",
+    "cudnn-frontend, a tuple of the same buffers": "cudnn-frontend, ordered, same",
+    "cudnn-frontend, a tuple of other buffers at each call": "cudnn-frontend, ordered, fresh",
 }
 DENSE, PACKED, PAGED = (
     "dense, b1 h2 s128 d64 causal f16",
@@ -62,6 +64,24 @@ def test_times_to_first_result_equal_the_record() -> None:
     )
     assert said is not None
     assert [*map(int, said.groups())] == [round(fresh[name]["total"]) for name in names]
+
+
+def test_gpu_times_equal_the_record() -> None:
+    rows = read_record("bench-h200-cudnn-9.19.0.json")["gpu"]
+    text = "in {} cases: {:.0f} to {:.0f} TFLOP/s forward and {:.0f} to {:.0f} backward. Torch's flash kernels reach "
+    rates = {
+        (who, way): sorted(row["tflops"][who] for row in rows if row["direction"] == way)
+        for who in ("ours", "torch flash")
+        for way in ("forward", "backward")
+    }
+    ends = [rate for found in rates.values() for rate in (found[0], found[-1])]
+    text = (text + "{:.0f} to {:.0f} and {:.0f} to {:.0f}.").format(len(rows), *ends)
+    assert text in " ".join(EXECUTION.split())
+    differences = []
+    for row in rows:
+        same = next(name for name, tag in row["plans"].items() if tag == row["frontend_plan"])
+        differences.append(abs(row["us"][same]["median_us"] / row["us"]["cudnn-frontend"]["median_us"] - 1))
+    assert f"differ by at most {max(differences):.1%}".replace("%", " %") in EXECUTION
 
 
 @pytest.mark.parametrize("way", ["no gradients", "with gradients", "backward"])

@@ -9,8 +9,9 @@ repeat it.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
@@ -102,39 +103,45 @@ def relative_error(found: Any, exact: Any, rounded: Any, factor: float, kind: st
     return float(((found.float() - exact).abs() / (atol + rtol * exact.abs())).max())
 
 
-def compare_case(case: Case, tally: Tally) -> None:
-    """Compare the drop-in with math in float32, and where it is beyond the tolerance, torch's cuDNN path too."""
+def compare_problem(run: Callable[..., dict[str, Any]], inputs: dict[str, Any], name: str, tally: Tally) -> None:
+    """Compare the drop-in with exact math, and where it is beyond the tolerance, torch's cuDNN path too.
+
+    ``run(function, inputs)`` returns the output and the gradients of the inputs by name.
+    """
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     theirs = torch.nn.functional.scaled_dot_product_attention
-    inputs = make_inputs(case)
-    d_out = torch.rand(case.batch, case.heads[0], case.seq_q, case.head_dim, device="cuda").to(inputs["q"].dtype)
+    kind = str(inputs["q"].dtype).removeprefix("torch.")
     with sdpa_kernel(SDPBackend.MATH):
-        rounded = run_attention(theirs, case, inputs, d_out)
-        precise = {name: x.detach().float().requires_grad_() for name, x in inputs.items()}
-        exact = run_attention(theirs, case, precise, d_out)
+        rounded = run(theirs, inputs)
+        exact = run(theirs, {part: x.detach().float().requires_grad_() for part, x in inputs.items()})
 
-    def errors(found: dict[str, Any]) -> dict[str, float]:
-        return {
-            name: relative_error(found[name], exact[name], rounded[name], FACTORS[name], case.kind) for name in exact
-        }
+    def find_errors(found: dict[str, Any]) -> dict[str, float]:
+        return {x: relative_error(found[x], exact[x], rounded[x], FACTORS[x], kind) for x in exact}
 
-    ours = errors(run_attention(scaled_dot_product_attention, case, inputs, d_out))
+    ours = find_errors(run(scaled_dot_product_attention, inputs))
     tally.compared += 1
     tally.worst = max(tally.worst, *ours.values())
-    beyond = {name: error for name, error in ours.items() if not error <= 1}
+    beyond = {x: error for x, error in ours.items() if not error <= 1}
     if not beyond:
         return
     try:
         with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
-            cudnn = errors(run_attention(theirs, case, inputs, d_out))
+            cudnn = find_errors(run(theirs, inputs))
     except RuntimeError:  # torch refuses cuDNN for these sizes
         tally.not_offered_by_torch += 1
         return
-    if all(not cudnn[name] <= 1 for name in beyond):
+    if all(not cudnn[x] <= 1 for x in beyond):
         tally.both += 1
         return
-    tally.only_ours.append(f"{case}: ours {beyond}, torch with cuDNN {cudnn}")
+    tally.only_ours.append(f"{name}: ours {beyond}, torch with cuDNN {cudnn}")
+
+
+def compare_case(case: Case, tally: Tally) -> None:
+    """Compare a case of a grid."""
+    inputs = make_inputs(case)
+    d_out = torch.rand(case.batch, case.heads[0], case.seq_q, case.head_dim, device="cuda").to(inputs["q"].dtype)
+    compare_problem(lambda function, x: run_attention(function, case, x, d_out), inputs, str(case), tally)
 
 
 @pytest.mark.parametrize(("seq_q", "seq_kv"), DENSE_LENGTHS)
@@ -167,39 +174,32 @@ def _summarize(tally: Tally) -> dict[str, float]:
     }
 
 
-def run_sample(sample: Any, leaves: list[Any], d_out: Any) -> dict[str, Any]:
-    """Return the output and the gradients of torch's math backend for a sample of OpInfo."""
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-
-    mask = leaves[3] if len(leaves) > 3 else None
-    with sdpa_kernel(SDPBackend.MATH):
-        out = torch.nn.functional.scaled_dot_product_attention(
-            *leaves[:3], attn_mask=mask, is_causal=sample.kwargs["is_causal"]
-        )
-    gradients = torch.autograd.grad(out, leaves, d_out.to(out.dtype))
-    return {"out": out} | {f"d{name}": found for name, found in zip(("q", "k", "v", "mask"), gradients, strict=False)}
-
-
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:numba")  # which OpInfo imports if it is installed
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of torch, why it refuses cuDNN for a sample
 @pytest.mark.parametrize("kind", TYPES)
-def test_the_samples_of_opinfo_agree(kind: str) -> None:
+def test_the_samples_of_opinfo_are_within_the_tolerance_of_torch(kind: str) -> None:
     pytest.importorskip("expecttest", reason="did not run: expecttest is not installed, and torch's OpInfo needs it")
     from torch.testing._internal.common_methods_invocations import op_db
 
     [info] = [op for op in op_db if op.name == "nn.functional.scaled_dot_product_attention"]
-    dtype, count = getattr(torch, kind), 0
-    for sample in info.sample_inputs("cuda", dtype, requires_grad=True):
-        tensors, options = (sample.input, *sample.args), dict(sample.kwargs)
-        leaves = [x for x in (*tensors, options.get("attn_mask")) if x is not None]
-        found = scaled_dot_product_attention(*tensors, **options)
-        d_out = torch.randn_like(found)
-        gradients = torch.autograd.grad(found, leaves, d_out)
-        if options["dropout_p"]:
-            assert all(x.isfinite().all() for x in (found, *gradients))
-            continue
-        exact = run_sample(sample, [x.detach().double().requires_grad_() for x in leaves], d_out)
-        rounded = run_sample(sample, leaves, d_out)
-        for name, got in zip(exact, (found, *gradients), strict=True):
-            assert relative_error(got, exact[name], rounded[name], FACTORS[name], kind) <= 1, (name, sample)
-        count += 1
-    assert count >= 13
+    tally = Tally()
+    for sample in info.sample_inputs("cuda", getattr(torch, kind), requires_grad=True):
+        tensors = (sample.input, *sample.args, sample.kwargs.get("attn_mask"))
+        inputs = {name: x for name, x in zip(("q", "k", "v", "mask"), tensors, strict=True) if x is not None}
+        if sample.kwargs["dropout_p"]:
+            found = run_sample(scaled_dot_product_attention, inputs, sample.kwargs)
+            assert all(x.isfinite().all() for x in found.values())
+        else:
+            run = partial(run_sample, options=sample.kwargs)
+            compare_problem(run, inputs, str(sample.summary()), tally)
+    add_figure(f"torch's OpInfo, {kind}", **_summarize(tally))
+    assert tally.only_ours == []
+    assert tally.compared >= 13
+
+
+def run_sample(function: Any, inputs: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+    """Return the output and the gradients of the inputs for a sample of OpInfo."""
+    q, k, v, *_ = inputs.values()
+    out = function(q, k, v, **options | {"attn_mask": inputs.get("mask")})
+    gradients = torch.autograd.grad(out.sum(), tuple(inputs.values()))
+    return {"out": out.detach()} | {f"d{name}": found for name, found in zip(inputs, gradients, strict=True)}
