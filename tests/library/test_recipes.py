@@ -271,9 +271,9 @@ def follow_known_issue(copy: RepositoryCopy) -> None:
         "MATMUL: dict[str, Examples] = {\n",
         """\
     "matmul-96-rows": Examples(
-        reproductions={"": lambda: _batch_product(DataType.HALF, rows=96)},
-        unlike=lambda: _batch_product(DataType.HALF, rows=97),
-        fixed=lambda: _batch_product(DataType.HALF, rows=128),
+        reproductions={"": lambda: _make_batched_matmul(DataType.HALF, rows=96)},
+        unaffected=lambda: _make_batched_matmul(DataType.HALF, rows=97),
+        fixed=lambda: _make_batched_matmul(DataType.HALF, rows=128),
     ),
 """,
     )

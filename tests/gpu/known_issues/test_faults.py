@@ -49,8 +49,8 @@ from cudnn_backend_py.plans.build import shared_target
 from cudnn_backend_py.system.child import TIMED_OUT, AnswerWriter, Child, serve
 from cudnn_backend_py.target import Target
 from examples import attention_known_issues
-from tests.known_issues import EXAMPLES, graph_of
-from tests.known_issues.convolution import one_convolution
+from tests.known_issues import EXAMPLES, make_example_graph
+from tests.known_issues.convolution import make_convolution
 from tests.support.child import ROOT
 from tests.support.figures import add_figure
 from tools.campaign.one import PlanOrRefusal, find_plan, is_context_lost, run_and_compare, run_plan
@@ -137,7 +137,7 @@ def compare_with_interpreter(graph: Graph, engine: int | None = None) -> str:
 
 def example_graph(code: str, which: str) -> Graph:
     row = ROWS[code]
-    return graph_of(EXAMPLES[row.code].fixed if which == "fixed" else EXAMPLES[row.code].reproductions[which])
+    return make_example_graph(EXAMPLES[row.code].fixed if which == "fixed" else EXAMPLES[row.code].reproductions[which])
 
 
 def strongly_negative_scores(which: str) -> str:
@@ -197,7 +197,7 @@ def depthwise_convolutions_in_turn() -> str:
     """Compare depthwise convolutions of different sizes, one after another."""
     target = shared_target()
     for size in (56, 28, 14, 56, 7, 28):
-        graph = one_convolution(DataType.HALF, (4, 64, size, size), (64, 1, 3, 3))
+        graph = make_convolution(DataType.HALF, (4, 64, size, size), (64, 1, 3, 3))
         values = random_inputs(graph, size)
         said = describe_difference(run_graph(graph, target, values), interpret(graph, values, rounding=True))
         if said != RIGHT:
@@ -232,7 +232,9 @@ def gradient_of_q_with_other_layout(which: str) -> str:
 def nan_after_sequence_end(which: str) -> str:
     """Compare attention with NaN in K and V after a sequence's end, in its last page or up to the longest sequence."""
     row = ROWS["paged-tail-not-finite"]
-    graph = graph_of(EXAMPLES[row.code].unlike if which == "padded" else EXAMPLES[row.code].reproductions[which])
+    graph = make_example_graph(
+        EXAMPLES[row.code].unaffected if which == "padded" else EXAMPLES[row.code].reproductions[which]
+    )
     use = read_attention(graph)
     assert use is not None
     p = use.problem
@@ -347,11 +349,14 @@ RUNS: dict[str, Callable[[], str]] = {
     "bilinear-16-bits:bfloat16": lambda: compile_bilinear_resampling("bfloat16"),
     "bilinear-16-bits:fixed": lambda: compile_bilinear_resampling("fixed"),
     **{
-        f"{row.code}:{which}".removesuffix(":"): partial(compare_as_campaign, graph_of(made), row.engines)
+        f"{row.code}:{which}".removesuffix(":"): partial(compare_as_campaign, make_example_graph(made), row.engines)
         for row in COMPARED
         for which, made in EXAMPLES[row.code].reproductions.items()
     },
-    **{f"{row.code}:fixed": partial(compare_as_campaign, graph_of(EXAMPLES[row.code].fixed)) for row in COMPARED},
+    **{
+        f"{row.code}:fixed": partial(compare_as_campaign, make_example_graph(EXAMPLES[row.code].fixed))
+        for row in COMPARED
+    },
     "backward-row-sums": lambda: compare_as_campaign(example_graph("backward-row-sums", ""), kinds=["uniform"]),
     "backward-row-sums:half": lambda: compare_as_campaign(
         example_graph("backward-row-sums", "half"), kinds=["uniform"]

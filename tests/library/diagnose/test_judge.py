@@ -17,8 +17,7 @@ from cudnn_backend_py.graph.replace import replace_tensors
 from cudnn_backend_py.known_issues import FAULTS
 from examples import flash_forward, forum_two_matmul
 from examples.attention_known_issues import graph_of
-from tests.known_issues import EXAMPLES
-from tests.known_issues import graph_of as row_graph
+from tests.known_issues import EXAMPLES, make_example_graph
 from tests.support.child import OLDER
 
 
@@ -43,7 +42,7 @@ def test_a_child_judges_with_another_cudnn_version(shared_judge: Judge) -> None:
 
 def test_a_crash_on_a_weight_gradient_is_reported_and_this_process_survives(shared_judge: Judge) -> None:
     row = next(row for row in FAULTS if row.code == "weight-gradient-prologue")
-    verdict = shared_judge.run_query(Query(row_graph(EXAMPLES[row.code].reproductions[""]), "b200"))
+    verdict = shared_judge.run_query(Query(make_example_graph(EXAMPLES[row.code].reproductions[""]), "b200"))
     assert (verdict.outcome, verdict.stage, verdict.exit_code) == (Outcome.NOT_JUDGED, "heuristics", 2)
     assert verdict.cause is not None
     assert verdict.cause.headline.endswith(f"as is known of {row.what}")
@@ -65,7 +64,7 @@ def test_a_crash_in_heuristics_is_reported_in_the_verdict(shared_judge: Judge) -
 def test_a_crash_is_explained_by_the_known_issue_that_crashes(shared_judge: Judge) -> None:
     """The table has another known issue of the same graph before it, which appears only at execution."""
     row = next(row for row in FAULTS if row.code == "boolean-bias")
-    graph = row_graph(EXAMPLES[row.code].reproductions["backward"])
+    graph = make_example_graph(EXAMPLES[row.code].reproductions["backward"])
     statistics = graph.tensor("stats")
     odd = replace(statistics, strides=(256, 1, 2, 1))
     ended = shared_judge.run_query(Query(replace_tensors(graph, {statistics.uid: odd}), "sm80", OLDER))

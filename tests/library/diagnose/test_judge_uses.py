@@ -19,7 +19,7 @@ from cudnn_backend_py.system.child import module_command
 from examples import flash_forward, forum_two_matmul
 from tests.pure.system.test_child import Interruption, alarm_after, child_pids, count_open_files, wait_until_equal
 from tests.support.child import ROOT, run_code
-from tests.torture.judge import draw_queries, expected
+from tests.torture.judge import draw_queries, find_expected_answers
 
 
 def query_answers(queries: tuple[Query, ...], run_query: object = judge) -> list[tuple[str, int, Outcome]]:
@@ -30,7 +30,7 @@ def query_answers(queries: tuple[Query, ...], run_query: object = judge) -> list
 
 
 def expected_answers(queries: tuple[Query, ...]) -> list[tuple[str, int, Outcome]]:
-    known = expected()
+    known = find_expected_answers()
     return [(known[question][0], known[question][2], known[question][3]) for question in queries]
 
 

@@ -37,7 +37,7 @@ from cudnn_backend_py.known_issues import FAULTS
 from cudnn_backend_py.native.environment import sublibraries
 from cudnn_backend_py.system.child import call_command
 from cudnn_backend_py.versions.store import child_environment, find_installed, install, list_installed
-from tests.known_issues import EXAMPLES, graph_of
+from tests.known_issues import EXAMPLES, make_example_graph
 from tests.support.child import OLDER, ROOT, run_python
 from tests.support.families import FAMILIES
 from tests.support.wheels import FULL_FILES, make_wheel
@@ -154,7 +154,7 @@ from cudnn_backend_py.plans.engine import OperationGraph
 from cudnn_backend_py.target import open_target
 from cudnn_backend_py.diagnose.engines import _is_served_alone
 from tests.support.families import FAMILIES
-from tests.known_issues import EXAMPLES, graph_of
+from tests.known_issues import EXAMPLES, make_example_graph
 from tests.support.zoo import ZOO
 target, found = open_target("sm100"), {}
 for name, make in {**ZOO, **FAMILIES}.items():
@@ -472,7 +472,7 @@ def test_info_shows_the_wheel_of_each_installed_version(jit_wheel: Path) -> None
 def test_whatif_and_matrix_report_known_issues(tmp_path: Path) -> None:
     """One graph is supported with a known issue, the other might be supported by a missing engine."""
     row = next(row for row in FAULTS if row.code == "decoding-on-blackwell")
-    save_graph(graph_of(next(iter(EXAMPLES[row.code].reproductions.values()))), tmp_path / "faulty.json")
+    save_graph(make_example_graph(next(iter(EXAMPLES[row.code].reproductions.values()))), tmp_path / "faulty.json")
     save_graph(FAMILIES["concat alone f16"](), tmp_path / "concat.json")
     given = [str(tmp_path / "faulty.json"), str(tmp_path / "concat.json"), "--target", "sm100"]
     shown = subprocess.run(explain_command("matrix", *given), capture_output=True, text=True, cwd=ROOT, check=False)

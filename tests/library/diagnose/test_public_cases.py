@@ -7,7 +7,7 @@ import pytest
 from cudnn_backend_py import library
 from cudnn_backend_py.diagnose import Judge, Query, Verdict
 from cudnn_backend_py.known_issues import FAULTS
-from tests.cases.public import PUBLIC, PublicCase, has_words
+from tests.cases.public import PUBLIC_CASES, PublicCase, has_words
 
 # Shares of right headlines when the cases were counted; an answer may become better, not worse.
 RIGHT = {("attention", "work"): 0.96, ("attention", "sealed"): 0.88, ("other", "work"): 0.93, ("other", "sealed"): 0.7}
@@ -33,12 +33,12 @@ def is_right_headline(case: PublicCase, verdict: Verdict) -> bool:
 
 
 def test_the_public_cases_have_different_sources() -> None:
-    assert len({case.name for case in PUBLIC}) == len(PUBLIC) > 100
+    assert len({case.name for case in PUBLIC_CASES}) == len(PUBLIC_CASES) > 100
 
 
 @pytest.mark.parametrize(("area", "half"), list(RIGHT))
 def test_headlines_are_right_and_do_not_mislead(area: str, half: str) -> None:
-    cases = [case for case in PUBLIC if (case.area, case.half) == (area, half)]
+    cases = [case for case in PUBLIC_CASES if (case.area, case.half) == (area, half)]
     own, wrong, misleading = library().version_text, [], []
     with Judge() as judge:
         for case in cases:

@@ -8,13 +8,13 @@ from cudnn_backend_py import Graph, library
 from cudnn_backend_py.diagnose import explain
 from cudnn_backend_py.known_issues import find_known_issues, find_objections
 from cudnn_backend_py.target import find_profile
-from tests.known_issues import EXAMPLES, graph_of
+from tests.known_issues import EXAMPLES, make_example_graph
 
 CODE = "block-scales-no-whole-tiles"
 
 
 def block_scaled_graph() -> Graph:
-    return graph_of(EXAMPLES[CODE].reproductions[""])
+    return make_example_graph(EXAMPLES[CODE].reproductions[""])
 
 
 def test_versions_with_the_known_issue_are_not_recommended() -> None:
@@ -22,7 +22,7 @@ def test_versions_with_the_known_issue_are_not_recommended() -> None:
     assert CODE in codes
     assert CODE not in [issue.code for issue in find_known_issues(block_scaled_graph(), 100, (9, 25, 0))]
     assert CODE in [issue.code for issue in find_objections(block_scaled_graph(), 100, (9, 24, 0), (9, 25, 0))]
-    whole = graph_of(EXAMPLES[CODE].unlike)
+    whole = make_example_graph(EXAMPLES[CODE].unaffected)
     assert find_objections(whole, 100, (9, 24, 0), (9, 25, 0)) == []
 
 

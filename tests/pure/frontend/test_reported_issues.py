@@ -10,7 +10,7 @@ from cudnn_backend_py import Graph, GraphError, attention
 from cudnn_backend_py.frontend import FrontendKnownIssueWarning
 from cudnn_backend_py.frontend.ops.node import Emitter
 from cudnn_backend_py.known_issues import FAULTS, KnownIssue, KnownIssueWarning, find, find_known_issues
-from tests.known_issues import BASE, EXAMPLES, Reproduction, graph_of
+from tests.known_issues import BASE_OPTIONS, EXAMPLES, Reproduction, make_example_graph
 from tests.support.frontend_attention import CheckContext
 from tests.support.issue_warnings import issue_warning_categories
 
@@ -27,7 +27,7 @@ def find_affected_version(row: KnownIssue, made: Any) -> tuple[tuple[int, int, i
     """Return a cuDNN version, an architecture and a graph with the known issue."""
     sm = row.sm[0] if row.sm else 86  # few other rows are for it
     for version in [(9, minor, patch) for minor in range(28, -1, -1) for patch in (0, 1)]:
-        graph = graph_of(made, version)
+        graph = make_example_graph(made, version)
         if row in find_known_issues(graph, sm, version):
             return version, sm, graph
     raise AssertionError(row.code)
@@ -45,7 +45,7 @@ def test_every_known_issue_is_reported_by_the_frontend_and_the_builder(
     if not isinstance(made, Reproduction) or row.attention is None:
         return
     build = attention.sdpa_backward if made.backward else attention.sdpa_forward
-    problem = attention.Attention(**{**BASE, **made.options})
+    problem = attention.Attention(**{**BASE_OPTIONS, **made.options})
 
     def build_attention() -> None:
         build(problem, implementation=made.implementation, version=version, sm=sm)
