@@ -18,7 +18,7 @@ from cudnn_backend_py.importers.graphs import read_graphs
 from tests.support.built import BLOCKS, BUILT, add_bilinear_upsampling
 from tests.support.logs import graph_as_logged
 
-TARGETS = ("a100", "h100", "b200")
+TARGET_NAMES = ("a100", "h100", "b200")
 
 
 def query_engine_configs(name: str, target: str) -> tuple[int, str]:
@@ -40,7 +40,7 @@ def test_support_matches_the_operations_page(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name, case in BUILT.items() if not case.supported])
 def test_refusals_have_the_message_on_the_operations_page(name: str) -> None:
-    for target in TARGETS:
+    for target in TARGET_NAMES:
         count, words = query_engine_configs(name, target)
         assert count == 0, target
         assert BUILT[name].refused in words, target
@@ -56,10 +56,12 @@ def test_each_graph_is_read_back_from_its_log(name: str) -> None:
     assert graph_as_logged(found.graph) == graph_as_logged(graph)
 
 
-COMPILED = ("matmul", "norm", "pool", "quantized", "experts", "upsampling", "rope")
+COMPILED_GRAPHS = ("matmul", "norm", "pool", "quantized", "experts", "upsampling", "rope")
 
 
-@pytest.mark.parametrize("name", [name for name in BUILT if BUILT[name].supported and any(map(name.count, COMPILED))])
+@pytest.mark.parametrize(
+    "name", [name for name in BUILT if BUILT[name].supported and any(map(name.count, COMPILED_GRAPHS))]
+)
 def test_a_plan_is_compiled_for_an_absent_gpu(name: str) -> None:
     graph = OperationGraph(BUILT[name].make(), open_target(BUILT[name].supported[-1]))
     configs = [config for mode in ("A", "FALLBACK") for config in graph.heuristics(mode).configs]

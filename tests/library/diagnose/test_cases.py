@@ -31,9 +31,9 @@ def _get_case_name(case: Case) -> str:
 
 
 @pytest.fixture(scope="module")
-def run_query() -> Iterator[Judge]:
-    with Judge(limit_s=120) as run_query:
-        yield run_query
+def shared_judge() -> Iterator[Judge]:
+    with Judge(limit_s=120) as shared_judge:
+        yield shared_judge
 
 
 def _get_query_version(judge_case: str | None) -> str | None:
@@ -45,14 +45,16 @@ JudgeFunction = Callable[[str], Verdict]
 
 
 @pytest.fixture(scope="module")
-def judge_case_once(run_query: Judge) -> JudgeFunction:
+def judge_case_once(shared_judge: Judge) -> JudgeFunction:
     """Return a function that judges the case of a name once."""
     cases = {case.name: case for case in CASES}
 
     @cache
     def judge_case(name: str) -> Verdict:
         case = cases[name]
-        return run_query.run_query(Query(case.graph(), case.target, _get_query_version(case.version), build=case.build))
+        return shared_judge.run_query(
+            Query(case.graph(), case.target, _get_query_version(case.version), build=case.build)
+        )
 
     return judge_case
 
@@ -101,10 +103,10 @@ def test_the_refusal_of_this_package_is_raised(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", CASES_WITH_FIXED_QUERY, ids=_get_case_name)
-def test_the_remedy_makes_the_graph_supported(run_query: Judge, case: Case) -> None:
+def test_the_remedy_makes_the_graph_supported(shared_judge: Judge, case: Case) -> None:
     graph = (case.fixed or case.graph)()
     version = _get_query_version(case.fixed_version or case.version)
-    verdict = run_query.run_query(Query(graph, case.fixed_target or case.target, version, build=case.build))
+    verdict = shared_judge.run_query(Query(graph, case.fixed_target or case.target, version, build=case.build))
     assert verdict.supported, verdict.cause
 
 
@@ -126,11 +128,11 @@ def test_headlines_name_the_cause(judge_case_once: JudgeFunction) -> None:
     assert 1 - len(missed) / len(REFUSED_OR_CRASHING_CASES) >= NAMED, missed
 
 
-def test_remedies_are_found_and_verified(run_query: Judge) -> None:
+def test_remedies_are_found_and_verified(shared_judge: Judge) -> None:
     missed = {}
     for case in CASES_WITH_REMEDY:
         graph, version = case.graph(), _get_query_version(case.version)
-        found = whatif(graph, case.target, version=version, build=case.build, judge=run_query)
+        found = whatif(graph, case.target, version=version, build=case.build, judge=shared_judge)
         assert all(remedy.verified and remedy.verdict is not None and remedy.verdict.supported for remedy in found)
         if not any(set(remedy.kinds) & set(case.remedies) for remedy in found):
             missed[case.name] = (case.remedies, [remedy.title for remedy in found])

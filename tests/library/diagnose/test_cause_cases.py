@@ -11,11 +11,11 @@ from cudnn_backend_py.diagnose.verdict import Basis, Outcome
 from tests.support.cause_cases import CAUSE_CASES, CauseCase, supported_graph
 
 
-def _case_name(case: CauseCase) -> str:
+def _get_case_name(case: CauseCase) -> str:
     return f"{case.base}: {' '.join(case.words)}"
 
 
-@pytest.mark.parametrize("case", CAUSE_CASES, ids=_case_name)
+@pytest.mark.parametrize("case", CAUSE_CASES, ids=_get_case_name)
 def test_headline_names_the_added_cause(case: CauseCase) -> None:
     graph = case.graph()
     assert graph != supported_graph(case.base)

@@ -24,14 +24,14 @@ from examples import forum_two_matmul
 from examples.attention_known_issues import graph_of
 from tests.support.child import OLDER, ROOT, run_python
 
-NEWEST = available_versions()[-1]
-VERSIONS = (OLDER, NEWEST)
+NEWEST_VERSION = available_versions()[-1]
+VERSIONS = (OLDER, NEWEST_VERSION)
 TARGETS = ("sm80", "sm90")
 GRAPHS = {
     "plain": sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64),
     "odd": sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=20),
 }
-TOTAL = 8
+CELL_COUNT = 8
 
 
 def judge_matrix(cache: Path, **options: Any) -> Matrix:
@@ -44,21 +44,21 @@ def folder_and_matrix(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, M
     return folder, judge_matrix(folder)
 
 
-def verdict_letters(answers: Matrix) -> dict[tuple[str, str, str], str]:
+def list_verdict_letters(answers: Matrix) -> dict[tuple[str, str, str], str]:
     return {triple: cell.letter for triple, cell in answers.cells.items()}
 
 
 def test_matrix_has_a_verdict_for_every_graph_target_and_version(folder_and_matrix: tuple[Path, Matrix]) -> None:
     _, answers = folder_and_matrix
-    assert verdict_letters(answers) == {
+    assert list_verdict_letters(answers) == {
         (graph, target, version): "S" if graph == "plain" else "-"
         for graph in GRAPHS
         for target in TARGETS
         for version in VERSIONS
     }
     assert answers.cells["plain", "sm90", OLDER].engines
-    assert "multiple of 8" in answers.cells["odd", "sm80", NEWEST].headline
-    assert answers.asked == TOTAL
+    assert "multiple of 8" in answers.cells["odd", "sm80", NEWEST_VERSION].headline
+    assert answers.asked == CELL_COUNT
     assert answers.exit_code == 1
 
 
@@ -74,10 +74,10 @@ def test_fresh_judges_every_cell_and_a_new_graph_only_its_own(folder_and_matrix:
     folder, answers = folder_and_matrix
     more = GRAPHS | {"longer": sdpa_forward(batch=2, heads=4, seq_q=512, head_dim=64)}
     options: dict[str, Any] = {"cache": folder, "progress": False}
-    assert matrix(more, TARGETS, [NEWEST], **options).asked == len(TARGETS)
-    fresh = matrix(GRAPHS, ["sm90"], [NEWEST], fresh=True, **options)
+    assert matrix(more, TARGETS, [NEWEST_VERSION], **options).asked == len(TARGETS)
+    fresh = matrix(GRAPHS, ["sm90"], [NEWEST_VERSION], fresh=True, **options)
     assert fresh.asked == len(GRAPHS)
-    assert fresh.cells["plain", "sm90", NEWEST] == answers.cells["plain", "sm90", NEWEST]
+    assert fresh.cells["plain", "sm90", NEWEST_VERSION] == answers.cells["plain", "sm90", NEWEST_VERSION]
 
 
 def test_damaged_answers_and_answers_of_other_code_are_judged_again(tmp_path: Path) -> None:
@@ -100,12 +100,12 @@ def test_an_executor_gives_and_stores_the_same_answers(folder_and_matrix: tuple[
     _, answers = folder_and_matrix
     with ProcessPoolExecutor(2) as executor:
         found = judge_matrix(tmp_path, executor=executor)
-    assert found.asked == TOTAL
+    assert found.asked == CELL_COUNT
     assert found == answers
     assert judge_matrix(tmp_path).asked == 0
 
 
-DASK = """
+DASK_PROGRAM = """
 import json, sys
 from pathlib import Path
 from dask.distributed import Client, LocalCluster
@@ -122,9 +122,9 @@ def test_a_dask_cluster_gives_and_stores_the_same_answers(
 ) -> None:
     """Dask runs in a child process, as its threads live as long as the process."""
     _, answers = folder_and_matrix
-    done = run_python(["-c", DASK, str(tmp_path)], check=True)
+    done = run_python(["-c", DASK_PROGRAM, str(tmp_path)], check=True)
     asked, found = json.loads(done.stdout)
-    assert asked == TOTAL
+    assert asked == CELL_COUNT
     assert Matrix.from_dict(found) == answers
     assert judge_matrix(tmp_path).asked == 0
 
@@ -132,7 +132,7 @@ def test_a_dask_cluster_gives_and_stores_the_same_answers(
 def test_a_crash_is_stored_in_its_cell_and_other_cells_are_judged(tmp_path: Path) -> None:
     graphs = {"crash": graph_of("inner-stride:backward"), "plain": GRAPHS["plain"]}
     found = matrix(graphs, TARGETS, [OLDER], cache=tmp_path, progress=False)
-    assert verdict_letters(found) == {
+    assert list_verdict_letters(found) == {
         ("crash", "sm80", OLDER): "S",
         ("crash", "sm90", OLDER): "!",
         ("plain", "sm80", OLDER): "S",
@@ -147,14 +147,14 @@ def test_a_crash_is_stored_in_its_cell_and_other_cells_are_judged(tmp_path: Path
 
 def test_cells_that_timed_out_are_judged_again(tmp_path: Path) -> None:
     graphs = {"plain": GRAPHS["plain"]}
-    late = matrix(graphs, ["sm90"], [NEWEST], cache=tmp_path, progress=False, limit_s=0.001)
+    late = matrix(graphs, ["sm90"], [NEWEST_VERSION], cache=tmp_path, progress=False, limit_s=0.001)
     [cell] = late.cells.values()
     assert (cell.letter, cell.cause) == ("!", "cudnn-timed-out")
     assert list(tmp_path.iterdir()) == []
-    assert matrix(graphs, ["sm90"], [NEWEST], cache=tmp_path, progress=False).exit_code == 0
+    assert matrix(graphs, ["sm90"], [NEWEST_VERSION], cache=tmp_path, progress=False).exit_code == 0
 
 
-MANY = """
+LARGE_MATRIX_PROGRAM = """
 import os, sys, time
 from pathlib import Path
 from cudnn_backend_py.system.private_folder import EntryFolder
@@ -176,13 +176,13 @@ judge_40_cells(folder)
 def judge_40_cells(cache: Path) -> Matrix:
     """Judge 20 graphs on two targets."""
     graphs = {f"s {s}": sdpa_forward(batch=1, heads=2, seq_q=s, head_dim=64) for s in range(64, 64 + 20 * 8, 8)}
-    return matrix(graphs, TARGETS, [NEWEST], cache=cache, progress=False, workers=1)
+    return matrix(graphs, TARGETS, [NEWEST_VERSION], cache=cache, progress=False, workers=1)
 
 
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT])
 def test_a_stopped_matrix_run_is_resumed(ending: signal.Signals, tmp_path: Path) -> None:
     child = subprocess.Popen(
-        [sys.executable, "-c", MANY, str(tmp_path), str(int(ending))],
+        [sys.executable, "-c", LARGE_MATRIX_PROGRAM, str(tmp_path), str(int(ending))],
         cwd=ROOT,
         start_new_session=True,
         stderr=subprocess.PIPE,
@@ -195,15 +195,15 @@ def test_a_stopped_matrix_run_is_resumed(ending: signal.Signals, tmp_path: Path)
     assert {record["cell"]["outcome"] for record, _ in answer_files(tmp_path).read_all()} == {"supported"}
     resumed = judge_40_cells(tmp_path)
     assert resumed.asked == 40 - len(kept)
-    assert set(verdict_letters(resumed).values()) == {"S"}
+    assert set(list_verdict_letters(resumed).values()) == {"S"}
     assert all(path.read_text() == text for path, text in kept.items())
 
 
 def test_since_reports_the_first_and_the_last_supporting_version(tmp_path: Path) -> None:
     found = since(forum_two_matmul.graph(), "sm90", [None, OLDER], cache=tmp_path)
-    assert (found.first, found.last, found.first_after) == (OLDER, OLDER, NEWEST)
+    assert (found.first, found.last, found.first_after) == (OLDER, OLDER, NEWEST_VERSION)
     assert (found.monotone, found.exit_code, found.unjudged, found.not_asked) == (True, 0, (), ())
-    assert f"{NEWEST} is the first after it that refuses" in table_text(render_since(found))
+    assert f"{NEWEST_VERSION} is the first after it that refuses" in table_text(render_since(found))
 
 
 def test_since_skips_a_version_that_crashes(tmp_path: Path) -> None:
@@ -216,5 +216,5 @@ def test_since_skips_a_version_that_crashes(tmp_path: Path) -> None:
 
 def test_a_version_that_is_not_installed_is_refused_before_judging(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentNotReady, match="cudnn-version-not-installed"):
-        matrix(GRAPHS, TARGETS, [NEWEST, "9.1.1"], cache=tmp_path / "none")
+        matrix(GRAPHS, TARGETS, [NEWEST_VERSION, "9.1.1"], cache=tmp_path / "none")
     assert not (tmp_path / "none").exists()

@@ -17,8 +17,8 @@ from tests.support.logs import LOGS
 from tools.campaign.graphs import random_graph
 from tools.records.upgraded import find_changed_graphs
 
-OLDEST = "9.14.0"
-FAMILIES = ("attention", "attention backward", "matmul", "convolution", "pointwise", "reduction", "fusion")
+OLDEST_VERSION = "9.14.0"
+GRAPH_FAMILIES = ("attention", "attention backward", "matmul", "convolution", "pointwise", "reduction", "fusion")
 
 
 def run_command(*arguments: str) -> FinishedChild:
@@ -51,12 +51,14 @@ def test_verdicts_configs_plans_kernel_code_and_reasons_are_compared() -> None:
 
 def test_graphs_reported_as_unchanged_are_equal_byte_by_byte(tmp_path: Path) -> None:
     """Judge again with both versions, without the tested code: verdict, configs, and instructions of every kernel."""
-    graphs = {family: random_graph(1, family, version=(9, 14, 0)) for family in FAMILIES}
-    found = compare_versions(graphs, ["h100"], OLDEST, OLDER, progress=False)
+    graphs = {family: random_graph(1, family, version=(9, 14, 0)) for family in GRAPH_FAMILIES}
+    found = compare_versions(graphs, ["h100"], OLDEST_VERSION, OLDER, progress=False)
     unchanged = [one for one in found.changes if one.effect is Effect.UNCHANGED]
-    assert len(found.changes) == len(FAMILIES)
+    assert len(found.changes) == len(GRAPH_FAMILIES)
     assert unchanged
-    assert find_changed_graphs({one.graph: graphs[one.graph] for one in unchanged}, OLDEST, OLDER, tmp_path) == []
+    assert (
+        find_changed_graphs({one.graph: graphs[one.graph] for one in unchanged}, OLDEST_VERSION, OLDER, tmp_path) == []
+    )
 
 
 def test_kernel_code_equals_that_of_a_fresh_process() -> None:
@@ -80,7 +82,7 @@ def test_command_compares_graphs_and_logs(tmp_path: Path) -> None:
     assert done.code == 1, done.stderr
     data = json.loads(done.stdout)
     assert [one["effect"] for one in data["changes"]] == ["changed", "changed"]
-    done = run_command("diff", OLDEST, OLDER, "--target", "h100", "--format", "junit", str(paths[1]))
+    done = run_command("diff", OLDEST_VERSION, OLDER, "--target", "h100", "--format", "junit", str(paths[1]))
     assert (done.code, done.stdout.count("<testcase")) in ((0, 1), (1, 1))
 
 
@@ -115,14 +117,14 @@ def test_graphs_of_a_log_that_cannot_be_rebuilt_are_listed(tmp_path: Path) -> No
     odd = second.replace('"HALF"', '"HALFISH"')
     log = tmp_path / "odd.log"
     log.write_text(text.replace(second, odd), encoding="utf-8")
-    done = run_command("diff", OLDEST, OLDER, "--target", "h100", "--format", "json", str(log))
+    done = run_command("diff", OLDEST_VERSION, OLDER, "--target", "h100", "--format", "json", str(log))
     assert "left out, as it could not be rebuilt: graph 2 of" in done.stderr
     assert "HALFISH" in done.stderr
     data = json.loads(done.stdout)
     assert [one["graph"] for one in data["changes"]] == ["odd.log:1"]
     assert done.code == (1 if data["counts"]["changed"] else 2)
     log.write_text(odd + "\n", encoding="utf-8")
-    done = run_command("diff", OLDEST, OLDER, "--target", "h100", str(log))
+    done = run_command("diff", OLDEST_VERSION, OLDER, "--target", "h100", str(log))
     assert (done.code, done.stdout) == (2, "")
     assert "HALFISH" in done.stderr
 

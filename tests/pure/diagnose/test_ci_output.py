@@ -13,7 +13,7 @@ from cudnn_backend_py.printable import printable_lines
 from tests.support.reporting import HOSTILE, make_matrix, make_verdict, two_matmuls
 
 VERDICTS = [make_verdict(two_matmuls("first"), outcome) for outcome in Outcome] + [make_verdict(two_matmuls(HOSTILE))]
-SHOWN = HOSTILE.replace("\x00", "\ufffd").replace("\ud800", "\ufffd")
+ESCAPED_HOSTILE_NAME = HOSTILE.replace("\x00", "\ufffd").replace("\ud800", "\ufffd")
 
 
 def test_junit_has_the_counts_and_names_of_verdicts() -> None:
@@ -22,7 +22,7 @@ def test_junit_has_the_counts_and_names_of_verdicts() -> None:
     assert root.tag == "testsuites"
     assert root.attrib == {"name": "cudnn-backend", **counts}
     suites = [(suite.attrib["name"], suite.attrib["tests"], suite.attrib["failures"]) for suite in root]
-    assert suites == [("first", "3", "1"), (SHOWN, "1", "1")]
+    assert suites == [("first", "3", "1"), (ESCAPED_HOSTILE_NAME, "1", "1")]
     first = [case.attrib for case in root[0]]
     assert first[0] == {"classname": "cudnn-backend.first", "name": "l40s, cuDNN 9.28.0"}
     assert [[child.tag for child in case] for case in root[0]] == [[], ["failure"], ["error"]]

@@ -12,18 +12,18 @@ from cudnn_backend_py.native.environment import absent_engines
 from tests.support.families import FAMILIES
 from tests.support.zoo import ZOO
 
-JIT = ("graph", "engines_runtime_compiled")
+JIT_ENGINE_LIBRARIES = ("graph", "engines_runtime_compiled")
 
 
 @pytest.mark.parametrize(
     ("present", "version", "cuda", "absent"),
     [
-        (JIT, (9, 14, 0), 12, ("engines_precompiled",)),
-        ((*JIT, "engines_precompiled"), (9, 28, 0), 12, ()),
-        (JIT, (9, 28, 0), 12, ("engines_precompiled",)),  # for CUDA 12 the other one is empty
-        (JIT, (9, 28, 0), 13, ("engines_precompiled", "engines_tensor_ir")),
-        (JIT, (9, 21, 1), 13, ("engines_precompiled",)),
-        ((*JIT, "engines_precompiled"), (9, 28, 0), 13, ("engines_tensor_ir",)),
+        (JIT_ENGINE_LIBRARIES, (9, 14, 0), 12, ("engines_precompiled",)),
+        ((*JIT_ENGINE_LIBRARIES, "engines_precompiled"), (9, 28, 0), 12, ()),
+        (JIT_ENGINE_LIBRARIES, (9, 28, 0), 12, ("engines_precompiled",)),  # for CUDA 12 the other one is empty
+        (JIT_ENGINE_LIBRARIES, (9, 28, 0), 13, ("engines_precompiled", "engines_tensor_ir")),
+        (JIT_ENGINE_LIBRARIES, (9, 21, 1), 13, ("engines_precompiled",)),
+        ((*JIT_ENGINE_LIBRARIES, "engines_precompiled"), (9, 28, 0), 13, ("engines_tensor_ir",)),
         ((), (9, 28, 0), 13, ()),  # they are in another folder
     ],
 )

@@ -19,8 +19,8 @@ from cudnn_backend_py.diagnose.report.html import matrix_html, render_page, verd
 from tests.support.reporting import HOSTILE, make_matrix, make_verdict, page_arguments, two_matmuls
 from tests.support.zoo import ZOO
 
-VOID = {"meta", "link", "input"}
-OUTSIDE = ("src", "srcset", "action", "formaction", "data", "poster", "background", "ping", "style")
+VOID_ELEMENTS = {"meta", "link", "input"}
+LOADING_ATTRIBUTES = ("src", "srcset", "action", "formaction", "data", "poster", "background", "ping", "style")
 
 
 class ParsedPage(HTMLParser):
@@ -37,7 +37,7 @@ class ParsedPage(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.append((tag, {name: value or "" for name, value in attrs}))
-        if tag not in VOID:
+        if tag not in VOID_ELEMENTS:
             self.open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -64,7 +64,7 @@ def parsed_page(page_text: str) -> ParsedPage:
     return ParsedPage(page_text)
 
 
-def rectangles(svg: str) -> Iterator[tuple[float, float, float, float]]:
+def find_rectangles(svg: str) -> Iterator[tuple[float, float, float, float]]:
     """Yield (left, top, right, bottom) of each rectangle in a drawing."""
     for item in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}rect"):
         x, y, width, height = (float(item.attrib[name]) for name in ("x", "y", "width", "height"))
@@ -77,7 +77,9 @@ def test_equal_arguments_give_an_equal_page(page_text: str) -> None:
 
 def test_page_refers_to_no_other_file(parsed_page: ParsedPage) -> None:
     for tag, given in parsed_page.elements:
-        assert not any(name in given or name.startswith("on") for name in OUTSIDE for name in (name,) if name in given)
+        assert not any(
+            name in given or name.startswith("on") for name in LOADING_ATTRIBUTES for name in (name,) if name in given
+        )
         assert not [name for name in given if name.startswith("on")], (tag, given)
         if "href" in given:
             assert given["href"].startswith("#") or given["href"] == "data:,"
@@ -187,7 +189,7 @@ def test_boxes_of_a_drawing_do_not_overlap(name: str) -> None:
     for graph in drawn_graphs(ZOO[name]()):
         svg = draw_graph(graph)
         width, height = (float(part) for part in ElementTree.fromstring(svg).attrib["viewBox"].split()[2:])
-        boxes = list(rectangles(svg))
+        boxes = list(find_rectangles(svg))
         assert all(left >= 0 and right <= width + 1 and low <= height + 1 for left, _, right, low in boxes)
         for index, (left, top, right, low) in enumerate(boxes):
             for other in boxes[index + 1 :]:
@@ -224,7 +226,7 @@ def test_tensor_names_are_found_in_a_message(said: str, names: set[str]) -> None
     assert named_tensors([said], two_matmuls()) == names
 
 
-def chain_graph(count: int) -> Graph:
+def make_chain_graph(count: int) -> Graph:
     g = GraphBuilder("chain")
     x = g.tensor("x", (1, 8, 8))
     for index in range(count):
@@ -233,8 +235,8 @@ def chain_graph(count: int) -> Graph:
 
 
 def test_large_graphs_are_not_drawn() -> None:
-    assert draw_graph(chain_graph(MAX_OPERATIONS))
-    assert draw_graph(chain_graph(MAX_OPERATIONS + 1)) == ""
+    assert draw_graph(make_chain_graph(MAX_OPERATIONS))
+    assert draw_graph(make_chain_graph(MAX_OPERATIONS + 1)) == ""
 
 
 def test_a_drawing_of_hostile_names_is_valid_xml() -> None:
@@ -253,7 +255,7 @@ def test_a_drawing_file_of_hostile_names_is_valid_xml() -> None:
     assert {"<x>\\x07", "\\ufffe</style>"} <= set(texts)
     assert file[0].tag.endswith("style")
     assert "\\x00" in file.attrib["aria-label"]
-    assert draw_file(chain_graph(MAX_OPERATIONS + 1)) == ""
+    assert draw_file(make_chain_graph(MAX_OPERATIONS + 1)) == ""
 
 
 def test_sub_graphs_are_drawn_too() -> None:
