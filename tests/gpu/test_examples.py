@@ -9,7 +9,7 @@ import pytest
 from cudnn_backend_py import library
 from tests.support.child import ROOT, run_python
 from tests.support.figures import add_figure
-from tests.support.gpus import check_program
+from tests.support.gpus import assert_program_succeeded
 
 LIMITS = {  # of each output, relative to its size
     "conv_bias_relu": {"y": 2e-3},
@@ -28,7 +28,7 @@ ERROR = re.compile(r"error of (\S+) (\S+) of its size")
 def test_the_example_agrees_with_the_interpreter(name: str) -> None:
     since, words = NEEDS.get(name, ((9, 0, 0), ""))
     done = run_python([str(ROOT / "examples" / f"{name}.py")])
-    check_program(done)
+    assert_program_succeeded(done)
     if library().version < since:
         assert words in done.stdout
         return

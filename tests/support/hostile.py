@@ -17,10 +17,10 @@ import numpy as np
 from cudnn_backend_py import Attr, AttributeType, DataType, Descriptor, DescriptorType
 from cudnn_backend_py.generated.enums import CudnnEnum, OperationGraphMode
 
-__all__ = ["MAKERS", "disguise_value", "draw_hostile_value"]
+__all__ = ["HOSTILE_VALUE_MAKERS", "disguise_value", "draw_hostile_value"]
 
-NUMBERS = (0, 1, 5, -1, 900, 2**31, 2**32, 2**63, 2**64, -(2**63) - 1, int(OperationGraphMode.NORM_FWD_TRAIN))
-EXCEPTIONS = (
+HOSTILE_NUMBERS = (0, 1, 5, -1, 900, 2**31, 2**32, 2**63, 2**64, -(2**63) - 1, int(OperationGraphMode.NORM_FWD_TRAIN))
+HOSTILE_EXCEPTIONS = (
     ValueError,
     TypeError,
     KeyError,
@@ -251,38 +251,38 @@ class EnumOfTexts(enum.Enum):
     HALF = "half"
 
 
-def _oddly_named_object(r: random.Random) -> Any:
+def _make_object_with_odd_name(r: random.Random) -> Any:
     return type(r.choice(("int", "list", "dict", "x" * 10_000, "\x1b[0m\n", "bool_")), (), {})()
 
 
-def _nested_list(r: random.Random) -> Any:
+def _make_nested_list(r: random.Random) -> Any:
     value: list[Any] = []
     for _ in range(r.choice((3, 100, 5000))):
         value = [value]
     return value
 
 
-def _self_containing_list(_r: random.Random) -> Any:
+def _make_self_containing_list(_r: random.Random) -> Any:
     value: list[Any] = [1, 2]
     value += [value, value]
     return value
 
 
-MAKERS: tuple[Callable[[random.Random], Any], ...] = (
-    lambda r: ChangingIndex(r.choice(NUMBERS)),
-    lambda r: ChangingIndex(1, r.choice(NUMBERS)),
-    lambda r: ChangingIndex(r.choice(EXCEPTIONS)),
+HOSTILE_VALUE_MAKERS: tuple[Callable[[random.Random], Any], ...] = (
+    lambda r: ChangingIndex(r.choice(HOSTILE_NUMBERS)),
+    lambda r: ChangingIndex(1, r.choice(HOSTILE_NUMBERS)),
+    lambda r: ChangingIndex(r.choice(HOSTILE_EXCEPTIONS)),
     lambda r: ChangingIndex(r.choice(("x", None, 1.5, True, KeyboardInterrupt))),
     lambda r: ChangingFloat(r.choice((1.0, "x", None, ValueError, 10**400, KeyboardInterrupt))),
-    lambda r: LyingInt(r.choice(NUMBERS)),
+    lambda r: LyingInt(r.choice(HOSTILE_NUMBERS)),
     lambda _: LyingText('{"a":1}'),
     lambda _: LyingText("x\0y"),
     lambda r: LyingBytes(bytes(r.choice((0, 4, 5000)))),
     lambda r: UnreliableSequence(
-        r.choice((-1, 0, 1, 2, 3, 8, 10**9, 2**70, ValueError, KeyboardInterrupt)), r.choice(NUMBERS)
+        r.choice((-1, 0, 1, 2, 3, 8, 10**9, 2**70, ValueError, KeyboardInterrupt)), r.choice(HOSTILE_NUMBERS)
     ),
-    lambda r: UnreliableSequence(itertools.cycle((1, 3, 10**9)), r.choice(NUMBERS)),
-    lambda r: UnreliableSequence(r.choice((1, 2, 3)), r.choice((*EXCEPTIONS, HostileObject(), None))),
+    lambda r: UnreliableSequence(itertools.cycle((1, 3, 10**9)), r.choice(HOSTILE_NUMBERS)),
+    lambda r: UnreliableSequence(r.choice((1, 2, 3)), r.choice((*HOSTILE_EXCEPTIONS, HostileObject(), None))),
     lambda _: LyingList([1, 2, 3]),
     lambda _: LyingList(range(100)),
     lambda _: LyingTuple((1, 2, 3)),
@@ -296,7 +296,7 @@ MAKERS: tuple[Callable[[random.Random], Any], ...] = (
     lambda _: memoryview(b"123"),
     lambda _: memoryview(bytes(8)).cast("B", (2, 2, 2)),
     lambda _: bytearray(b"123"),
-    lambda r: {1: r.choice(NUMBERS)},
+    lambda r: {1: r.choice(HOSTILE_NUMBERS)},
     lambda _: frozenset((1, 2)),
     lambda r: np.int64(r.choice((1, 2**32, 2**40, -1))),
     lambda r: np.uint64(r.choice((1, 2**64 - 1))),
@@ -323,16 +323,16 @@ MAKERS: tuple[Callable[[random.Random], Any], ...] = (
     lambda _: FakeDescriptor(),
     lambda _: HugeRepr(),
     lambda _: [HugeRepr()] * 3,
-    _oddly_named_object,
-    _nested_list,
-    _self_containing_list,
+    _make_object_with_odd_name,
+    _make_nested_list,
+    _make_self_containing_list,
     lambda r: r.choice((int, Descriptor, HostileObject, len, type, ..., NotImplemented, object())),
 )
 
 
 def draw_hostile_value(r: random.Random) -> Any:
     """Return a random hostile value."""
-    return r.choice(MAKERS)(r)
+    return r.choice(HOSTILE_VALUE_MAKERS)(r)
 
 
 def disguise_value(value: Any, r: random.Random) -> Any:

@@ -51,7 +51,7 @@ def count_descriptors(*, destroy: bool = True) -> Iterator[DescriptorCount]:
             live.destroyed += 1
         return status
 
-    counted = make_destructor_type(_DESTROY(counted_destroy))
+    counted = make_destructor_type(_DESTROY_SIGNATURE(counted_destroy))
     vars(lib)["cudnnBackendCreateDescriptor"] = counted_create
     lib._ends.update({(name, is_brief): counted for is_brief in ends})
     try:
@@ -61,4 +61,4 @@ def count_descriptors(*, destroy: bool = True) -> Iterator[DescriptorCount]:
         lib._ends.update({(name, is_brief): end for is_brief, end in ends.items()})
 
 
-_DESTROY = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+_DESTROY_SIGNATURE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)

@@ -10,10 +10,10 @@ from typing import Any
 
 from cudnn_backend_py.frontend.notebooks import exported_cells
 
-__all__ = ["PLACES", "cells_as_program", "find_notebook", "run_cells"]
+__all__ = ["NOTEBOOK_FOLDERS", "find_notebook", "join_cells", "run_cells"]
 
 ROOT = Path(__file__).parents[2]
-PLACES = "CUDNN_BACKEND_SEEDS, ../shared/seeds, .seeds"
+NOTEBOOK_FOLDERS = "CUDNN_BACKEND_SEEDS, ../shared/seeds, .seeds"
 
 
 def find_notebook(number: int) -> Path | None:
@@ -23,7 +23,7 @@ def find_notebook(number: int) -> Path | None:
     return next((path for folder in folders for path in sorted(folder.glob(f"{number:03}_*.txt"))), None)
 
 
-def cells_as_program(cells: list[str]) -> str:
+def join_cells(cells: list[str]) -> str:
     """Return the cells as one program."""
     return "\n\n".join(cells) + "\n"
 

@@ -11,9 +11,9 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.support.bad_files import commands_with_bad_files, write_bad_files
+from tests.support.bad_files import list_commands_with_bad_files, write_bad_files
 from tests.support.child import ROOT
-from tests.support.mutations import HOSTILE, assert_safe_to_print
+from tests.support.mutations import HOSTILE_TEXTS, assert_safe_to_print
 from tests.torture.harness import BrokenPromise
 
 COMMANDS_PER_ROUND = 4  # per round, and half as many interrupted
@@ -53,7 +53,7 @@ def attack(seed: int, folder: Path) -> Counter[str]:
     counts: Counter[str] = Counter()
     lines = [
         arguments
-        for command in commands_with_bad_files().values()
+        for command in list_commands_with_bad_files().values()
         for arguments, _ in command
         if "attention-table" not in arguments
     ]
@@ -82,7 +82,7 @@ def _change_arguments(rng: random.Random, arguments: list[str]) -> list[str]:
     changed = list(arguments)
     for _ in range(rng.randrange(3)):
         at = rng.randrange(1, len(changed) + 1)
-        word = rng.choice([*_RANDOM_ARGUMENTS, *HOSTILE]).replace("\x00", "")
+        word = rng.choice([*_RANDOM_ARGUMENTS, *HOSTILE_TEXTS]).replace("\x00", "")
         changed[at : at + rng.randrange(2)] = [word] * rng.randrange(1, 3)
     reaches = changed[:1] == ["record"] or changed[:2] == ["cudnn", "install"]
     return list(arguments) if reaches else changed

@@ -47,10 +47,10 @@ from cudnn_backend_py.system.strict import read_json
 from cudnn_backend_py.target import list_profiles, load_profile
 from cudnn_backend_py.tuning.trial import Trial
 from cudnn_backend_py.tuning.trial.reproduce import decode_word, encode_word
-from tests.support.logs import LOGS, log_text
-from tests.support.mutations import HOSTILE, assert_safe_to_print, mutate_json, mutate_text
-from tests.support.reporting import make_matrix, make_verdict, two_matmuls
-from tests.support.zoo import ZOO
+from tests.support.logs import LOG_FOLDER, read_log_text
+from tests.support.mutations import HOSTILE_TEXTS, assert_safe_to_print, mutate_json, mutate_text
+from tests.support.reporting import make_matrix, make_two_matmuls, make_verdict
+from tests.support.zoo import VARIED_GRAPHS
 from tests.torture.harness import BrokenPromise
 
 FILES_PER_ROUND = 120  # per round
@@ -199,7 +199,7 @@ def _read_audit_case(path: Path) -> str:
 
 
 def _read_arrays(path: Path) -> str:
-    return str(len(load_arrays(path, ZOO_GRAPH)))
+    return str(len(load_arrays(path, SAVED_GRAPH)))
 
 
 def _read_notebook(path: Path) -> str:
@@ -211,7 +211,7 @@ def _read_encoded_graph(path: Path) -> str:
 
 
 def _make_graph_data(rng: random.Random) -> Any:
-    return graph_to_json(ZOO[rng.choice(list(ZOO))]())
+    return graph_to_json(VARIED_GRAPHS[rng.choice(list(VARIED_GRAPHS))]())
 
 
 def _make_target_data(rng: random.Random) -> Any:
@@ -254,7 +254,7 @@ def _damaged_json_maker(
 
 def _make_damaged_log(rng: random.Random) -> bytes:
     text = mutate_text(rng, _choose_log_text(rng))
-    for hostile in rng.sample(HOSTILE, 3):
+    for hostile in rng.sample(HOSTILE_TEXTS, 3):
         at = rng.randrange(len(text) + 1)
         text = text[:at] + hostile + text[at:]
     return text.encode("utf-8", "surrogatepass")
@@ -279,7 +279,7 @@ def _damaged_bytes_maker(data: Callable[[random.Random], bytes]) -> MakeDamagedF
 
 
 def _choose_log_text(rng: random.Random) -> str:
-    return log_text(rng.choice(sorted(LOGS.iterdir())).name)
+    return read_log_text(rng.choice(sorted(LOG_FOLDER.iterdir())).name)
 
 
 def _choose_cudnn_json(rng: random.Random) -> Any:
@@ -288,12 +288,12 @@ def _choose_cudnn_json(rng: random.Random) -> Any:
 
 @cache
 def _list_cudnn_graph_texts() -> list[str]:
-    texts = [log_text(path.name) for path in LOGS.iterdir()]
+    texts = [read_log_text(path.name) for path in LOG_FOLDER.iterdir()]
     return sorted({one for text in texts for one in re.findall(r'val=(\{"cudnnVersion".*\});?$', text, re.MULTILINE)})
 
 
 def _make_verdict_data(rng: random.Random) -> Any:
-    return json.loads(json.dumps(make_verdict(two_matmuls(), rng.choice(list(Outcome))).to_dict()))
+    return json.loads(json.dumps(make_verdict(make_two_matmuls(), rng.choice(list(Outcome))).to_dict()))
 
 
 def _make_matrix_data(_rng: random.Random) -> Any:
@@ -367,7 +367,7 @@ TRIAL_DATA: dict[str, Any] = {
     "described": False,
     "lost": "",
 }
-ZOO_GRAPH = two_matmuls()
+SAVED_GRAPH = make_two_matmuls()
 
 
 def _make_audit_case_bytes(rng: random.Random) -> bytes:
@@ -376,14 +376,14 @@ def _make_audit_case_bytes(rng: random.Random) -> bytes:
         place="p",
         found=("f",),
         wrong=("o",),
-        graph=ZOO_GRAPH,
+        graph=SAVED_GRAPH,
         tag="eng1",
         cudnn="9.28.0",
         library="l",
         gpu="H100",
         sm=90,
         versions={"torch": "2"},
-        images={tensor.name: np.zeros(tensor.span_bytes, np.uint8) for tensor in ZOO_GRAPH.variant_pack_tensors},
+        images={tensor.name: np.zeros(tensor.span_bytes, np.uint8) for tensor in SAVED_GRAPH.variant_pack_tensors},
         numbers={"s": 1.0},
         at=(0, 1),
     )
@@ -434,7 +434,7 @@ def _damage_text(rng: random.Random, text: str) -> bytes:
             '"name": "twice", "name": "twice",',
             '"version": true,',
             "\ufeff",
-            *HOSTILE,
+            *HOSTILE_TEXTS,
         ]
     )
     data = (text[:at] + new + text[at:]).encode("utf-8", "surrogatepass")
@@ -496,6 +496,7 @@ FILE_KINDS: dict[str, FileKind] = {
     "arrays": FileKind(_damaged_bytes_maker(_make_array_bytes), _read_arrays, (".npz",)),
     "notebook": FileKind(_damaged_json_maker(_make_notebook_data), _read_notebook, (".ipynb",)),
     "word": FileKind(
-        _damaged_bytes_maker(lambda rng: encode_word(ZOO[rng.choice(list(ZOO))]()).encode()), _read_encoded_graph
+        _damaged_bytes_maker(lambda rng: encode_word(VARIED_GRAPHS[rng.choice(list(VARIED_GRAPHS))]()).encode()),
+        _read_encoded_graph,
     ),
 }

@@ -24,7 +24,14 @@ from pathlib import Path
 from cudnn_backend_py.errors import EnvironmentNotReady
 from cudnn_backend_py.versions import store as versions
 from tests.support.child import ROOT
-from tests.support.wheels import GRAPH_LIBRARY, JIT_FILES, LIBRARY, NVRTC_FILES, make_wheel, record_hash
+from tests.support.wheels import (
+    GRAPH_LIBRARY_FILE,
+    JIT_FILES,
+    LIBRARY_FILE,
+    NVRTC_FILES,
+    compute_record_hash,
+    make_wheel,
+)
 from tests.torture.harness import BrokenPromise
 
 __all__ = [
@@ -39,7 +46,7 @@ __all__ = [
 VERSION = "9.19.0.56"
 INSTALLED_FOLDER_NAME = f"{VERSION}-cu12"
 WHEEL = f"nvidia_cudnn_jit_cu12-{VERSION}-py3-none-any.whl"
-LARGE_FILES = {LIBRARY: b"the library" * 20_000, GRAPH_LIBRARY: b"the graph library" * 200_000}
+LARGE_FILES = {LIBRARY_FILE: b"the library" * 20_000, GRAPH_LIBRARY_FILE: b"the graph library" * 200_000}
 WHOLE_INSTALLS_EVERY = 4  # per round
 
 _fork_context = multiprocessing.get_context("fork")
@@ -76,7 +83,7 @@ def _add_file_to_wheel(wheel: Path, name: str, content: bytes = b"x", kind: int 
     with zipfile.ZipFile(wheel) as archive:
         contents = {item.filename: archive.read(item) for item in archive.infolist()}
     record = next(one for one in contents if one.endswith("/RECORD"))
-    contents[record] += f'"{name}",{record_hash(content)},{len(content)}\n'.encode()
+    contents[record] += f'"{name}",{compute_record_hash(content)},{len(content)}\n'.encode()
     with zipfile.ZipFile(wheel, "w") as archive:
         for one, data in contents.items():
             archive.writestr(one, data)
@@ -94,7 +101,7 @@ def _patch_wheel(wheel: Path, change: Callable[[bytearray], None]) -> None:
 
 
 def _set_directory_entry_bytes(
-    offset: int, value: bytes, name: bytes = LIBRARY.encode()
+    offset: int, value: bytes, name: bytes = LIBRARY_FILE.encode()
 ) -> Callable[[bytearray], None]:
     """Return a function that changes bytes of a file's entry in the central directory, at an offset."""
 
@@ -122,12 +129,12 @@ def _write_too_many_files(wheel: Path) -> None:
 
 def _write_huge_record(wheel: Path) -> None:
     with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(LIBRARY, b"the library")
+        archive.writestr(LIBRARY_FILE, b"the library")
         archive.writestr(f"nvidia_cudnn_jit_cu12-{VERSION}.dist-info/RECORD", bytes(1 << 25))
 
 
 def _make_wheel_with_hash(**recorded: str | None) -> Callable[[random.Random, Path], object]:
-    return lambda chance, wheel: make_wheel(wheel.parent, recorded={LIBRARY: recorded["library"]})
+    return lambda chance, wheel: make_wheel(wheel.parent, recorded={LIBRARY_FILE: recorded["library"]})
 
 
 FORGERIES: dict[str, Callable[[random.Random, Path], object]] = {
@@ -148,8 +155,8 @@ FORGERIES: dict[str, Callable[[random.Random, Path], object]] = {
     "device": lambda chance, wheel: _add_file_to_wheel(
         wheel, "nvidia/pipe", b"", chance.choice((stat.S_IFIFO, stat.S_IFBLK))
     ),
-    "duplicate": lambda chance, wheel: _add_file_to_wheel(wheel, LIBRARY, b"another library"),
-    "file and folder": lambda chance, wheel: _add_file_to_wheel(wheel, f"{LIBRARY}/inside"),
+    "duplicate": lambda chance, wheel: _add_file_to_wheel(wheel, LIBRARY_FILE, b"another library"),
+    "file and folder": lambda chance, wheel: _add_file_to_wheel(wheel, f"{LIBRARY_FILE}/inside"),
     "second library": lambda chance, wheel: _add_file_to_wheel(wheel, "nvidia/cudnn/lib/libcudnn.so.9"),
     "encrypted": lambda chance, wheel: _patch_wheel(wheel, _set_directory_entry_bytes(8, b"\x01\x00")),
     "odd method": lambda chance, wheel: _patch_wheel(
@@ -165,9 +172,9 @@ FORGERIES: dict[str, Callable[[random.Random, Path], object]] = {
     "RECORD of another": lambda chance, wheel: make_wheel(wheel.parent, version="9.19.0.57").rename(wheel),
     "hash missing": _make_wheel_with_hash(library=None),
     "hash of another kind": _make_wheel_with_hash(library="md5=x"),
-    "hash wrong": _make_wheel_with_hash(library=record_hash(b"other")),
+    "hash wrong": _make_wheel_with_hash(library=compute_record_hash(b"other")),
     "file missing": lambda chance, wheel: make_wheel(wheel.parent, recorded={"nvidia/gone": "sha256=x"}),
-    "no library": lambda chance, wheel: make_wheel(wheel.parent, files={GRAPH_LIBRARY: b"x"}),
+    "no library": lambda chance, wheel: make_wheel(wheel.parent, files={GRAPH_LIBRARY_FILE: b"x"}),
     "no files": lambda chance, wheel: make_wheel(wheel.parent, files={}),
     "no zip": lambda chance, wheel: wheel.write_bytes(chance.randbytes(chance.randrange(2000))),
 }

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.support.child import cudnn_environment, run_python
+from tests.support.child import make_cudnn_environment, run_python
 from tests.torture.harness import VERSIONS, BrokenPromise
 
 __all__ = ["attack", "run_fuzzer"]
@@ -43,7 +43,7 @@ def attack(seed: int, folder: Path) -> Counter[str]:
     version = VERSIONS[seed % len(VERSIONS)]
     environment = None
     if version is not None:
-        environment = cudnn_environment(version)
+        environment = make_cudnn_environment(version)
     threads = THREADS if seed // len(VERSIONS) % 4 == 3 else 0
     counted = run_fuzzer(seed, CALLS_PER_TYPE // max(1, threads), folder, environment, threads)
     calls = sum(counted["calls"].values())

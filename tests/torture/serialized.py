@@ -18,7 +18,7 @@ from cudnn_backend_py.frontend.runner import Placement
 from cudnn_backend_py.frontend.ubjson import read_ubjson, write_ubjson
 from cudnn_backend_py.target import Target, open_target
 from tests.support.mutations import assert_safe_to_print, mutate_json
-from tests.support.zoo import ZOO
+from tests.support.zoo import VARIED_GRAPHS
 from tests.torture.harness import BrokenPromise
 
 BLOBS_PER_ROUND = 150  # per round
@@ -41,7 +41,7 @@ def _open_sm90_target() -> Target:
 
 @cache
 def _serialize_plan() -> bytes:
-    graph = ZOO["matmul f16 64"]()
+    graph = VARIED_GRAPHS["matmul f16 64"]()
     plans: list[Any] = []
     explain(graph, _open_sm90_target(), build=True, plans=plans)
     return serialize.serialize_plan(plans[0], Placement(graph, {}, {}))

@@ -14,7 +14,7 @@ from cudnn_backend_py.diagnose.causes.phrases import NEEDS_DEVICE
 from cudnn_backend_py.generated.enums import KnobType
 from cudnn_backend_py.target import Profile, find_profile
 from tests.support.figures import add_figure
-from tests.support.zoo import ZOO
+from tests.support.zoo import VARIED_GRAPHS
 from tools.records.agreement import judge_graphs
 
 DATA = Path(__file__).parent / "data"
@@ -52,7 +52,7 @@ def supports_config(name: str, config: str, on: Profile | None) -> bool:
     choices = dict(item.split("=") for item in knobs[0].split(",")) if knobs else {}
     target = open_target(on)
     try:
-        question = OperationGraph(ZOO[name](), target)
+        question = OperationGraph(VARIED_GRAPHS[name](), target)
         return bool(question.config(int(engine), {KnobType[key]: int(value) for key, value in choices.items()}).tag)
     except CudnnStatusError:
         return False
@@ -92,7 +92,7 @@ def explain_differences(
 
 def compare_verdicts(deviceless: dict[str, Any], verdicts_on_gpu: dict[str, Any], what: str) -> None:
     outcomes, causes, unexplained, equal = {}, {}, {}, 0
-    for name in ZOO:
+    for name in VARIED_GRAPHS:
         left, right = deviceless[name], verdicts_on_gpu[name]
         unjudged = left["outcome"] == "could not be judged"
         if left["outcome"] != right["outcome"]:
@@ -108,7 +108,7 @@ def compare_verdicts(deviceless: dict[str, Any], verdicts_on_gpu: dict[str, Any]
     add_figure(
         what,
         cudnn=library().version_text,
-        graphs=len(ZOO),
+        graphs=len(VARIED_GRAPHS),
         equal_lists=equal,
         different_outcomes=outcomes,
         causes_of_differences=causes,

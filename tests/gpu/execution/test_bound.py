@@ -26,7 +26,7 @@ from cudnn_backend_py.execution.executable import Executable
 from cudnn_backend_py.graph import Graph
 from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
 from cudnn_backend_py.target import Target
-from tests.support.gpus import first_engine_config, needs_two_gpus
+from tests.support.gpus import find_first_engine_config, needs_two_gpus
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 B, H, S, D = 2, 4, 256, 64
@@ -40,7 +40,7 @@ def gpu() -> Iterator[Target]:
 
 
 def make_executable(graph: Graph, gpu: Target, **options: Any) -> Executable:
-    return Executable(build_plan(first_engine_config(graph, gpu)), **options)
+    return Executable(build_plan(find_first_engine_config(graph, gpu)), **options)
 
 
 def forward_graph(**options: Any) -> Graph:

@@ -14,7 +14,14 @@ from cudnn_backend_py import DataType, UsageError, open_target
 from cudnn_backend_py.execution.class_plan import ClassPlan, Sequences
 from cudnn_backend_py.graph.attention.shape_class import ClassBounds, best_class_bounds, class_problem
 from cudnn_backend_py.target import Target
-from tests.support.ragged_attention import CallKind, ClassCall, Mode, int32_tensor, reference_results, relative_error
+from tests.support.ragged_attention import (
+    BatchLayout,
+    CallKind,
+    ClassCall,
+    compute_reference_results,
+    compute_relative_error,
+    make_int32_tensor,
+)
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 BOUNDS, SMALL = ClassBounds(8, 384, 512), ClassBounds(8, 128, 256)  # small ones use another engine in the forward pass
@@ -55,7 +62,7 @@ def random_lengths(rng: random.Random, batch: int, most: int) -> list[int]:
 
 def random_calls(kind: CallKind, count: int, bounds: ClassBounds = BOUNDS) -> Iterator[ClassCall]:
     rng = random.Random(repr(kind))
-    modes: tuple[Mode, ...] = ("packed", "dense", "padded")
+    modes: tuple[BatchLayout, ...] = ("packed", "dense", "padded")
     for number in range(count):
         batch, mode = rng.randint(1, bounds.batch), rng.choice(modes)
         lens_q = random_lengths(rng, batch, bounds.q)
@@ -92,7 +99,7 @@ def test_one_plan_per_direction_serves_all_calls(gpu: Target, name: str, bounds:
 
 
 @pytest.mark.parametrize("mode", ["packed", "dense", "padded"])
-def test_class_plans_with_32_bit_offsets_give_right_results(gpu: Target, mode: Mode) -> None:
+def test_class_plans_with_32_bit_offsets_give_right_results(gpu: Target, mode: BatchLayout) -> None:
     kind = KINDS["groups"]
     for way in (False, True):
         problem = class_problem(kind.problem_of_call(1, 2, 2), BOUNDS, backward=way)
@@ -107,7 +114,7 @@ def test_class_plans_with_32_bit_offsets_give_right_results(gpu: Target, mode: M
 @pytest.mark.parametrize(
     ("mode", "lens_q", "rows"), [("padded", [1, 1, 1], [0, 1, 2, 2, 3]), ("packed", [1, 1, 0], [0, 1, 1, 1, 2])]
 )
-def test_decoding_reads_only_rows_of_q(gpu: Target, mode: Mode, lens_q: list[int], rows: list[int]) -> None:
+def test_decoding_reads_only_rows_of_q(gpu: Target, mode: BatchLayout, lens_q: list[int], rows: list[int]) -> None:
     """Its kernels read a row of each sequence of the class; rows beyond the call begin after Q."""
     held: list[Any] = []
 
@@ -194,15 +201,17 @@ def test_pages_and_packed_queries_give_right_results(gpu: Target, lens_q: list[i
     plan = ClassPlan(class_problem(base, bounds, backward=False), gpu, backward=False)
     q = torch.randn(sum(lens_q), 4, 64, device="cuda", dtype=torch.half)
     o, stats = torch.full_like(q, torch.nan), torch.full((len(q), 4), torch.nan, device="cuda")
-    cu = int32_tensor([0, *[sum(lens_q[: i + 1]) for i in range(4)]])
-    sequences = Sequences(4, max(lens_q), 512, cu_q=cu, len_kv=int32_tensor(lens), block_table=table, total_q=len(q))
+    cu = make_int32_tensor([0, *[sum(lens_q[: i + 1]) for i in range(4)]])
+    sequences = Sequences(
+        4, max(lens_q), 512, cu_q=cu, len_kv=make_int32_tensor(lens), block_table=table, total_q=len(q)
+    )
     plan({"q": q, "k": k, "v": v, "o": o, "stats": stats}, sequences, {"q": 256, "o": 256, "stats": 4})
     for i, (own_k, own_v) in enumerate(whole):
         rows = slice(int(cu[i]), int(cu[i + 1]))
         call = ClassCall(kind, "dense", [1], [1])
-        want = reference_results(kind, {"q": q[rows], "k": own_k, "v": own_v, "do": q[rows]}, call)
-        assert relative_error(o[rows], want["o"]) < 6e-3
-        assert relative_error(stats[rows], want["stats"]) < 6e-3
+        want = compute_reference_results(kind, {"q": q[rows], "k": own_k, "v": own_v, "do": q[rows]}, call)
+        assert compute_relative_error(o[rows], want["o"]) < 6e-3
+        assert compute_relative_error(stats[rows], want["stats"]) < 6e-3
 
 
 def test_a_captured_call_reads_lengths_and_tensors_at_each_replay(gpu: Target) -> None:
@@ -222,7 +231,7 @@ def test_a_captured_call_reads_lengths_and_tensors_at_each_replay(gpu: Target) -
             call.buffers[name].normal_()
         call.lens_q = call.lens_kv = lens
         for given in (sequences.len_q, sequences.len_kv):
-            given.copy_(int32_tensor(lens))
+            given.copy_(make_int32_tensor(lens))
         graph.replay()
         torch.cuda.synchronize()
         for way in (False, True):

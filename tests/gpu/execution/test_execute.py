@@ -20,8 +20,8 @@ from cudnn_backend_py.plans.plan import Plan
 from cudnn_backend_py.target import Target
 from examples import forum_two_matmul
 from tests.support.figures import add_figure
-from tests.support.flash import SHAPE, compute_causal_attention, flash_graph
-from tests.support.gpus import first_engine_config
+from tests.support.flash import FLASH_SHAPE, compute_causal_attention, make_flash_graph
+from tests.support.gpus import find_first_engine_config
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def gpu() -> Any:
 
 
 def first_plan(graph: Any, target: Target, mode: str = "A") -> Plan:
-    return build_plan(first_engine_config(graph, target, mode))
+    return build_plan(find_first_engine_config(graph, target, mode))
 
 
 def to_bf16(values: NDArray[np.float64]) -> NDArray[np.uint16]:
@@ -115,9 +115,9 @@ def installed_frameworks() -> list[str]:
 @pytest.mark.parametrize("framework", installed_frameworks())
 def test_device_buffers_are_used_in_place(gpu: Target, framework: str) -> None:
     module = __import__(framework)
-    plan = first_plan(flash_graph(), gpu)
+    plan = first_plan(make_flash_graph(), gpu)
     rng = np.random.default_rng(2)
-    b, h, s, d = SHAPE
+    b, h, s, d = FLASH_SHAPE
     host = [rng.standard_normal((b, s, h, d)).astype(np.float16) for _ in range(3)]
     if framework == "torch":
         q, k, v = (module.from_numpy(x).cuda() for x in host)
@@ -140,7 +140,7 @@ def test_device_buffers_are_used_in_place(gpu: Target, framework: str) -> None:
 def test_saved_plan_runs_after_loading(gpu: Target, tmp_path: Any) -> None:
     from cudnn_backend_py import load_plan
 
-    graph = flash_graph()
+    graph = make_flash_graph()
     first_plan(graph, gpu).save(tmp_path / "plan.json")
     plan = load_plan(tmp_path / "plan.json", gpu)
     assert plan.graph == graph
@@ -161,7 +161,7 @@ def test_numpy_arrays_need_only_the_driver() -> None:
 
 def check_flash_attention(plan: Plan) -> float:
     rng = np.random.default_rng(3)
-    shape = SHAPE
+    shape = FLASH_SHAPE
     q, k, v = (rng.standard_normal(shape).astype(np.float16) for _ in range(3))
     o = np.full(shape, np.nan, np.float16)
     stats = np.full((*shape[:3], 1), np.nan, np.float32)
@@ -173,7 +173,7 @@ def check_flash_attention(plan: Plan) -> float:
 
 
 def valid_buffers() -> dict[str | int, Any]:
-    shape = SHAPE
+    shape = FLASH_SHAPE
     x = np.zeros(shape, np.float16)
     return {"q": x, "k": x.swapaxes(2, 3), "v": x, "o": x.copy(), "stats": np.zeros((*shape[:3], 1), np.float32)}
 
@@ -193,7 +193,7 @@ def valid_buffers() -> dict[str | int, Any]:
     ids=lambda value: str(value)[:30],
 )
 def test_wrong_buffers_are_refused_and_the_context_survives(gpu: Target, change: dict[Any, Any], code: str) -> None:
-    plan = first_plan(flash_graph(), gpu)
+    plan = first_plan(make_flash_graph(), gpu)
     with pytest.raises(UsageError) as caught:
         execute(plan, {**valid_buffers(), **change})
     assert caught.value.code == code
@@ -201,7 +201,7 @@ def test_wrong_buffers_are_refused_and_the_context_survives(gpu: Target, change:
 
 
 def test_missing_buffer_and_workspace_are_refused(gpu: Target) -> None:
-    plan = first_plan(flash_graph(), gpu)
+    plan = first_plan(make_flash_graph(), gpu)
     buffers = valid_buffers()
     del buffers["v"]
     with pytest.raises(UsageError, match=r"missing-buffer: no buffer was given for v"):

@@ -19,9 +19,14 @@ from cudnn_backend_py import DataType, Graph, OperationGraph, attention, build_p
 from cudnn_backend_py.graph.formats import decode, encode
 from cudnn_backend_py.interpreter.philox import dropout_mask
 from cudnn_backend_py.target import Target
-from tests.support.attention_runs import LIMITS, AttentionRun, run_cases
+from tests.support.attention_runs import MAX_FROBENIUS_ERRORS, AttentionRun, run_attention_cases
 from tests.support.figures import add_figure
-from tests.support.gpus import first_engine_config, is_measured_here, least_expected, skip_if_not_measured
+from tests.support.gpus import (
+    find_first_engine_config,
+    get_least_expected_count,
+    is_measured_here,
+    skip_if_not_measured,
+)
 from tests.support.torch_attention import compare_with_flash
 
 CASES = 450
@@ -38,7 +43,9 @@ def gpu() -> Any:
 @pytest.fixture(scope="module")
 def runs_of_random_problems() -> list[AttentionRun]:
     """Run every random problem, forward and backward, in each form that this cuDNN has for it."""
-    found = run_cases([(number, backward, None, False) for number in range(CASES) for backward in (False, True)])
+    found = run_attention_cases(
+        [(number, backward, None, False) for number in range(CASES) for backward in (False, True)]
+    )
     for backward in (False, True):
         worst: dict[str, dict[str, list[float]]] = defaultdict(dict)
         for run in found:
@@ -66,8 +73,8 @@ def test_random_problems_agree_with_float64(runs_of_random_problems: list[Attent
     composite = [run for run in mine if run.form.startswith("composite") and run.outcome == "agrees"]
     if not composite:
         skip_if_not_measured("no composite form of any random problem is supported")
-    assert len(composite) >= least_expected("random attention problems that agree")
-    assert {DataType[run.data_type] for run in composite} == set(LIMITS) or not is_measured_here()
+    assert len(composite) >= get_least_expected_count("random attention problems that agree")
+    assert {DataType[run.data_type] for run in composite} == set(MAX_FROBENIUS_ERRORS) or not is_measured_here()
 
 
 def test_the_composite_and_the_unified_form_both_run_and_agree(runs_of_random_problems: list[AttentionRun]) -> None:
@@ -77,7 +84,7 @@ def test_the_composite_and_the_unified_form_both_run_and_agree(runs_of_random_pr
         if run.outcome == "agrees":
             agreeing[run.number, run.backward].add(run.form)
     both = [forms for forms in agreeing.values() if "unified" in forms and len(forms) == 2]
-    assert len(both) >= least_expected("random attention problems that agree in both forms")
+    assert len(both) >= get_least_expected_count("random attention problems that agree in both forms")
 
 
 # dropout
@@ -87,7 +94,7 @@ DROPOUT = {"batch": 2, "heads": 4, "seq_q": 512, "head_dim": 64, "dropout": 0.1,
 
 def run_graph(graph: Graph, target: Target, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     """Run the first plan of a graph; fill outputs with NaN first and return them."""
-    plan = build_plan(first_engine_config(graph, target))
+    plan = build_plan(find_first_engine_config(graph, target))
     outputs = {tensor.name: encode(np.full(tensor.dims, np.nan), tensor.data_type) for tensor in graph.outputs}
     if "s" in outputs:  # kernels of the backward pass read all of it, those of the forward pass write up to the lengths
         outputs["s"][...] = 0

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.edges import CASES, REFUSED
+from tests.support.edges import EDGE_CASES, REFUSED_EDGE_CASES
 from tests.support.figures import add_figure
 from tools.records.edge_runs import RANDOM, random_names, run_many
 
@@ -21,7 +21,7 @@ Records = dict[str, dict[str, Any]]
 @pytest.fixture(scope="module")
 def edge_case_results() -> Records:
     """Return the results of every edge case, on each engine that cuDNN has for it."""
-    found = {record["name"]: record for record in run_many([*CASES, *REFUSED])}
+    found = {record["name"]: record for record in run_many([*EDGE_CASES, *REFUSED_EDGE_CASES])}
     add_figure(
         "edges of operations",
         outcomes=dict(Counter(f"{name.split('/')[0]}: {record['outcome']}" for name, record in found.items())),
@@ -56,14 +56,14 @@ def _largest_error_shares(records: list[dict[str, Any]]) -> dict[str, float]:
     return found
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", EDGE_CASES)
 def test_cudnn_agrees_with_the_interpreter_on_edge_cases(edge_case_results: Records, name: str) -> None:
     if edge_case_results[name]["outcome"] in ("refused", "no plan"):
         skip_if_not_measured(edge_case_results[name].get("words", ""))
     assert edge_case_results[name]["outcome"] == "agrees", edge_case_results[name]
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", REFUSED_EDGE_CASES)
 def test_cudnn_refuses_the_listed_cases(edge_case_results: Records, name: str) -> None:
     """Only a GPU with measurements has to refuse; elsewhere the graph may be supported."""
     expected = ("refused", "no plan") if is_measured_here() else ("refused", "no plan", "agrees")

@@ -55,7 +55,7 @@ from tests.support.child import ROOT
 from tests.support.figures import add_figure
 from tools.campaign.one import PlanOrRefusal, find_plan, is_context_lost, run_and_compare, run_plan
 
-from ...support.gpus import is_measured_here, least_expected, measured_gpus_text
+from ...support.gpus import get_least_expected_count, is_measured_here, list_measured_gpus
 
 Array = NDArray[Any]
 WORKERS = 8
@@ -528,14 +528,14 @@ def test_known_issues_of_this_gpu_give_wrong_results(outcomes: dict[str, str]) -
     wrong = {name: words for name, words in certain.items() if not name.endswith(":fixed") and words != NO_ENGINE}
     unlike = [name for name, words in wrong.items() if words == RIGHT or words.startswith(("refused", "failed"))]
     if unlike and not is_measured_here():
-        pytest.skip(f"did not run: these rows were measured on {measured_gpus_text()}, not here: {', '.join(unlike)}")
+        pytest.skip(f"did not run: these rows were measured on {list_measured_gpus()}, not here: {', '.join(unlike)}")
     assert unlike == []
-    assert len(wrong) >= least_expected("known issues that show")
+    assert len(wrong) >= get_least_expected_count("known issues that show")
 
 
 def test_fixed_graphs_give_right_results(outcomes: dict[str, str]) -> None:
     fixed = {name: words for name, words in outcomes.items() if name.endswith(":fixed")}
-    assert len(fixed) >= least_expected("known issues with a fix that is right")
+    assert len(fixed) >= get_least_expected_count("known issues with a fix that is right")
     if not is_measured_here():
         fixed = {name: words for name, words in fixed.items() if "NOT_SUPPORTED" not in words and words != "refused"}
     assert {name: words for name, words in fixed.items() if words != RIGHT} == {}
@@ -544,7 +544,7 @@ def test_fixed_graphs_give_right_results(outcomes: dict[str, str]) -> None:
 def test_known_issues_not_measured_on_this_gpu_have_an_outcome(outcomes: dict[str, str]) -> None:
     """The recorded outcomes show whether a row must be narrowed, or applies to this GPU as well."""
     unknown = {name: words for name, words in outcomes.items() if name in (*UNKNOWN, *UNKNOWN_ATTENTION)}
-    assert len(unknown) >= least_expected("known issues not known to show")
+    assert len(unknown) >= get_least_expected_count("known issues not known to show")
     assert all(unknown.values())
 
 

@@ -21,7 +21,7 @@ from cudnn_backend_py.target import list_profiles, read_device
 from tests.support.child import run_python
 from tests.support.figures import add_figure
 from tests.support.flash import compute_causal_attention
-from tests.support.gpus import first_engine_config
+from tests.support.gpus import find_first_engine_config
 
 pytestmark = pytest.mark.usefixtures("cache")
 AHEAD = """
@@ -107,7 +107,7 @@ def test_plans_are_built_in_one_and_in_four_threads() -> None:
     seconds = {}
     for threads in (1, 4):
         graphs = [sdpa_forward(batch=1, heads=2, seq_q=64 * (threads + 5 * n), head_dim=64) for n in range(1, 5)]
-        configs = [first_engine_config(graph, shared_target()) for graph in graphs]
+        configs = [find_first_engine_config(graph, shared_target()) for graph in graphs]
         begin = time.perf_counter()
         assert all(isinstance(one, Plan) for one in build_plans(configs, workers=threads))
         seconds[threads] = time.perf_counter() - begin

@@ -14,7 +14,7 @@ from tools.campaign.graphs import FAMILIES, random_graph
 from tools.campaign.one import find_plan, run_and_compare
 from tools.campaign.runner import Options, run_campaign
 
-from ...support.gpus import least_expected, skip_if_not_measured
+from ...support.gpus import get_least_expected_count, skip_if_not_measured
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def test_random_graphs_are_right(gpu: Target, family: str) -> None:
     offered = sum(find_plan(graph, gpu, build=False).engine != "" for graph in graphs)
     if not offered:
         skip_if_not_measured(f"no random {family} graph has an engine")
-    assert offered >= least_expected("random graphs of a family with an engine")
+    assert offered >= get_least_expected_count("random graphs of a family with an engine")
     assert not [graph.name for graph in graphs if is_wrong(graph, "uniform", gpu)]
 
 
@@ -65,6 +65,6 @@ def test_a_planted_scale_is_found_and_reduced(gpu: Target, monkeypatch: pytest.M
 def test_a_campaign_runs_in_child_processes(gpu: Target) -> None:
     found = run_campaign(Options(seconds=60, most=30, processes=2, reduce_s=5))
     assert found.total_counts()["graphs"] == 30
-    assert found.total_counts()["compared"] >= least_expected("graphs of a campaign that are compared")
+    assert found.total_counts()["compared"] >= get_least_expected_count("graphs of a campaign that are compared")
     assert not [failure for failure in found.failures if not failure["faults"]]
     assert set(found.counts) <= set(FAMILIES)

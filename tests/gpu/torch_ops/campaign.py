@@ -26,11 +26,11 @@ from cudnn_backend_py.info import start_record
 from cudnn_backend_py.torch_ops import attention, attention_varlen, attention_with_kvcache
 from tests.support.torch_reference import (
     Masks,
+    compute_frobenius_error,
+    compute_reference_attention,
+    compute_reference_gradients,
     fill_pages,
-    frobenius_error,
     pack_tokens,
-    reference_attention,
-    reference_gradients,
     unpack_tokens,
 )
 
@@ -211,12 +211,12 @@ def run_dense(torch: Any, p: dict[str, Any], record: Record | None, shapes: str)
     if record is None:
         return
     # Rows beyond the lengths are 0, regardless of the gradient of the output there.
-    want = reference_gradients(inputs, d_o, _reference_masks(options, False), **others, **slopes)
-    errors = {"o": frobenius_error(o, want["o"])} | {
-        f"d{name}": frobenius_error(x, want[f"d{name}"]) for name, x in zip(inputs, found, strict=True)
+    want = compute_reference_gradients(inputs, d_o, _reference_masks(options, False), **others, **slopes)
+    errors = {"o": compute_frobenius_error(o, want["o"])} | {
+        f"d{name}": compute_frobenius_error(x, want[f"d{name}"]) for name, x in zip(inputs, found, strict=True)
     }
     has_keys = want["stats"] != float("-inf")
-    errors["stats"] = frobenius_error(stats.squeeze(-1)[has_keys], want["stats"][has_keys])
+    errors["stats"] = compute_frobenius_error(stats.squeeze(-1)[has_keys], want["stats"][has_keys])
     record.add("dense", p, kind, errors, host)
     record.parts["dense"]["host_ms"].append(host_backward)
 
@@ -265,7 +265,7 @@ def run_varlen(torch: Any, p: dict[str, Any], record: Record | None, shapes: str
         else unpack_tokens(x.detach(), *((many_q, longest) if name == "q" else (many_kv, longest_kv)))
         for name, x in inputs.items()
     }
-    want = reference_gradients(
+    want = compute_reference_gradients(
         wide,
         unpack_tokens(d_o, many_q, longest),
         _reference_masks(options, True),
@@ -273,18 +273,18 @@ def run_varlen(torch: Any, p: dict[str, Any], record: Record | None, shapes: str
         len_kv=new.int32_tensor(many_kv),
     )
     errors = {
-        "o": frobenius_error(o, pack_tokens(want["o"], many_q)),
-        "dq": frobenius_error(found[0], pack_tokens(want["dq"], many_q)),
+        "o": compute_frobenius_error(o, pack_tokens(want["o"], many_q)),
+        "dq": compute_frobenius_error(found[0], pack_tokens(want["dq"], many_q)),
     }
     errors |= {
-        f"d{name}": frobenius_error(x, pack_tokens(want[f"d{name}"], many_kv))
+        f"d{name}": compute_frobenius_error(x, pack_tokens(want[f"d{name}"], many_kv))
         for name, x in zip("kv", found[1:3], strict=True)
     }
     if more:
-        errors["dsink"] = frobenius_error(found[3], want["dsink"])
+        errors["dsink"] = compute_frobenius_error(found[3], want["dsink"])
     lse = pack_tokens(want["stats"], many_q)
     has_keys = lse != float("-inf")
-    errors["stats"] = frobenius_error(stats[has_keys], lse[has_keys])
+    errors["stats"] = compute_frobenius_error(stats[has_keys], lse[has_keys])
     record.add("varlen", p, kind, errors, host)
     record.parts["varlen"]["host_ms"].append(host_backward)
 
@@ -333,7 +333,7 @@ def run_paged(torch: Any, p: dict[str, Any], record: Record | None, shapes: str)
     if record is None:
         return
     wide = {name: x.double() for name, x in (("q", q), ("k", k), ("v", v))}
-    want, lse = reference_attention(
+    want, lse = compute_reference_attention(
         *wide.values(),
         _reference_masks(options, True),
         len_q=new.int32_tensor(many_q),
@@ -349,7 +349,7 @@ def run_paged(torch: Any, p: dict[str, Any], record: Record | None, shapes: str)
         "paged",
         p,
         kind,
-        {"o": frobenius_error(o, want), "stats": frobenius_error(stats[has_keys], lse[has_keys])},
+        {"o": compute_frobenius_error(o, want), "stats": compute_frobenius_error(stats[has_keys], lse[has_keys])},
         host,
     )
 
@@ -372,13 +372,16 @@ def decode_long_sequences(torch: Any, record: Record) -> None:
             ),
         )
         wants = [
-            reference_attention(
+            compute_reference_attention(
                 *(x[i : i + 8].double() for x in (q.transpose(1, 2), k, v)), Masks(), len_kv=lens[i : i + 8]
             )
             for i in range(0, 64, 8)
         ]
         want, lse = (torch.cat(parts) for parts in zip(*wants, strict=True))
-        errors = {"o": frobenius_error(o.transpose(1, 2), want), "stats": frobenius_error(stats.squeeze(-1), lse)}
+        errors = {
+            "o": compute_frobenius_error(o.transpose(1, 2), want),
+            "stats": compute_frobenius_error(stats.squeeze(-1), lse),
+        }
         record.add("decode", p, "bfloat16", errors, host)
 
 

@@ -12,11 +12,11 @@ from cudnn_backend_py import UsageError
 from cudnn_backend_py.torch_ops import attention, attention_varlen, attention_with_kvcache, clear_plans
 from tests.support.torch_reference import (
     Masks,
+    compute_frobenius_error,
+    compute_reference_attention,
+    compute_reference_gradients,
     fill_pages,
-    frobenius_error,
     pack_tokens,
-    reference_attention,
-    reference_gradients,
     unpack_tokens,
 )
 
@@ -56,9 +56,9 @@ def test_a_graph_of_packed_attention_replays_with_other_lengths() -> None:
         graph.replay()
         wide = {name: unpack_tokens(x.detach(), many, longest) for name, x in zip("qkv", inputs, strict=True)}
         lens = {"len_q": int32_tensor(many), "len_kv": int32_tensor(many)}
-        want = reference_gradients(wide, unpack_tokens(d_o, many, longest), Masks(right_bound=0), **lens)
+        want = compute_reference_gradients(wide, unpack_tokens(d_o, many, longest), Masks(right_bound=0), **lens)
         for x, name in zip(found, ("o", "dq", "dk", "dv"), strict=True):
-            assert frobenius_error(x, pack_tokens(want[name], many)) < 4e-3, (many, name)
+            assert compute_frobenius_error(x, pack_tokens(want[name], many)) < 4e-3, (many, name)
 
 
 @pytest.mark.parametrize("shapes", ["exact", "any", "adaptive"])
@@ -77,8 +77,8 @@ def test_a_graph_of_decoding_replays_with_other_lengths_and_pages(shapes: str) -
         lens.copy_(int32_tensor(many))
         q.copy_(torch.randn_like(q))
         graph.replay()
-        want, _ = reference_attention(*(x.double() for x in (q.transpose(1, 2), k, v)), Masks(), len_kv=lens)
-        assert frobenius_error(o.transpose(1, 2), want) < 2e-3
+        want, _ = compute_reference_attention(*(x.double() for x in (q.transpose(1, 2), k, v)), Masks(), len_kv=lens)
+        assert compute_frobenius_error(o.transpose(1, 2), want) < 2e-3
 
 
 @pytest.mark.parametrize("shapes", ["exact", "any", "adaptive"])
@@ -87,8 +87,8 @@ def test_a_graph_of_dense_attention_replays_with_other_numbers(shapes: str) -> N
     graph, o = capture_cuda_graph(lambda: attention(q, k, v, causal=True, shapes=shapes))
     q.copy_(torch.randn_like(q))
     graph.replay()
-    want, _ = reference_attention(*(x.double() for x in (q, k, v)), Masks(right_bound=0))
-    assert frobenius_error(o, want) < 2e-3
+    want, _ = compute_reference_attention(*(x.double() for x in (q, k, v)), Masks(right_bound=0))
+    assert compute_frobenius_error(o, want) < 2e-3
 
 
 @pytest.mark.parametrize("shapes", ["exact", "any", "adaptive"])
@@ -108,8 +108,8 @@ def test_no_plan_is_built_while_capturing(shapes: str) -> None:
     assert float(kept[0]) == 2, "the capture must stay valid"
     graph, o = capture_cuda_graph(lambda: attention(q, k, v, causal=True, shapes=shapes))
     graph.replay()
-    want, _ = reference_attention(*(x.double() for x in (q, k, v)), Masks(right_bound=0))
-    assert frobenius_error(o, want) < 2e-3
+    want, _ = compute_reference_attention(*(x.double() for x in (q, k, v)), Masks(right_bound=0))
+    assert compute_frobenius_error(o, want) < 2e-3
 
 
 def test_captures_succeed_while_other_threads_use_new_shapes() -> None:
@@ -143,8 +143,8 @@ def test_captures_succeed_while_other_threads_use_new_shapes() -> None:
         stop.set()
         thread.join()
     assert not failed, failed
-    want, _ = reference_attention(*(x.double() for x in (q, k, v)), Masks())
-    assert frobenius_error(o, want) < 2e-3
+    want, _ = compute_reference_attention(*(x.double() for x in (q, k, v)), Masks())
+    assert compute_frobenius_error(o, want) < 2e-3
 
 
 def test_a_graph_replays_after_its_plan_has_been_evicted() -> None:
@@ -155,5 +155,5 @@ def test_a_graph_replays_after_its_plan_has_been_evicted() -> None:
         attention(x, x, x, shapes="any")
     q.copy_(torch.randn_like(q))
     graph.replay()
-    want, _ = reference_attention(*(x.double() for x in (q, k, v)), Masks())
-    assert frobenius_error(o, want) < 2e-3
+    want, _ = compute_reference_attention(*(x.double() for x in (q, k, v)), Masks())
+    assert compute_frobenius_error(o, want) < 2e-3

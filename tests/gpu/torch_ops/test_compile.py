@@ -15,14 +15,14 @@ from cudnn_backend_py.torch_ops import (
 from cudnn_backend_py.torch_ops.arguments import SCALES, TENSORS, OperatorOptions
 from cudnn_backend_py.torch_ops.operators import load_torch
 from tests.support.gpus import needs_two_gpus
-from tests.support.streams import blocked_stream
+from tests.support.streams import block_stream
 from tests.support.torch_reference import (
     Masks,
+    compute_frobenius_error,
+    compute_reference_attention,
+    compute_reference_gradients,
     fill_pages,
-    frobenius_error,
     pack_tokens,
-    reference_attention,
-    reference_gradients,
     unpack_tokens,
 )
 
@@ -130,10 +130,10 @@ def test_packed_tokens_compile_once_for_all_lengths(backend: str) -> None:
         wide = {name: unpack_tokens(x.detach(), many, max(many)) for name, x in zip("qkv", inputs, strict=True)}
         wide["q"] = wide["q"] * 2
         lens = {"len_q": int32_tensor(many), "len_kv": int32_tensor(many)}
-        want = reference_gradients(wide, unpack_tokens(d_o, many, max(many)), Masks(right_bound=0), **lens)
-        assert frobenius_error(o - 1, pack_tokens(want["o"], many)) < 4e-3
+        want = compute_reference_gradients(wide, unpack_tokens(d_o, many, max(many)), Masks(right_bound=0), **lens)
+        assert compute_frobenius_error(o - 1, pack_tokens(want["o"], many)) < 4e-3
         for x, name, factor in zip(grads, ("dq", "dk", "dv"), (2, 1, 1), strict=True):
-            assert frobenius_error(x, factor * pack_tokens(want[name], many)) < 4e-3
+            assert compute_frobenius_error(x, factor * pack_tokens(want[name], many)) < 4e-3
     assert graphs["unique_graphs"] == 1
 
 
@@ -150,15 +150,17 @@ def test_dense_and_decoding_compile_with_dynamic_shapes() -> None:
 
     for b, s in ((2, 50), (3, 70), (5, 200)):
         q, k, v = (random_half(b, s, 4, 64).transpose(1, 2) for _ in range(3))
-        want, _ = reference_attention(*(x.double() for x in (q, k, v)), Masks(right_bound=0))
-        assert frobenius_error(dense_attention(q, k, v), want) < 2e-3
+        want, _ = compute_reference_attention(*(x.double() for x in (q, k, v)), Masks(right_bound=0))
+        assert compute_frobenius_error(dense_attention(q, k, v), want) < 2e-3
         many = [s] * b
         k_pages, table = fill_pages(k, many, 16, 3, 1)
         v_pages, _ = fill_pages(v, many, 16, 3, 1)
         q = random_half(b, 1, 4, 64)
-        want, _ = reference_attention(*(x.double() for x in (q.transpose(1, 2), k, v)), Masks())
+        want, _ = compute_reference_attention(*(x.double() for x in (q.transpose(1, 2), k, v)), Masks())
         assert (
-            frobenius_error(decode_attention(q, k_pages, v_pages, table, int32_tensor(many)).transpose(1, 2), want)
+            compute_frobenius_error(
+                decode_attention(q, k_pages, v_pages, table, int32_tensor(many)).transpose(1, 2), want
+            )
             < 2e-3
         )
 
@@ -176,7 +178,9 @@ def test_torch_compile_with_cudagraphs_captures_the_operators(policy: str) -> No
         with torch.no_grad():
             found = compiled(q, k, v).clone()
         assert (
-            frobenius_error(found / 2, reference_gradients({"q": q, "k": k, "v": v}, q, Masks(right_bound=0))["o"])
+            compute_frobenius_error(
+                found / 2, compute_reference_gradients({"q": q, "k": k, "v": v}, q, Masks(right_bound=0))["o"]
+            )
             < 4e-3
         )
 
@@ -189,7 +193,9 @@ def test_out_is_written_when_compiled() -> None:
         lambda q, k, v, out: attention(q, k, v, out=out, shapes="any"), fullgraph=True, backend="aot_eager"
     )
     compiled(q, k, v, out)
-    assert frobenius_error(out, reference_attention(*(x.double() for x in (q, k, v)), Masks())[0]) < 2e-3
+    assert (
+        compute_frobenius_error(out, compute_reference_attention(*(x.double() for x in (q, k, v)), Masks())[0]) < 2e-3
+    )
 
 
 def test_autocast_casts_the_inputs_of_the_operators() -> None:
@@ -208,11 +214,11 @@ def test_autocast_casts_the_inputs_of_the_operators() -> None:
     assert (o.dtype, packed.dtype, paged.dtype) == (torch.bfloat16, torch.bfloat16, torch.half)
     grads = torch.autograd.grad(o.float().sum(), (q, k, v))
     assert [x.dtype for x in grads] == [torch.float32] * 3
-    want = reference_gradients(
+    want = compute_reference_gradients(
         dict(zip("qkv", (x.bfloat16() for x in (q, k, v)), strict=True)), torch.ones_like(o), Masks(right_bound=0)
     )
-    assert frobenius_error(o, want["o"]) < 1.6e-2
-    assert max(frobenius_error(x, want[name]) for x, name in zip(grads, ("dq", "dk", "dv"), strict=True)) < 3e-2
+    assert compute_frobenius_error(o, want["o"]) < 1.6e-2
+    assert max(compute_frobenius_error(x, want[name]) for x, name in zip(grads, ("dq", "dk", "dv"), strict=True)) < 3e-2
 
 
 def test_operators_run_on_the_current_stream() -> None:
@@ -222,7 +228,7 @@ def test_operators_run_on_the_current_stream() -> None:
     fresh, fresh_cu = torch.zeros_like(q), torch.zeros_like(cu)
     torch.cuda.synchronize()
     stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream), blocked_stream(torch, stream):  # a call on another stream would read zeros
+    with torch.cuda.stream(stream), block_stream(torch, stream):  # a call on another stream would read zeros
         fresh.copy_(q)
         fresh_cu.copy_(cu)
         found = attention_varlen(fresh, k, v, fresh_cu, None, 200, causal=True)
@@ -260,17 +266,19 @@ def test_two_gpus_are_supported(shapes: str) -> None:
         inputs = [x.requires_grad_(True) for x in (q, k, v)]
         o = attention(*inputs, causal=True, shapes=shapes)
         grads = torch.autograd.grad(o, inputs, d_o)
-        want = reference_gradients(dict(zip("qkv", inputs, strict=True)), d_o, Masks(right_bound=0))
+        want = compute_reference_gradients(dict(zip("qkv", inputs, strict=True)), d_o, Masks(right_bound=0))
         assert o.device == torch.device(device)
         for x, name in zip((o, *grads), ("o", "dq", "dk", "dv"), strict=True):
-            assert frobenius_error(x, want[name]) < 4e-3
+            assert compute_frobenius_error(x, want[name]) < 4e-3
         many = [30, 70]
         packed = [random_half(100, 4, 64, device=device) for _ in range(3)]
         o = attention_varlen(*packed, int32_tensor([0, 30, 100], device), None, 70, shapes=shapes)
         wide = [unpack_tokens(x, many, 70).double() for x in packed]
         lens = int32_tensor(many, device)
         assert (
-            frobenius_error(o, pack_tokens(reference_attention(*wide, Masks(), len_q=lens, len_kv=lens)[0], many))
+            compute_frobenius_error(
+                o, pack_tokens(compute_reference_attention(*wide, Masks(), len_q=lens, len_kv=lens)[0], many)
+            )
             < 2e-3
         )
 
@@ -289,5 +297,5 @@ def test_tensors_of_two_gpus_are_refused() -> None:
 
 def test_the_drop_in_replacement_uses_the_shape_policy() -> None:
     q, k, v = (random_half(2, 4, 77, 64) for _ in range(3))
-    want, _ = reference_attention(*(x.double() for x in (q, k, v)), Masks(right_bound=0))
-    assert frobenius_error(scaled_dot_product_attention(q, k, v, is_causal=True), want) < 2e-3
+    want, _ = compute_reference_attention(*(x.double() for x in (q, k, v)), Masks(right_bound=0))
+    assert compute_frobenius_error(scaled_dot_product_attention(q, k, v, is_causal=True), want) < 2e-3

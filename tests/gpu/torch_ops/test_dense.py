@@ -17,7 +17,7 @@ from cudnn_backend_py.torch_ops import attention, clear_plans, scaled_dot_produc
 from cudnn_backend_py.torch_ops.arguments import SCALES, TENSORS
 from cudnn_backend_py.torch_ops.compiled import STEP
 from tests.support.figures import add_figure
-from tests.support.streams import blocked_stream
+from tests.support.streams import block_stream
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 pytestmark = pytest.mark.filterwarnings("default::DeprecationWarning", "default::FutureWarning")  # torch's own
@@ -251,7 +251,7 @@ def test_dense_attention_runs_on_the_current_stream() -> None:
     fresh = torch.zeros_like(q)
     torch.cuda.synchronize()
     stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream), blocked_stream(torch, stream):  # a call on another stream would read zeros
+    with torch.cuda.stream(stream), block_stream(torch, stream):  # a call on another stream would read zeros
         fresh.copy_(q)
         found = scaled_dot_product_attention(fresh, k, v)
         assert not stream.query()

@@ -8,7 +8,13 @@ import pytest
 
 from cudnn_backend_py import UsageError
 from cudnn_backend_py.torch_ops import Scales, attention, attention_varlen, attention_with_kvcache
-from tests.support.torch_reference import Masks, fill_pages, frobenius_error, pack_tokens, reference_attention
+from tests.support.torch_reference import (
+    Masks,
+    compute_frobenius_error,
+    compute_reference_attention,
+    fill_pages,
+    pack_tokens,
+)
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 CASES: dict[str, tuple[dict[str, Any], Masks]] = {
@@ -41,7 +47,7 @@ def reference_result(
     q: Any, k: Any, v: Any, masks: Masks, many_q: list[int], many_kv: list[int], sink: Any = None
 ) -> Any:
     wide = [x.double() for x in (q, k, v)]
-    return reference_attention(
+    return compute_reference_attention(
         *wide,
         masks,
         len_q=int32_tensor(many_q),
@@ -58,7 +64,7 @@ def with_sink_tensor(options: dict[str, Any], heads: int = 8) -> dict[str, Any]:
 def check_errors(found: tuple[Any, Any], want: tuple[Any, Any], limit: float = 2e-3) -> None:
     (o, stats), (want_o, lse) = found, want
     has_keys = lse != float("-inf")
-    errors = frobenius_error(o, want_o), frobenius_error(stats[has_keys], lse[has_keys])
+    errors = compute_frobenius_error(o, want_o), compute_frobenius_error(stats[has_keys], lse[has_keys])
     assert max(errors) < limit, errors
 
 
@@ -136,7 +142,7 @@ def test_few_keys_do_not_read_pages_of_other_sequences(n: int, shapes: str) -> N
     o = attention_with_kvcache(
         q.transpose(1, 2), k_pages, v_pages, table + len(k_pages) // 2, int32_tensor([n]), shapes=shapes
     )
-    assert frobenius_error(o.transpose(1, 2), reference_result(q, k, v, Masks(), [3], [n])[0]) < 2e-3
+    assert compute_frobenius_error(o.transpose(1, 2), reference_result(q, k, v, Masks(), [3], [n])[0]) < 2e-3
 
 
 def test_sequences_without_keys_are_zero() -> None:
@@ -144,7 +150,7 @@ def test_sequences_without_keys_are_zero() -> None:
     q, k, v, k_pages, v_pages, table = random_paged_inputs(many_kv, 1)
     o = attention_with_kvcache(q.transpose(1, 2), k_pages, v_pages, table, int32_tensor(many_kv))
     want, _ = reference_result(q, k, v, Masks(), [1] * 3, many_kv)
-    assert frobenius_error(o.transpose(1, 2), want) < 2e-3
+    assert compute_frobenius_error(o.transpose(1, 2), want) < 2e-3
     assert not o[1].any()
 
 
@@ -230,9 +236,9 @@ def test_fp8_forward_is_right(form: str) -> None:
         o, stats, amax_s, amax_o = attention_with_kvcache(small[0], *pages, table, int32_tensor([s] * b), **options)
         o = o.transpose(1, 2)
     exact = [(x.double() * factor).transpose(1, 2) for x, factor in zip(small, factors, strict=True)]
-    want, lse = reference_attention(*exact, Masks())
-    assert frobenius_error(o.float() / 64, want, 0.05) < 0.06
-    assert frobenius_error(stats.squeeze(-1), lse) < 2e-2
+    want, lse = compute_reference_attention(*exact, Masks())
+    assert compute_frobenius_error(o.float() / 64, want, 0.05) < 0.06
+    assert compute_frobenius_error(stats.squeeze(-1), lse) < 2e-2
     assert abs(float(amax_o) - float(want.abs().max())) < 0.1 * float(want.abs().max())
     assert 0 < float(amax_s) <= 1
 

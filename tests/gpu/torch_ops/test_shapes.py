@@ -17,7 +17,7 @@ from cudnn_backend_py.execution.plan_pool import shared_pool
 from cudnn_backend_py.torch_ops import attention, attention_varlen, clear_plans, set_shapes, strategies
 from cudnn_backend_py.torch_ops.extension import EXTENSION, describe_extension
 from tests.support.figures import add_figure
-from tests.support.torch_reference import Masks, frobenius_error, reference_gradients
+from tests.support.torch_reference import Masks, compute_frobenius_error, compute_reference_gradients
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 POLICIES = ("exact", "any", "adaptive")
@@ -50,12 +50,12 @@ def check_results(
     inputs: dict[str, Any], found: list[Any], d_o: Any, masks: Masks, summed: int = 1, **others: Any
 ) -> None:
     """Compare with the reference; each element of a bias gradient sums `summed` rows and their rounding errors."""
-    want = reference_gradients(inputs, d_o, masks, **others)
+    want = compute_reference_gradients(inputs, d_o, masks, **others)
     floor = 0.3  # the floor of `error`
     floors = {"bias": floor * summed**0.5}
-    errors = {"o": frobenius_error(found[0], want["o"])}
+    errors = {"o": compute_frobenius_error(found[0], want["o"])}
     for name, x in zip(inputs, found[1:], strict=True):
-        errors[name] = frobenius_error(x, want[f"d{name}"], floors.get(name, floor))
+        errors[name] = compute_frobenius_error(x, want[f"d{name}"], floors.get(name, floor))
     assert max(errors.values()) < 4e-3, errors
 
 
@@ -157,7 +157,7 @@ def test_sink_and_its_gradient_are_right(policy: str, kv_heads: int) -> None:
 def test_statistics_are_right_with_each_policy(policy: str, layout: str) -> None:
     *inputs, d_o = random_inputs(3, 99, layout=layout)
     _, stats = attention(*inputs, causal=True, shapes=policy, return_stats=True)
-    want = reference_gradients(dict(zip("qkv", inputs, strict=True)), d_o, Masks(right_bound=0))["stats"]
+    want = compute_reference_gradients(dict(zip("qkv", inputs, strict=True)), d_o, Masks(right_bound=0))["stats"]
     assert stats.shape == (3, H, 99, 1)
     assert (stats.squeeze(-1) - want).abs().max() < 2e-3
 
@@ -187,7 +187,7 @@ def test_an_adaptive_call_changes_to_the_exact_plan() -> None:
     found = attention(q, k, v, causal=True, shapes="adaptive")
     assert len(shared_pool()) == len(kinds)
     assert torch.equal(found, attention(q, k, v, causal=True, shapes="exact"))
-    assert frobenius_error(found, runs[0]) < 1e-3
+    assert compute_frobenius_error(found, runs[0]) < 1e-3
 
 
 def test_deterministic_results_are_repeatable() -> None:
@@ -318,7 +318,9 @@ def test_decoding_token_by_token_uses_one_class() -> None:
         k, v = (x[:, :s].transpose(1, 2) for x in (keys, values))
         found = attention(q, k, v, shapes="any")
         assert (
-            frobenius_error(found, torch.nn.functional.scaled_dot_product_attention(*(x.double() for x in (q, k, v))))
+            compute_frobenius_error(
+                found, torch.nn.functional.scaled_dot_product_attention(*(x.double() for x in (q, k, v)))
+            )
             < 2e-3
         )
         known = known or len(strategies._ways)
@@ -349,7 +351,7 @@ def test_each_call_uses_the_offset_tables_of_its_own_lengths() -> None:
                 found.append((s, attention(*inputs[s], causal=True, shapes="any")))
             torch.cuda.synchronize()  # one graph is not replayed on two streams at once
     for s, o in found:
-        assert frobenius_error(o, want[s]) < 2e-3
+        assert compute_frobenius_error(o, want[s]) < 2e-3
 
 
 @pytest.mark.usefixtures("wait_for_compiled_step")
@@ -359,7 +361,12 @@ def test_a_larger_class_plan_serves_until_the_closer_one_is_built() -> None:
     for s in (100, 101, 102, 103):
         q, k, v, d_o = random_inputs(2, s)
         o = attention(q.detach(), k.detach(), v.detach(), causal=True, shapes="adaptive")
-        assert frobenius_error(o, reference_gradients({"q": q, "k": k, "v": v}, d_o, Masks(right_bound=0))["o"]) < 4e-3
+        assert (
+            compute_frobenius_error(
+                o, compute_reference_gradients({"q": q, "k": k, "v": v}, d_o, Masks(right_bound=0))["o"]
+            )
+            < 4e-3
+        )
     assert shared_pool().wait()
     there = [shared_pool().find(key) for key in shared_pool().list_keys()]
     better = next(held.plan for held in there if held is not None and held.plan.bounds.q == 128)
@@ -410,7 +417,7 @@ def test_a_single_packed_token_teaches_no_strides() -> None:
         o = attention_varlen(q, k, v, cu, None, rows, shapes="any")
         want = torch.nn.functional.scaled_dot_product_attention(*(x.double().transpose(0, 1) for x in (q, k, v)))
         assert o.shape == q.shape
-        assert frobenius_error(o, want.transpose(0, 1)) < 2e-3
+        assert compute_frobenius_error(o, want.transpose(0, 1)) < 2e-3
 
 
 @pytest.mark.alone

@@ -9,7 +9,7 @@ import pytest
 
 from cudnn_backend_py import UsageError
 from cudnn_backend_py.torch_ops import attention, attention_varlen, scaled_dot_product_attention
-from tests.support.torch_reference import Masks, frobenius_error, reference_attention
+from tests.support.torch_reference import Masks, compute_frobenius_error, compute_reference_attention
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 from torch.func import grad, jacrev, jvp, vjp, vmap  # noqa: E402
@@ -24,7 +24,7 @@ def random_half(*dims: int) -> Any:
 
 
 def float64_reference(q: Any, k: Any, v: Any) -> Any:
-    return reference_attention(q, k, v, Masks(right_bound=0))[0]
+    return compute_reference_attention(q, k, v, Masks(right_bound=0))[0]
 
 
 def compare_transform(transform: Callable[..., Any], attention_function: Callable[..., Any], *tensors: Any) -> None:
@@ -33,7 +33,7 @@ def compare_transform(transform: Callable[..., Any], attention_function: Callabl
     found = leaves(transform(attention_function)(*tensors))
     want = leaves(transform(float64_reference)(*(x.double() for x in tensors)))
     assert len(found) == len(want) > 0
-    assert max(frobenius_error(x, y) for x, y in zip(found, want, strict=True)) < 4e-3
+    assert max(compute_frobenius_error(x, y) for x, y in zip(found, want, strict=True)) < 4e-3
 
 
 @pytest.fixture(params=["attention", "drop-in"])
@@ -84,7 +84,7 @@ def test_packed_attention_mapped_by_vmap_equals_single_calls() -> None:
     found = vmap(lambda *x: attention_varlen(*x, starts, None, 40, causal=True))(q, k, v)
     for index in range(SAMPLES):
         want = attention_varlen(q[index], k[index], v[index], starts, None, 40, causal=True)
-        assert frobenius_error(found[index], want) < 1e-3
+        assert compute_frobenius_error(found[index], want) < 1e-3
 
 
 def test_other_derivatives_are_refused(attention_function: Callable[..., Any]) -> None:

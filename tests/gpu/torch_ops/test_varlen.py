@@ -8,7 +8,13 @@ import pytest
 
 from cudnn_backend_py import UsageError
 from cudnn_backend_py.torch_ops import attention, attention_varlen
-from tests.support.torch_reference import Masks, frobenius_error, pack_tokens, reference_gradients, unpack_tokens
+from tests.support.torch_reference import (
+    Masks,
+    compute_frobenius_error,
+    compute_reference_gradients,
+    pack_tokens,
+    unpack_tokens,
+)
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 LENGTHS = {
@@ -68,15 +74,15 @@ def check_results(
         for name, x in inputs.items()
     }
     lens = {"len_q": int32_tensor(many_q), "len_kv": int32_tensor(many_kv)}
-    want = reference_gradients(wide, unpack_tokens(d_o, many_q, most_q), masks, **lens, **others)
+    want = compute_reference_gradients(wide, unpack_tokens(d_o, many_q, most_q), masks, **lens, **others)
     o, stats, *grads = found
-    errors = {"o": frobenius_error(o, pack_tokens(want["o"], many_q))}
+    errors = {"o": compute_frobenius_error(o, pack_tokens(want["o"], many_q))}
     lse = pack_tokens(want["stats"], many_q)
     has_keys = lse != float("-inf")
-    errors["stats"] = frobenius_error(stats[has_keys], lse[has_keys])
+    errors["stats"] = compute_frobenius_error(stats[has_keys], lse[has_keys])
     for name, x in zip(inputs, grads, strict=True):
         whole = want[f"d{name}"]
-        errors[f"d{name}"] = frobenius_error(
+        errors[f"d{name}"] = compute_frobenius_error(
             x, pack_tokens(whole, many_q) if name == "q" else pack_tokens(whole, many_kv) if name in "kv" else whole
         )
     assert max(errors.values()) < limit, errors
@@ -177,7 +183,7 @@ def test_packed_attention_agrees_with_dense_attention() -> None:
     q, k, v = (torch.randn(b, s, 4, 64, device="cuda", dtype=torch.half) for _ in range(3))
     packed = attention_varlen(*(x.flatten(0, 1) for x in (q, k, v)), cumulative_lengths([s] * b), None, s, causal=True)
     dense = attention(*(x.transpose(1, 2) for x in (q, k, v)), causal=True, shapes="exact")
-    assert frobenius_error(packed.view(b, s, 4, 64).transpose(1, 2), dense) < 1e-3
+    assert compute_frobenius_error(packed.view(b, s, 4, 64).transpose(1, 2), dense) < 1e-3
 
 
 def test_the_backward_pass_uses_the_dropout_of_the_forward_pass() -> None:

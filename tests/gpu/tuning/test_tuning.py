@@ -20,7 +20,7 @@ from cudnn_backend_py.target import Target
 from cudnn_backend_py.tuning.search import autotune
 from cudnn_backend_py.tuning.statistics import MIN_ROUNDS
 from tests.support.figures import add_figure
-from tests.support.gpus import first_engine_config
+from tests.support.gpus import find_first_engine_config
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def test_the_evidence_is_plain_data_with_the_time_of_the_winner(gpu: Target, tmp
 
 def test_the_first_config_is_the_first_choice_of_the_heuristics(gpu: Target) -> None:
     tuned = autotune(forward_graph(), gpu, budget_s=4, cache=False)
-    assert tuned.evidence["first"] == first_engine_config(forward_graph(), gpu).tag
+    assert tuned.evidence["first"] == find_first_engine_config(forward_graph(), gpu).tag
 
 
 def test_the_tuned_plan_computes_the_same_as_the_first_choice(gpu: Target) -> None:
@@ -68,7 +68,7 @@ def test_the_tuned_plan_computes_the_same_as_the_first_choice(gpu: Target) -> No
     arrays = {name: rng.standard_normal((2, 8, 1024, 64)).astype(np.float16) for name in "qkv"}
     arrays["k"] = arrays["k"].swapaxes(2, 3)
     results = []
-    plans = build_plan(first_engine_config(graph, gpu)), autotune(graph, gpu, cache=False).plan
+    plans = build_plan(find_first_engine_config(graph, gpu)), autotune(graph, gpu, cache=False).plan
     for plan in plans:
         o, stats = np.zeros((2, 8, 1024, 64), np.float16), np.zeros((2, 8, 1024, 1), np.float32)
         execute(plan, {**arrays, "o": o, "stats": stats})
@@ -101,7 +101,7 @@ def test_engines_beyond_the_heuristics_agree_and_the_budget_is_kept(gpu: Target)
 
 
 def test_every_tuned_candidate_satisfies_the_selection(gpu: Target) -> None:
-    first = first_engine_config(forward_graph(), gpu)
+    first = find_first_engine_config(forward_graph(), gpu)
     wanted = Selection(unwanted_behavior=(), shared_memory_bytes=first.shared_memory_bytes - 1)
     tuned = autotune(forward_graph(), gpu, selection=wanted, budget_s=4, cache=False)
     refused = [item for item in tuned.evidence["candidates"] if item["tag"] == first.tag]

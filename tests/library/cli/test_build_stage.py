@@ -20,8 +20,8 @@ from cudnn_backend_py.rewrite.changes import changes
 from cudnn_backend_py.target import using
 from tests.cases import find_case
 from tests.library.diagnose.test_rules import make_backward, make_forward
-from tests.support.child import children_cpu_s
-from tests.support.zoo import ZOO
+from tests.support.child import measure_children_cpu_s
+from tests.support.zoo import VARIED_GRAPHS
 
 MODES = ("A", "FALLBACK")
 SECONDS = 40.0  # limit of processor time for any machine, however busy; the time is printed
@@ -66,10 +66,10 @@ def test_plan_that_does_not_compile_has_a_cause(
 ) -> None:
     graph = make()  # type: ignore[operator]
     assert judge.run_query(Query(graph, "sm100")).stage == "plan", "a known issue of builds is built without a request"
-    start = children_cpu_s()
+    start = measure_children_cpu_s()
     with Judge(limit_s=300) as own:
         verdict = own.run_query(Query(graph, "sm100", build=True))
-    took_s = children_cpu_s() - start
+    took_s = measure_children_cpu_s() - start
     print(f"{took_s:.2f} s: {verdict.cause}")
     assert took_s < SECONDS
     assert (verdict.outcome, verdict.stage) == (Outcome.NOT_SUPPORTED, "plan")
@@ -298,15 +298,19 @@ def test_whatif_reports_a_graph_that_only_fallback_supports(tmp_path: Path) -> N
 
 def test_an_older_version_is_a_remedy_only_if_it_supports_the_graph(tmp_path: Path) -> None:
     """Two products in F16x16 order were once supported on sm_80, but not on sm_89, which has less shared memory."""
-    removed = run_on_graph(tmp_path, "explain", "-v", "--target", "sm80", graph="ZOO['two matmul, reordered, s 10']()")
+    removed = run_on_graph(
+        tmp_path, "explain", "-v", "--target", "sm80", graph="VARIED_GRAPHS['two matmul, reordered, s 10']()"
+    )
     said = next(line for line in removed.stdout.splitlines() if line.startswith("remedy:"))
     version = re.search(r"use cuDNN (\S+) ", said)
     assert version is not None
     assert said.endswith("[passes its support check, not built]")
-    asked = Query(ZOO["two matmul, reordered, s 10"](), "sm80", version[1])
+    asked = Query(VARIED_GRAPHS["two matmul, reordered, s 10"](), "sm80", version[1])
     with Judge() as judge:
         assert judge.run_query(asked).supported
-    never = run_on_graph(tmp_path, "explain", "-v", "--target", "sm89", graph="ZOO['two matmul, reordered, s 10']()")
+    never = run_on_graph(
+        tmp_path, "explain", "-v", "--target", "sm89", graph="VARIED_GRAPHS['two matmul, reordered, s 10']()"
+    )
     assert "rule:        pattern-removed" in never.stdout
     assert "remedy:" not in never.stdout
     assert "not support it" in never.stdout

@@ -12,7 +12,7 @@ from cudnn_backend_py.generated.enums import DataType
 from cudnn_backend_py.graph import Graph, GraphBuilder
 from cudnn_backend_py.graph.strides import channels_last
 from cudnn_backend_py.target import Profile, find_profile
-from tests.support.child import older_cudnn_environment, run_code
+from tests.support.child import make_older_cudnn_environment, run_code
 
 
 def make_flash_attention() -> Graph:
@@ -114,7 +114,7 @@ for target in ("p100", "v100", unknown):
 
 
 def test_an_older_cudnn_gives_the_same_causes_for_architectures() -> None:
-    p100, v100, newer = run_code(OLDER_VERSION_PROGRAM, environment=older_cudnn_environment()).stdout.splitlines()
+    p100, v100, newer = run_code(OLDER_VERSION_PROGRAM, environment=make_older_cudnn_environment()).stdout.splitlines()
     assert p100.split("|")[1] == newer.split("|")[1] == "control for sm_80"
     assert v100.startswith("supported|control|sm_70 is older than what cuDNN 9.19.0 is made for")
     assert newer.split("|")[2].startswith("cuDNN 9.19.0 is older than sm_130")

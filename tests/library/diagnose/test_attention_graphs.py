@@ -15,11 +15,11 @@ import pytest
 
 from cudnn_backend_py import DataType, Graph
 from cudnn_backend_py.graph.attention import SoftCap, sdpa_backward, sdpa_forward
-from tests.support.child import older_cudnn_environment
+from tests.support.child import make_older_cudnn_environment
 from tests.support.listing import (
     ARCHITECTURES,
-    PAGE,
-    SIZES,
+    PAGE_SIZE,
+    SIZE_SYMBOLS,
     Listing,
     find_difference,
     find_text_difference,
@@ -27,18 +27,18 @@ from tests.support.listing import (
     judge_graphs_in_child,
     read_listings,
 )
-from tests.support.oracle import assert_same_graph, undetected_changes
+from tests.support.oracle import assert_same_graph, find_undetected_changes
 
 LISTINGS = {listing.key: listing for listing in read_listings(Path(__file__).parent / "data/attention_graphs.txt")}
 VERSIONS = {"9.19": (9, 19, 0), "9.28": (9, 28, 0)}
 
 PROBLEM_SIZES = {"batch": 2, "heads": 6, "seq_q": 384, "seq_kv": 512, "head_dim": 64, "head_dim_v": 128}
 FP8_OPTIONS = {"head_dim": 128, "data_type": DataType.FP8_E4M3}
-PAGE_COUNT = SIZES["b"] * SIZES["skv"] // PAGE
+PAGE_COUNT = SIZE_SYMBOLS["b"] * SIZE_SYMBOLS["skv"] // PAGE_SIZE
 CAUSAL_BOTTOM_RIGHT = {"causal": True, "alignment": "bottom_right"}
 WINDOW_OPTIONS = {"left_bound": 128, "right_bound": 0}
 WINDOW_BOTTOM_RIGHT = WINDOW_OPTIONS | {"alignment": "bottom_right"}
-PAGED_OPTIONS = {"padding": True, "page_size": PAGE, "pages_k": PAGE_COUNT, "pages_v": PAGE_COUNT}
+PAGED_OPTIONS = {"padding": True, "page_size": PAGE_SIZE, "pages_k": PAGE_COUNT, "pages_v": PAGE_COUNT}
 RAGGED_OPTIONS = {"ragged": True, "ragged_stats": True, "layout": {"stats": "bhsd"}}
 BIAS_OPTIONS = {"bias": (1, 6, 384, 512)}
 MAX_AND_SUM_OPTIONS = {"max": True, "sum_exp": True}
@@ -174,7 +174,7 @@ def select_graphs_to_judge(version: str) -> tuple[dict[str, Graph], list[str]]:
 def answers_by_version() -> dict[str, LogsAndVerdicts]:
     """Return logs and verdicts of each of the two cuDNN versions; the older one runs in one child process."""
     return {
-        "9.19": judge_graphs_in_child(*select_graphs_to_judge("9.19"), older_cudnn_environment()),
+        "9.19": judge_graphs_in_child(*select_graphs_to_judge("9.19"), make_older_cudnn_environment()),
         "9.28": judge_graphs(*select_graphs_to_judge("9.28")),
     }
 
@@ -240,7 +240,7 @@ def test_the_comparison_finds_every_changed_value_in_the_log(
     """Change each number, flag and name in cuDNN's log, one at a time."""
     listing = LISTINGS[key]
     logged = answers_by_version[listing.version][f"listed {key}"]["log"]
-    missed = undetected_changes(logged, lambda other: find_difference(listing, other))
+    missed = find_undetected_changes(logged, lambda other: find_difference(listing, other))
     # For a ragged offset the listings have only a mark; its dims are compared.
     assert not [path for path in missed if "isRagged" not in path or "dim" in path]
 

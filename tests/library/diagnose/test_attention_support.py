@@ -19,7 +19,7 @@ from cudnn_backend_py.diagnose.surveys.attention import (
 from cudnn_backend_py.graph.attention import Attention
 from cudnn_backend_py.native import library
 from cudnn_backend_py.versions import store as versions
-from tests.support.child import OLDER, ROOT, run_code
+from tests.support.child import OLDER_VERSION, ROOT, run_code
 
 TABLE_FILES = {
     path.stem.rpartition("-")[2]: str(path.relative_to(ROOT))
@@ -64,7 +64,9 @@ def test_this_cudnn_agrees_with_its_stored_support_table() -> None:
 INSTALLED_VERSIONS = {item.short: item for item in versions.list_installed()}
 
 
-@pytest.mark.parametrize("version", [OLDER, *(item for item in INSTALLED_VERSIONS if item in TABLES and item != OLDER)])
+@pytest.mark.parametrize(
+    "version", [OLDER_VERSION, *(item for item in INSTALLED_VERSIONS if item in TABLES and item != OLDER_VERSION)]
+)
 def test_older_cudnn_versions_agree_with_their_stored_support_tables(version: str) -> None:
     assert version in INSTALLED_VERSIONS, f"cuDNN {version} is not installed: cudnn-backend cudnn install {version}"
     rows = draw_rows(version)

@@ -12,13 +12,13 @@ from cudnn_backend_py.errors import UsageError
 from cudnn_backend_py.graph import save_graph
 from cudnn_backend_py.graph.attention import sdpa_forward
 from examples.attention_known_issues import graph_of
-from tests.support.child import OLDER
+from tests.support.child import OLDER_VERSION
 
 BASELINE_HEADER = f"""
 schema = "cudnn-backend-py/check"
 version = 1
 targets = ["sm80", "sm90"]
-versions = ["{OLDER}"]
+versions = ["{OLDER_VERSION}"]
 pin = ["cause", "engines"]
 """
 
@@ -54,7 +54,7 @@ def test_baseline_is_written_kept_and_broken(baseline_file: Path, tmp_path: Path
         ("crash", "sm80"): "supported",
         ("crash", "sm90"): "could not be judged",
     }
-    assert written.expected["plain", "sm90", OLDER].engines
+    assert written.expected["plain", "sm90", OLDER_VERSION].engines
 
     same = check(baseline_file, **options)
     assert not any(one.changed for one in same)

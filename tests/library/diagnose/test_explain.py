@@ -28,7 +28,7 @@ from cudnn_backend_py import (
 from cudnn_backend_py.diagnose import Basis, Judge, Outcome, Query, Verdict, control_graph
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.plans.select import select
-from tests.support.child import ROOT, FinishedChild, older_cudnn_environment, run_code, run_python
+from tests.support.child import ROOT, FinishedChild, make_older_cudnn_environment, run_code, run_python
 
 FORUM_EXAMPLE = "examples/forum_two_matmul.py"
 FLASH_ATTENTION_TARGETS = ("sm80", "sm86", "sm89", "sm90", "sm100")
@@ -114,7 +114,7 @@ def test_the_measured_shared_memory_equals_that_of_cudnns_message() -> None:
         "    properties = {**base.properties, 'maxSharedMemoryPerBlockOptin': limit}\n"
         "    print(explain(graph, dataclasses.replace(base, properties=properties)).outcome)"
     )
-    assert run_code(code, environment=older_cudnn_environment()).stdout.split("\n")[:2] == [
+    assert run_code(code, environment=make_older_cudnn_environment()).stdout.split("\n")[:2] == [
         "supported",
         "not supported",
     ]
@@ -144,7 +144,7 @@ print(json.dumps([library().build_text, found]))
 
 @pytest.mark.parametrize("older", [True, False], ids=["9.19.0", "newest"])
 def test_flash_attention_is_built_saved_and_loaded_for_every_target(older: bool, tmp_path: Path) -> None:
-    environment = older_cudnn_environment() if older else None
+    environment = make_older_cudnn_environment() if older else None
     done = run_python(["-c", FLASH_PROGRAM, str(tmp_path)], environment=environment, timeout_s=300, check=True)
     version, found = json.loads(done.stdout)
     assert (version == "9.19.0+cu12") is older
@@ -212,7 +212,7 @@ def package_without_stub(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("older", [True, False], ids=["9.19.0", "newest"])
 @pytest.mark.parametrize("graph", [FORUM_EXAMPLE, "examples/flash_forward.py"])
 def test_without_a_driver_library_nothing_is_judged(package_without_stub: Path, older: bool, graph: str) -> None:
-    environment = older_cudnn_environment() if older else None
+    environment = make_older_cudnn_environment() if older else None
     code, verdict = explain_as_json(graph, "--target", "sm80", environment=environment, cwd=package_without_stub)
     assert verdict["driver"] == "missing"
     assert_not_judged(code, verdict, "driver-missing")
@@ -234,7 +234,7 @@ def test_control_graph_refused_on_one_architecture_is_judged_on_another() -> Non
         "verdict = explain(control_graph(), old)\n"
         "print(verdict.outcome, verdict.exit_code, verdict.cause.code, verdict.control.supported, sep='|')"
     )
-    outcome = run_code(program, environment=older_cudnn_environment()).stdout.strip()
+    outcome = run_code(program, environment=make_older_cudnn_environment()).stdout.strip()
     assert outcome == "could not be judged|2|engines-absent|True"
 
 
@@ -287,7 +287,9 @@ def test_graph_newer_than_the_library_is_not_supported() -> None:
         "verdict = explain(make_rope_graph(), 'sm90')\n"
         "print(verdict.outcome, verdict.stage, verdict.cause.code, verdict.cause.headline, sep='|')"
     )
-    outcome, stage, code, headline = run_code(program, environment=older_cudnn_environment()).stdout.strip().split("|")
+    outcome, stage, code, headline = (
+        run_code(program, environment=make_older_cudnn_environment()).stdout.strip().split("|")
+    )
     assert (outcome, stage, code) == ("not supported", "graph", "descriptor-newer-than-library")
     assert headline == "CUDNN_BACKEND_OPERATION_ROPE_FWD_DESCRIPTOR needs cuDNN 9.24.0, the loaded library is 9.19.0"
 
@@ -299,7 +301,7 @@ def test_attribute_newer_than_the_library_is_not_supported() -> None:
         "verdict = explain(make_graph_with_newer_attribute(), 'sm90')\n"
         "print(verdict.outcome, verdict.cause.code, verdict.cause.headline, sep='|')"
     )
-    outcome, code, headline = run_code(program, environment=older_cudnn_environment()).stdout.strip().split("|")
+    outcome, code, headline = run_code(program, environment=make_older_cudnn_environment()).stdout.strip().split("|")
     assert (outcome, code) == ("not supported", "attribute-newer-than-library")
     assert re.fullmatch(r"CUDNN_ATTR_OPERATION_SDPA_FWD_\w+ needs cuDNN 9\.2\d\.0, .* is 9\.19\.0", headline)
 
@@ -321,7 +323,7 @@ def make_graph_with_newer_attribute() -> Graph:
 
 
 def test_a_second_library_in_the_process_is_refused() -> None:
-    other = older_cudnn_environment()["CUDNN_BACKEND_LIBRARY"]
+    other = make_older_cudnn_environment()["CUDNN_BACKEND_LIBRARY"]
     first = library()
     with pytest.raises(EnvironmentNotReady) as caught:
         library(other)

@@ -15,12 +15,12 @@ LEAK_PROGRAM = """
 import atexit, collections, gc, json, os, threading
 from cudnn_backend_py import explain
 from tests.library.diagnose.test_odd_verdicts import make_concatenation
-from tests.support.operations import OPERATIONS
-from tests.support.zoo import ZOO
+from tests.support.operations import OPERATION_GRAPHS
+from tests.support.zoo import VARIED_GRAPHS
 
-MAKERS = [ZOO[name] for name in {names}]
+MAKERS = [VARIED_GRAPHS[name] for name in {names}]
 if not {build}:
-    MAKERS += [OPERATIONS["rope"], lambda: make_concatenation(9)]
+    MAKERS += [OPERATION_GRAPHS["rope"], lambda: make_concatenation(9)]
 
 def judge_all(rounds):
     for number in range(rounds):

@@ -22,10 +22,10 @@ from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.system.private_folder import CacheWarning
 from examples import forum_two_matmul
 from examples.attention_known_issues import graph_of
-from tests.support.child import OLDER, ROOT, run_python
+from tests.support.child import OLDER_VERSION, ROOT, run_python
 
 NEWEST_VERSION = available_versions()[-1]
-VERSIONS = (OLDER, NEWEST_VERSION)
+VERSIONS = (OLDER_VERSION, NEWEST_VERSION)
 TARGETS = ("sm80", "sm90")
 GRAPHS = {
     "plain": sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64),
@@ -56,7 +56,7 @@ def test_matrix_has_a_verdict_for_every_graph_target_and_version(folder_and_matr
         for target in TARGETS
         for version in VERSIONS
     }
-    assert answers.cells["plain", "sm90", OLDER].engines
+    assert answers.cells["plain", "sm90", OLDER_VERSION].engines
     assert "multiple of 8" in answers.cells["odd", "sm80", NEWEST_VERSION].headline
     assert answers.asked == CELL_COUNT
     assert answers.exit_code == 1
@@ -131,17 +131,19 @@ def test_a_dask_cluster_gives_and_stores_the_same_answers(
 
 def test_a_crash_is_stored_in_its_cell_and_other_cells_are_judged(tmp_path: Path) -> None:
     graphs = {"crash": graph_of("inner-stride:backward"), "plain": GRAPHS["plain"]}
-    found = matrix(graphs, TARGETS, [OLDER], cache=tmp_path, progress=False)
+    found = matrix(graphs, TARGETS, [OLDER_VERSION], cache=tmp_path, progress=False)
     assert list_verdict_letters(found) == {
-        ("crash", "sm80", OLDER): "S",
-        ("crash", "sm90", OLDER): "!",
-        ("plain", "sm80", OLDER): "S",
-        ("plain", "sm90", OLDER): "S",
+        ("crash", "sm80", OLDER_VERSION): "S",
+        ("crash", "sm90", OLDER_VERSION): "!",
+        ("plain", "sm80", OLDER_VERSION): "S",
+        ("plain", "sm90", OLDER_VERSION): "S",
     }
-    assert found.cells["crash", "sm90", OLDER].headline.startswith("cuDNN crashed with SIGSEGV in heuristics mode A")
+    assert found.cells["crash", "sm90", OLDER_VERSION].headline.startswith(
+        "cuDNN crashed with SIGSEGV in heuristics mode A"
+    )
     assert found.exit_code == 2
     assert "!1  cuDNN crashed with SIGSEGV" in table_text(render_matrix(found))
-    again = matrix(graphs, TARGETS, [OLDER], cache=tmp_path, progress=False)
+    again = matrix(graphs, TARGETS, [OLDER_VERSION], cache=tmp_path, progress=False)
     assert (again.asked, again) == (1, found)  # a crash may be due to the moment: it is not stored
 
 
@@ -200,17 +202,17 @@ def test_a_stopped_matrix_run_is_resumed(ending: signal.Signals, tmp_path: Path)
 
 
 def test_since_reports_the_first_and_the_last_supporting_version(tmp_path: Path) -> None:
-    found = since(forum_two_matmul.graph(), "sm90", [None, OLDER], cache=tmp_path)
-    assert (found.first, found.last, found.first_after) == (OLDER, OLDER, NEWEST_VERSION)
+    found = since(forum_two_matmul.graph(), "sm90", [None, OLDER_VERSION], cache=tmp_path)
+    assert (found.first, found.last, found.first_after) == (OLDER_VERSION, OLDER_VERSION, NEWEST_VERSION)
     assert (found.monotone, found.exit_code, found.unjudged, found.not_asked) == (True, 0, (), ())
     assert f"{NEWEST_VERSION} is the first after it that refuses" in table_text(render_since(found))
 
 
 def test_since_skips_a_version_that_crashes(tmp_path: Path) -> None:
     graph = graph_of("inner-stride:backward")
-    crashed = since(graph, "sm90", [OLDER], cache=tmp_path)
-    assert (crashed.first, crashed.unjudged, crashed.exit_code) == (None, (OLDER,), 2)
-    cell = crashed.asked[OLDER]
+    crashed = since(graph, "sm90", [OLDER_VERSION], cache=tmp_path)
+    assert (crashed.first, crashed.unjudged, crashed.exit_code) == (None, (OLDER_VERSION,), 2)
+    cell = crashed.asked[OLDER_VERSION]
     assert (cell.outcome, cell.cause, cell.stage) == (Outcome.NOT_JUDGED, "cudnn-crashed", "heuristics")
 
 

@@ -18,7 +18,7 @@ from cudnn_backend_py.graph.attention import SmallAttention, mha_bprop, mha_fpro
 from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.plans.refusals import read_refusals
 from examples import mha_bprop as bprop_example
-from tests.support.child import older_cudnn_environment, run_code
+from tests.support.child import make_older_cudnn_environment, run_code
 
 BASE_OPTIONS: dict[str, Any] = {"batch": 2, "heads": 4, "seq_q": 128}
 BIAS_OPTIONS = {"bias": (1, 4, 128, 128)}
@@ -125,7 +125,7 @@ def list_kernel_inputs(graph: Graph, target: str) -> list[str] | None:
 def evaluate_with_9_19(expression: str) -> Any:
     """Evaluate an expression over this module in a process with cuDNN 9.19.0, and return its value."""
     code = f"import json\nfrom tests.library.diagnose import test_mha_small as t\nprint(json.dumps({expression}))"
-    return json.loads(run_code(code, environment=older_cudnn_environment()).stdout)
+    return json.loads(run_code(code, environment=make_older_cudnn_environment()).stdout)
 
 
 # Verdicts

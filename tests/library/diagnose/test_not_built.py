@@ -14,7 +14,7 @@ from cudnn_backend_py.diagnose.report.summary import summary_text
 from cudnn_backend_py.diagnose.verdict import Outcome
 from cudnn_backend_py.graph import Graph
 from cudnn_backend_py.versions.store import find_installed
-from tests.support.child import older_cudnn_environment, run_code
+from tests.support.child import make_older_cudnn_environment, run_code
 
 
 def make_matmul_graph(dims: tuple[int, ...], other: tuple[int, ...]) -> Graph:
@@ -55,9 +55,9 @@ def test_a_broken_nvrtc_gives_no_supported_verdict(tmp_path: Path) -> None:
     from cudnn_backend_py.native.find import nvrtc_places
 
     shutil.copy(next(place.path for place in nvrtc_places(12) if place.path is not None), tmp_path)
-    broken = {**older_cudnn_environment(), "CUDNN_BACKEND_NVRTC": str(tmp_path)}
+    broken = {**make_older_cudnn_environment(), "CUDNN_BACKEND_NVRTC": str(tmp_path)}
     assert run_code(EXPLAIN_PROGRAM, environment=broken).stdout == "2 nvrtc-builtins-missing\n"
-    assert run_code(EXPLAIN_PROGRAM, environment={**os.environ, **older_cudnn_environment()}).stdout == "0 None\n"
+    assert run_code(EXPLAIN_PROGRAM, environment={**os.environ, **make_older_cudnn_environment()}).stdout == "0 None\n"
 
 
 def test_the_first_config_of_9_10_cannot_be_loaded_on_a_b300() -> None:

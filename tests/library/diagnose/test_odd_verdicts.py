@@ -127,8 +127,8 @@ def test_two_processes_give_the_same_verdict() -> None:
     program = (
         "import json\n"
         "from cudnn_backend_py import explain\n"
-        "from tests.support.operations import OPERATIONS\n"
-        "print(json.dumps([explain(make(), 'sm90').to_dict() for make in OPERATIONS.values()]))"
+        "from tests.support.operations import OPERATION_GRAPHS\n"
+        "print(json.dumps([explain(make(), 'sm90').to_dict() for make in OPERATION_GRAPHS.values()]))"
     )
     first, second = (run_code(program).stdout for _ in range(2))
     assert len(json.loads(first)) > 30

@@ -38,10 +38,10 @@ from cudnn_backend_py.native.environment import sublibraries
 from cudnn_backend_py.system.child import call_command
 from cudnn_backend_py.versions.store import child_environment, find_installed, install, list_installed
 from tests.known_issues import EXAMPLES, make_example_graph
-from tests.support.child import OLDER, ROOT, run_python
-from tests.support.families import FAMILIES
+from tests.support.child import OLDER_VERSION, ROOT, run_python
+from tests.support.families import GRAPHS_OF_FULL_CUDNN
 from tests.support.wheels import FULL_FILES, make_wheel
-from tests.support.zoo import ZOO
+from tests.support.zoo import VARIED_GRAPHS
 
 TARGETS = ("sm75", "sm90", "sm120")
 
@@ -60,7 +60,7 @@ GRAPHS_OF_FULL_WHEEL = (
     *("matmul f16 nt", "matmul f32 nn", "matmul bf16 odd", "matmul f16 gelu"),
 )
 
-ATTENTION_GRAPHS = [name for name in ZOO if name.startswith(("flash", "unified", "two matmul"))]
+ATTENTION_GRAPHS = [name for name in VARIED_GRAPHS if name.startswith(("flash", "unified", "two matmul"))]
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +108,7 @@ def is_limited_to_available_engines(verdict: Verdict) -> bool:
 def test_a_refusal_by_a_partial_library_is_not_reported_as_cudnns(
     partial_library: Path, full_wheel_judge: Judge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    named = {name: make() for name, make in FAMILIES.items() if not _is_served_alone(make())}
+    named = {name: make() for name, make in GRAPHS_OF_FULL_CUDNN.items() if not _is_served_alone(make())}
     assert len(named) >= 100
     questions = [Query(graph, target) for graph, target in product(named.values(), TARGETS)]
     verdicts = judge_with_partial_library(partial_library, monkeypatch, questions)
@@ -134,8 +134,8 @@ def test_a_refusal_by_a_partial_library_is_not_reported_as_cudnns(
 def test_graphs_that_need_no_missing_engine_get_the_full_wheels_verdict(
     partial_library: Path, full_wheel_judge: Judge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    alone = [make() for make in FAMILIES.values() if _is_served_alone(make())]
-    graphs = [*alone, *(ZOO[name]() for name in ATTENTION_GRAPHS)]
+    alone = [make() for make in GRAPHS_OF_FULL_CUDNN.values() if _is_served_alone(make())]
+    graphs = [*alone, *(VARIED_GRAPHS[name]() for name in ATTENTION_GRAPHS)]
     assert len(graphs) >= 50
     questions = [Query(graph, target) for graph, target in product(graphs, ("sm89", "sm100"))]
     verdicts = judge_with_partial_library(partial_library, monkeypatch, questions)
@@ -155,11 +155,11 @@ from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.plans.engine import OperationGraph
 from cudnn_backend_py.target import open_target
 from cudnn_backend_py.diagnose.engines import _is_served_alone
-from tests.support.families import FAMILIES
+from tests.support.families import GRAPHS_OF_FULL_CUDNN
 from tests.known_issues import EXAMPLES, make_example_graph
-from tests.support.zoo import ZOO
+from tests.support.zoo import VARIED_GRAPHS
 target, found = open_target("sm100"), {}
-for name, make in {**ZOO, **FAMILIES}.items():
+for name, make in {**VARIED_GRAPHS, **GRAPHS_OF_FULL_CUDNN}.items():
     try:
         question = OperationGraph(make(), target)
     except CudnnBackendError:
@@ -193,7 +193,9 @@ def installed_versions(*flavors: str) -> list[str]:
 def test_a_jit_wheel_refuses_no_graph_that_missing_engines_might_support(version: str, full_wheel_judge: Judge) -> None:
     installed = find_installed(version, flavor="jit")
     assert installed is not None
-    questions = [Query(FAMILIES[name](), target) for name, target in product(GRAPHS_OF_FULL_WHEEL, ("sm75", "sm100"))]
+    questions = [
+        Query(GRAPHS_OF_FULL_CUDNN[name](), target) for name, target in product(GRAPHS_OF_FULL_WHEEL, ("sm75", "sm100"))
+    ]
     environment = child_environment(installed)
     graphs = [question.graph for question in questions]
     assert len({graph.name for graph in graphs}) >= 40
@@ -211,7 +213,7 @@ def test_a_jit_wheel_refuses_no_graph_that_missing_engines_might_support(version
 
 
 def make_graph_of_missing_engine() -> Graph:
-    return FAMILIES["dgrad nchw f32"]()
+    return GRAPHS_OF_FULL_CUDNN["dgrad nchw f32"]()
 
 
 def test_matrix_since_and_junit_report_missing_engines(judge_with_partial_library_only: None, tmp_path: Path) -> None:
@@ -276,7 +278,9 @@ def test_whatif_names_the_wheel_with_the_missing_engines(judge_with_partial_libr
 
 def test_support_by_a_partial_library_names_the_missing_engines(judge_with_partial_library_only: None) -> None:
     with Judge() as judge:
-        product_, sums = (judge.run_query(Query(ZOO[name](), "sm80")) for name in ("matmul f16 64", "flash f16 causal"))
+        product_, sums = (
+            judge.run_query(Query(VARIED_GRAPHS[name](), "sm80")) for name in ("matmul f16 64", "flash f16 causal")
+        )
     assert product_.supported
     assert sums.supported
     assert [line for line in product_.limits if "lacks libcudnn_engines_precompiled" in line]
@@ -287,11 +291,13 @@ def test_support_by_a_partial_library_names_the_missing_engines(judge_with_parti
 @pytest.mark.skipif(library().cuda_version >= 13000, reason="did not run: this cuDNN is for CUDA 13")
 def test_limits_of_layout_operations_on_blackwell_name_the_cuda_13_engine(full_wheel_judge: Judge) -> None:
     for name in ("concat alone f16", "slice alone f16", "transpose alone f16", "reshape alone f32"):
-        new, old = (full_wheel_judge.run_query(Query(FAMILIES[name](), target)) for target in ("sm100", "sm90"))
+        new, old = (
+            full_wheel_judge.run_query(Query(GRAPHS_OF_FULL_CUDNN[name](), target)) for target in ("sm100", "sm90")
+        )
         assert new.outcome is old.outcome is Outcome.NOT_SUPPORTED
         assert [line for line in new.limits if "cuDNN for CUDA 13 has one more engine" in line]
         assert not [line for line in old.limits if "CUDA 13" in line]
-    refused = full_wheel_judge.run_query(Query(ZOO["flash f16 d 20"](), "sm100"))
+    refused = full_wheel_judge.run_query(Query(VARIED_GRAPHS["flash f16 d 20"](), "sm100"))
     assert not [line for line in refused.limits if "CUDA 13" in line]
 
 
@@ -301,7 +307,7 @@ def test_limits_of_layout_operations_on_blackwell_name_the_cuda_13_engine(full_w
 @pytest.fixture
 def jit_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a graph file next to a version store with one JIT wheel; pip finds a full wheel of a few bytes."""
-    installed = find_installed(OLDER, flavor="jit")
+    installed = find_installed(OLDER_VERSION, flavor="jit")
     assert installed is not None
     cache = tmp_path / "cache"
     cache.mkdir(mode=0o700)
@@ -321,14 +327,14 @@ def make_explain_command(*arguments: str) -> list[str]:
 
 def test_without_a_terminal_nothing_is_prompted_or_fetched(jit_wheel: Path) -> None:
     arguments = make_explain_command(
-        "explain", str(jit_wheel), "--cudnn", OLDER, "--target", "sm80", "--format", "json"
+        "explain", str(jit_wheel), "--cudnn", OLDER_VERSION, "--target", "sm80", "--format", "json"
     )
     done = subprocess.run(arguments, capture_output=True, text=True, stdin=subprocess.DEVNULL, cwd=ROOT, check=False)
     assert done.returncode == 2
     verdict = Verdict.from_dict(json.loads(done.stdout))
     assert verdict.cause is not None
     assert (verdict.outcome, verdict.cause.code) == (Outcome.NOT_JUDGED, ENGINES_ABSENT)
-    assert f"cudnn-backend cudnn install {OLDER}+cu12 --full" in verdict.cause.remedy
+    assert f"cudnn-backend cudnn install {OLDER_VERSION}+cu12 --full" in verdict.cause.remedy
     assert [one.flavor for one in list_installed()] == ["jit"]
 
 
@@ -361,15 +367,15 @@ def run_at_terminal(arguments: list[str], answer: bytes) -> tuple[int, str]:
 def test_at_a_terminal_the_full_wheel_is_offered_with_its_size(
     jit_wheel: Path, flags: tuple[str, ...], prompts: bool
 ) -> None:
-    arguments = make_explain_command("explain", str(jit_wheel), "--cudnn", OLDER, "--target", "sm80", *flags)
+    arguments = make_explain_command("explain", str(jit_wheel), "--cudnn", OLDER_VERSION, "--target", "sm80", *flags)
     code, shown = run_at_terminal(arguments, b"n\n")
     assert code == 2
-    assert (f"fetch the full wheel of cuDNN {OLDER}+cu12, 0 MB, and use it?" in shown) is prompts
+    assert (f"fetch the full wheel of cuDNN {OLDER_VERSION}+cu12, 0 MB, and use it?" in shown) is prompts
     assert "COULD NOT BE JUDGED" in shown
     assert [one.flavor for one in list_installed()] == ["jit"]
 
 
-@pytest.mark.parametrize("order", [("--full", "--cudnn", OLDER), ("--cudnn", OLDER, "--full")])
+@pytest.mark.parametrize("order", [("--full", "--cudnn", OLDER_VERSION), ("--cudnn", OLDER_VERSION, "--full")])
 def test_the_full_option_fetches_the_wheel_without_a_prompt(jit_wheel: Path, order: tuple[str, ...]) -> None:
     """The fetched wheel has no library: the test checks only that it was fetched and used for judging."""
     arguments = make_explain_command("explain", "-v", str(jit_wheel), "--target", "sm80", *order)
@@ -378,7 +384,7 @@ def test_the_full_option_fetches_the_wheel_without_a_prompt(jit_wheel: Path, ord
     assert [one.flavor for one in list_installed()] == ["full", "jit"]
     assert "-full/nvidia/cudnn/lib/libcudnn.so.9" in done.stdout
     again = subprocess.run(
-        make_explain_command("explain", "-v", str(jit_wheel), "--target", "sm80", "--cudnn", OLDER, "--jit"),
+        make_explain_command("explain", "-v", str(jit_wheel), "--target", "sm80", "--cudnn", OLDER_VERSION, "--jit"),
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
@@ -390,15 +396,15 @@ def test_the_full_option_fetches_the_wheel_without_a_prompt(jit_wheel: Path, ord
 
 
 SURVEY_COMMANDS = {
-    "matrix": ("matrix", "g.json", "--target", "sm80", "--cudnn", OLDER),
-    "since": ("matrix", "--since", "g.json", "--target", "sm80", "--cudnn", OLDER),
+    "matrix": ("matrix", "g.json", "--target", "sm80", "--cudnn", OLDER_VERSION),
+    "since": ("matrix", "--since", "g.json", "--target", "sm80", "--cudnn", OLDER_VERSION),
     "check": ("check", "verdicts.toml"),
 }
 BASELINE_TOML = f"""
 schema = "cudnn-backend-py/check"
 version = 1
 targets = ["sm80"]
-versions = ["{OLDER}"]
+versions = ["{OLDER_VERSION}"]
 
 [graphs]
 g = "g.json"
@@ -406,7 +412,7 @@ g = "g.json"
 [[expected]]
 graph = "g"
 target = "sm80"
-version = "{OLDER}"
+version = "{OLDER_VERSION}"
 outcome = "supported"
 """
 
@@ -448,18 +454,24 @@ def test_surveys_offer_wheels_at_a_terminal(
 ) -> None:
     code, shown = run_at_terminal(make_survey_command(survey_folder, name, *flags), b"n\n")
     assert code == 2
-    named = OLDER if name == "check" else f"{OLDER}+cu12"  # a baseline names versions as its author did
+    named = OLDER_VERSION if name == "check" else f"{OLDER_VERSION}+cu12"  # a baseline names versions as its author did
     assert (f"fetch the full wheel of cuDNN {named}, 0 MB, and use it?" in shown) is prompts
     assert [one.flavor for one in list_installed()] == ["jit"]
 
 
 def test_a_version_with_one_wheel_needs_no_flavor(jit_wheel: Path, tmp_path: Path) -> None:
-    wheel = find_installed(f"{OLDER}-jit")
+    wheel = find_installed(f"{OLDER_VERSION}-jit")
     assert wheel is not None
-    assert (wheel.short, wheel.flavor, wheel.name) == (OLDER, "jit", f"{wheel.version}+cu12-jit")
-    assert find_installed(f"{OLDER}-full") is None
-    with pytest.raises(EnvironmentNotReady, match=f"cuDNN {OLDER} is not installed as the full wheel"):
-        matrix([make_graph_of_missing_engine()], ["sm80"], [f"{OLDER}-full"], cache=tmp_path / "kept", progress=False)
+    assert (wheel.short, wheel.flavor, wheel.name) == (OLDER_VERSION, "jit", f"{wheel.version}+cu12-jit")
+    assert find_installed(f"{OLDER_VERSION}-full") is None
+    with pytest.raises(EnvironmentNotReady, match=f"cuDNN {OLDER_VERSION} is not installed as the full wheel"):
+        matrix(
+            [make_graph_of_missing_engine()],
+            ["sm80"],
+            [f"{OLDER_VERSION}-full"],
+            cache=tmp_path / "kept",
+            progress=False,
+        )
     named = matrix(
         [make_graph_of_missing_engine()], ["sm80"], {"small": wheel.name}, cache=tmp_path / "kept", progress=False
     )
@@ -467,7 +479,7 @@ def test_a_version_with_one_wheel_needs_no_flavor(jit_wheel: Path, tmp_path: Pat
 
 
 def test_info_shows_the_wheel_of_each_installed_version(jit_wheel: Path) -> None:
-    version = install(OLDER, flavor="full", progress=False).version
+    version = install(OLDER_VERSION, flavor="full", progress=False).version
     done = subprocess.run(
         make_explain_command("doctor", "--format", "json"), capture_output=True, text=True, cwd=ROOT, check=True
     )
@@ -479,14 +491,16 @@ def test_whatif_and_matrix_report_known_issues(tmp_path: Path) -> None:
     """One graph is supported with a known issue, the other might be supported by a missing engine."""
     row = next(row for row in FAULTS if row.code == "decoding-on-blackwell")
     save_graph(make_example_graph(next(iter(EXAMPLES[row.code].reproductions.values()))), tmp_path / "faulty.json")
-    save_graph(FAMILIES["concat alone f16"](), tmp_path / "concat.json")
+    save_graph(GRAPHS_OF_FULL_CUDNN["concat alone f16"](), tmp_path / "concat.json")
     given = [str(tmp_path / "faulty.json"), str(tmp_path / "concat.json"), "--target", "sm100"]
     shown = subprocess.run(
         make_explain_command("matrix", *given), capture_output=True, text=True, cwd=ROOT, check=False
     )
     assert f"({row.code}" in shown.stdout
     options: dict[str, Any] = {"capture_output": True, "text": True, "cwd": ROOT, "check": False}
-    tried = make_explain_command("explain", "--whatif", given[0], "--target", "sm100", "--cudnn", OLDER, "--no-build")
+    tried = make_explain_command(
+        "explain", "--whatif", given[0], "--target", "sm100", "--cudnn", OLDER_VERSION, "--no-build"
+    )
     assert f"({row.code}" in subprocess.run(tried, **options).stdout
     found = json.loads(subprocess.run([*tried, "--format", "json"], **options).stdout)
     assert any(f"({row.code}" in hazard for hazard in found["verdict"]["hazards"])

@@ -20,8 +20,8 @@ from cudnn_backend_py.system.version import cuda_version_text
 from cudnn_backend_py.versions.store import find_installed
 from examples import forum_two_matmul
 from tests.support.child import ROOT, run_python
-from tests.support.families import FAMILIES
-from tests.support.zoo import ZOO
+from tests.support.families import GRAPHS_OF_FULL_CUDNN
+from tests.support.zoo import VARIED_GRAPHS
 
 ARCHIVE_MEMBERS = {
     "Makefile",
@@ -83,11 +83,11 @@ def run_cpp(folder: Path, cudnn: Path, *flags: str, stub: bool = True) -> subpro
 ARCHIVE_CASES: dict[str, tuple[Callable[[], Graph], str, str | None, bool, int]] = {
     "forum on sm89": (make_forum_graph, "sm89", OLDER_VERSION, True, 1),
     "forum on sm90": (make_forum_graph, "sm90", OLDER_VERSION, True, 0),
-    "flash forward": (ZOO["flash f16 causal"], "sm80", None, False, 0),
+    "flash forward": (VARIED_GRAPHS["flash f16 causal"], "sm80", None, False, 0),
     "flash backward": (make_backward_graph, "sm90", None, False, 0),
-    "convolution": (ZOO["conv forward relu f16"], "sm90", None, False, 0),
-    "norm": (ZOO["layer norm training"], "sm80", None, False, 0),
-    "engines absent": (FAMILIES["dgrad nchw f32"], "sm80", OLDER_VERSION, False, 2),
+    "convolution": (VARIED_GRAPHS["conv forward relu f16"], "sm90", None, False, 0),
+    "norm": (VARIED_GRAPHS["layer norm training"], "sm80", None, False, 0),
+    "engines absent": (GRAPHS_OF_FULL_CUDNN["dgrad nchw f32"], "sm80", OLDER_VERSION, False, 2),
 }
 
 

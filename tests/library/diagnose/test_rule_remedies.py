@@ -17,12 +17,12 @@ from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.replace import replace_tensors
 from cudnn_backend_py.native import library
 from cudnn_backend_py.versions.store import list_installed
-from tests.support.child import OLDER
-from tests.support.families import FAMILIES
-from tests.support.zoo import ZOO
+from tests.support.child import OLDER_VERSION
+from tests.support.families import GRAPHS_OF_FULL_CUDNN
+from tests.support.zoo import VARIED_GRAPHS
 
 REMEDY_NAME = re.compile(r"\b9\.\d+|\bsm_\d+|: \S+ -> ")  # a version, a target, a change
-GRAPHS = {**FAMILIES, **ZOO}
+GRAPHS = {**GRAPHS_OF_FULL_CUDNN, **VARIED_GRAPHS}
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def test_a_change_that_does_not_help_is_not_reported(shared_judge: Judge) -> Non
 def test_unjudged_remedies_name_no_version_target_or_change(shared_judge: Judge) -> None:
     names = random.Random(9).sample(sorted(GRAPHS), len(GRAPHS) // 4)
     not_judged = 0
-    for version in (None, OLDER):
+    for version in (None, OLDER_VERSION):
         for name in names:
             verdict = shared_judge.run_query(Query(GRAPHS[name](), "sm90", version))
             cause = verdict.cause
@@ -73,7 +73,7 @@ def test_unjudged_remedies_name_no_version_target_or_change(shared_judge: Judge)
 
 
 def test_a_newer_version_is_recommended_only_if_it_was_judged(shared_judge: Judge) -> None:
-    question = Query(FAMILIES["softmax"](), "sm90", "9.19.0")
+    question = Query(GRAPHS_OF_FULL_CUDNN["softmax"](), "sm90", "9.19.0")
     verdict = shared_judge.run_query(question)
     assert verdict.cause is not None
     assert verdict.cause.code == "descriptor-newer-than-library"
@@ -90,7 +90,7 @@ def test_a_newer_version_is_recommended_only_if_it_was_judged(shared_judge: Judg
 
 @pytest.mark.parametrize("most", [1, 2])
 def test_versions_beyond_the_limit_are_listed_as_not_judged(shared_judge: Judge, most: int) -> None:
-    question = Query(ZOO["two matmul, reordered, s 10"](), "sm89")
+    question = Query(VARIED_GRAPHS["two matmul, reordered, s 10"](), "sm89")
     others = {item.build for item in list_installed()} - {library().build_text}
     cause = with_versions(shared_judge.run_query(question), question, most=most).cause
     assert cause is not None

@@ -26,8 +26,8 @@ from cudnn_backend_py.plans.engine import OperationGraph
 from cudnn_backend_py.plans.refusals import Reason
 from cudnn_backend_py.target import using
 from tests.cases import find_case
-from tests.support.graphs import convolution, relu, tensor
-from tests.support.operations import OPERATIONS
+from tests.support.graphs import make_convolution, make_relu, make_tensor
+from tests.support.operations import OPERATION_GRAPHS
 
 F16, F32, FP8 = DataType.HALF, DataType.FLOAT, DataType.FP8_E4M3
 Pointwise = PointwiseMode
@@ -48,9 +48,9 @@ def change_tensor(graph: Graph, name: str, **fields: Any) -> Graph:
 
 
 def make_convolution_relu() -> Graph:
-    x, w = tensor("x", 1, 8, 6, 6, data_type=F16), tensor("w", 16, 8, 3, 3, data_type=F16)
-    y, z = tensor("y", 1, 16, 4, 4, virtual=True), tensor("z", 1, 16, 4, 4, data_type=F16)
-    return Graph((convolution(x=x, w=w, y=y), relu(y, z)), "image_relu")
+    x, w = make_tensor("x", 1, 8, 6, 6, data_type=F16), make_tensor("w", 16, 8, 3, 3, data_type=F16)
+    y, z = make_tensor("y", 1, 16, 4, 4, virtual=True), make_tensor("z", 1, 16, 4, 4, data_type=F16)
+    return Graph((make_convolution(x=x, w=w, y=y), make_relu(y, z)), "image_relu")
 
 
 def make_matmul_graph(
@@ -200,7 +200,7 @@ def test_an_operation_that_needs_a_matmul_is_reported() -> None:
 
 def test_an_engine_that_needs_a_newer_cuda_names_both_versions() -> None:
     """The other engines' reason would mislead: they require a matmul to fuse with, and this operation is one."""
-    verdict = explain(OPERATIONS["moe backward"](), "sm90")
+    verdict = explain(OPERATION_GRAPHS["moe backward"](), "sm90")
     cause = verdict.cause
     assert cause is not None
     assert (cause.code, cause.basis) == ("cuda-toolkit", Basis.RULE)
@@ -253,12 +253,12 @@ def test_queries_stop_at_their_limit() -> None:
             lambda: change_tensor(
                 make_forward(ragged=True),
                 "q",
-                ragged_offset=tensor("ragged_q", 4, 1, 1, 1, data_type=DataType.INT32, uid=99),
+                ragged_offset=make_tensor("ragged_q", 4, 1, 1, 1, data_type=DataType.INT32, uid=99),
             ),
             "q has a batch of 2 and its ragged offset ragged_q 4 entries: 3 entries are needed, or a batch of 3",
         ),
         (
-            lambda: Graph((convolution(y=tensor("y", 1, 16, 4, 5)),), "image"),
+            lambda: Graph((make_convolution(y=make_tensor("y", 1, 16, 4, 5)),), "image"),
             "y has dims [1, 16, 4, 5], [1, 16, 4, 4] is needed",
         ),
         (lambda: change_tensor(make_matmul_graph(F16), "a", alignment=1), "a has alignment 1 bytes, 16 is needed"),

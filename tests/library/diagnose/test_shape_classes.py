@@ -10,13 +10,13 @@ import pytest
 from cudnn_backend_py import attention, explain
 from cudnn_backend_py.diagnose import render_text
 from examples import rope_attention
-from tests.support.child import cudnn_environment, run_python
-from tests.support.shape_class_answers import CASES
+from tests.support.child import make_cudnn_environment, run_python
+from tests.support.shape_class_answers import SHAPE_CLASS_CASES
 
 GPU_NAMES = ("h100", "a100", "b200")
 VERSIONS = ("9.14.0", "9.19.0", "9.24.0", "own")
-FORWARD_CASES = set(CASES)
-BACKWARD_CASES = {f"{name} backward" for name, options in CASES.items() if "page_size" not in options}
+FORWARD_CASES = set(SHAPE_CLASS_CASES)
+BACKWARD_CASES = {f"{name} backward" for name, options in SHAPE_CLASS_CASES.items() if "page_size" not in options}
 
 # Refusals of cuDNN; all others have a class.
 CASES_REFUSED_FOR_RAGGED = set(BACKWARD_CASES)
@@ -33,7 +33,7 @@ REFUSED_CASES = {
 
 @cache
 def class_plan_answers(version: str) -> dict[str, dict[str, str]]:
-    environment = None if version == "own" else cudnn_environment(version)
+    environment = None if version == "own" else make_cudnn_environment(version)
     program = ["-W", "ignore", "-m", "tests.support.shape_class_answers", *GPU_NAMES]
     done = run_python(program, environment=environment, check=True, timeout_s=280)
     found: dict[str, dict[str, str]] = json.loads(done.stdout)

@@ -13,8 +13,8 @@ from cudnn_backend_py.errors import EnvironmentNotReady
 from cudnn_backend_py.rewrite.changes import KINDS
 from tests.cases import find_case
 from tests.library.diagnose.test_rules import change_tensor, make_backward, make_convolution_relu, make_forward
-from tests.support.child import children_cpu_s
-from tests.support.zoo import ZOO
+from tests.support.child import measure_children_cpu_s
+from tests.support.zoo import VARIED_GRAPHS
 
 CPU_LIMIT_S = 40.0  # limit of processor time for any machine, however busy; the time is printed
 
@@ -27,9 +27,9 @@ def shared_judge() -> Iterator[Judge]:
 
 def find_and_check_remedies(shared_judge: Judge, graph: Graph, target: str, **options: object) -> list[Remedy]:
     """Return the remedies that whatif finds, after judging each; print the time taken."""
-    start = children_cpu_s()
+    start = measure_children_cpu_s()
     found = whatif(graph, target, judge=shared_judge, **options)  # type: ignore[arg-type]
-    took_s = children_cpu_s() - start
+    took_s = measure_children_cpu_s() - start
     print(f"{graph.name} on {target}: {took_s:.2f} s, {[remedy.title for remedy in found]}")
     assert took_s < CPU_LIMIT_S
     for remedy in found:
@@ -86,14 +86,14 @@ def test_smallest_remedy_is_first(shared_judge: Judge, name: str) -> None:
 
 
 def test_other_architecture_is_the_remedy_of_the_forum_graph(shared_judge: Judge) -> None:
-    graph = ZOO["two matmul, reordered, s 10"]()
+    graph = VARIED_GRAPHS["two matmul, reordered, s 10"]()
     found = find_and_check_remedies(shared_judge, graph, "sm89", version="9.19.0")
     assert {remedy.target for remedy in found if remedy.kinds == ("target",)} >= {"sm90"}
     assert all(remedy.version == "9.19.0" for remedy in found if remedy.kinds == ("target",))
 
 
 def test_older_version_is_the_remedy_of_a_removed_pattern(shared_judge: Judge) -> None:
-    graph = ZOO["two matmul, reordered, s 10"]()
+    graph = VARIED_GRAPHS["two matmul, reordered, s 10"]()
     found = find_and_check_remedies(shared_judge, graph, "sm90")
     versions = [remedy for remedy in found if remedy.kinds == ("version",)]
     assert versions

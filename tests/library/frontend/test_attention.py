@@ -24,7 +24,7 @@ from tests.library.diagnose.test_attention_graphs import (
     build_our_graph,
 )
 from tests.support.frontend_attention import FLOAT, HALF, INT32, RecordingGraph, call_attention
-from tests.support.oracle import find_network_difference, intended_network
+from tests.support.oracle import find_network_difference, make_intended_network
 
 A, FALLBACK = cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK
 
@@ -35,7 +35,10 @@ def test_an_sdpa_call_gives_the_graph_of_the_attention_problem(key: str) -> None
     unified = options.pop("implementation", "composite") == "unified"
     recorder = RecordingGraph(VERSIONS[LISTINGS[key].version])
     call_attention(recorder, Attention(**options), backward=" bwd " in key, unified=unified)
-    assert find_network_difference(intended_network(build_our_graph(key)), intended_network(recorder.graph())) is None
+    assert (
+        find_network_difference(make_intended_network(build_our_graph(key)), make_intended_network(recorder.graph()))
+        is None
+    )
 
 
 @pytest.fixture

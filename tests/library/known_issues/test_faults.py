@@ -14,7 +14,7 @@ from cudnn_backend_py.native.crashing_graphs import CRASHING_GRAPHS
 from cudnn_backend_py.system.version import VersionTuple
 from cudnn_backend_py.target import list_profiles
 from tests.known_issues import EXAMPLES
-from tests.support.child import older_cudnn_environment, run_python
+from tests.support.child import make_older_cudnn_environment, run_python
 
 OLD = (9, 19, 0)
 HERE = library().version
@@ -34,7 +34,7 @@ for code, which, sm, build in json.loads(sys.argv[1]):
 
 
 def cudnn_environment(version: VersionTuple) -> dict[str, str]:
-    return (older_cudnn_environment() if version == OLD else dict(os.environ)) | {"CUDA_VISIBLE_DEVICES": ""}
+    return (make_older_cudnn_environment() if version == OLD else dict(os.environ)) | {"CUDA_VISIBLE_DEVICES": ""}
 
 
 def query_cudnn(

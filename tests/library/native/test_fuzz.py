@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cudnn_backend_py import DescriptorType
-from tests.support.child import older_cudnn_environment
+from tests.support.child import make_older_cudnn_environment
 from tests.torture.harness import BrokenPromise
 from tests.torture.level0 import run_fuzzer
 
@@ -50,7 +50,7 @@ def test_random_calls_raise_only_exceptions_of_the_package(seed: int, tmp_path: 
 
 
 def test_random_calls_on_an_older_library(tmp_path: Path) -> None:
-    counted = run_fuzzer(106, 500, tmp_path, older_cudnn_environment())
+    counted = run_fuzzer(106, 500, tmp_path, make_older_cudnn_environment())
     assert counted["cudnn"] == "9.19.0"
     assert counted["outcomes"]["set attribute-newer-than-library"] > 10
 

@@ -19,7 +19,7 @@ from cudnn_backend_py.generated.enums import OperationGraphMode
 from cudnn_backend_py.native.launch import make_int64_rows
 from cudnn_backend_py.native.values import show, show_typed
 from tests.support.hostile import (
-    MAKERS,
+    HOSTILE_VALUE_MAKERS,
     ChangingFloat,
     ChangingIndex,
     FakeDescriptor,
@@ -166,7 +166,7 @@ def test_numbers_are_read_once() -> None:
     assert next(value.answers) == 6
 
 
-@pytest.mark.parametrize("maker", range(len(MAKERS)))
+@pytest.mark.parametrize("maker", range(len(HOSTILE_VALUE_MAKERS)))
 def test_every_hostile_value_is_accepted_or_raises_our_error(maker: int) -> None:
     r = random.Random(maker)
     places: Sequence[Callable[[Any], Any]] = (
@@ -189,7 +189,7 @@ def test_every_hostile_value_is_accepted_or_raises_our_error(maker: int) -> None
     )
     messages: list[str] = []
     for place in places:
-        for value in (MAKERS[maker](r), disguise_value(MAKERS[maker](r), r)):
+        for value in (HOSTILE_VALUE_MAKERS[maker](r), disguise_value(HOSTILE_VALUE_MAKERS[maker](r), r)):
             try:
                 place(value)
             except CudnnBackendError as error:

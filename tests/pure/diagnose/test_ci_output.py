@@ -10,10 +10,12 @@ import pytest
 from cudnn_backend_py.diagnose import Outcome
 from cudnn_backend_py.diagnose.report.ci import Case, cases, github_annotations, junit_xml
 from cudnn_backend_py.printable import printable_lines
-from tests.support.reporting import HOSTILE, make_matrix, make_verdict, two_matmuls
+from tests.support.reporting import HOSTILE_NAME, make_matrix, make_two_matmuls, make_verdict
 
-VERDICTS = [make_verdict(two_matmuls("first"), outcome) for outcome in Outcome] + [make_verdict(two_matmuls(HOSTILE))]
-ESCAPED_HOSTILE_NAME = HOSTILE.replace("\x00", "\ufffd").replace("\ud800", "\ufffd")
+VERDICTS = [make_verdict(make_two_matmuls("first"), outcome) for outcome in Outcome] + [
+    make_verdict(make_two_matmuls(HOSTILE_NAME))
+]
+ESCAPED_HOSTILE_NAME = HOSTILE_NAME.replace("\x00", "\ufffd").replace("\ud800", "\ufffd")
 
 
 def test_junit_has_the_counts_and_names_of_verdicts() -> None:
@@ -37,7 +39,7 @@ def test_junit_contains_cause_and_verdict() -> None:
 
 
 def test_junit_has_a_test_case_for_every_cell_of_a_matrix() -> None:
-    matrix = make_matrix("a", HOSTILE)
+    matrix = make_matrix("a", HOSTILE_NAME)
     root = ElementTree.fromstring(junit_xml(matrix, suite="nightly").encode())
     outcomes = [cell.outcome for cell in matrix.cells.values()]
     assert len(list(root.iter("testcase"))) == len(outcomes) == 29
@@ -71,7 +73,7 @@ def test_annotations_contain_file_graph_and_cause() -> None:
     ]
 
 
-@pytest.mark.parametrize("given", ["a\nb\r\n::error::c", "100% : , ::", HOSTILE, "\u2028::warning::x"])
+@pytest.mark.parametrize("given", ["a\nb\r\n::error::c", "100% : , ::", HOSTILE_NAME, "\u2028::warning::x"])
 def test_an_annotation_of_hostile_text_is_one_workflow_command(given: str) -> None:
     case = Case(graph=given, target=given, version=given, state="failed", code=given, message=given)
     [line] = github_annotations([case], files={given: given})

@@ -17,8 +17,8 @@ from cudnn_backend_py.rewrite.changes import changes
 from cudnn_backend_py.rewrite.override import override
 from cudnn_backend_py.rewrite.unusual import find_deviations
 from tests.known_issues import EXAMPLES
-from tests.support.built import BUILT
-from tests.support.growth import SHAPES, count_calls, relative_growth, repeat_graph
+from tests.support.built import TYPICAL_GRAPHS
+from tests.support.growth import GROWING_GRAPHS, count_calls, measure_relative_growth, repeat_graph
 
 MAX_RELATIVE_GROWTH = 1.3  # allows more than linear growth for lists that are sorted and truncated
 
@@ -63,17 +63,20 @@ KNOWN_ISSUE_EXAMPLES = {
 }
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", GROWING_GRAPHS)
 def test_work_grows_linearly_with_the_size_of_the_graph(shape: str) -> None:
-    found = {step: relative_growth(SHAPES[shape], run, 28, 112) for step, run in WORK_ON_GROWING_GRAPHS.items()}
+    found = {
+        step: measure_relative_growth(GROWING_GRAPHS[shape], run, 28, 112)
+        for step, run in WORK_ON_GROWING_GRAPHS.items()
+    }
     assert {step: more for step, more in found.items() if more >= MAX_RELATIVE_GROWTH} == {}
 
 
-@pytest.mark.parametrize("name", BUILT)
+@pytest.mark.parametrize("name", TYPICAL_GRAPHS)
 def test_work_grows_linearly_for_every_kind_of_operation(name: str) -> None:
-    graph = BUILT[name].make()
+    graph = TYPICAL_GRAPHS[name].make()
     found = {
-        step: relative_growth(lambda size: repeat_graph(graph, size), WORK_ON_GRAPHS[step], 3, 12)
+        step: measure_relative_growth(lambda size: repeat_graph(graph, size), WORK_ON_GRAPHS[step], 3, 12)
         for step in WORK_ON_OPERATION_KINDS
     }
     assert {step: more for step, more in found.items() if more >= MAX_RELATIVE_GROWTH} == {}
@@ -82,10 +85,10 @@ def test_work_grows_linearly_for_every_kind_of_operation(name: str) -> None:
 @pytest.mark.parametrize("name", KNOWN_ISSUE_EXAMPLES)
 def test_conditions_of_known_issues_take_linear_time(name: str) -> None:
     condition, make = KNOWN_ISSUE_EXAMPLES[name]
-    assert relative_growth(lambda size: repeat_graph(make(), size), condition, 6, 24) < MAX_RELATIVE_GROWTH
+    assert measure_relative_growth(lambda size: repeat_graph(make(), size), condition, 6, 24) < MAX_RELATIVE_GROWTH
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", GROWING_GRAPHS)
 def test_building_a_graph_takes_linear_time(shape: str) -> None:
-    few, many = (count_calls(lambda size=size: SHAPES[shape](size)) for size in (56, 280))  # type: ignore[misc]
+    few, many = (count_calls(lambda size=size: GROWING_GRAPHS[shape](size)) for size in (56, 280))  # type: ignore[misc]
     assert many / few < MAX_RELATIVE_GROWTH * 5

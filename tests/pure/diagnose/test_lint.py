@@ -10,8 +10,8 @@ import pytest
 from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode, attention
 from cudnn_backend_py.diagnose.linting import Finding, lint
 from cudnn_backend_py.generated.enums import ReduceTensorOp
-from tests.support.attention_cases import draw_problem
-from tests.support.zoo import ZOO
+from tests.support.attention_cases import draw_attention_problem
+from tests.support.zoo import VARIED_GRAPHS
 
 HALF, FLOAT = DataType.HALF, DataType.FLOAT
 
@@ -124,10 +124,10 @@ def test_text_of_a_finding_names_the_tensor() -> None:
 
 def test_good_graphs_have_no_findings() -> None:
     noisy = {"matmul f16 odd k", "flash f16 d 20"}
-    assert {name for name, make in ZOO.items() if lint(make())} == noisy
+    assert {name for name, make in VARIED_GRAPHS.items() if lint(make())} == noisy
     for number in range(40):
         backward = bool(number % 2)
-        problem = draw_problem(np.random.default_rng(number), backward=backward, tiny=False)
+        problem = draw_attention_problem(np.random.default_rng(number), backward=backward, tiny=False)
         make = attention.sdpa_backward if backward else attention.sdpa_forward
         assert lint(make(problem, allow_hazards=True)) == []
 

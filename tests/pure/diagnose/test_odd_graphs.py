@@ -22,9 +22,9 @@ from cudnn_backend_py.known_issues import find, find_known_issues
 from cudnn_backend_py.rewrite.changes import CHANGES, Change, changes, head_dims, response_dims
 from cudnn_backend_py.rewrite.dims import dim_classes
 from cudnn_backend_py.rewrite.fusion import as_composite, expand_softmax
-from tests.support.graphs import CONVOLUTION, convolution, relu, sdpa, tensor
+from tests.support.graphs import CONVOLUTION_FIELDS, make_convolution, make_relu, make_sdpa, make_tensor
 from tests.support.mutants import draw_mutants
-from tests.support.operations import OPERATIONS
+from tests.support.operations import OPERATION_GRAPHS
 
 LARGEST_INT64 = (1 << 63) - 1
 
@@ -44,9 +44,9 @@ def make_dequantization_to_another_rank() -> Graph:
 def make_graph_of_rank(rank: int) -> Graph:
     """Return a graph of fused attention and a convolution, all with tensors of this rank."""
     dims = (2,) * rank
-    made = {name: tensor(name, *dims) for name in "qkvoxwy"}
+    made = {name: make_tensor(name, *dims) for name in "qkvoxwy"}
     attention = Operation(DescriptorType.OPERATION_SDPA_FWD, "sdpa", {name: made[name] for name in "qkvo"})
-    return Graph((attention, convolution(**{name: made[name] for name in "xwy"})), f"rank {rank}")
+    return Graph((attention, make_convolution(**{name: made[name] for name in "xwy"})), f"rank {rank}")
 
 
 def make_matmul_with_largest_uids() -> Graph:
@@ -112,18 +112,18 @@ def test_missing_axes_of_a_tensor_belong_to_no_dim_class() -> None:
 
 
 def test_response_dims_of_invalid_convolutions_are_none() -> None:
-    parameters = dict(CONVOLUTION)
+    parameters = dict(CONVOLUTION_FIELDS)
     for name, value in (("dilations", (1,)), ("filter_strides", (0, 1)), ("pre_paddings", ())):
-        odd = Graph((convolution(),)).ops[0].fields["convolution"]  # type: ignore[attr-defined]
+        odd = Graph((make_convolution(),)).ops[0].fields["convolution"]  # type: ignore[attr-defined]
         odd = type(odd)(odd.kind, parameters | {name: value})
-        assert response_dims(convolution(convolution=odd)) is None
-    assert response_dims(convolution()) == (1, 16, 4, 4)
+        assert response_dims(make_convolution(convolution=odd)) is None
+    assert response_dims(make_convolution()) == (1, 16, 4, 4)
 
 
 def test_operations_with_one_name_are_distinguished() -> None:
     """The change removes only the one of two equally named operations that its title names."""
-    x, y, z, bias = (tensor(name, 4, 8, virtual=name == "y") for name in ("x", "y", "z", "bias"))
-    first = relu(x, y, "same")
+    x, y, z, bias = (make_tensor(name, 4, 8, virtual=name == "y") for name in ("x", "y", "z", "bias"))
+    first = make_relu(x, y, "same")
     second = Pointwise(name="same", mode=PointwiseMode.ADD, x=y, b=bias, y=z)
     found = [change for change in run_checks(Graph((first, second))) if change.kind == "drop_bias"]
     assert [change.title for change in found] == ["without the bias bias"]
@@ -179,7 +179,7 @@ def test_interruptions_and_timeouts_propagate(error: type[BaseException]) -> Non
 
 
 def test_a_failing_change_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = OPERATIONS["padded matmul"]()
+    graph = OPERATION_GRAPHS["padded matmul"]()
     before = [change.title for change in changes(graph) if change.kind != "scale"]
     monkeypatch.setitem(CHANGES, "scale", raise_key_error)
     with collect_reports() as lines:
@@ -203,7 +203,15 @@ def test_a_failing_condition_does_not_stop_the_other_known_issues(monkeypatch: p
 def test_a_failing_lint_check_is_reported_as_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     module = sys.modules["cudnn_backend_py.diagnose.linting"]  # the package's attribute is the function
     monkeypatch.setattr(module, "_LOOKS", (raise_key_error, *module._LOOKS))
-    found = lint(Graph((Matmul(name="c", a=tensor("a", 8, 8, alignment=4), b=tensor("b", 8, 8), c=tensor("c", 8, 8)),)))
+    found = lint(
+        Graph(
+            (
+                Matmul(
+                    name="c", a=make_tensor("a", 8, 8, alignment=4), b=make_tensor("b", 8, 8), c=make_tensor("c", 8, 8)
+                ),
+            )
+        )
+    )
     assert {(one.code, one.headline) for one in found} >= {
         ("lint-failed", f"the look raise_key_error {FAILURE_MESSAGE_END}")
     }
@@ -213,7 +221,7 @@ def test_a_failing_lint_check_is_reported_as_a_finding(monkeypatch: pytest.Monke
 def test_a_failure_to_read_attention_is_reported_and_gives_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention_graph, "_read_graph", lambda _: {}[3, 2])
     with collect_reports() as lines:
-        assert attention_graph.read_attention(Graph((sdpa(),))) is None
+        assert attention_graph.read_attention(Graph((make_sdpa(),))) is None
     assert lines == [f"the reading of attention {FAILURE_MESSAGE_END}"]
 
 

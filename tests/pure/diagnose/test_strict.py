@@ -20,9 +20,9 @@ from cudnn_backend_py.plans.record import load_record, seal
 from cudnn_backend_py.plans.refusals import read_refusals
 from cudnn_backend_py.system.strict import MAX_BYTES, MAX_DEPTH, MAX_NUMBER, parse_json, read_json
 from cudnn_backend_py.target import load_profile
-from tests.support.reporting import two_matmuls
+from tests.support.reporting import make_two_matmuls
 
-GRAPH_JSON = json.dumps(graph_to_json(two_matmuls()))
+GRAPH_JSON = json.dumps(graph_to_json(make_two_matmuls()))
 
 INVALID_JSON_TEXTS: dict[str, tuple[str, str]] = {
     "deep list": ("[" * 100_000, "lists and objects inside each other"),

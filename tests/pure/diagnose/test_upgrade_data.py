@@ -15,7 +15,7 @@ from cudnn_backend_py.diagnose.report.tables import render_upgrade, table_text
 from cudnn_backend_py.diagnose.surveys.upgrade import SLOWER, SPEED_LIMIT, Change, Effect, Times, Upgrade
 from cudnn_backend_py.plans.kernels import Kernel
 from tests.support.records import read_record
-from tests.support.reporting import make_verdict, two_matmuls
+from tests.support.reporting import make_two_matmuls, make_verdict
 
 REPOSITORY_ROOT = Path(__file__).parents[3]
 KERNEL = Kernel("k", "a" * 64, 1024, 168)
@@ -24,7 +24,7 @@ PLAN = Candidate("A", 2, {"CUDNN_KNOB_TYPE_TILE_M": 4}, "built", (), 0, kernels=
 
 def make_answer(outcome: Outcome = Outcome.SUPPORTED, *candidates: Candidate, **changes: Any) -> Verdict:
     changes = {"hazards": (), "modes": ("A", "B", "FALLBACK"), **changes}
-    return make_verdict(two_matmuls(), outcome, candidates=candidates or (PLAN,), **changes)
+    return make_verdict(make_two_matmuls(), outcome, candidates=candidates or (PLAN,), **changes)
 
 
 SUPPORTED_ANSWER = make_answer()

@@ -8,7 +8,7 @@ from cudnn_backend_py import Graph, GraphBuilder, GraphError, PointwiseMode
 from cudnn_backend_py.diagnose.linting import lint
 from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
 from cudnn_backend_py.graph.ir import check_writes
-from tests.support.built import BUILT
+from tests.support.built import TYPICAL_GRAPHS
 
 
 def make_matmul_relu_graph(virtual: bool) -> Graph:
@@ -46,9 +46,9 @@ def test_lint_reports_operations_with_unused_results() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", BUILT)
+@pytest.mark.parametrize("name", TYPICAL_GRAPHS)
 def test_typical_graphs_have_no_unused_results(name: str) -> None:
-    graph = BUILT[name].make()
+    graph = TYPICAL_GRAPHS[name].make()
     check_writes(graph)
     assert [one for one in lint(graph) if one.code == "result-unused"] == []
 

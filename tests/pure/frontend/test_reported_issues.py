@@ -12,7 +12,7 @@ from cudnn_backend_py.frontend.ops.node import Emitter
 from cudnn_backend_py.known_issues import FAULTS, KnownIssue, KnownIssueWarning, find, find_known_issues
 from tests.known_issues import BASE_OPTIONS, EXAMPLES, Reproduction, make_example_graph
 from tests.support.frontend_attention import CheckContext
-from tests.support.issue_warnings import issue_warning_categories
+from tests.support.issue_warnings import list_issue_warning_categories
 
 # Those of shared plans are reported when a graph is finalized, those of some engines only if one of them runs.
 ROWS = [fault for fault in FAULTS if fault.sharing is None and fault.affects_engine(None)]
@@ -41,7 +41,7 @@ def test_every_known_issue_is_reported_by_the_frontend_and_the_builder(
     version, sm, graph = find_affected_version(row, made)
     emitter = Emitter(CheckContext(version, sm), "any")  # type: ignore[arg-type]
     emitter.g.ops = list(graph.ops)
-    assert issue_warning_categories(emitter.graph, row.code) == [FrontendKnownIssueWarning]
+    assert list_issue_warning_categories(emitter.graph, row.code) == [FrontendKnownIssueWarning]
     if not isinstance(made, Reproduction) or row.attention is None:
         return
     build = attention.sdpa_backward if made.backward else attention.sdpa_forward
@@ -55,4 +55,4 @@ def test_every_known_issue_is_reported_by_the_frontend_and_the_builder(
             build_attention()
     else:  # an unmeasured issue of values at run time is listed in verdicts only
         is_certain = bool(row.evidence or not row.depends_on)
-        assert issue_warning_categories(build_attention, row.code) == [KnownIssueWarning] * is_certain
+        assert list_issue_warning_categories(build_attention, row.code) == [KnownIssueWarning] * is_certain
