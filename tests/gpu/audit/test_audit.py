@@ -19,7 +19,7 @@ torch: Any = pytest.importorskip("torch", reason="did not run: torch is not inst
 
 
 @pytest.fixture(autouse=True)
-def _forget_built_plans() -> Iterator[None]:
+def _release_built_plans() -> Iterator[None]:
     audited_programs._built_graph_ids.clear()
     yield
     audited_programs._built_graph_ids.clear()

@@ -13,7 +13,7 @@ from tools.records.deep_scores import deep_cases, run_many
 
 from ...support.gpus import is_measured_here, skip_if_not_measured
 
-EVERY = 7  # of the cases: python -m tools.records.deep_scores runs all
+CASE_STEP = 7  # of the cases: python -m tools.records.deep_scores runs all
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def attention_results() -> list[dict[str, Any]]:
     target = open_target()
     cases = deep_cases(target.library.version)
     target.close()
-    items = list(run_many(cases[::EVERY]))
+    items = list(run_many(cases[::CASE_STEP]))
     add_figure("deep scores", outcomes=dict(Counter(item["outcome"] for item in items)))
     return items
 

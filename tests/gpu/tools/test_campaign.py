@@ -24,7 +24,7 @@ def gpu() -> Iterator[Target]:
     target.close()
 
 
-def is_wrong(graph: Graph, data: str, target: Target) -> bool:
+def is_reported_wrong(graph: Graph, data: str, target: Target) -> bool:
     got = find_plan(graph, target)
     if got.plan is None:
         return False
@@ -41,7 +41,7 @@ def test_random_graphs_are_right(gpu: Target, family: str) -> None:
     if not offered:
         skip_if_not_measured(f"no random {family} graph has an engine")
     assert offered >= get_least_expected_count("random graphs of a family with an engine")
-    assert not [graph.name for graph in graphs if is_wrong(graph, "uniform", gpu)]
+    assert not [graph.name for graph in graphs if is_reported_wrong(graph, "uniform", gpu)]
 
 
 def test_a_planted_scale_is_found_and_reduced(gpu: Target, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,10 +53,10 @@ def test_a_planted_scale_is_found_and_reduced(gpu: Target, monkeypatch: pytest.M
     z = g.pointwise(PointwiseMode.MUL, y, g.tensor("scale", per), strides=y.strides)
     z = g.pointwise(PointwiseMode.ADD, z, g.tensor("bias", per), strides=y.strides)
     g.pointwise(PointwiseMode.RELU_FWD, z, virtual=False, strides=y.strides)
-    assert not is_wrong(g.graph(), "uniform", gpu)
+    assert not is_reported_wrong(g.graph(), "uniform", gpu)
     monkeypatch.setitem(pointwise.BINARY, PointwiseMode.MUL, lambda x, b: x * b * 1.01)
-    assert is_wrong(g.graph(), "uniform", gpu)
-    made = reduce_failure(g.graph(), "uniform", lambda graph, data: is_wrong(graph, data, gpu), budget_s=30)
+    assert is_reported_wrong(g.graph(), "uniform", gpu)
+    made = reduce_failure(g.graph(), "uniform", lambda graph, data: is_reported_wrong(graph, data, gpu), budget_s=30)
     (op,) = made.graph.ops
     assert op.kind is DescriptorType.OPERATION_POINTWISE
     assert op.parameters()["mode"] is PointwiseMode.MUL

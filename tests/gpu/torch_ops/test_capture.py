@@ -23,7 +23,7 @@ from tests.support.torch_reference import (
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 
 
-def int32_tensor(values: list[int]) -> Any:
+def make_int32_tensor(values: list[int]) -> Any:
     return torch.tensor(values, device="cuda", dtype=torch.int32)
 
 
@@ -41,7 +41,7 @@ def test_a_graph_of_packed_attention_replays_with_other_lengths() -> None:
     t, longest = 512, 300
     q, k, v, d_o = (torch.randn(t, 4, 64, device="cuda", dtype=torch.half) for _ in range(4))
     inputs = [x.requires_grad_(True) for x in (q, k, v)]
-    cu = int32_tensor([0, 100, 200, 300, 512])
+    cu = make_int32_tensor([0, 100, 200, 300, 512])
 
     def forward_and_backward() -> Any:
         o = attention_varlen(*inputs, cu, None, longest, causal=True)
@@ -50,12 +50,12 @@ def test_a_graph_of_packed_attention_replays_with_other_lengths() -> None:
     graph, found = capture_cuda_graph(forward_and_backward)
     for many in ([100, 100, 100, 212], [1, 0, 300, 211], [300, 200, 12, 0]):
         with torch.no_grad():
-            cu.copy_(int32_tensor([sum(many[:i]) for i in range(5)]))
+            cu.copy_(make_int32_tensor([sum(many[:i]) for i in range(5)]))
             for x in inputs:
                 x.copy_(torch.randn_like(x))
         graph.replay()
         wide = {name: unpack_tokens(x.detach(), many, longest) for name, x in zip("qkv", inputs, strict=True)}
-        lens = {"len_q": int32_tensor(many), "len_kv": int32_tensor(many)}
+        lens = {"len_q": make_int32_tensor(many), "len_kv": make_int32_tensor(many)}
         want = compute_reference_gradients(wide, unpack_tokens(d_o, many, longest), Masks(right_bound=0), **lens)
         for x, name in zip(found, ("o", "dq", "dk", "dv"), strict=True):
             assert compute_frobenius_error(x, pack_tokens(want[name], many)) < 4e-3, (many, name)
@@ -65,7 +65,7 @@ def test_a_graph_of_packed_attention_replays_with_other_lengths() -> None:
 def test_a_graph_of_decoding_replays_with_other_lengths_and_pages(shapes: str) -> None:
     b, s, longest = 4, 1, 320
     q = torch.randn(b, s, 8, 64, device="cuda", dtype=torch.half)
-    lens, table = int32_tensor([1] * b), torch.zeros(b, longest // 16, device="cuda", dtype=torch.int32)
+    lens, table = make_int32_tensor([1] * b), torch.zeros(b, longest // 16, device="cuda", dtype=torch.int32)
     pages = [torch.zeros(200, 16, 2, 64, device="cuda", dtype=torch.half) for _ in range(2)]
     graph, o = capture_cuda_graph(lambda: attention_with_kvcache(q, *pages, table, lens, causal=True, shapes=shapes))
     for many in ([320, 1, 17, 64], [5, 200, 1, 1]):
@@ -74,7 +74,7 @@ def test_a_graph_of_decoding_replays_with_other_lengths_and_pages(shapes: str) -
             filled, order = fill_pages(whole, many, 16, 200 - b * longest // 16, sum(many))
             x.copy_(filled)
         table.copy_(order)
-        lens.copy_(int32_tensor(many))
+        lens.copy_(make_int32_tensor(many))
         q.copy_(torch.randn_like(q))
         graph.replay()
         want, _ = compute_reference_attention(*(x.double() for x in (q.transpose(1, 2), k, v)), Masks(), len_kv=lens)

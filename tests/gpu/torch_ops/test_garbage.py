@@ -18,20 +18,20 @@ from tests.support.torch_reference import (
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
 H, D = 4, 64
-LARGE = 64 << 20  # bytes: more than any workspace here
+LARGE_BLOCK_BYTES = 64 << 20  # bytes: more than any workspace here
 # NaN of every type, and -1 as an integer; large numbers, and pages far beyond the last one; an invalid address.
-BYTES = (0xFF, 0x7B, 0x5A)
+FILL_BYTES = (0xFF, 0x7B, 0x5A)
 
 
 def fill_free_memory(fill_byte: int) -> None:
     """Fill all free memory of torch's allocator with this byte, small blocks and large ones."""
     torch.cuda.synchronize()
     small = [torch.full((1 << 19,), fill_byte, device="cuda", dtype=torch.uint8) for _ in range(64)]
-    large = [torch.full((LARGE,), fill_byte, device="cuda", dtype=torch.uint8) for _ in range(4)]
+    large = [torch.full((LARGE_BLOCK_BYTES,), fill_byte, device="cuda", dtype=torch.uint8) for _ in range(4)]
     del small, large
 
 
-@pytest.fixture(params=BYTES, ids=hex)
+@pytest.fixture(params=FILL_BYTES, ids=hex)
 def fill_byte(request: pytest.FixtureRequest) -> Iterator[int]:
     """The byte that free GPU memory is filled with; torch's cache is emptied before and after each test."""
     torch.cuda.synchronize()

@@ -24,7 +24,7 @@ from tests.support.figures import add_figure
 from tests.support.gpus import skip_if_not_measured
 from tests.support.wrong_scales import SCALE_FACTORS, WRONG_MODES, WRONG_SCALES, use_wrong_mode, use_wrong_scale
 
-GRAPHS = ("convolution forward", "matmul", "pointwise", "reduction", "layer norm, training", "rms norm, training")
+GRAPH_NAMES = ("convolution forward", "matmul", "pointwise", "reduction", "layer norm, training", "rms norm, training")
 
 
 def run_supported_trial(graph: Graph, **options: Any) -> Trial:
@@ -36,7 +36,7 @@ def run_supported_trial(graph: Graph, **options: Any) -> Trial:
     return trial
 
 
-def scaled_matmul(factor: float) -> Graph:
+def make_scaled_matmul(factor: float) -> Graph:
     g = GraphBuilder("scaled")
     c = g.matmul(g.tensor("a", (2, 128, 64)), g.tensor("b", (2, 64, 256)))
     g.pointwise(PointwiseMode.MUL, c, g.scalar(factor, rank=3), virtual=False)
@@ -44,7 +44,7 @@ def scaled_matmul(factor: float) -> Graph:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("name", GRAPH_NAMES)
 def test_the_trial_reports_right_engines_as_right(name: str, kind: str) -> None:
     trial = run_supported_trial(TYPICAL_GRAPHS[name].make(), data=kind, configs=3, time=False)
     assert trial.configs
@@ -70,19 +70,19 @@ def test_a_wrong_scale_is_found(data: str, monkeypatch: pytest.MonkeyPatch) -> N
     from cudnn_backend_py.tuning.trial import trial as module
 
     real = module.expect
-    wrong = scaled_matmul(1.01)
-    run_supported_trial(scaled_matmul(1.0), data=data, time=False)
+    wrong = make_scaled_matmul(1.01)
+    run_supported_trial(make_scaled_matmul(1.0), data=data, time=False)
 
     def expect_wrong_graph(graph: Graph, *arguments: Any, **options: Any) -> Any:
         return real(wrong, *arguments, **options)
 
     monkeypatch.setattr(module, "expect", expect_wrong_graph)
-    trial = run_graph(scaled_matmul(1.0), data=data, time=False)
+    trial = run_graph(make_scaled_matmul(1.0), data=data, time=False)
     assert trial.state == "wrong"
     assert "beyond" in trial.configs[0].words
 
 
-def is_wrong(graph: Graph, data: str) -> bool:
+def is_reported_wrong(graph: Graph, data: str) -> bool:
     """Return whether cuDNN's result is reported as wrong; intermediate graphs known to crash it are not run."""
     target = shared_target()
     if find_ending_problems(graph, target.sm, target.library.version):
@@ -95,7 +95,7 @@ def is_wrong(graph: Graph, data: str) -> bool:
 
 def reduce_wrong_graph(graph: Graph) -> Reduced:
     """Return the smallest form of a graph that is still wrong; large graphs get more time."""
-    made = reduce_failure(graph, "uniform", is_wrong, budget_s=6 if len(graph.ops) < 5 else 30)
+    made = reduce_failure(graph, "uniform", is_reported_wrong, budget_s=6 if len(graph.ops) < 5 else 30)
     elements = [sum(math.prod(tensor.dims) for tensor in item.tensors) for item in (graph, made.graph)]
     assert elements[1] < elements[0], made.steps
     add_figure("a planted fault", graph=graph.name, steps=made.steps, tried=made.tried, elements=elements)
@@ -135,10 +135,10 @@ def test_a_wrong_mode_is_found_and_reduced(name: str) -> None:
 
 
 def test_the_printed_command_of_a_config_reproduces_its_trial() -> None:
-    trial = run_supported_trial(scaled_matmul(1.0), configs="all", time=False)
+    trial = run_supported_trial(make_scaled_matmul(1.0), configs="all", time=False)
     config = trial.configs[-1]
     (word,) = (word for word in shlex.split(config.reproduce) if word.startswith(PREFIX))
-    assert decode_word(word) == scaled_matmul(1.0)
+    assert decode_word(word) == make_scaled_matmul(1.0)
     again = run_graph(decode_word(word), configs=config.tag, time=False)
     assert again.configs[0].comparisons == config.comparisons
 

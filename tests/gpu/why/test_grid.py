@@ -16,7 +16,7 @@ from tests.support.sdpa_answers import make_torch_call, read_machine, read_torch
 from tools.records import sdpa_grid
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and these tests need it")
-NUMBER = 320
+CASE_COUNT = 320
 
 
 def list_differences(record: dict[str, Any]) -> list[str]:
@@ -50,9 +50,9 @@ def test_the_first_gate_equals_that_of_torch(tmp_path: Path, setting: str) -> No
     path = tmp_path / "grid.json"
     name, _, value = setting.partition("=")
     environment = {**os.environ, **({name: value} if name else {})}
-    subprocess.run([sys.executable, sdpa_grid.__file__, str(path), str(NUMBER)], check=True, env=environment)
+    subprocess.run([sys.executable, sdpa_grid.__file__, str(path), str(CASE_COUNT)], check=True, env=environment)
     record = json.loads(path.read_text(encoding="utf-8"))
     assert find_releases(read_machine(record).torch), "no gates of this torch are known"
     answered = [item for item in record["cases"] if "unmade" not in item["answer"]]
-    assert len(answered) > NUMBER * 0.9
+    assert len(answered) > CASE_COUNT * 0.9
     assert list_differences(record) == []

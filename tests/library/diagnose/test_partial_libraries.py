@@ -116,17 +116,17 @@ def test_a_refusal_by_a_partial_library_is_not_reported_as_cudnns(
         f"{one.graph} on {one.target}: {one.cause}" for one in verdicts if not is_limited_to_available_engines(one)
     ]
     assert not wrong
-    make_graph_of_missing_engine = [
+    not_judged = [
         (question, verdict)
         for question, verdict in zip(questions, verdicts, strict=True)
         if verdict.cause is not None and verdict.cause.code == ENGINES_ABSENT
     ]
-    for _, verdict in make_graph_of_missing_engine:
+    for _, verdict in not_judged:
         assert verdict.cause is not None
         assert (verdict.cause.basis, verdict.exit_code) == (Basis.RULE, 2)
         assert f"cudnn install {verdict.cudnn} --full" in verdict.cause.remedy
         assert any(item.reasons for item in verdict.candidates) or verdict.reasons or not verdict.candidates
-    full = [question for question, _ in make_graph_of_missing_engine if full_wheel_judge.run_query(question).supported]
+    full = [question for question, _ in not_judged if full_wheel_judge.run_query(question).supported]
     assert len({question.graph.name for question in full}) >= 20  # else it proves nothing
     assert len(full) >= 40
 
