@@ -61,9 +61,9 @@ class Case:
         Part of cuDNN's innermost reason, verbatim; of our error if we refuse; the signal's name of a crash.
     message_source
         Where `expected_message` is found, if not there: in an outer reason, or in our headline if cuDNN gives none.
-    remedy, remedies
+    remedy, remedy_kinds
         The remedy as text, and the kinds of change that are remedies.
-    fixed, fixed_target, fixed_version
+    fixed_graph, fixed_target, fixed_version
         The remedy applied: graph (None: the same graph), target and version (None: the same). Supported.
     build
         Whether the complaint appears only when a plan is built.
@@ -81,8 +81,8 @@ class Case:
     expected_message: str
     message_source: MessageSource = "innermost reason"
     remedy: str
-    remedies: tuple[RemedyKind, ...]
-    fixed: Callable[[], Graph] | None = None
+    remedy_kinds: tuple[RemedyKind, ...]
+    fixed_graph: Callable[[], Graph] | None = None
     fixed_target: str | None = None
     fixed_version: str | None = None
     build: bool = False

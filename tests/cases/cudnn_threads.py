@@ -339,7 +339,7 @@ CASES: list[Case] = [
         cause_words=("shared memory",),
         expected_message="Kernel request for shared memory is exceeding the shared memory in the GPU",
         remedy="run it on an A100, where blocks have 163 KiB",
-        remedies=("target",),
+        remedy_kinds=("target",),
         fixed_target="sm80",
     ),
     Case(
@@ -352,8 +352,8 @@ CASES: list[Case] = [
         cause_words=("NHWC",),
         expected_message="Epilogue tensors must be row major or N(D)HWC layout.",
         remedy="strides with the channels innermost",
-        remedies=("layout",),
-        fixed=partial(_make_fp8_convolution, layout=channels_last, then=_DESCALE_OPERATIONS),
+        remedy_kinds=("layout",),
+        fixed_graph=partial(_make_fp8_convolution, layout=channels_last, then=_DESCALE_OPERATIONS),
     ),
     Case(
         name="convolution relu nchw",
@@ -365,8 +365,8 @@ CASES: list[Case] = [
         cause_words=("NHWC",),
         expected_message="Epilogue tensors must be row major or N(D)HWC layout.",
         remedy="strides with the channels innermost",
-        remedies=("layout",),
-        fixed=partial(_make_convolution_relu, layout=channels_last),
+        remedy_kinds=("layout",),
+        fixed_graph=partial(_make_convolution_relu, layout=channels_last),
     ),
     Case(
         name="filter strides",
@@ -378,8 +378,8 @@ CASES: list[Case] = [
         cause_words=("stride",),
         expected_message="wDesc.getNumElementsWithStride() != wDesc.getNumElementsWithoutStride()",
         remedy="NHWC strides for the filter as well",
-        remedies=("layout",),
-        fixed=_make_convolution_bias,
+        remedy_kinds=("layout",),
+        fixed_graph=_make_convolution_bias,
     ),
     Case(
         name="backward d192",
@@ -391,8 +391,8 @@ CASES: list[Case] = [
         cause_words=("192", "128"),
         expected_message="Embedding dim per head for q and k is not less than equal to 128",
         remedy="all padded to 256",
-        remedies=("pad_head_dim",),
-        fixed=_attention_backward_maker(256, batch=32, heads=64, kv_heads=16, seq=1024, deterministic=True),
+        remedy_kinds=("pad_head_dim",),
+        fixed_graph=_attention_backward_maker(256, batch=32, heads=64, kv_heads=16, seq=1024, deterministic=True),
     ),
     Case(
         name="backward d256 ampere",
@@ -404,7 +404,7 @@ CASES: list[Case] = [
         cause_words=("256", "128"),
         expected_message="Embedding dim per head for q and k is not less than equal to 128",
         remedy="a Hopper GPU",
-        remedies=("target",),
+        remedy_kinds=("target",),
         fixed_target="h100",
     ),
     Case(
@@ -418,8 +418,8 @@ CASES: list[Case] = [
         cause_words=("256", "128"),
         expected_message="Embedding dim per head for q and k is not less than equal to 128",
         remedy="cuDNN 9.23 or newer",
-        remedies=("version",),
-        fixed=_attention_backward_maker(256, deterministic=True),
+        remedy_kinds=("version",),
+        fixed_graph=_attention_backward_maker(256, deterministic=True),
         fixed_version=NEWEST_VERSION,
     ),
     Case(
@@ -432,7 +432,7 @@ CASES: list[Case] = [
         cause_words=("512",),
         expected_message="Embedding dim per head for q and k is not less than equal to 128",
         remedy="none with cuDNN's engines",
-        remedies=(),
+        remedy_kinds=(),
     ),
     Case(
         name="attention on turing",
@@ -444,7 +444,7 @@ CASES: list[Case] = [
         cause_words=("Ampere",),
         expected_message="only Ampere or above is supported for this engine",
         remedy="a newer GPU, such as an L4",
-        remedies=("target",),
+        remedy_kinds=("target",),
         fixed_target="l4",
     ),
     Case(
@@ -458,8 +458,8 @@ CASES: list[Case] = [
         cause_words=("heads", "1"),
         expected_message="SIGSEGV",
         remedy="two heads, two queries (one padded), or cuDNN 9.25",
-        remedies=("pad_sequence", "heads", "version"),
-        fixed=partial(_make_backward_of_one_query, 1, 2),
+        remedy_kinds=("pad_sequence", "heads", "version"),
+        fixed_graph=partial(_make_backward_of_one_query, 1, 2),
     ),
     Case(
         name="transposing identity",
@@ -471,8 +471,8 @@ CASES: list[Case] = [
         cause_words=("y", "row"),
         expected_message='get_matrix_layout(*port) != "RowMajor"',
         remedy="the same strides for both",
-        remedies=("layout",),
-        fixed=partial(_make_small_identity, (6, 3, 1)),
+        remedy_kinds=("layout",),
+        fixed_graph=partial(_make_small_identity, (6, 3, 1)),
     ),
     Case(
         name="sigmoid nchw",
@@ -484,8 +484,8 @@ CASES: list[Case] = [
         cause_words=("NHWC",),
         expected_message="!is_supported",
         remedy="strides with the channels innermost",
-        remedies=("layout",),
-        fixed=partial(_make_sigmoid, channels_last((1, 3, 32, 32)), channels_last((1, 3, 32, 32))),
+        remedy_kinds=("layout",),
+        fixed_graph=partial(_make_sigmoid, channels_last((1, 3, 32, 32)), channels_last((1, 3, 32, 32))),
     ),
     Case(
         name="slice as add",
@@ -497,8 +497,8 @@ CASES: list[Case] = [
         cause_words=("NHWC",),
         expected_message="!is_supported",
         remedy="strides with the channels innermost",
-        remedies=("layout",),
-        fixed=partial(_make_slice, channels_last),
+        remedy_kinds=("layout",),
+        fixed_graph=partial(_make_slice, channels_last),
     ),
     Case(
         name="batch norm c35",
@@ -510,8 +510,8 @@ CASES: list[Case] = [
         cause_words=("35", "8"),
         expected_message="tunable_params.c % tunable_params.elements_per_ldg != 0",
         remedy="40 channels",
-        remedies=("pad_channels",),
-        fixed=partial(_make_batch_norm, (160, 40, 48, 24)),
+        remedy_kinds=("pad_channels",),
+        fixed_graph=partial(_make_batch_norm, (160, 40, 48, 24)),
     ),
     Case(
         name="batch norm backward c4",  # the thread states that all dims are equal, but not how many there are
@@ -523,8 +523,8 @@ CASES: list[Case] = [
         cause_words=("4", "8"),
         expected_message="tunable_params.c % tunable_params.elements_per_ldg != 0",
         remedy="8 channels",
-        remedies=("pad_channels",),
-        fixed=partial(_make_batch_norm_backward, (8, 8, 8, 8)),
+        remedy_kinds=("pad_channels",),
+        fixed_graph=partial(_make_batch_norm_backward, (8, 8, 8, 8)),
     ),
     Case(
         name="layer norm and product",
@@ -536,8 +536,8 @@ CASES: list[Case] = [
         cause_words=("norm", "pointwise"),
         expected_message="matcher->hasProloguePwNodes() || matcher->hasEpiloguePwNodes()",
         remedy="the layer norm alone, the product in a graph of its own",
-        remedies=("split", "drop_operation"),
-        fixed=partial(_make_layer_norm, False),
+        remedy_kinds=("split", "drop_operation"),
+        fixed_graph=partial(_make_layer_norm, False),
     ),
     Case(
         name="quantize alone",
@@ -549,8 +549,8 @@ CASES: list[Case] = [
         cause_words=("matmul", "quantize"),
         expected_message="(mmaNodeCount == 0) && !is_pointwise_fusion && (resampleNodeCount == 0)",
         remedy="quantize in the graph of the matmul that makes the values",
-        remedies=(),
-        fixed=partial(_make_mx_matmul, quantize_result=True),
+        remedy_kinds=(),
+        fixed_graph=partial(_make_mx_matmul, quantize_result=True),
     ),
     Case(
         name="quantize and matmul",
@@ -562,8 +562,8 @@ CASES: list[Case] = [
         cause_words=("dequantize",),
         expected_message="Block scale dequantize nodes for A and B must occur before the matmul and be entrance nodes",
         remedy="quantize first, outside this graph",
-        remedies=("split", "drop_operation"),
-        fixed=_make_mx_matmul,
+        remedy_kinds=("split", "drop_operation"),
+        fixed_graph=_make_mx_matmul,
     ),
     Case(
         name="fp4 convolution",
@@ -575,8 +575,8 @@ CASES: list[Case] = [
         cause_words=("FP4",),
         expected_message="core_engine.getStatus()",
         remedy="FP8",
-        remedies=("data_type",),
-        fixed=partial(_make_convolution_with_float_result, data_type=FP8),
+        remedy_kinds=("data_type",),
+        fixed_graph=partial(_make_convolution_with_float_result, data_type=FP8),
     ),
     Case(
         name="float matmul before ampere",  # the thread uses a V100
@@ -591,8 +591,8 @@ CASES: list[Case] = [
         expected_message="is_cutlass_sm8x() && (this->getDeviceProp()->deviceVer < 800)",
         message_source="any reason",
         remedy="half precision, or an Ampere GPU",
-        remedies=("data_type", "target"),
-        fixed=partial(_make_matmul, HALF),
+        remedy_kinds=("data_type", "target"),
+        fixed_graph=partial(_make_matmul, HALF),
     ),
     Case(
         name="double matmul",
@@ -605,8 +605,8 @@ CASES: list[Case] = [
         cause_words=("double",),
         expected_message="!is_input_compute_type_match",
         remedy="half precision",
-        remedies=("data_type",),
-        fixed=partial(_make_matmul, HALF),
+        remedy_kinds=("data_type",),
+        fixed_graph=partial(_make_matmul, HALF),
     ),
     Case(
         name="dgrad relu",  # the thread does not state the layout
@@ -618,8 +618,8 @@ CASES: list[Case] = [
         cause_words=("NHWC",),
         expected_message="FORT conv dgrad: all tensors (dx, w, dy) must be in NHWC layout.",
         remedy="strides with the channels innermost",
-        remedies=("layout",),
-        fixed=partial(_make_data_gradient_relu, layout=channels_last),
+        remedy_kinds=("layout",),
+        fixed_graph=partial(_make_data_gradient_relu, layout=channels_last),
     ),
     Case(
         name="stats in base 2",
@@ -633,7 +633,7 @@ CASES: list[Case] = [
         expected_message="CUDNN_ATTR_OPERATION_SOFTMAX_STATS_LOG2",
         message_source="our headline",
         remedy="leave the attribute out, or cuDNN 9.27",
-        remedies=("version",),
+        remedy_kinds=("version",),
         fixed_version=NEWEST_VERSION,
     ),
     Case(
@@ -647,8 +647,8 @@ CASES: list[Case] = [
         cause_words=("NHWC",),
         expected_message="Epilogue tensors must be row major or N(D)HWC layout.",
         remedy="strides with the channels innermost",
-        remedies=("layout",),
-        fixed=partial(_make_stem_convolution, layout=channels_last),
+        remedy_kinds=("layout",),
+        fixed_graph=partial(_make_stem_convolution, layout=channels_last),
     ),
     Case(
         name="swiglu in one graph",
@@ -661,7 +661,7 @@ CASES: list[Case] = [
         cause_words=("matmul",),
         expected_message="mmaNodeCount > 2",
         remedy="cuDNN 9.19, or the last matmul in a graph of its own",
-        remedies=("version", "split"),
+        remedy_kinds=("version", "split"),
         fixed_version="9.19.0",
     ),
     Case(
@@ -674,8 +674,8 @@ CASES: list[Case] = [
         cause_words=("512",),
         expected_message="Encountered runtime kernel compilation failure",
         remedy="FP8 with one scale for each tensor",
-        remedies=("data_type",),
-        fixed=_make_mx_attention_of_head_dim_512,
+        remedy_kinds=("data_type",),
+        fixed_graph=_make_mx_attention_of_head_dim_512,
         build=True,
     ),
     Case(
@@ -688,7 +688,7 @@ CASES: list[Case] = [
         cause_words=("17",),
         expected_message="ragged dim should match dim value + 1 of original tensor",
         remedy="a batch of 16 for q and o",
-        remedies=(),
-        fixed=partial(_make_paged_attention, 16),
+        remedy_kinds=(),
+        fixed_graph=partial(_make_paged_attention, 16),
     ),
 ]

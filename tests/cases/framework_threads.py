@@ -181,7 +181,7 @@ CASES: list[Case] = [
         cause_words=("head dim", "256", "128"),
         expected_message="Embedding dim per head for q and k is not less than equal to 128",
         remedy="train on Hopper, where backward kernels support 256",
-        remedies=("target",),
+        remedy_kinds=("target",),
         fixed_target="h100",
     ),
     Case(
@@ -195,7 +195,7 @@ CASES: list[Case] = [
         cause_words=("head dim", "192", "128"),
         expected_message="Embedding dim per head for q and k is not less than equal to 128",
         remedy="train on Hopper",
-        remedies=("target",),
+        remedy_kinds=("target",),
         fixed_target="h100",
     ),
     Case(
@@ -208,7 +208,7 @@ CASES: list[Case] = [
         cause_words=("head dim", "192", "128"),
         expected_message="Embedding dim per head for q and k is not less than equal to 128",
         remedy="train on Hopper or a Blackwell of the data center",
-        remedies=("target",),
+        remedy_kinds=("target",),
         fixed_target="b200",
     ),
     Case(
@@ -222,7 +222,7 @@ CASES: list[Case] = [
         cause_words=("head dim", "256", "128"),
         expected_message="Embedding dim per head for q and k is not less than equal to 128",
         remedy="train on Hopper; from 9.23 on there is a kernel, which only the knobs of the deterministic pass reach",
-        remedies=("target",),
+        remedy_kinds=("target",),
         fixed_target="h100",
     ),
     Case(
@@ -235,7 +235,7 @@ CASES: list[Case] = [
         cause_words=("head dim", "192", "128"),
         expected_message="Embedding dim per head for q and k is not less than equal to 128",
         remedy="train on Hopper",
-        remedies=("target",),
+        remedy_kinds=("target",),
         fixed_target="h100",
     ),
     Case(
@@ -251,7 +251,7 @@ CASES: list[Case] = [
         cause_words=(),
         expected_message="",
         remedy="call cuDNN directly, or lift the guard for inference",
-        remedies=(),
+        remedy_kinds=(),
     ),
     Case(
         name="trtllm-mxfp8-head-dim",
@@ -263,8 +263,8 @@ CASES: list[Case] = [
         cause_words=("head dim", "72", "16"),
         expected_message="Embedding dim per head for q and k is not a multiple of 16",
         remedy="pad the head dim with zeros to 96, whole blocks of 32",
-        remedies=("pad_head_dim", "data_type"),
-        fixed=_attention_forward_maker(**{**_MXFP8_OPTIONS, "head_dim": 96}),
+        remedy_kinds=("pad_head_dim", "data_type"),
+        fixed_graph=_attention_forward_maker(**{**_MXFP8_OPTIONS, "head_dim": 96}),
     ),
     # Ragged sequences and layouts
     Case(
@@ -278,7 +278,7 @@ CASES: list[Case] = [
         cause_words=("ragged",),
         expected_message="Flash Attention with ragged offset can only be run with sm_90 instructions",
         remedy="cuDNN 9.18.1 or later",
-        remedies=("version", "target", "layout"),
+        remedy_kinds=("version", "target", "layout"),
         fixed_version="9.19.0",
     ),
     Case(
@@ -294,8 +294,8 @@ CASES: list[Case] = [
         cause_words=("ragged",),
         expected_message="Flash Attention with ragged offset can only be run with sm_90 instructions",
         remedy="pad the sequences instead, or a newer cuDNN",
-        remedies=("layout", "version", "target"),
-        fixed=_attention_backward_maker(batch=4, heads=16, seq_q=2048, head_dim=64, padding=True, data_type=BF16),
+        remedy_kinds=("layout", "version", "target"),
+        fixed_graph=_attention_backward_maker(batch=4, heads=16, seq_q=2048, head_dim=64, padding=True, data_type=BF16),
     ),
     Case(
         name="xla-segment-mask-ampere",
@@ -308,7 +308,7 @@ CASES: list[Case] = [
         cause_words=("ragged",),
         expected_message="Flash Attention with ragged offset can only be run with sm_90 instructions",
         remedy="run it on Hopper",
-        remedies=("target", "version", "layout"),
+        remedy_kinds=("target", "version", "layout"),
         fixed_target="h100",
     ),
     Case(
@@ -321,8 +321,8 @@ CASES: list[Case] = [
         cause_words=("interleaved",),
         expected_message="Interleaved layouts are not supported",
         remedy="one buffer each for Q, K and V",
-        remedies=("layout", "target"),
-        fixed=_attention_backward_maker(**_LLAMA_OPTIONS, ragged=True),
+        remedy_kinds=("layout", "target"),
+        fixed_graph=_attention_backward_maker(**_LLAMA_OPTIONS, ragged=True),
     ),
     Case(
         name="torch-expanded-gradient-crash",
@@ -335,8 +335,8 @@ CASES: list[Case] = [
         cause_words=("do", "stride"),
         expected_message="SIGSEGV",
         remedy="make the gradient contiguous",
-        remedies=("layout",),
-        fixed=_attention_backward_maker(**_DECODING_OPTIONS),
+        remedy_kinds=("layout",),
+        fixed_graph=_attention_backward_maker(**_DECODING_OPTIONS),
     ),
     Case(
         name="torch-expanded-gradient",
@@ -351,8 +351,8 @@ CASES: list[Case] = [
         cause_words=("stride", "d"),
         expected_message="a stride over d that is not 1",
         remedy="make the gradient contiguous",
-        remedies=("layout",),
-        fixed=_attention_backward_maker(batch=8, heads=16, seq_q=512, head_dim=64, data_type=BF16, layout="bhsd"),
+        remedy_kinds=("layout",),
+        fixed_graph=_attention_backward_maker(batch=8, heads=16, seq_q=512, head_dim=64, data_type=BF16, layout="bhsd"),
     ),
     # Architectures
     Case(
@@ -365,7 +365,7 @@ CASES: list[Case] = [
         cause_words=("sm_75",),
         expected_message="only Ampere or above is supported for this engine",
         remedy="a GPU of Ampere or later",
-        remedies=("target",),
+        remedy_kinds=("target",),
         fixed_target="a100",
     ),
     Case(
@@ -379,8 +379,8 @@ CASES: list[Case] = [
         cause_words=("shared memory", "101376"),
         expected_message="Kernel request for shared memory is exceeding the shared memory in the GPU",
         remedy="the flash pattern, or a GPU with more shared memory",
-        remedies=("target", "composite", "unified"),
-        fixed=_attention_forward_maker(batch=32, heads=16, seq_q=512, head_dim=64, padding=True, stats=True),
+        remedy_kinds=("target", "composite", "unified"),
+        fixed_graph=_attention_forward_maker(batch=32, heads=16, seq_q=512, head_dim=64, padding=True, stats=True),
     ),
     Case(
         name="te-short-sequences-head-dim",
@@ -393,8 +393,8 @@ CASES: list[Case] = [
         cause_words=("128", "64"),
         expected_message="MHA needs hidden dims to be 64",
         remedy="the flash pattern takes head dim 128",
-        remedies=("composite", "unified"),
-        fixed=_attention_forward_maker(batch=32, heads=16, seq_q=512, head_dim=128, padding=True, data_type=BF16),
+        remedy_kinds=("composite", "unified"),
+        fixed_graph=_attention_forward_maker(batch=32, heads=16, seq_q=512, head_dim=128, padding=True, data_type=BF16),
     ),
     Case(
         name="te-short-sequences-length",
@@ -407,8 +407,8 @@ CASES: list[Case] = [
         cause_words=("32", "64"),
         expected_message="s_q and s_kv must be multiples of 64 for training",
         remedy="pad the sequences to 64, or the flash pattern",
-        remedies=("pad_sequence", "composite", "unified"),
-        fixed=_mha_fprop_maker(batch=16, heads=32, seq_q=64, causal=True, store_s=True),
+        remedy_kinds=("pad_sequence", "composite", "unified"),
+        fixed_graph=_mha_fprop_maker(batch=16, heads=32, seq_q=64, causal=True, store_s=True),
     ),
     # 8-bit floats
     Case(
@@ -422,8 +422,10 @@ CASES: list[Case] = [
         cause_words=("fp8",),
         expected_message="MHA only supports FP16/BF16 I/O for selected engine config",
         remedy="bfloat16, or Hopper",
-        remedies=("data_type", "target"),
-        fixed=_attention_forward_maker(**{**_FP8_OPTIONS, "seq_q": 512, "data_type": BF16}, padding=True, stats=True),
+        remedy_kinds=("data_type", "target"),
+        fixed_graph=_attention_forward_maker(
+            **{**_FP8_OPTIONS, "seq_q": 512, "data_type": BF16}, padding=True, stats=True
+        ),
     ),
     Case(
         name="torch-fp8-before-hopper",
@@ -435,7 +437,7 @@ CASES: list[Case] = [
         cause_words=("fp8",),
         expected_message="MHA only supports FP16/BF16 I/O for selected engine config",
         remedy="Hopper, or bfloat16",
-        remedies=("target", "data_type"),
+        remedy_kinds=("target", "data_type"),
         fixed_target="h100",
     ),
     Case(
@@ -448,8 +450,8 @@ CASES: list[Case] = [
         cause_words=("fp8", "output"),
         expected_message="FP8 input with F16 output is only supported on Blackwell",
         remedy="write O as fp8, or run on Blackwell",
-        remedies=("data_type", "target"),
-        fixed=_attention_forward_maker(**_FP8_OPTIONS, causal=True, stats=True),
+        remedy_kinds=("data_type", "target"),
+        fixed_graph=_attention_forward_maker(**_FP8_OPTIONS, causal=True, stats=True),
     ),
     Case(
         name="trtllm-fp8-current-scaling-hopper",
@@ -462,7 +464,7 @@ CASES: list[Case] = [
         cause_words=("fp8", "output"),
         expected_message="FP8 input with F16 output is only supported on Blackwell",
         remedy="run on Blackwell, or write O as fp8",
-        remedies=("target", "data_type"),
+        remedy_kinds=("target", "data_type"),
         fixed_target="b200",
     ),
     Case(
@@ -476,8 +478,8 @@ CASES: list[Case] = [
         cause_words=("ragged", "fp8"),
         expected_message="ragged sequences in an fp8 backward pass",
         remedy="train on Blackwell, or pad the sequences",
-        remedies=("target", "layout", "data_type"),
-        fixed=_attention_backward_maker(**_FP8_OPTIONS, causal=True, ragged=True, version=(9, 28, 0), sm=100),
+        remedy_kinds=("target", "layout", "data_type"),
+        fixed_graph=_attention_backward_maker(**_FP8_OPTIONS, causal=True, ragged=True, version=(9, 28, 0), sm=100),
         fixed_target="b200",
     ),
     Case(
@@ -491,7 +493,7 @@ CASES: list[Case] = [
         cause_words=("scale",),
         expected_message="Not supported node in flash fprop",
         remedy="cuDNN 9.21 or later, or plain fp8",
-        remedies=("version", "data_type"),
+        remedy_kinds=("version", "data_type"),
         fixed_version=NEWEST_VERSION,
     ),
     Case(
@@ -515,7 +517,7 @@ CASES: list[Case] = [
         cause_words=("paged",),
         expected_message="Paged Attention supported with only the SM80/SM100 instruction set kernel",
         remedy="cuDNN 9.18 or later, or a cache of 16-bit floats",
-        remedies=("version", "data_type", "target"),
+        remedy_kinds=("version", "data_type", "target"),
         fixed_version="9.19.0",
     ),
     Case(
@@ -528,8 +530,8 @@ CASES: list[Case] = [
         cause_words=("fp8",),
         expected_message="QMMA kernels are only executable on specific architectures",
         remedy="bfloat16, or a GPU with fp8",
-        remedies=("data_type", "target"),
-        fixed=_convolution_maker("FORWARD", _FP8_CONVOLUTION_DIMS, BF16, last=True),
+        remedy_kinds=("data_type", "target"),
+        fixed_graph=_convolution_maker("FORWARD", _FP8_CONVOLUTION_DIMS, BF16, last=True),
     ),
     # Options of attention
     Case(
@@ -542,8 +544,8 @@ CASES: list[Case] = [
         cause_words=("seed", "int64"),
         expected_message="SM100 version does not support seed tensor of data type != int64",
         remedy="give seed and offset as int64",
-        remedies=("data_type", "drop_dropout", "target"),
-        fixed=_attention_forward_maker(**_LLAMA_OPTIONS, dropout=0.1, stats=True),
+        remedy_kinds=("data_type", "drop_dropout", "target"),
+        fixed_graph=_attention_forward_maker(**_LLAMA_OPTIONS, dropout=0.1, stats=True),
     ),
     Case(
         name="te-dropout-bias-gradient-blackwell",
@@ -555,8 +557,8 @@ CASES: list[Case] = [
         cause_words=("dropout", "dbias"),
         expected_message="kcfg.cta_tile.M != 64 || kcfg.cta_tile.N != 64",
         remedy="leave dropout or the gradient of the bias out",
-        remedies=("drop_dropout", "drop_bias", "target"),
-        fixed=_attention_backward_maker(**_BIAS_OPTIONS),
+        remedy_kinds=("drop_dropout", "drop_bias", "target"),
+        fixed_graph=_attention_backward_maker(**_BIAS_OPTIONS),
     ),
     Case(
         name="te-max-and-stats",
@@ -572,8 +574,8 @@ CASES: list[Case] = [
         cause_words=("max", "stats"),
         expected_message="max or sum_exp alone, or next to stats",
         remedy="cuDNN 9.21 or later, where softmax is one operation; or only one of the two",
-        remedies=("version", "drop_stats"),
-        fixed=_attention_forward_maker(
+        remedy_kinds=("version", "drop_stats"),
+        fixed_graph=_attention_forward_maker(
             batch=2, heads=16, seq_q=2048, head_dim=64, data_type=BF16, stats=True, max=True, version=(9, 21, 0)
         ),
         fixed_version=NEWEST_VERSION,
@@ -588,7 +590,7 @@ CASES: list[Case] = [
         cause_words=("backward", "activation"),
         expected_message="Backward activations are not supported in Ampere",
         remedy="train on Hopper",
-        remedies=("target", "unified", "drop_operation"),
+        remedy_kinds=("target", "unified", "drop_operation"),
         fixed_target="h100",
     ),
     Case(
@@ -603,8 +605,8 @@ CASES: list[Case] = [
         cause_words=("dsink", "ragged"),
         expected_message="dsink of ragged sequences with ragged stats",
         remedy="leave the statistics unragged, or a newer cuDNN",
-        remedies=("layout", "version"),
-        fixed=_attention_backward_maker(**_GPT_OSS_OPTIONS, version=(9, 19, 0), sm=90),
+        remedy_kinds=("layout", "version"),
+        fixed_graph=_attention_backward_maker(**_GPT_OSS_OPTIONS, version=(9, 19, 0), sm=90),
     ),
     Case(
         name="te-sink-thd-memory-fault",
@@ -617,8 +619,8 @@ CASES: list[Case] = [
         cause_words=("dsink", "ragged"),
         expected_message="dsink of ragged sequences with ragged stats",
         remedy="a newer cuDNN",
-        remedies=("version",),
-        fixed=_attention_backward_maker(**_MEMORY_FAULT_OPTIONS, version=(9, 28, 0), sm=90),
+        remedy_kinds=("version",),
+        fixed_graph=_attention_backward_maker(**_MEMORY_FAULT_OPTIONS, version=(9, 28, 0), sm=90),
     ),
     Case(
         name="jax-float32",
@@ -630,8 +632,8 @@ CASES: list[Case] = [
         cause_words=("q", "float"),
         expected_message="Data type for Q tensor should be half / bf16 / e4m3 / e5m2",
         remedy="bfloat16",
-        remedies=("data_type",),
-        fixed=_attention_backward_maker(batch=8, heads=4, seq_q=256, head_dim=64, data_type=BF16),
+        remedy_kinds=("data_type",),
+        fixed_graph=_attention_backward_maker(batch=8, heads=4, seq_q=256, head_dim=64, data_type=BF16),
     ),
     Case(
         name="jax-mask-only",
@@ -644,7 +646,7 @@ CASES: list[Case] = [
         cause_words=(),
         expected_message="",
         remedy="broadcast the mask, until the framework does",
-        remedies=(),
+        remedy_kinds=(),
     ),
     Case(
         name="jax-bias-gradient",
@@ -659,7 +661,7 @@ CASES: list[Case] = [
         cause_words=(),
         expected_message="",
         remedy="call cuDNN directly, or lift the guard",
-        remedies=(),
+        remedy_kinds=(),
     ),
     # Convolutions
     Case(
@@ -672,8 +674,8 @@ CASES: list[Case] = [
         cause_words=("int8", "int32"),
         expected_message="!is_input_compute_type_match",
         remedy="compute in int32, or convert to float32",
-        remedies=("data_type",),
-        fixed=_convolution_maker("FORWARD", _INT8_CONVOLUTION_DIMS, INT8, padding=(1, 1), compute_type=INT32),
+        remedy_kinds=("data_type",),
+        fixed_graph=_convolution_maker("FORWARD", _INT8_CONVOLUTION_DIMS, INT8, padding=(1, 1), compute_type=INT32),
     ),
     Case(
         name="torch-convolution-gradient-shape",
@@ -685,7 +687,9 @@ CASES: list[Case] = [
         cause_words=("dy", "35"),
         expected_message="is_valid_spatial_dim",
         remedy="pad dy with zeros to 35 columns",
-        remedies=("pad_sequence",),
-        fixed=_convolution_maker("BACKWARD_DATA", {**_DEPTHWISE_DIMS, "dy": (2, 64, 1, 35)}, HALF, padding=(0, 3)),
+        remedy_kinds=("pad_sequence",),
+        fixed_graph=_convolution_maker(
+            "BACKWARD_DATA", {**_DEPTHWISE_DIMS, "dy": (2, 64, 1, 35)}, HALF, padding=(0, 3)
+        ),
     ),
 ]

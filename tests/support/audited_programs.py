@@ -20,7 +20,7 @@ class AuditedProgram:
     """A program, the code of its known issue, the entry point, and whether its results are NaN."""
 
     run: Callable[[], None]
-    fault: str
+    issue_code: str
     entry_point: str
     is_nan: bool = False
 

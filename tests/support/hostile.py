@@ -55,7 +55,7 @@ class ChangingFloat(ChangingIndex):
         return self._next_answer()  # type: ignore[no-any-return]
 
 
-class LyingInt(int):
+class MisreportingInt(int):
     """An int whose ``__index__``, comparisons and hash belong to other numbers."""
 
     def __index__(self) -> int:
@@ -78,7 +78,7 @@ class LyingInt(int):
         raise ValueError("no repr")
 
 
-class LyingText(str):
+class MisreportingText(str):
     """A str that encodes to another text, equals every text, and has length 0."""
 
     def encode(self, *_: Any) -> bytes:
@@ -100,7 +100,7 @@ class LyingText(str):
         return "something else"
 
 
-class LyingBytes(bytes):
+class MisreportingBytes(bytes):
     """Bytes with a wrong length."""
 
     def __len__(self) -> int:
@@ -130,7 +130,7 @@ class UnreliableSequence(Sequence[Any]):
         return itertools.repeat(1)
 
 
-class LyingList(list[Any]):
+class EndlessList(list[Any]):
     """A list with length 3 that iterates without end."""
 
     def __len__(self) -> int:
@@ -140,7 +140,7 @@ class LyingList(list[Any]):
         return itertools.repeat(1)
 
 
-class LyingTuple(tuple[Any, ...]):
+class MisreportingTuple(tuple[Any, ...]):
     """A tuple that returns other items than it holds."""
 
     __slots__ = ()
@@ -274,18 +274,18 @@ HOSTILE_VALUE_MAKERS: tuple[Callable[[random.Random], Any], ...] = (
     lambda r: ChangingIndex(r.choice(HOSTILE_EXCEPTIONS)),
     lambda r: ChangingIndex(r.choice(("x", None, 1.5, True, KeyboardInterrupt))),
     lambda r: ChangingFloat(r.choice((1.0, "x", None, ValueError, 10**400, KeyboardInterrupt))),
-    lambda r: LyingInt(r.choice(HOSTILE_NUMBERS)),
-    lambda _: LyingText('{"a":1}'),
-    lambda _: LyingText("x\0y"),
-    lambda r: LyingBytes(bytes(r.choice((0, 4, 5000)))),
+    lambda r: MisreportingInt(r.choice(HOSTILE_NUMBERS)),
+    lambda _: MisreportingText('{"a":1}'),
+    lambda _: MisreportingText("x\0y"),
+    lambda r: MisreportingBytes(bytes(r.choice((0, 4, 5000)))),
     lambda r: UnreliableSequence(
         r.choice((-1, 0, 1, 2, 3, 8, 10**9, 2**70, ValueError, KeyboardInterrupt)), r.choice(HOSTILE_NUMBERS)
     ),
     lambda r: UnreliableSequence(itertools.cycle((1, 3, 10**9)), r.choice(HOSTILE_NUMBERS)),
     lambda r: UnreliableSequence(r.choice((1, 2, 3)), r.choice((*HOSTILE_EXCEPTIONS, HostileObject(), None))),
-    lambda _: LyingList([1, 2, 3]),
-    lambda _: LyingList(range(100)),
-    lambda _: LyingTuple((1, 2, 3)),
+    lambda _: EndlessList([1, 2, 3]),
+    lambda _: EndlessList(range(100)),
+    lambda _: MisreportingTuple((1, 2, 3)),
     lambda r: FakeVector(1, r.choice((1, 3, 10**9, -1)), r.choice(([1], [1, 2, 3], "x", None, itertools.repeat(1)))),
     lambda r: FakeVector(r.choice((0, 2, None, HostileObject())), 3, [1, 2, 3]),
     lambda r: range(r.choice((1, 3, 9, 10**5, 10**9, 2**70))),
@@ -345,7 +345,7 @@ def disguise_value(value: Any, r: random.Random) -> Any:
         return r.choice(
             (
                 ChangingIndex(plain),
-                LyingInt(plain),
+                MisreportingInt(plain),
                 ChangingIndex(1, plain),
                 np.int64(plain) if fits else ChangingFloat(plain),
             )
@@ -353,10 +353,10 @@ def disguise_value(value: Any, r: random.Random) -> Any:
     if type(value) is float:
         return r.choice((np.float64(value), ChangingFloat(value), np.array(value), decimal.Decimal(value)))
     if type(value) is str:
-        return r.choice((LyingText(value), np.str_(value)))
+        return r.choice((MisreportingText(value), np.str_(value)))
     if type(value) is bytes:
-        return r.choice((LyingBytes(value), bytearray(value), np.bytes_(value)))
+        return r.choice((MisreportingBytes(value), bytearray(value), np.bytes_(value)))
     if type(value) is tuple:
         items = [disguise_value(item, r) if r.random() < 0.3 else item for item in value]
-        return r.choice((tuple(items), items, collections.deque(items), LyingTuple(items), LyingList(items)))
+        return r.choice((tuple(items), items, collections.deque(items), MisreportingTuple(items), EndlessList(items)))
     return value

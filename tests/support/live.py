@@ -19,14 +19,14 @@ __all__ = ["DescriptorCount", "count_descriptors"]
 class DescriptorCount:
     """Numbers of descriptors created and destroyed since counting began."""
 
-    made: int = 0
+    created: int = 0
     destroyed: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def alive(self) -> int:
         """Return the number of descriptors that are not destroyed yet."""
-        return self.made - self.destroyed
+        return self.created - self.destroyed
 
 
 @contextmanager
@@ -40,7 +40,7 @@ def count_descriptors(*, destroy: bool = True) -> Iterator[DescriptorCount]:
     def counted_create(*arguments: Any) -> Any:
         status = create_descriptor(*arguments)
         with live.lock:
-            live.made += 1
+            live.created += 1
         return status
 
     def counted_destroy(pointer: int) -> int:

@@ -33,7 +33,7 @@ def test_the_audit_reports_a_wrong_result_and_its_known_issue(name: str, tmp_pat
     version, own = target.library.version, target.library.version_text
     target.close()
     wanted = PROGRAMS_WITH_KNOWN_ISSUES[name]
-    row = next(row for row in FAULTS if row.code == wanted.fault)
+    row = next(row for row in FAULTS if row.code == wanted.issue_code)
     with audit(folder=tmp_path / "cases", every=1) as report:
         wanted.run()
     if version not in row.versions:
@@ -43,7 +43,7 @@ def test_the_audit_reports_a_wrong_result_and_its_known_issue(name: str, tmp_pat
     assert kept, str(report)
     assert stat.S_IMODE((tmp_path / "cases").stat().st_mode) == 0o700
     found = [examine(one.path, cudnn=[own], reduce_s=0.0) for one in kept if one.path]
-    assert wanted.fault in {fault for one in found for fault in one.faults}, [str(one) for one in found]
+    assert wanted.issue_code in {fault for one in found for fault in one.faults}, [str(one) for one in found]
     assert all(one.engine is not None for one in found if one.is_wrong)
     assert any(Path(one.program).exists() for one in found)
 
@@ -79,9 +79,7 @@ def test_an_audited_program_computes_the_same_results() -> None:
     assert {"o", "dq", "dk", "dv"} <= set(report.checked)
 
 
-def test_a_planted_error_is_kept_with_the_results_of_the_program(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_audit_keeps_a_case_of_an_introduced_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make every element of the result 10 percent too large."""
     original = torch.nn.functional.scaled_dot_product_attention
 

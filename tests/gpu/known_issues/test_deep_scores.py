@@ -27,14 +27,14 @@ def attention_results() -> list[dict[str, Any]]:
     return items
 
 
-def test_every_wrong_result_has_a_known_issue(attention_results: list[dict[str, Any]]) -> None:
+def test_every_wrong_attention_result_has_a_known_issue(attention_results: list[dict[str, Any]]) -> None:
     unnamed = [
         item for item in attention_results if item["outcome"] not in ("agrees", "refused") and not item["faults"]
     ]
     assert unnamed == []
 
 
-def test_most_results_are_right(attention_results: list[dict[str, Any]]) -> None:
+def test_most_attention_results_with_negative_scores_are_right(attention_results: list[dict[str, Any]]) -> None:
     outcomes = Counter(item["outcome"] for item in attention_results)
     if not outcomes["agrees"]:
         skip_if_not_measured("no attention of these types is supported")

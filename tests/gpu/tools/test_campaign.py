@@ -35,7 +35,7 @@ def is_reported_wrong(graph: Graph, data: str, target: Target) -> bool:
 
 
 @pytest.mark.parametrize("family", ["convolution", "matmul", "norm", "reduction", "attention"])
-def test_random_graphs_are_right(gpu: Target, family: str) -> None:
+def test_cudnn_computes_random_graphs_right(gpu: Target, family: str) -> None:
     graphs = [random_graph(seed, family, version=gpu.library.version) for seed in range(6)]
     offered = sum(find_plan(graph, gpu, build=False).engine != "" for graph in graphs)
     if not offered:
@@ -44,7 +44,7 @@ def test_random_graphs_are_right(gpu: Target, family: str) -> None:
     assert not [graph.name for graph in graphs if is_reported_wrong(graph, "uniform", gpu)]
 
 
-def test_a_planted_scale_is_found_and_reduced(gpu: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_scale_in_the_interpreter_is_found_and_reduced(gpu: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     """The interpreter multiplies every matmul result by 1.01; cuDNN is right."""
     g = GraphBuilder("planted")
     x = g.tensor("x", (4, 32, 8, 8), strides="channels_last")

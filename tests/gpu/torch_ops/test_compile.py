@@ -187,7 +187,7 @@ def test_torch_compile_with_cudagraphs_captures_the_operators(policy: str) -> No
         )
 
 
-def test_out_is_written_when_compiled() -> None:
+def test_compiled_operators_write_the_out_tensor() -> None:
     torch._dynamo.reset()
     q, k, v = (draw_half(2, 50, 4, 64).transpose(1, 2) for _ in range(3))
     out = torch.empty_like(q)

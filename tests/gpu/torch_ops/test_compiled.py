@@ -248,7 +248,7 @@ def test_the_variant_pack_is_refilled_only_for_other_addresses(
     assert [filled for _, _, filled, _ in launches.seen] == [0, 1, 0]
 
 
-def test_calls_unlike_the_learned_one_are_left_to_python(
+def test_the_step_leaves_calls_unlike_the_learned_one_to_python(
     step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any
 ) -> None:
     teach_plan(step_module, launches, operator_number, random_tensors)
@@ -285,7 +285,7 @@ def test_calls_unlike_the_learned_one_are_left_to_python(
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit")
-def test_calls_under_tracing_or_transforms_are_left_to_python(
+def test_the_step_leaves_calls_under_tracing_or_transforms_to_python(
     step_module: Any, launches: LaunchRecorder, operator_number: int, random_tensors: Any
 ) -> None:
     class PassThroughDispatchMode(TorchDispatchMode):
@@ -465,7 +465,7 @@ def test_a_dim_can_be_required_to_equal_two_other_dims(step_module: Any, launche
     assert step_module.call(operator_number, x, y, False) is None
 
 
-def test_calls_that_differ_only_in_loose_numbers_share_a_plan(step_module: Any, launches: LaunchRecorder) -> None:
+def test_calls_that_differ_only_in_unchecked_numbers_share_a_plan(step_module: Any, launches: LaunchRecorder) -> None:
     operator_number = step_module.define(3, 0, 0, DIM_CONDITIONS, ())
     x, y, z = (torch.randn(size, 4) for size in (10, 12, 12))
 

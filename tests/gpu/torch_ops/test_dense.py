@@ -125,7 +125,7 @@ def test_layouts_cudnn_cannot_read_are_copied(how: str) -> None:
 
 
 @pytest.mark.parametrize("dims", [(S, S), (B, 1, S, S), (1, H, S, S), (1, 1, 1, S)], ids=str)
-def test_bool_mask_is_applied(dims: tuple[int, ...]) -> None:
+def test_dense_attention_applies_a_bool_mask(dims: tuple[int, ...]) -> None:
     *inputs, d_o = draw_inputs("float16")
     mask = torch.rand(dims, device="cuda") > 0.3
     o = scaled_dot_product_attention(*inputs, attn_mask=mask)
@@ -133,7 +133,7 @@ def test_bool_mask_is_applied(dims: tuple[int, ...]) -> None:
     check_errors("float16", [o, *torch.autograd.grad(o, inputs, d_o)], want, f"bool mask {dims}")
 
 
-def test_float_mask_gets_its_gradient() -> None:
+def test_dense_attention_computes_the_gradient_of_a_float_mask() -> None:
     *inputs, d_o = draw_inputs("float16")
     inputs.append(torch.randn(1, H, S, S, device="cuda", dtype=torch.half, requires_grad=True))
     o = scaled_dot_product_attention(*inputs[:3], attn_mask=inputs[3])
@@ -352,7 +352,7 @@ def test_a_second_derivative_is_refused() -> None:
         gradient.sum().backward()
 
 
-def test_plans_can_be_released() -> None:
+def test_plans_of_dense_attention_can_be_released() -> None:
     q, k, v, _ = (x.detach() for x in draw_inputs("float16"))
     want = scaled_dot_product_attention(q, k, v)
     clear_plans()

@@ -112,7 +112,7 @@ def test_packed_prefill_is_right(case: str) -> None:
 
 @pytest.mark.parametrize("page_size", [1, 8, 16, 64, 256])
 @pytest.mark.parametrize("kv_layout", ["NHD", "HND"])
-def test_all_page_sizes_are_right(kv_layout: str, page_size: int) -> None:
+def test_paged_attention_is_right_for_all_page_sizes(kv_layout: str, page_size: int) -> None:
     many_kv = [n + 3 for n in KV_LENGTHS]
     q, k, v, k_pages, v_pages, table = draw_paged_inputs(many_kv, 3, page_size=page_size)
     if kv_layout == "HND":
@@ -152,7 +152,7 @@ def test_few_keys_do_not_read_pages_of_other_sequences(n: int, shapes: str) -> N
     assert compute_frobenius_error(o.transpose(1, 2), compute_reference_result(q, k, v, Masks(), [3], [n])[0]) < 2e-3
 
 
-def test_sequences_without_keys_are_zero() -> None:
+def test_output_of_sequences_without_keys_is_zero() -> None:
     many_kv = [30, 0, 1]
     q, k, v, k_pages, v_pages, table = draw_paged_inputs(many_kv, 1)
     o = attention_with_kvcache(q.transpose(1, 2), k_pages, v_pages, table, make_int32_tensor(many_kv))
@@ -161,7 +161,7 @@ def test_sequences_without_keys_are_zero() -> None:
     assert not o[1].any()
 
 
-def test_out_is_written_in_place() -> None:
+def test_paged_attention_writes_the_out_tensor() -> None:
     q, _, _, k_pages, v_pages, table = draw_paged_inputs(KV_LENGTHS, 1)
     paged = (q.transpose(1, 2), k_pages, v_pages, table, make_int32_tensor(KV_LENGTHS))
     want = attention_with_kvcache(*paged)
@@ -171,7 +171,7 @@ def test_out_is_written_in_place() -> None:
     assert torch.equal(out, want)
 
 
-def test_backward_is_refused() -> None:
+def test_backward_pass_of_paged_attention_is_refused() -> None:
     q, _, _, k_pages, v_pages, table = draw_paged_inputs(KV_LENGTHS, 1)
     o = attention_with_kvcache(
         q.transpose(1, 2).requires_grad_(True), k_pages, v_pages, table, make_int32_tensor(KV_LENGTHS)
@@ -225,7 +225,7 @@ def make_fp8_scales(q: Any, k: Any, v: Any) -> Scales:
 
 
 @pytest.mark.parametrize("form", ["dense", "packed", "paged"])
-def test_fp8_forward_is_right(form: str) -> None:
+def test_paged_attention_in_fp8_is_right(form: str) -> None:
     torch.manual_seed(4)
     b, s, heads, d = 2, 128, 4, 128
     wide = [torch.randn(b, s, heads, d, device="cuda") for _ in range(3)]
@@ -254,7 +254,7 @@ def test_fp8_forward_is_right(form: str) -> None:
     assert 0 < float(amax_s) <= 1
 
 
-def test_fp8_needs_its_scales() -> None:
+def test_paged_attention_in_fp8_requires_scales() -> None:
     q = torch.zeros(1, 4, 64, 128, device="cuda").to(torch.float8_e4m3fn)
     one = torch.ones(1, device="cuda")
     with pytest.raises(UsageError, match="its scales are needed"):

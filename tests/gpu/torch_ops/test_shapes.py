@@ -62,7 +62,7 @@ def check_results(
 @pytest.mark.parametrize("layout", ["bshd", "bhsd"])
 @pytest.mark.parametrize("kv_heads", [H, 1])
 @pytest.mark.parametrize("case", DENSE_CASES)
-def test_shape_policies_agree(case: str, kv_heads: int, layout: str) -> None:
+def test_shape_policies_give_equal_results(case: str, kv_heads: int, layout: str) -> None:
     options, masks = DENSE_CASES[case]
     for b, s in ((3, 77), (1, 200), (4, 130)):
         *inputs, d_o = draw_inputs(b, s, layout=layout, kv_heads=kv_heads)
@@ -190,7 +190,7 @@ def test_an_adaptive_call_changes_to_the_exact_plan() -> None:
     assert compute_frobenius_error(found, runs[0]) < 1e-3
 
 
-def test_deterministic_results_are_repeatable() -> None:
+def test_deterministic_attention_is_repeatable() -> None:
     clear_plans()
     q, k, v, d_o = draw_inputs(2, 333)
     runs = []
@@ -216,7 +216,7 @@ def test_output_rows_without_keys_are_zero(policy: str) -> None:
 
 
 @pytest.mark.parametrize("policy", SHAPE_POLICIES)
-def test_out_is_written_in_place(policy: str) -> None:
+def test_attention_writes_the_out_tensor(policy: str) -> None:
     q, k, v, _ = (x.detach() for x in draw_inputs(2, 100))
     want = attention(q, k, v, shapes=policy)
     out = torch.full_like(want, 7)
@@ -408,7 +408,7 @@ def test_layers_of_one_training_step_do_not_count_as_a_repeated_shape() -> None:
         before = count_exact_plans()
 
 
-def test_a_single_packed_token_teaches_no_strides() -> None:
+def test_the_compiled_step_learns_no_strides_from_a_single_token() -> None:
     """The stride of a single token has no meaning: the compiled step must not learn it for several tokens."""
     whole = torch.randn(8, 3, H, D, device="cuda", dtype=torch.half)
     for rows in (1, 1, 1, 1, 5):

@@ -62,7 +62,7 @@ def test_encoder_is_as_exact_as_eager_attention(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma2", "gpt_oss"])
-def test_compiled_model_agrees(name: str) -> None:
+def test_compiled_model_agrees_with_uncompiled_model(name: str) -> None:
     torch._dynamo.reset()
     model = make_decoder(name, **CUDA_HALF)
     model.set_attn_implementation("cudnn")

@@ -125,7 +125,7 @@ def test_sink_and_its_gradient_are_right(kind: str, shapes: str) -> None:
     check_results(inputs, d_o, [o, stats, *grads], Masks(right_bound=0), many, many, limit=limit)
 
 
-def test_alibi_is_right() -> None:
+def test_packed_attention_with_alibi_is_right() -> None:
     many = [70, 200, 1]
     q, k, v, d_o = draw_packed_inputs(many, many, 4, 4, 64, "float16")
     slopes = 2.0 ** -torch.arange(1, 5, device="cuda", dtype=torch.float32)

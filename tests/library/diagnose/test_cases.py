@@ -20,9 +20,9 @@ OUTCOME_BY_COMPLAINT = {
 }
 JUDGED_CASES = [case for case in CASES if case.complaint != "refused by us"]
 CASES_REFUSED_BY_PACKAGE = [case for case in CASES if case.complaint == "refused by us"]
-CASES_WITH_FIXED_QUERY = [case for case in CASES if case.fixed or case.fixed_target or case.fixed_version]
+CASES_WITH_FIXED_QUERY = [case for case in CASES if case.fixed_graph or case.fixed_target or case.fixed_version]
 REFUSED_OR_CRASHING_CASES = [case for case in CASES if case.complaint != "supported"]
-CASES_WITH_REMEDY = [case for case in JUDGED_CASES if case.remedies]
+CASES_WITH_REMEDY = [case for case in JUDGED_CASES if case.remedy_kinds]
 NAMED, CURED = 0.9, 0.8
 
 
@@ -82,8 +82,8 @@ def test_each_case_is_complete(case: Case) -> None:
     assert case.cause
     assert bool(case.cause_words) == (case in REFUSED_OR_CRASHING_CASES)
     assert case.remedy
-    assert set(case.remedies) <= set(REMEDY_KINDS)
-    assert (case in CASES_WITH_FIXED_QUERY) or not case.remedies
+    assert set(case.remedy_kinds) <= set(REMEDY_KINDS)
+    assert (case in CASES_WITH_FIXED_QUERY) or not case.remedy_kinds
 
 
 @pytest.mark.parametrize("case", JUDGED_CASES, ids=_get_case_name)
@@ -104,7 +104,7 @@ def test_the_refusal_of_this_package_is_raised(case: Case) -> None:
 
 @pytest.mark.parametrize("case", CASES_WITH_FIXED_QUERY, ids=_get_case_name)
 def test_the_remedy_makes_the_graph_supported(shared_judge: Judge, case: Case) -> None:
-    graph = (case.fixed or case.graph)()
+    graph = (case.fixed_graph or case.graph)()
     version = _get_query_version(case.fixed_version or case.version)
     verdict = shared_judge.run_query(Query(graph, case.fixed_target or case.target, version, build=case.build))
     assert verdict.supported, verdict.cause
@@ -134,7 +134,7 @@ def test_remedies_are_found_and_verified(shared_judge: Judge) -> None:
         graph, version = case.graph(), _get_query_version(case.version)
         found = whatif(graph, case.target, version=version, build=case.build, judge=shared_judge)
         assert all(remedy.verified and remedy.verdict is not None and remedy.verdict.supported for remedy in found)
-        if not any(set(remedy.kinds) & set(case.remedies) for remedy in found):
-            missed[case.name] = (case.remedies, [remedy.title for remedy in found])
+        if not any(set(remedy.kinds) & set(case.remedy_kinds) for remedy in found):
+            missed[case.name] = (case.remedy_kinds, [remedy.title for remedy in found])
     print(*missed.items(), sep="\n")
     assert 1 - len(missed) / len(CASES_WITH_REMEDY) >= CURED, missed

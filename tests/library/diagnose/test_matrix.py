@@ -62,7 +62,7 @@ def test_matrix_has_a_verdict_for_every_graph_target_and_version(folder_and_matr
     assert answers.exit_code == 1
 
 
-def test_no_cell_is_judged_twice(folder_and_matrix: tuple[Path, Matrix]) -> None:
+def test_matrix_reads_judged_cells_from_stored_answers(folder_and_matrix: tuple[Path, Matrix]) -> None:
     folder, answers = folder_and_matrix
     again = judge_matrix(folder)
     assert again.asked == 0
@@ -70,7 +70,9 @@ def test_no_cell_is_judged_twice(folder_and_matrix: tuple[Path, Matrix]) -> None
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
-def test_fresh_judges_every_cell_and_a_new_graph_only_its_own(folder_and_matrix: tuple[Path, Matrix]) -> None:
+def test_matrix_judges_all_cells_with_fresh_and_only_new_cells_of_a_new_graph(
+    folder_and_matrix: tuple[Path, Matrix],
+) -> None:
     folder, answers = folder_and_matrix
     more = GRAPHS | {"longer": sdpa_forward(batch=2, heads=4, seq_q=512, head_dim=64)}
     options: dict[str, Any] = {"cache": folder, "progress": False}

@@ -351,14 +351,14 @@ def test_without_masks_no_operation_uses_an_index() -> None:
         ({"seq_q": 0}, "attention-size", "seq_q is 0"),
     ],
 )
-def test_impossible_options_are_refused(options: dict[str, Any], code: str, words: str) -> None:
+def test_mha_patterns_refuse_impossible_options(options: dict[str, Any], code: str, words: str) -> None:
     with pytest.raises(GraphError) as caught:
         SmallAttention(**(BASE_OPTIONS | options))
     assert caught.value.code == code
     assert words in str(caught.value)
 
 
-def test_interleaved_layouts_are_accepted() -> None:
+def test_mha_patterns_accept_interleaved_layouts() -> None:
     assert SmallAttention(**BASE_OPTIONS, layout="packed").problem.strides("k")[2] == 3 * 4 * 64
     assert SmallAttention(**(BASE_OPTIONS | {"batch": 4}), layout="sbhd").problem.strides("k")[2] == 4 * 4 * 64
 

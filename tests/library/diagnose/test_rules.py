@@ -237,7 +237,7 @@ def test_no_cause_is_measured_if_queries_are_not_allowed() -> None:
         assert measured.basis is Basis.MEASURED
 
 
-def test_queries_stop_at_their_limit() -> None:
+def test_search_for_a_cause_stops_at_its_query_limit() -> None:
     with using("sm90") as target:
         case = Case((), make_forward(), target, ("A",), questions=2)
         assert [case.supports(make_forward()) for _ in range(3)] == [True, True, False]

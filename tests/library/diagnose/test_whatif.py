@@ -72,7 +72,7 @@ EXPECTED_FIRST_REMEDIES: dict[str, tuple[Callable[[], Graph], str, str, str, str
 
 
 @pytest.mark.parametrize("name", EXPECTED_FIRST_REMEDIES)
-def test_smallest_remedy_is_first(shared_judge: Judge, name: str) -> None:
+def test_whatif_lists_the_smallest_remedy_first(shared_judge: Judge, name: str) -> None:
     make, target, kind, effect, words = EXPECTED_FIRST_REMEDIES[name]
     graph = make()
     found = find_and_check_remedies(shared_judge, graph, target)
@@ -141,7 +141,7 @@ def test_a_remedy_of_two_changes_is_found_if_one_does_not_help(shared_judge: Jud
     assert ("alignment", "layout") in kinds or ("layout", "alignment") in kinds
 
 
-def test_unknown_arguments_are_refused() -> None:
+def test_whatif_refuses_unknown_arguments() -> None:
     with pytest.raises(UsageError, match="unknown-target"):
         whatif(make_forward(), "sm1")
     with pytest.raises(EnvironmentNotReady, match="cudnn-version-not-installed"):

@@ -110,7 +110,7 @@ def close_in_another_thread() -> None:
 
 def assert_no_descriptor_alive(live: DescriptorCount) -> None:
     gc.collect()
-    assert live.made > 0
+    assert live.created > 0
     assert live.alive == 0
 
 
@@ -273,7 +273,7 @@ def test_an_interrupted_creation_leaves_no_descriptor_alive(after: bool) -> None
         with InterruptingFunction("cudnnBackendCreateDescriptor", after=after), pytest.raises(KeyboardInterrupt):
             Descriptor(DescriptorType.TENSOR)
         gc.collect()
-        assert (live.made, live.alive) == (int(after), 0)
+        assert (live.created, live.alive) == (int(after), 0)
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])

@@ -72,19 +72,19 @@ def compare_one_cell(expected: Expected | None, cell: Cell) -> Checked:
         ),
     ],
 )
-def test_changes_are_reported(expected: Expected | None, cell: Cell, code: int, why: str) -> None:
+def test_changed_verdicts_are_reported(expected: Expected | None, cell: Cell, code: int, why: str) -> None:
     one = compare_one_cell(expected, cell)
     assert (one.why, one.changed, exit_code([one])) == (why, bool(why), code)
 
 
-def test_exit_code_is_that_of_the_worst_change() -> None:
+def test_exit_code_of_a_check_is_that_of_the_worst_change() -> None:
     same = compare_one_cell(Expected(Outcome.SUPPORTED), SUPPORTED_CELL)
     changed = compare_one_cell(Expected(Outcome.SUPPORTED), REFUSED_CELL)
     unjudged = compare_one_cell(Expected(Outcome.SUPPORTED), CRASHED_CELL)
     assert [exit_code(some) for some in ([], [same], [same, changed], [unjudged, changed])] == [0, 0, 1, 2]
 
 
-def test_reports_contain_the_changes() -> None:
+def test_reports_of_a_check_contain_the_changed_verdicts() -> None:
     results = [
         compare_one_cell(Expected(Outcome.SUPPORTED), SUPPORTED_CELL),
         compare_one_cell(Expected(Outcome.SUPPORTED), REFUSED_CELL),
@@ -125,7 +125,7 @@ pin = ["cause", "engines"]
     assert read_baseline(path) == whole
 
 
-def test_comments_are_kept_when_expectations_change(tmp_path: Path) -> None:
+def test_updating_a_baseline_keeps_its_comments(tmp_path: Path) -> None:
     text = (
         BASELINE_TOML.replace("]\n", ', "sm80", "sm89"]\n', 1)
         + """
@@ -167,7 +167,7 @@ outcome = "supported"
     assert none.startswith(BASELINE_TOML[:20])
 
 
-def test_an_inline_list_of_expectations_becomes_tables(tmp_path: Path) -> None:
+def test_updating_a_baseline_writes_inline_expectations_as_tables(tmp_path: Path) -> None:
     row = '{graph = "g", target = "sm90", version = "default", outcome = "supported"}'
     path = tmp_path / "b.toml"
     rows = {("g", "sm90", "default"): Expected(Outcome.NOT_SUPPORTED)}

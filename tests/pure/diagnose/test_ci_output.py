@@ -85,12 +85,12 @@ def test_an_annotation_of_hostile_text_is_one_workflow_command(given: str) -> No
 
 
 @pytest.mark.parametrize("results", [VERDICTS, make_matrix("a", "b")], ids=["verdicts", "matrix"])
-def test_equal_results_give_equal_text(results: object) -> None:
+def test_equal_results_give_equal_junit_and_annotations(results: object) -> None:
     assert junit_xml(results) == junit_xml(results)  # type: ignore[arg-type]
     assert github_annotations(results) == github_annotations(results)  # type: ignore[arg-type]
 
 
-def test_no_results_give_an_empty_report() -> None:
+def test_no_results_give_an_empty_junit_report() -> None:
     root = ElementTree.fromstring(junit_xml([]).encode())
     assert root.attrib["tests"] == "0"
     assert list(root) == []

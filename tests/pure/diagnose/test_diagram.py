@@ -15,7 +15,7 @@ from tests.support.flash import make_flash_graph
 
 
 @pytest.mark.parametrize("name", sorted(TYPICAL_GRAPHS))
-def test_every_node_has_an_edge(name: str) -> None:
+def test_every_node_of_a_diagram_has_an_edge(name: str) -> None:
     graph = TYPICAL_GRAPHS[name].make()
     memory = [tensor for tensor in graph.tensors if not tensor.virtual]
     for text, arrow in ((to_mermaid(graph), "-->|.->"), (to_dot(graph), "->")):
@@ -32,7 +32,7 @@ def test_a_virtual_tensor_is_a_labelled_edge() -> None:
     assert sum("style=dashed" in line for line in to_dot(graph).splitlines()) >= len(virtual)
 
 
-def test_names_are_escaped() -> None:
+def test_names_in_diagrams_are_escaped() -> None:
     graph = make_flash_graph()
     hostile = replace(graph.tensor("q"), name='q"] --> x\n')
     changed = replace_tensors(graph, {hostile.uid: hostile})

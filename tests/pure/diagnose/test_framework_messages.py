@@ -69,7 +69,7 @@ def test_no_line_of_an_explanation_is_truncated(row: object) -> None:
         "KeyError: 'head_dim'",
     ],
 )
-def test_unrelated_text_has_no_entry(text: str) -> None:
+def test_unrelated_text_matches_no_message_entry(text: str) -> None:
     assert find_entries(text) == ()
 
 
@@ -91,7 +91,7 @@ def test_cudnn_reasons_are_explained_by_their_rules() -> None:
     assert entry.code == "rule-none"
 
 
-def test_a_status_quoted_in_a_reason_is_not_taken_for_the_error() -> None:
+def test_a_status_inside_a_reason_is_not_explained_as_the_error() -> None:
     text = "Warning: CUDNN_STATUS_NOT_SUPPORTED; Reason: (CUDNN_STATUS_NOT_INITIALIZED == status) || (x)"
     assert "did-not-initialize" not in {one.code for one in find_entries(text)}
 

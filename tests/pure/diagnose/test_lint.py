@@ -78,7 +78,7 @@ def test_an_overlapping_output_is_reported_as_dangerous(strides: tuple[int, ...]
     ("strides", "dims"),
     [((4096, 64, 1), (1, 64, 64)), ((4096, 1, 64), (1, 64, 64)), ((0, 64, 1), (1, 64, 64)), ((9, 2, 3), (1, 3, 2))],
 )
-def test_output_that_does_not_overlap_has_no_finding(strides: tuple[int, ...], dims: tuple[int, ...]) -> None:
+def test_output_without_overlap_has_no_finding(strides: tuple[int, ...], dims: tuple[int, ...]) -> None:
     assert list_finding_codes(make_graph_with_output_strides(strides, dims)) == []
 
 
@@ -122,7 +122,7 @@ def test_text_of_a_finding_names_the_tensor() -> None:
     assert str(finding) == "slow: a is odd (code); make it even"
 
 
-def test_good_graphs_have_no_findings() -> None:
+def test_lint_reports_nothing_for_good_graphs() -> None:
     noisy = {"matmul f16 odd k", "flash f16 d 20"}
     assert {name for name, make in VARIED_GRAPHS.items() if lint(make())} == noisy
     for number in range(40):

@@ -166,7 +166,7 @@ def test_invalid_matrix_arguments_are_refused(graphs: list, targets: list, versi
         matrix(graphs, targets, versions)
 
 
-def test_since_needs_a_version() -> None:
+def test_since_requires_at_least_one_version() -> None:
     with pytest.raises(UsageError, match="matrix-empty"):
         since(GRAPH, "sm90", [])
 

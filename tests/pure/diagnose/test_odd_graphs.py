@@ -56,7 +56,7 @@ def make_matmul_with_largest_uids() -> Graph:
     return g.graph()
 
 
-def run_checks(graph: Graph) -> list[Change]:
+def run_checks_without_cudnn(graph: Graph) -> list[Change]:
     """Run all checks that need no cuDNN, assert that none fails, and return the changes."""
     with collect_reports() as failed:
         assert not any(finding.code == "lint-failed" for finding in lint(graph))
@@ -73,13 +73,13 @@ def run_checks(graph: Graph) -> list[Change]:
     ids=lambda one: one.name,
 )
 def test_checks_of_odd_graphs_do_not_fail(graph: Graph) -> None:
-    run_checks(graph)
+    run_checks_without_cudnn(graph)
 
 
 def test_changes_name_only_tensors_of_the_graph() -> None:
     graph = make_matmul_with_largest_uids()
     names, uids = {one.name for one in graph.tensors}, {one.uid for one in graph.tensors}
-    found = run_checks(graph)
+    found = run_checks_without_cudnn(graph)
     added = [one for change in found for graph in change.graphs for one in graph.tensors if one.uid not in uids]
     assert {one.name for one in added} == {"c_f32"}
     assert {one.uid for one in added} == {1}
@@ -97,7 +97,7 @@ def test_checks_of_random_graphs_do_not_fail(seed: int) -> None:
         counted += 1
         if len(graph.ops) < 25:
             names = {one.name for one in graph.tensors}
-            assert all(set(change.tensors) <= names for change in run_checks(graph))
+            assert all(set(change.tensors) <= names for change in run_checks_without_cudnn(graph))
 
 
 def test_missing_axes_of_a_tensor_belong_to_no_dim_class() -> None:
@@ -125,7 +125,7 @@ def test_operations_with_one_name_are_distinguished() -> None:
     x, y, z, bias = (make_tensor(name, 4, 8, virtual=name == "y") for name in ("x", "y", "z", "bias"))
     first = make_relu(x, y, "same")
     second = Pointwise(name="same", mode=PointwiseMode.ADD, x=y, b=bias, y=z)
-    found = [change for change in run_checks(Graph((first, second))) if change.kind == "drop_bias"]
+    found = [change for change in run_checks_without_cudnn(Graph((first, second))) if change.kind == "drop_bias"]
     assert [change.title for change in found] == ["without the bias bias"]
     assert [op.display_name() for op in found[0].graph.ops] == ["relu_fwd"]
 
@@ -170,7 +170,7 @@ def test_failures_outside_a_collecting_block_are_logged(caplog: pytest.LogCaptur
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, TimeoutError, BlockingIOError])
-def test_interruptions_and_timeouts_propagate(error: type[BaseException]) -> None:
+def test_interruptions_and_timeouts_of_checks_reach_the_caller(error: type[BaseException]) -> None:
     def raise_error() -> None:
         raise error
 

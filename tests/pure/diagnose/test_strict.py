@@ -62,7 +62,7 @@ def test_every_reader_refuses_invalid_json(name: str, tmp_path: Path) -> None:
     assert what in refused.value.headline
 
 
-def test_valid_json_is_read() -> None:
+def test_strict_reader_reads_valid_json() -> None:
     deepest = "[" * MAX_DEPTH + "]" * MAX_DEPTH
     assert parse_json(deepest, "it", code="x") == json.loads(deepest)
     longest = "1" * MAX_NUMBER

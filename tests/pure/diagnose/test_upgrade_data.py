@@ -22,19 +22,19 @@ KERNEL = Kernel("k", "a" * 64, 1024, 168)
 PLAN = Candidate("A", 2, {"CUDNN_KNOB_TYPE_TILE_M": 4}, "built", (), 0, kernels=(KERNEL,), build_s=0.3)
 
 
-def make_answer(outcome: Outcome = Outcome.SUPPORTED, *candidates: Candidate, **changes: Any) -> Verdict:
+def make_version_answer(outcome: Outcome = Outcome.SUPPORTED, *candidates: Candidate, **changes: Any) -> Verdict:
     changes = {"hazards": (), "modes": ("A", "B", "FALLBACK"), **changes}
     return make_verdict(make_two_matmuls(), outcome, candidates=candidates or (PLAN,), **changes)
 
 
-SUPPORTED_ANSWER = make_answer()
+SUPPORTED_ANSWER = make_version_answer()
 DIFFERENT_ANSWERS = {
-    "verdict": make_answer(Outcome.NOT_SUPPORTED),
-    "configs": make_answer(Outcome.SUPPORTED, PLAN, replace(PLAN, engine=3, state="supported")),
-    "first plan": make_answer(Outcome.SUPPORTED, replace(PLAN, engine=3)),
-    "workspace": make_answer(Outcome.SUPPORTED, replace(PLAN, workspace_bytes=4096)),
-    "code": make_answer(Outcome.SUPPORTED, replace(PLAN, kernels=(replace(KERNEL, sha256="b" * 64),))),
-    "faults": make_answer(hazards=("wrong there: numbers are wrong",)),
+    "verdict": make_version_answer(Outcome.NOT_SUPPORTED),
+    "configs": make_version_answer(Outcome.SUPPORTED, PLAN, replace(PLAN, engine=3, state="supported")),
+    "first plan": make_version_answer(Outcome.SUPPORTED, replace(PLAN, engine=3)),
+    "workspace": make_version_answer(Outcome.SUPPORTED, replace(PLAN, workspace_bytes=4096)),
+    "code": make_version_answer(Outcome.SUPPORTED, replace(PLAN, kernels=(replace(KERNEL, sha256="b" * 64),))),
+    "faults": make_version_answer(hazards=("wrong there: numbers are wrong",)),
 }
 
 
@@ -50,13 +50,19 @@ def test_engine_configs_are_compared_per_mode_and_reported_once() -> None:
     again = replace(PLAN, mode="B", state="supported")
     other, last = replace(again, engine=5), replace(again, engine=5, mode="FALLBACK")
     for pair, expected in (
-        ((make_answer(Outcome.SUPPORTED, PLAN, again), make_answer(Outcome.SUPPORTED, PLAN)), ("B eng2_k40=4", "")),
         (
-            (make_answer(Outcome.SUPPORTED, PLAN, again, other), make_answer(Outcome.SUPPORTED, PLAN, other, again)),
+            (make_version_answer(Outcome.SUPPORTED, PLAN, again), make_version_answer(Outcome.SUPPORTED, PLAN)),
+            ("B eng2_k40=4", ""),
+        ),
+        (
+            (
+                make_version_answer(Outcome.SUPPORTED, PLAN, again, other),
+                make_version_answer(Outcome.SUPPORTED, PLAN, other, again),
+            ),
             ("B eng2_k40=4, B eng5_k40=4", "B eng5_k40=4, B eng2_k40=4"),
         ),
         (
-            (make_answer(Outcome.SUPPORTED, PLAN, other, last), make_answer(Outcome.SUPPORTED, PLAN)),
+            (make_version_answer(Outcome.SUPPORTED, PLAN, other, last), make_version_answer(Outcome.SUPPORTED, PLAN)),
             ("B/FALLBACK eng5_k40=4", ""),
         ),
     ):
@@ -67,8 +73,8 @@ def test_engine_configs_are_compared_per_mode_and_reported_once() -> None:
 
 def test_engine_configs_are_compared_without_a_buildable_plan() -> None:
     failed = replace(PLAN, state="build failed", kernels=None)
-    old = make_answer(Outcome.NOT_SUPPORTED, failed)
-    new = make_answer(Outcome.NOT_SUPPORTED, failed, replace(failed, engine=7))
+    old = make_version_answer(Outcome.NOT_SUPPORTED, failed)
+    new = make_version_answer(Outcome.NOT_SUPPORTED, failed, replace(failed, engine=7))
     assert [item.what for item in Change("g", "h100", old, new).differences] == ["configs"]
 
 
@@ -87,29 +93,29 @@ def test_engine_configs_are_compared_without_a_buildable_plan() -> None:
 def test_equal_code_with_other_knobs_or_workspace_is_another_plan(
     changes: dict[str, Any], same_code: bool | None, same_plan: bool
 ) -> None:
-    change = Change("g", "h100", SUPPORTED_ANSWER, make_answer(Outcome.SUPPORTED, replace(PLAN, **changes)))
+    change = Change("g", "h100", SUPPORTED_ANSWER, make_version_answer(Outcome.SUPPORTED, replace(PLAN, **changes)))
     assert (change.same_code, change.same_plan) == (same_code, same_plan)
 
 
 def test_the_build_time_is_reported_but_is_not_a_difference() -> None:
-    change = Change("g", "h100", SUPPORTED_ANSWER, make_answer(Outcome.SUPPORTED, replace(PLAN, build_s=9.0)))
+    change = Change("g", "h100", SUPPORTED_ANSWER, make_version_answer(Outcome.SUPPORTED, replace(PLAN, build_s=9.0)))
     assert (change.effect, change.to_dict()["new"]["build_s"]) == (Effect.UNCHANGED, 9.0)
 
 
 def test_unknown_kernel_code_is_not_reported_as_unchanged() -> None:
-    hidden = make_answer(Outcome.SUPPORTED, replace(PLAN, kernels=None))
+    hidden = make_version_answer(Outcome.SUPPORTED, replace(PLAN, kernels=None))
     change = Change("g", "h100", hidden, hidden)
     assert (change.effect, change.same_code, change.differences) == (Effect.CODE_NOT_TOLD, None, ())
 
 
-def test_an_unjudged_graph_is_not_a_change() -> None:
-    lost = make_answer(Outcome.NOT_JUDGED)
+def test_an_unjudged_graph_is_not_reported_as_changed() -> None:
+    lost = make_version_answer(Outcome.NOT_JUDGED)
     assert Change("g", "h100", SUPPORTED_ANSWER, lost).effect is Effect.NOT_JUDGED
     assert Upgrade("1", "2", (None, None), (Change("g", "h100", SUPPORTED_ANSWER, lost),)).exit_code == 2
 
 
-def test_another_reason_for_a_refusal_is_a_change() -> None:
-    one, other = make_answer(Outcome.NOT_SUPPORTED), make_answer(Outcome.NOT_SUPPORTED)
+def test_another_reason_for_a_refusal_is_reported_as_a_change() -> None:
+    one, other = make_version_answer(Outcome.NOT_SUPPORTED), make_version_answer(Outcome.NOT_SUPPORTED)
     assert Change("g", "h100", one, other).effect is Effect.UNCHANGED
     assert other.cause is not None
     other = replace(other, cause=replace(other.cause, headline="another"))
@@ -184,7 +190,7 @@ def test_the_report_names_a_version_without_some_engines() -> None:
     fewer = replace(DIFFERENT_ANSWERS["configs"], limits=("no device", "this library lacks engines"), cudnn="9.27.0")
     one, lost = (
         Change("a", "h100", fewer, replace(SUPPORTED_ANSWER, limits=("no device",))),
-        make_answer(Outcome.NOT_JUDGED),
+        make_version_answer(Outcome.NOT_JUDGED),
     )
     found = Upgrade("9.27.0", "default", (None, None), (one, one, Change("b", "h100", fewer, lost)))
     assert found.limits == [SPEED_LIMIT, "cuDNN 9.27.0 alone, for 2 of the graphs: this library lacks engines"]
