@@ -49,7 +49,7 @@ class Case:
     Attributes
     ----------
     name, source, title
-        A short name, the thread's URL, and the user's complaint as we put it.
+        A short name, the thread's URL, and a summary of the user's complaint.
     graph, target, version
         The query: a builder of the graph, a described target (``l40s``, ``sm80``), an installed cuDNN such as
         "9.19.0" (None: the newest). The complaint still appears with them.

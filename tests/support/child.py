@@ -62,7 +62,7 @@ def run_python(
     )
     finished = FinishedChild(done.returncode, done.stdout, done.stderr)
     if check and finished.code:
-        raise AssertionError(f"the child ended with {finished.ending}\n{finished.stdout}\n{finished.stderr}")
+        raise AssertionError(f"the child process ended with {finished.ending}\n{finished.stdout}\n{finished.stderr}")
     return finished
 
 

@@ -90,7 +90,7 @@ class Browser:
         end = time.monotonic() + RESPONSE_LIMIT_S
         while b"\0" not in self._bytes:
             ready, _, _ = select.select([self._read], [], [], max(0.0, end - time.monotonic()))
-            assert ready, f"Chromium said nothing for {RESPONSE_LIMIT_S} s"
+            assert ready, f"no message from Chromium within {RESPONSE_LIMIT_S} s"
             part = os.read(self._read, 1 << 20)
             assert part, "Chromium ended"
             self._bytes += part

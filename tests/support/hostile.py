@@ -56,7 +56,7 @@ class ChangingFloat(ChangingIndex):
 
 
 class MisreportingInt(int):
-    """An int whose ``__index__``, comparisons and hash belong to other numbers."""
+    """An int with ``__index__``, comparisons and hash of other numbers."""
 
     def __index__(self) -> int:
         return 7
@@ -111,7 +111,7 @@ class MisreportingBytes(bytes):
 
 
 class UnreliableSequence(Sequence[Any]):
-    """A sequence whose length changes, and whose items and iteration disagree."""
+    """A sequence with a changing length, and with items that differ from those of its iteration."""
 
     def __init__(self, length: Any, item: Any) -> None:
         self.length, self.item = length, item

@@ -84,7 +84,7 @@ class IndexNumber:
 
 
 class IndexSequence:
-    """A sequence class with its own ``tolist``, which returns `Number` items."""
+    """A sequence class with its own ``tolist``, which returns `IndexNumber` items."""
 
     ndim = 1
 
@@ -383,7 +383,7 @@ def _interrupt_thread(work: WorkFunction, length_s: float, draw: random.Random) 
 
 
 def _find_leftover_state() -> str:
-    """Return as text which state an interruption left behind, such as a waiting exception; empty if none."""
+    """Return a description of the state that an interruption left, such as a pending exception, or an empty text."""
     if exceptions().waiting.value:
         return "an exception still waits"
     with capture_log() as log:

@@ -155,7 +155,7 @@ def _split_outside_brackets(text: str, separator: str = ",") -> Iterator[str]:
 
 def _parse_statement(line: str) -> Statement:
     match = _STATEMENT_PATTERN.fullmatch(line)
-    assert match, f"no statement: {line}"
+    assert match, f"cannot parse statement: {line}"
     return Statement(match["result"] or "", match["op"], match["compute"], _parse_arguments(match["arguments"]))
 
 
@@ -208,7 +208,7 @@ class _ListingReader:
     def tensor_of_reference(self, text: str) -> Tensor:
         """Return the tensor of a reference; its first mention creates it."""
         match = _REFERENCE_PATTERN.fullmatch(text)
-        assert match, f"no tensor: {text}"
+        assert match, f"cannot parse tensor: {text}"
         name = match["name"]
         key = self.scope + name if re.fullmatch(r"[vc]\d+", name) else name
         known = self.tensors.get(key)

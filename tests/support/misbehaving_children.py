@@ -48,7 +48,7 @@ def answer_without_end() -> None:
 
 
 def print_to_stdout_and_stderr() -> None:
-    """Print text to stdout and stderr besides the answer."""
+    """Print text to stdout and stderr in addition to the answer."""
 
     def answer(request: Mapping[str, Any], say: AnswerWriter) -> None:
         print(request["word"], "on stdout", flush=True)

@@ -24,9 +24,9 @@ HOSTILE_TEXTS = (
 def assert_safe_to_print(text: str) -> None:
     """Check that a text has no control characters and no commands of a CI system."""
     for line in text.split("\n"):
-        assert line.isprintable(), f"not printable: {line!r}"
-        assert not line.lstrip().startswith("::"), f"a command of a CI: {line!r}"
-        assert "##[" not in line, f"a command of a CI: {line!r}"
+        assert line.isprintable(), f"text with control characters: {line!r}"
+        assert not line.lstrip().startswith("::"), f"text that a CI system would run as a command: {line!r}"
+        assert "##[" not in line, f"text that a CI system would run as a command: {line!r}"
 
 
 def mutate_text(rng: random.Random, text: str) -> str:

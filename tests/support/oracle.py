@@ -305,7 +305,7 @@ def find_network_difference(mine: Network, theirs: Network) -> str | None:
 
 
 def _find_most_similar_unmatched(colours: list[dict[str, int]], ours: Network, logs: Network) -> tuple[str, str] | None:
-    """Return the most similar pair of items whose colours are rarer on the other side, tensors first."""
+    """Return the most similar pair of items with colours that are rarer on the other side, tensors first."""
     counts = [Counter(side.values()) for side in colours]
     if counts[0] == counts[1]:
         return None

@@ -29,7 +29,7 @@ def make_two_matmuls(name: str = "two_matmuls", *, ordered: bool = True, size: i
 
 
 def make_stages(outcome: Outcome, last: str, detail: str = "") -> tuple[Stage, ...]:
-    """Return the stages of a verdict whose last reached stage is `last`."""
+    """Return the stages of a verdict that reached `last`."""
     index = STAGES.index(last)
     said = {Outcome.SUPPORTED: "passed", Outcome.NOT_SUPPORTED: "refused", Outcome.NOT_JUDGED: "crashed"}[outcome]
     states = ["passed"] * index + [said] + ["not reached"] * (len(STAGES) - index - 1)

@@ -1,4 +1,4 @@
-"""Small random transformers models, and runs of them whose results depend on the attention implementation."""
+"""Small random transformers models, and runs of them with results that depend on the attention implementation."""
 
 from __future__ import annotations
 

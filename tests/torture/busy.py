@@ -59,8 +59,8 @@ def compare_answers(alone: Sequence[Verdict], busy: Sequence[Verdict]) -> tuple[
         counts["measured"] += one.cause is not None and one.cause.basis == "measured"
         counts["with a remedy"] += one.cause is not None and one.cause.remedy != ""
         late = [any(line.startswith(TIME_RAN_OUT) for line in verdict.limits) for verdict in (one, other)]
-        counts["time ran out, alone"] += late[0]
-        counts["time ran out, busy"] += late[1]
+        counts["timed out on the quiet machine"] += late[0]
+        counts["timed out on the busy machine"] += late[1]
         if _summarize_verdict(one) == _summarize_verdict(other):
             counts["the same"] += 1
         elif not any(late):

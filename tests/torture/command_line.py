@@ -16,7 +16,7 @@ from tests.support.child import ROOT
 from tests.support.mutations import HOSTILE_TEXTS, assert_safe_to_print
 from tests.torture.harness import BrokenPromise
 
-COMMANDS_PER_ROUND = 4  # per round, and half as many interrupted
+COMMANDS_PER_ROUND = 4  # and half as many interrupted ones
 COMMAND_LIMIT_S = 120.0
 _CHILD_EXIT_LIMIT_S = 20.0  # until an orphaned child has noticed
 _MARK_VARIABLE = "CUDNN_BACKEND_TORTURE"
@@ -89,7 +89,7 @@ def _change_arguments(rng: random.Random, arguments: list[str]) -> list[str]:
 
 
 def _run_command(arguments: list[str], folder: Path, interrupt_after_s: float | None) -> int:
-    """Return the exit code; check the code, the output, and that no process is left."""
+    """Run a command line and return its exit code; check the code, the output, and that no process is left."""
     mark = f"{os.getpid()}-{time.monotonic_ns()}"
     private = {_MARK_VARIABLE: mark, "CUDNN_BACKEND_PLAN_CACHE": str(folder / "plans"), "PYTHONPATH": str(ROOT)}
     reading, writing = os.pipe()
@@ -122,7 +122,7 @@ def _run_command(arguments: list[str], folder: Path, interrupt_after_s: float | 
         code = 130  # Ctrl-C after the end of the work, when Python had already removed its handlers
     what = f"{arguments}, interrupted after {interrupt_after_s}: exit code {code}\n{out}\n{err}"
     if left:
-        raise BrokenPromise(f"left after: {left}\n{what}")
+        raise BrokenPromise(f"processes still running: {left}\n{what}")
     theirs = arguments[:1] == ["why"]  # it runs a program, and Python prints that program's exceptions
     if code not in (0, 1, 2, 130) or ("Traceback" in err + out and not theirs):
         raise BrokenPromise(what)
@@ -133,7 +133,7 @@ def _run_command(arguments: list[str], folder: Path, interrupt_after_s: float | 
 
 
 def _end_remaining_processes(mark: str) -> list[str]:
-    """Return the processes with our mark that still run after a while, and end them."""
+    """Kill the marked processes that still run at the time limit, and return their ids."""
     deadline = time.monotonic() + _CHILD_EXIT_LIMIT_S
     while found := _find_marked_processes(mark):
         if time.monotonic() > deadline:

@@ -30,12 +30,12 @@ from examples import flash_forward, forum_two_matmul
 from tests.support.child import run_code
 from tests.torture.harness import BrokenPromise
 
-STEPS_PER_ROUND = 60  # per round
+STEPS_PER_ROUND = 60
 TARGETS = ("sm80", "sm89", "sm90", "sm100")
 SOURCE_VERSIONS = ("9.14.0", "9.19.0", "9.24.0")  # versions with files that are installed under other names
 TF32_VARIABLE = "NVIDIA_TF32_OVERRIDE"
 IRRELEVANT_VARIABLES = ("LANG", "CUDNN_VERSION", "COLUMNS", "CUDNN_LOGLEVEL_DBG")
-PATCHED_VERSION = "9.90"  # of the version that is installed in several patches
+PATCHED_VERSION = "9.90"  # installed in several patch versions
 FILES_CHANGED_CODE = "cudnn-files-changed"
 
 FRESH_EXPLAIN_PROGRAM = """
@@ -107,7 +107,7 @@ def judge_in_fresh_process(name: str, target: str, source: str, switch: str | No
 
 
 class ChangingEnvironment:
-    """Folders, files and variables, their known contents, and the judges."""
+    """Changeable folders, files and variables with their known contents, and judges that read them."""
 
     def __init__(self, chance: random.Random, folder: Path) -> None:
         self.chance = chance
@@ -264,13 +264,13 @@ class ChangingEnvironment:
     # queries
 
     def list_versions(self) -> dict[str, str]:
-        """Return the names of versions, each with the source of the current files."""
+        """Return the source version of the library files that each version name currently refers to."""
         named = {PATCHED_VERSION: self.patches[max(self.patches)], "default": self.own}
         named |= {f"{PATCHED_VERSION}.{patch}": source for patch, source in self.patches.items()}
         return named
 
     def find_target_content(self, target: str) -> str:
-        """Return the described GPU that a name now stands for."""
+        """Return the described GPU that a target name currently refers to."""
         return self.targets[self.place / target] if target.endswith(".json") else target
 
     def draw_matrix_query(self) -> tuple[dict[str, Graph], list[str], dict[str, str]]:
@@ -298,12 +298,12 @@ class ChangingEnvironment:
 
     def check_answers(self, who: str, wanted: Mapping[Any, Cell], found: Mapping[Any, Cell], *, also: str = "") -> None:
         for place, cell in found.items():
-            self.counts[f"questions to {who}"] += 1
+            self.counts[f"queries answered by {who}"] += 1
             if also and cell.cause == also:
-                self.counts[f"answers withheld: {also}"] += 1
+                self.counts[f"queries without an answer: {also}"] += 1
             elif cell != wanted[place]:
-                raise BrokenPromise(f"{who} about {place}: {cell}, a fresh process says {wanted[place]}")
-        self.counts["questions"] += len(found)
+                raise BrokenPromise(f"{who} answered {cell} for {place}, a fresh process answers {wanted[place]}")
+        self.counts["queries"] += len(found)
 
     def judge_in_this_process(self) -> None:
         named, _, _ = drawn = self.draw_matrix_query()
@@ -316,7 +316,7 @@ class ChangingEnvironment:
     def _judge_matrix(self, drawn: Any, executor: Executor | None = None) -> dict[tuple[str, str, str], Cell]:
         named, targets, versions = drawn
         found = matrix(named, targets, list(versions), executor=executor, cache=self.kept, progress=False, workers=1)
-        self.counts["answers from disk"] += len(found.cells) - found.asked
+        self.counts["stored answers"] += len(found.cells) - found.asked
         return dict(found.cells)
 
     def judge_in_children(self) -> None:
@@ -345,7 +345,7 @@ class ChangingEnvironment:
         self.check_answers("a new process", wanted, {tuple(place): Cell.from_dict(cell) for *place, cell in lines})
 
     def judge_during_change(self) -> None:
-        """Check that all answers are from before the change or all from after it; changed library files are noticed."""
+        """Check that answers are all from before or all from after the change, or report changed library files."""
         drawn = self.draw_matrix_query()
         before = self.find_expected_answers(drawn)
         change: Callable[[], None] = self.chance.choice((self.change_tf32_variable, self.change_own_library))

@@ -53,7 +53,7 @@ from tests.support.reporting import make_matrix, make_two_matmuls, make_verdict
 from tests.support.zoo import VARIED_GRAPHS
 from tests.torture.harness import BrokenPromise
 
-FILES_PER_ROUND = 120  # per round
+FILES_PER_ROUND = 120
 CPU_LIMIT_S = 20.0  # CPU time of this process for one file
 SUPPORT_TABLE_FOLDER = Path(__file__).parents[1] / "library" / "diagnose" / "data"
 
@@ -85,7 +85,7 @@ FRONTEND_GRAPH_DATA: dict[str, Any] = {
 
 
 def attack(seed: int, folder: Path) -> Counter[str]:
-    """Write damaged files and read each as a command does."""
+    """Write damaged files and read each with the reader that commands use."""
     rng = random.Random(seed)
     counts: Counter[str] = Counter()
     for number in range(FILES_PER_ROUND):

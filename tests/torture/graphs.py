@@ -71,11 +71,11 @@ def _judge_and_check(judge: Judge, question: Query, *, shown: bool) -> Counter[s
         raise _make_broken_promise(question, "\n".join(failed))
     silent = verdict.stage == "heuristics" and not verdict.candidates  # cuDNN returned no configs and no reason
     if verdict.outcome is not Outcome.SUPPORTED and not (verdict.cause or verdict.reasons or silent):
-        raise _make_broken_promise(question, f"{verdict.outcome} without a word")
+        raise _make_broken_promise(question, f"{verdict.outcome} without a cause")
     if Verdict.from_dict(json.loads(json.dumps(verdict.to_dict()))) != verdict:
-        raise _make_broken_promise(question, "the verdict is another one after a way through JSON")
+        raise _make_broken_promise(question, "the verdict changes when it is written to JSON and read again")
     if shown and verdict.outcome.value.upper() not in render_text(verdict):
-        raise _make_broken_promise(question, "the text does not report the outcome")
+        raise _make_broken_promise(question, "the verdict text does not report the outcome")
     counts = Counter({"graphs": 1, verdict.outcome.value: 1, f"cuDNN {verdict.cudnn}": 1})
     counts |= Counter({op.kind.name.lower(): 1 for op in all_ops(question.graph)})
     counts["built"] += any(item.state == "built" for item in verdict.candidates)
@@ -114,7 +114,7 @@ def _check_two_processes(judge: Judge, other: Judge, question: Query) -> Counter
         one, two = (json.dumps(verdict.to_dict(), indent=1).splitlines() for verdict in (first, second))
         differing = [f"{a}\n{b}" for a, b in zip(one, two, strict=False) if a != b]
         raise _make_broken_promise(question, "two processes differ:\n" + "\n".join(differing[:5]))
-    return Counter({"asked of two processes": 1})
+    return Counter({"judged in two processes": 1})
 
 
 def _check_remedies(graph: Graph, version: str | None, folder: Path) -> Counter[str]:

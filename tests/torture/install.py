@@ -64,7 +64,7 @@ def attack(seed: int, folder: Path) -> Counter[str]:
 
 
 def _install_wheel(root: Path, wheel: Path) -> None:
-    """Put a wheel into the version store as install does, without pip."""
+    """Install a wheel into the version store without pip."""
     with versions._locked_store(root) as (changed, _):
         versions._place_wheel(
             wheel, changed / INSTALLED_FOLDER_NAME, versions._CUDNN_FILE, versions._make_progress(False)
@@ -113,7 +113,7 @@ def _set_directory_entry_bytes(
 
 
 def _write_zip_bomb(wheel: Path) -> None:
-    """Write a wheel with a small file that unpacks to a gigabyte more than its header has."""
+    """Write a wheel with a file that unpacks to more bytes than its header states."""
     make_wheel(wheel.parent)
     content = bytes(1 << 24)
     with zipfile.ZipFile(wheel, "a", zipfile.ZIP_DEFLATED) as archive:
@@ -181,7 +181,7 @@ FORGERIES: dict[str, Callable[[random.Random, Path], object]] = {
 
 
 def check_forged_wheels(chance: random.Random, folder: Path) -> Counter[str]:
-    """Check that each forgery is refused without leftovers; after random damage, refused or unpacked unchanged."""
+    """Check that forged wheels are refused without leftovers, and damaged ones refused or unpacked unchanged."""
     counts: Counter[str] = Counter()
     root = folder / "cache"
     for kind, forgery in FORGERIES.items():
@@ -196,13 +196,13 @@ def check_forged_wheels(chance: random.Random, folder: Path) -> Counter[str]:
         if _try_to_install(root, wheel):
             files = {name: (root / INSTALLED_FOLDER_NAME / name).read_bytes() for name in JIT_FILES}
             if files != JIT_FILES or _list_store_names(root) != {INSTALLED_FOLDER_NAME}:
-                raise BrokenPromise("a damaged wheel gave other files")
+                raise BrokenPromise("a damaged wheel was installed with other files")
             shutil.rmtree(root / INSTALLED_FOLDER_NAME)
-            counts["damaged where it does not matter, installed"] += 1
+            counts["damaged outside the checked parts, installed"] += 1
         else:
             counts["damaged, refused"] += 1
     if found := [path for path in folder.rglob("*") if "evil" in path.name]:
-        raise BrokenPromise(f"a wheel wrote outside: {found}")
+        raise BrokenPromise(f"a wheel wrote files outside its folder: {found}")
     return counts
 
 
@@ -213,7 +213,7 @@ def _try_to_install(root: Path, wheel: Path) -> bool:
         if error.code != "wheel-damaged":
             raise
         if _list_store_names(root):
-            raise BrokenPromise(f"a refused wheel left {_list_store_names(root)}: {error}") from error
+            raise BrokenPromise(f"a refused wheel left files: {_list_store_names(root)}: {error}") from error
         return False
     return True
 
@@ -269,7 +269,7 @@ _INVALID_RECORDS = (
 
 
 def check_damaged_installations(chance: random.Random, folder: Path) -> Counter[str]:
-    """Check that a full check finds every damage, all but one kind at the next use, and a new install repairs it."""
+    """Check that a full check finds each kind of damage, the next use all but one, and that an install repairs it."""
     counts: Counter[str] = Counter()
     wheel = make_wheel(folder / "wheels")
     root = folder / "cache"
@@ -288,7 +288,7 @@ def check_damaged_installations(chance: random.Random, folder: Path) -> Counter[
                 raise
         else:
             if kind != UNDETECTED_DAMAGE:
-                raise BrokenPromise(f"{kind}: used without a word")
+                raise BrokenPromise(f"{kind}: damaged files were used without an error")
         _install_wheel(root, wheel)
         versions.verify(versions.require_installed(VERSION, root=root))
         counts["damaged installations found and repaired"] += 1
@@ -300,7 +300,7 @@ def check_damaged_installations(chance: random.Random, folder: Path) -> Counter[
 
 
 def kill_unpacking(chance: random.Random, folder: Path) -> Counter[str]:
-    """Kill a process that installs and removes a wheel: a whole version is left, or none."""
+    """Kill a process that installs and removes a wheel: afterwards the version is intact or absent."""
     counts: Counter[str] = Counter()
     wheel = make_wheel(folder / "wheels", files=LARGE_FILES)
     root = folder / "cache"
@@ -311,18 +311,20 @@ def kill_unpacking(chance: random.Random, folder: Path) -> Counter[str]:
         child.kill()
         child.join()
         if child.exitcode != -signal.SIGKILL:
-            raise BrokenPromise(f"unpacking ended by itself with {child.exitcode}")
+            raise BrokenPromise(f"the unpacking process was not killed but ended with exit code {child.exitcode}")
         counts["unpackings killed"] += 1
-        counts["of them in the middle"] += any(name.startswith(".staging") for name in _list_store_names(root))
+        counts["unpackings killed with a staging folder"] += any(
+            name.startswith(".staging") for name in _list_store_names(root)
+        )
         for installed in versions.list_installed(root):
             versions.verify(installed)
-            counts["of them with a whole version"] += 1
+            counts["intact versions after a kill"] += 1
         if (
             _list_store_names(root)
             - {INSTALLED_FOLDER_NAME}
             - {name for name in _list_store_names(root) if name.startswith(".staging-")}
         ):
-            raise BrokenPromise(f"a killed install left {_list_store_names(root)}")
+            raise BrokenPromise(f"a killed install left unexpected files: {_list_store_names(root)}")
     _install_wheel(root, wheel)
     _check_only_version_is_intact(root)
     return counts
@@ -336,7 +338,7 @@ def _install_and_remove(root: Path, wheel: Path) -> None:
 
 def _check_only_version_is_intact(root: Path) -> None:
     if _list_store_names(root) - {"nvrtc-cu12"} != {INSTALLED_FOLDER_NAME}:
-        raise BrokenPromise(f"left over: {_list_store_names(root)}")
+        raise BrokenPromise(f"unexpected files in the version store: {_list_store_names(root)}")
     [installed] = versions.list_installed(root)
     versions.verify(installed)
 
@@ -363,7 +365,7 @@ def kill_installs(chance: random.Random, folder: Path) -> Counter[str]:
         time.sleep(chance.uniform(0.2, 6.0))
         first.kill()
         first.wait()
-        counts["installs killed" if first.returncode else "installs that ended before"] += 1
+        counts["installs killed" if first.returncode else "installs that ended before the kill"] += 1
         for installed in versions.list_installed(root):
             versions.verify(installed)
         _, said = second.communicate(timeout=300)
@@ -372,11 +374,11 @@ def kill_installs(chance: random.Random, folder: Path) -> Counter[str]:
             process.kill()
             process.communicate()
     if second.returncode:
-        raise BrokenPromise(f"the other install ended with {second.returncode}: {said[-2000:]!r}")
+        raise BrokenPromise(f"the other install ended with exit code {second.returncode}: {said[-2000:]!r}")
     third = _start_install(root, index)
     _, said = third.communicate(timeout=300)
     if third.returncode:
-        raise BrokenPromise(f"the next install ended with {third.returncode}: {said[-2000:]!r}")
+        raise BrokenPromise(f"the next install ended with exit code {third.returncode}: {said[-2000:]!r}")
     _check_only_version_is_intact(root)
     counts["installs next to and after a killed one"] += 2
     return counts

@@ -40,7 +40,7 @@ def attack(seed: int, folder: Path) -> Counter[str]:
         arguments = ["-m", "tests.support.interruptions", str(seed), str(INTERRUPTIONS_PER_ROUND)]
     done = run_python(arguments, timeout_s=600)
     if done.code:
-        raise BrokenPromise(f"the child ended with {done.ending}\n{done.stderr[-3000:]}")
+        raise BrokenPromise(f"the interrupted child process ended with {done.ending}\n{done.stderr[-3000:]}")
     found = json.loads(done.stdout)
     if found["failures"]:
         raise BrokenPromise("\n".join(found["failures"]))

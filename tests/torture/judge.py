@@ -96,29 +96,29 @@ class _JudgeRound:
 
     def run_random_query(self, run_query: Callable[[Query], Verdict]) -> tuple[Query, Verdict]:
         question = self.chance.choice(draw_queries())
-        self.counts["questions"] += 1
+        self.counts["queries"] += 1
         return question, run_query(question)
 
     def check_answer(self, question: Query, verdict: Verdict, *, whole: bool = True) -> None:
-        """Compare an answer; it may be missing if its process was ended."""
+        """Compare an answer with the expected one; unless `whole`, it may be missing."""
         if verdict.graph != question.graph.name or verdict.graph_text != str(question.graph):
-            raise BrokenPromise(f"query of {question.graph.name}, answer of {verdict.graph}")
+            raise BrokenPromise(f"the query is for graph {question.graph.name}, the answer for {verdict.graph}")
         if not whole and verdict.cause is not None and verdict.cause.code in UNANSWERED_CODES:
-            self.counts["questions that could not be judged"] += 1
+            self.counts["queries that could not be judged"] += 1
             return
         if _summarize_verdict(verdict) != find_expected_answers()[question]:
             cause = verdict.cause and verdict.cause.headline
             raise BrokenPromise(
                 f"expected {find_expected_answers()[question]}, found {_summarize_verdict(verdict)}: {cause}"
             )
-        self.counts["answered, rightly"] += 1
+        self.counts["right answers"] += 1
 
     def draw_delay_s(self) -> float:
         """Return the seconds until an event: before, during or after a query, also while a process starts."""
         return float(10 ** self.chance.uniform(-5, self.chance.choice((-3, -1.5, -0.2))))
 
     def interrupt_query(self, moment: float | None = None) -> None:
-        """Raise an exception in a signal handler at some moment."""
+        """Raise an exception in a signal handler at a random moment of a query."""
         kind = self.chance.choice(INTERRUPTIONS)
         self._run_with_exception(
             kind,
@@ -128,12 +128,12 @@ class _JudgeRound:
         )
 
     def interrupt_many_queries(self) -> None:
-        """Raise several in a row, mostly while processes are started."""
+        """Interrupt 40 queries, mostly while child processes start."""
         for _ in range(40):
             self.interrupt_query(float(10 ** self.chance.uniform(-5, -1.5)))
 
     def interrupt_query_twice(self) -> None:
-        """Raise a second exception while the first is handled and the process is being ended."""
+        """Raise a second exception while the first one is handled and the child process is ended."""
         kind = self.chance.choice(INTERRUPTIONS)
         again = float(10 ** self.chance.uniform(-5, -2.5))
         self._run_with_exception(
@@ -164,10 +164,10 @@ class _JudgeRound:
         hurried = Judge(limit_s=self.draw_delay_s())
         hurried._idle = self.judge._idle  # its processes, with another limit
         self.check_answer(*self.run_random_query(hurried.run_query), whole=False)
-        self.counts["limits"] += 1
+        self.counts["short time limits"] += 1
 
     def kill_child_during_query(self) -> None:
-        """End the process that runs the query."""
+        """Kill the child process that runs the query."""
         idle = [child._process.pid for children in self.judge._idle.values() for child in children]
 
         def kills(_number: int, _frame: FrameType | None) -> None:
@@ -177,7 +177,7 @@ class _JudgeRound:
         with _run_handler_after(kills, self.draw_delay_s()):
             self.check_answer(*self.run_random_query(self.judge.run_query), whole=False)
         self.judge.close()  # if they were killed too late for this query, the next one has others
-        self.counts["kills"] += 1
+        self.counts["killed child processes"] += 1
 
     def judge_in_fork(self) -> None:
         """Use the same judge in a forked process, and in the parent at the same time."""
@@ -186,11 +186,11 @@ class _JudgeRound:
             _check_and_exit(lambda: self.check_answer(*self.run_random_query(self.judge.run_query)))
         self.check_answer(*self.run_random_query(self.judge.run_query))
         self._wait_for_fork(child)
-        self.counts["questions"] += 1
-        self.counts["answered, rightly"] += 1
+        self.counts["queries"] += 1
+        self.counts["right answers"] += 1
 
     def fork_during_query(self) -> None:
-        """Fork in a handler during a query: the child gets no answer or the right one, the parent the right one."""
+        """Fork in a signal handler during a query: the parent gets the right answer, the child that or none."""
         children = []
         parent = os.getpid()
 
@@ -217,7 +217,7 @@ class _JudgeRound:
 
     def _wait_for_fork(self, child: int) -> None:
         if code := os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
-            raise BrokenPromise(f"a forked process ended with {code}")
+            raise BrokenPromise(f"a forked process ended with exit code {code}")
         self.counts["forks"] += 1
 
     def judge_in_threads(self) -> None:
@@ -228,8 +228,8 @@ class _JudgeRound:
             self.interrupt_query()
             for question, answer in coming:
                 self.check_answer(question, answer.result())
-        self.counts["questions"] += len(chosen)
-        self.counts["questions of threads"] += len(chosen)
+        self.counts["queries"] += len(chosen)
+        self.counts["queries of threads"] += len(chosen)
 
     def judge_in_tasks(self) -> None:
         """Run queries by tasks in threads of the event loop; cancel some."""
@@ -246,12 +246,12 @@ class _JudgeRound:
             await asyncio.gather(*map(run_query, chosen, limits))
 
         asyncio.run(run_all())
-        self.counts["questions"] += len(chosen)
+        self.counts["queries"] += len(chosen)
 
 
 @contextlib.contextmanager
 def _run_handler_after(handler: Callable[[int, FrameType | None], Any], seconds: float) -> Iterator[None]:
-    """Call a handler after some time, unless the block has ended by then."""
+    """Call a signal handler after some seconds, unless the block has ended by then."""
     before = signal.signal(signal.SIGALRM, handler)
     try:
         signal.setitimer(signal.ITIMER_REAL, seconds)
@@ -262,7 +262,7 @@ def _run_handler_after(handler: Callable[[int, FrameType | None], Any], seconds:
 
 
 def _check_and_exit(check: Callable[[], None]) -> None:
-    """End a forked process, with 0 if the check passes."""
+    """Run a check and end the forked process, with exit code 0 if it passes."""
     code = 1
     try:
         check()

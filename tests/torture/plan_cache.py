@@ -38,7 +38,7 @@ def attack(seed: int, folder: Path) -> Counter[str]:
     counts = damage_entries(chance, folder / "damage")
     with _mount_small_disk(folder / "stampede", 4 * CACHE_LIMIT_BYTES) as (place, kind):
         counts += kill_writers(chance, place / "plans", 1.0)
-        counts[f"stampedes on {kind}"] += 1
+        counts[f"killed writers on {kind}"] += 1
     counts += fill_disk(chance, folder / "full")
     if seed % REAL_PLANS_EVERY == 0:
         counts += damage_real_plans(chance, folder / "real")
@@ -49,7 +49,7 @@ def attack(seed: int, folder: Path) -> Counter[str]:
 
 
 def _make_record(chance: random.Random, key: str, most: int = 4000) -> dict[str, Any]:
-    """Return a record that proves its integrity: its text has the stated length and only characters of its key."""
+    """Return a record with a checkable text: it has the stated length and only characters of the key."""
     size = chance.randrange(1, most)
     return {"size": size, "plan": (key[-4:] * (size // 4 + 1))[:size]}
 
@@ -105,18 +105,18 @@ def damage_entries(chance: random.Random, folder: Path) -> Counter[str]:
             for key in (one, other):
                 found = files.read(key)
                 if found is not None and not _is_intact(key, found):
-                    raise BrokenPromise(f"{kind}: a damaged entry was used")
+                    raise BrokenPromise(f"{kind}: the cache returned a damaged entry")
                 if key == one and touched and found is not None:
-                    raise BrokenPromise(f"{kind}: the change was not noticed")
+                    raise BrokenPromise(f"{kind}: the cache did not detect the damage")
             listed = [record["key"] for record, _ in files.read_all()]
         if touched and one in listed:
-            raise BrokenPromise(f"{kind}: a damaged entry was listed")
+            raise BrokenPromise(f"{kind}: the cache listed a damaged entry")
         if files.path(one).is_dir() and not files.path(one).is_symlink():
             files.path(one).rmdir()
         counts["damaged entries"] += 1
     files.clear()
     if set(os.listdir(folder)) != {".lock"}:
-        raise BrokenPromise(f"clear left {os.listdir(folder)}")
+        raise BrokenPromise(f"clearing the cache left files: {os.listdir(folder)}")
     return counts
 
 
@@ -140,7 +140,7 @@ def _replace_entry_file(kind: str, one: Path, other: Path) -> None:
 
 
 def damage_real_plans(chance: random.Random, folder: Path) -> Counter[str]:
-    """Put a plan of cuDNN into a cache, damage its record under a right hash: a read returns none or the original."""
+    """Store a cuDNN plan and damage its record, with a valid hash: a read returns no plan or the original one."""
     from cudnn_backend_py import build
     from cudnn_backend_py.diagnose.explanation import control_graph
 
@@ -154,7 +154,7 @@ def damage_real_plans(chance: random.Random, folder: Path) -> Counter[str]:
     files = plan_files(folder, 1 << 28)
     good = files.read(key)
     if good is None:
-        raise BrokenPromise("a plan that was put in is not found")
+        raise BrokenPromise("the cache does not return a plan that was stored")
     values = (None, 7, "", "{}", [], {"a": 1}, True, -1e300, "\ud800", "x" * 1000)
     for field in ("cudnn", "target", "sm", "tag", "evidence", "graph", "plan"):
         changed = {name: value for name, value in good.items() if name != "key"}
@@ -169,7 +169,7 @@ def damage_real_plans(chance: random.Random, folder: Path) -> Counter[str]:
             cache.entries()
             cache.evidence(key)
         if found is not None and found.json() != plan.json():
-            raise BrokenPromise(f"a changed {field} gave another plan")
+            raise BrokenPromise(f"a record with a changed {field} gave another plan")
         counts["damaged real plans"] += 1
     return counts
 
@@ -178,7 +178,7 @@ def damage_real_plans(chance: random.Random, folder: Path) -> Counter[str]:
 
 
 def kill_writers(chance: random.Random, folder: Path, seconds: float) -> Counter[str]:
-    """Kill and replace writers at random, while a watcher measures the used disk space."""
+    """Kill and restart random writer processes, while another process measures the used disk space."""
     largest, done = (
         _fork_context.Value("q", 0, lock=False),
         _fork_context.Value("q", 0, lock=False),
@@ -212,16 +212,16 @@ def kill_writers(chance: random.Random, folder: Path, seconds: float) -> Counter
     files.write(PLAN_KEYS[0], _make_record(chance, PLAN_KEYS[0]))
     names = set(os.listdir(folder))
     if not names <= {".lock", *(f"{key}.plan" for key in PLAN_KEYS)}:
-        raise BrokenPromise(f"left over: {sorted(names)}")
+        raise BrokenPromise(f"unexpected files in the cache: {sorted(names)}")
     found = [record for record, _ in files.read_all()]
     if len(found) != len(names) - 1 or not all(_is_intact(record["key"], record) for record in found):
-        raise BrokenPromise(f"{len(names) - 1} entries, {len(found)} of them whole")
+        raise BrokenPromise(f"{len(names) - 1} entries, of which {len(found)} are intact")
     at_most = CACHE_LIMIT_BYTES + WRITER_COUNT * (LARGEST_ENTRY_BYTES + 1000)
     if largest.value > at_most or watcher.exitcode:
-        raise BrokenPromise(f"{largest.value} bytes at once, at most {at_most} are allowed")
-    counts["MB at once, summed over rounds"] += round(largest.value / 1e6)
+        raise BrokenPromise(f"{largest.value} bytes on the disk, but the limit is {at_most}")
+    counts["largest MB on the disk, summed over rounds"] += round(largest.value / 1e6)
     if largest.value > CACHE_LIMIT_BYTES + LARGEST_ENTRY_BYTES + 1000:
-        counts["moments above the bound plus one entry"] += 1
+        counts["rounds with more bytes than the limit and one entry"] += 1
     return counts
 
 
@@ -251,7 +251,7 @@ def _write_and_read_entries(folder: Path, seed: int, done: Any) -> None:
 
 
 def _record_disk_usage(folder: Path, largest: Any, stop: Any) -> None:
-    """Record the largest total size; from the file system itself, if it is a separate one, since that is one moment."""
+    """Record the largest total size of the cache, read from the file system if the cache has its own."""
     own = os.path.ismount(folder.parent)
     while not stop.is_set():
         if own:
@@ -279,7 +279,7 @@ def _list_file_sizes(folder: Path) -> Iterator[int]:
 
 @contextlib.contextmanager
 def _mount_small_disk(place: Path, size: int) -> Iterator[tuple[Path, str]]:
-    """Yield a folder that is a file system of so many bytes, if this user may mount one; else a plain folder."""
+    """Yield a folder on a file system of `size` bytes if this user may mount one, otherwise a plain folder."""
     place.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=0700", "none", str(place)]
     mounted = os.geteuid() == 0 and subprocess.run(command, capture_output=True, check=False).returncode == 0
@@ -304,7 +304,7 @@ def fill_disk(chance: random.Random, place: Path) -> Counter[str]:
     child.start()
     child.join()
     if child.exitcode:
-        raise BrokenPromise(f"writing beyond the limit of a file's size ended with {child.exitcode}")
+        raise BrokenPromise(f"writing beyond the file size limit ended with exit code {child.exitcode}")
     counts["filled up to RLIMIT_FSIZE"] += 1
     return counts
 
@@ -322,7 +322,7 @@ def _fill_until_refused(chance: random.Random, files: EntryFolder) -> Counter[st
         else:
             kept[key] = record
         if (names := set(os.listdir(files.folder))) - {".lock"} != {f"{one}.plan" for one in kept}:
-            raise BrokenPromise(f"after {len(caught)} warnings there are {sorted(names)}")
+            raise BrokenPromise(f"wrong files after {len(caught)} warnings: {sorted(names)}")
     if not refused:
         raise BrokenPromise("the disk was not filled")
     if any(files.read(key) != {"key": key, **record} for key, record in kept.items()):

@@ -60,7 +60,7 @@ def attack(seed: int, folder: Path) -> Counter[str]:
 
 
 def draw_graphs(rng: random.Random, version: str | None) -> Iterator[Graph]:
-    """Yield graphs without end: any valid ones, and small ones that were made unusual."""
+    """Yield an endless stream of random graphs: valid ones, and small ones with unusual features."""
     numbers = None if version is None else version_numbers(version)[:3]
     made = draw_mutants(rng)
     while True:
@@ -76,7 +76,7 @@ def draw_graphs(rng: random.Random, version: str | None) -> Iterator[Graph]:
 
 
 def _make_unusual(graph: Graph, rng: random.Random) -> Graph:
-    """Return the graph with one feature that kernels seldom support; unchanged if the result is no valid graph."""
+    """Return the graph with one feature that kernels seldom support, or unchanged if the result would be invalid."""
     tensors = [tensor for tensor in graph.tensors if not tensor.virtual and not tensor.by_value]
     chosen = rng.sample(tensors, rng.randint(1, len(tensors)))
     what = rng.choice(("alignment", "order", "gaps", "size", "size"))
@@ -100,7 +100,7 @@ def _make_unusual(graph: Graph, rng: random.Random) -> Graph:
 
 
 def _check_remedy(judge: Judge, question: Query, remedy: Remedy, seed: int) -> Counter[str]:
-    """Check that every graph of a remedy is supported, and that an exact one computes the same."""
+    """Check that every graph of a remedy is supported, and that an exact remedy computes the same results."""
     for one in remedy.graphs:
         query = replace(question, graph=one, target=remedy.target, version=remedy.version)
         if not judge.run_query(query).supported:
@@ -112,7 +112,7 @@ def _check_remedy(judge: Judge, question: Query, remedy: Remedy, seed: int) -> C
     counts += Counter({f"exact, {kind}": 1 for kind in remedy.kinds})
     solution = find_solution(question.graph, remedy.kinds, remedy.steps, remedy.members)
     if solution is None or solution.graphs != remedy.graphs:
-        raise _make_broken_promise(question, f"{remedy.title}: its steps do not lead to its graphs")
+        raise _make_broken_promise(question, f"{remedy.title}: applying its steps does not give its graphs")
     if remedy.comparison.state == "not compared":
         return counts + Counter({"not compared": 1, f"not compared: {remedy.comparison.words[:60]}": 1})
     again = compare(question.graph, solution, seed + 1000, shrink=False)

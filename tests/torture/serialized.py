@@ -21,7 +21,7 @@ from tests.support.mutations import assert_safe_to_print, mutate_json
 from tests.support.zoo import VARIED_GRAPHS
 from tests.torture.harness import BrokenPromise
 
-BLOBS_PER_ROUND = 150  # per round
+BLOBS_PER_ROUND = 150
 _CODE_KEY, _PACKAGE_DATA_KEY, _CHECKSUM_KEY = "cudnn_backend_data", "cudnn_backend_py", "cudnn_backend_py_sha256"
 _PLACEMENT_FIELDS: dict[str, Any] = {  # features of a graph with constants, scratch, scalars and slices
     "workspace_modifications": {"1": [0, 0, ["3f800000"]], "2": [2, 0, []]},
@@ -88,7 +88,7 @@ DAMAGE_BY_NAME: dict[str, Callable[[random.Random, dict[str, Any]], bytes]] = {
 
 
 def attack(seed: int, folder: Path) -> Counter[str]:
-    """Load damaged bytes: the result is a plan, or an error of this package."""
+    """Load damaged serialized graphs: each gives a plan, or an error of this package."""
     rng, content = random.Random(seed), read_ubjson(_serialize_plan())
     counts: Counter[str] = Counter()
     for number in range(BLOBS_PER_ROUND):

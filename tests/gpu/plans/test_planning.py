@@ -56,7 +56,7 @@ def test_a_plan_built_for_a_description_is_found_on_the_gpu(tmp_path: Path, buil
     no_gpu = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     tag = run_python(["-c", PLAN_AHEAD_PROGRAM, str(described)], environment=no_gpu, check=True).stdout.strip()
     found = build(make_flash_attention())
-    assert builds == [], "it was built ahead of time"
+    assert builds == [], "the plan was built again on the GPU"
     assert found.tag == tag
     assert found.target.is_live
     check_result(found)
@@ -92,7 +92,7 @@ def test_a_target_opened_by_the_caller_has_its_own_plans(builds: list[str]) -> N
     own = build(make_flash_attention(), mine)
     assert own is not shared
     assert own.target is mine
-    assert len(builds) == 1, "the second came from the disk"
+    assert len(builds) == 1, "the second plan was built instead of read from the cache"
     check_result(own)
     mine.close()
     check_result(build(make_flash_attention()))

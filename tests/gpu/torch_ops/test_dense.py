@@ -342,7 +342,7 @@ def test_unsupported_arguments_are_reported() -> None:
     for kind, words, call in wrong:
         with pytest.raises(kind, match=words or None):
             call()
-    assert torch.isfinite(scaled_dot_product_attention(q, k, v)).all(), "the context is still usable"
+    assert torch.isfinite(scaled_dot_product_attention(q, k, v)).all(), "the CUDA context must stay usable"
 
 
 def test_a_second_derivative_is_refused() -> None:

@@ -207,7 +207,7 @@ def test_unsupported_arguments_are_reported() -> None:
         with pytest.raises(UsageError, match=words) as caught:
             run()
         assert caught.value.code in ("torch-tensor", "torch-option")
-    assert torch.isfinite(call(q, k_pages, v_pages, table, lens)).all(), "the context is still usable"
+    assert torch.isfinite(call(q, k_pages, v_pages, table, lens)).all(), "the CUDA context must stay usable"
 
 
 # 8-bit floats

@@ -256,4 +256,4 @@ def test_unsupported_arguments_are_reported() -> None:
         with pytest.raises(UsageError, match=words) as caught:
             call()
         assert caught.value.code in ("torch-tensor", "torch-option")
-    assert torch.isfinite(attention_varlen(q, k, v, cu, None, 20)).all(), "the context is still usable"
+    assert torch.isfinite(attention_varlen(q, k, v, cu, None, 20)).all(), "the CUDA context must stay usable"

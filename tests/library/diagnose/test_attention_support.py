@@ -54,7 +54,9 @@ def assert_equals_stored_table(table: SupportTable) -> None:
 
 def test_this_cudnn_agrees_with_its_stored_support_table() -> None:
     version = library().version_text
-    assert version in TABLES, f"there is no table of cuDNN {version}: NEWEST of the Makefile, 'make attention-table'"
+    assert version in TABLES, (
+        f"there is no table of cuDNN {version}: set NEWEST in the Makefile and run 'make attention-table'"
+    )
     table = support_table(rows=draw_rows(version))
     assert table.cudnn == version
     assert_equals_stored_table(table)

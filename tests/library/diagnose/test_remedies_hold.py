@@ -39,7 +39,7 @@ def test_remedies_for_refusals_in_the_tables_work(shared_judge: Judge, version: 
         verdict = shared_judge.run_query(question)
         assert not verdict.supported, cell
         count += check_remedies(shared_judge.run_query, question, verdict)
-    print(f"cuDNN {version}: {len(cells[::step])} of {len(cells)} refused verdicts, {count} remedies asked")
+    print(f"cuDNN {version}: {len(cells[::step])} of {len(cells)} refused verdicts, {count} remedies judged")
     assert count > len(cells[::step]) // 3
 
 
