@@ -12,7 +12,7 @@ from cudnn_backend_py.frontend.ops.node import Emitter, Node
 from cudnn_backend_py.frontend.ops.pointwise import PointwiseOps
 from cudnn_backend_py.graph.attention import Attention, SoftCap
 
-__all__ = ["FLOAT", "HALF", "INT32", "CheckContext", "RecordingGraph", "call_attention"]
+__all__ = ["FLOAT", "HALF", "INT32", "CheckContext", "RecordingGraph", "call_frontend_attention"]
 
 HALF, FLOAT, INT32, INT64 = data_type.HALF, data_type.FLOAT, data_type.INT32, data_type.INT64
 
@@ -129,7 +129,9 @@ def _make_common_options(made: _ProblemTensors, *, fp8: bool, backward: bool) ->
     return options
 
 
-def call_attention(recorder: RecordingGraph, p: Attention, *, backward: bool, unified: bool) -> dict[str, tensor]:
+def call_frontend_attention(
+    recorder: RecordingGraph, p: Attention, *, backward: bool, unified: bool
+) -> dict[str, tensor]:
     """Call the frontend's attention method for a problem; return the outputs by name, with the problem's layouts."""
     made = _ProblemTensors(p)
     fp8 = p.is_fp8

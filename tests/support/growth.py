@@ -63,11 +63,11 @@ def repeat_graph(graph: Graph, count: int) -> Graph:
             if tensor.ragged_offset is not None:
                 offset = new[tensor.ragged_offset.uid]
                 new[tensor.uid] = dataclasses.replace(new[tensor.uid], ragged_offset=offset)
-        ops += [_shift_uids(op, number * step) for op in replace_tensors(graph, new).ops]
+        ops += [_increase_uids(op, number * step) for op in replace_tensors(graph, new).ops]
     return Graph(tuple(ops), graph.name)
 
 
-def _shift_uids(op: Op, by: int) -> Op:
+def _increase_uids(op: Op, by: int) -> Op:
     """Return an operation with all uids increased by a number."""
     if not isinstance(op, Operation):
         return op

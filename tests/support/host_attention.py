@@ -80,7 +80,7 @@ def _compute_scores(torch: Any, named: dict[str, Any], options: OperatorOptions)
     return _DensePass(scores.masked_fill(~keep, -math.inf), slope, k, v, scale)
 
 
-def _call_operators(torch: Any, named: dict[str, Any], options: OperatorOptions) -> tuple[Any, Any]:
+def _compute_dense_forward(torch: Any, named: dict[str, Any], options: OperatorOptions) -> tuple[Any, Any]:
     """Return O and the statistics of a dense problem; rows without keys are 0."""
     made, sink = _compute_scores(torch, named, options), named["sink"]
     stats = made.scores.logsumexp(-1, keepdim=True)
@@ -89,7 +89,7 @@ def _call_operators(torch: Any, named: dict[str, Any], options: OperatorOptions)
     return (made.scores - stats).exp().nan_to_num() @ made.v, stats
 
 
-def _differentiate(torch: Any, named: dict[str, Any], options: OperatorOptions) -> dict[str, Any]:
+def _compute_dense_gradients(torch: Any, named: dict[str, Any], options: OperatorOptions) -> dict[str, Any]:
     """Return the gradients of a dense problem, by input."""
     made, q, d_o = _compute_scores(torch, named, options), named["q"], named["do"]
     stats = named["stats"].to(q.dtype)
@@ -156,13 +156,13 @@ def _run_forward(torch: Any, *given: Any) -> tuple[Any, Any, Any]:
     o, stats = _empty_output(q, v.shape[-1]), _empty_stats(q)
     if q.dim() == 3:
         for one, rows, _ in _split_sequences(named):
-            found, logs = _call_operators(torch, one, options)
+            found, logs = _compute_dense_forward(torch, one, options)
             o[rows] = found[0].transpose(0, 1)
             stats[:, rows] = logs[0, ..., 0].float()
     else:
         if named["block_table"] is not None:
             named = _read_pages(torch, named)
-        found, logs = _call_operators(torch, named, options)
+        found, logs = _compute_dense_forward(torch, named, options)
         o.copy_(found)
         stats.copy_(logs)
     return o, stats if given[-1] else q.new_empty((0,), dtype=torch.float32), q.new_empty((0,), dtype=torch.float32)
@@ -179,14 +179,14 @@ def _run_backward(torch: Any, *given: Any) -> tuple[Any, ...]:
     }
     if named["q"].dim() == 3:
         for one, rows, keys in _split_sequences(named):
-            found = _differentiate(torch, one, options)
+            found = _compute_dense_gradients(torch, one, options)
             for name, where in (("q", rows), ("k", keys), ("v", keys)):
                 made[name][where] = found[name][0].transpose(0, 1)
             for name, want in wants.items():
                 if want:
                     made[name] += found[name]
     else:
-        found = _differentiate(torch, named, options)
+        found = _compute_dense_gradients(torch, named, options)
         for name in ("q", "k", "v", *(name for name, want in wants.items() if want)):
             made[name].copy_(found[name])
     return tuple(made.values())

@@ -243,7 +243,7 @@ def _is_leaving(frame: FrameType, event: str, given: object) -> bool:
     return event in ("line", "call") and line.lstrip().startswith(("with ", "def __exit__"))
 
 
-def _make_hook(interruption: Interruption, number: int) -> Callable[..., Any]:
+def _make_raising_hook(interruption: Interruption, number: int) -> Callable[..., Any]:
     left = itertools.count(number, -1)
 
     def hook(frame: FrameType, event: str, given: object) -> Any:
@@ -259,7 +259,7 @@ def interrupt_by_trace(
     interruption: Interruption, _length_s: float, events: int, draw: random.Random
 ) -> Iterator[None]:
     """Raise the exception at a random line."""
-    sys.settrace(_make_hook(interruption, draw.randrange(events)))
+    sys.settrace(_make_raising_hook(interruption, draw.randrange(events)))
     try:
         yield
     finally:
@@ -271,7 +271,7 @@ def interrupt_by_profile(
     interruption: Interruption, _length_s: float, events: int, draw: random.Random
 ) -> Iterator[None]:
     """Raise the exception at the start or end of a random function of Python or C."""
-    sys.setprofile(_make_hook(interruption, draw.randrange(events // 2 + 1)))
+    sys.setprofile(_make_raising_hook(interruption, draw.randrange(events // 2 + 1)))
     try:
         yield
     finally:
@@ -283,7 +283,7 @@ def interrupt_by_callback(
     interruption: Interruption, _length_s: float, _events: int, draw: random.Random
 ) -> Iterator[None]:
     """Raise the exception in the user's log callback, at a random message."""
-    hook = _make_hook(interruption, draw.randrange(40))
+    hook = _make_raising_hook(interruption, draw.randrange(40))
     capi.cudnnSetCallback(0b1110, lambda *_: hook(sys._getframe(), "", None))
     try:
         yield
@@ -297,7 +297,7 @@ def interrupt_by_logger(
     interruption: Interruption, _length_s: float, _events: int, draw: random.Random
 ) -> Iterator[None]:
     """Raise the exception in the user's logger, at a random message."""
-    hook = _make_hook(interruption, draw.randrange(12))
+    hook = _make_raising_hook(interruption, draw.randrange(12))
 
     class RaisingFilter(logging.Filter):
         def filter(self, record: logging.LogRecord) -> bool:

@@ -189,7 +189,7 @@ class _ListingReader:
         self.statements = [_parse_statement(line) for line in lines]
         for each in self.statements:
             if each.result:
-                self.tensor_of_reference(each.result)
+                self.get_referenced_tensor(each.result)
         return Graph(tuple(self.make_operation(each) for each in self.statements), self.title)
 
     # tensors
@@ -198,14 +198,14 @@ class _ListingReader:
         return tuple(self.sizes.get(word) or int(word) for word in text.strip("[]").split(","))
 
     @property
-    def next_uid(self) -> int:
+    def make_next_uid(self) -> int:
         """Return a uid that makes cuDNN order operations as in the listing: below all others, in sub-graphs above.
 
         The order has an effect: heuristics give other configs for another order (9.19 and 9.28, sm_80 backward).
         """
         return 1000 + (1 if self.scope else -1) * len(self.tensors)
 
-    def tensor_of_reference(self, text: str) -> Tensor:
+    def get_referenced_tensor(self, text: str) -> Tensor:
         """Return the tensor of a reference; its first mention creates it."""
         match = _REFERENCE_PATTERN.fullmatch(text)
         assert match, f"cannot parse tensor: {text}"
@@ -213,20 +213,20 @@ class _ListingReader:
         key = self.scope + name if re.fullmatch(r"[vc]\d+", name) else name
         known = self.tensors.get(key)
         if known is None or match["dims"]:
-            fields = self.tensor_fields(name, match)
-            made = Tensor(name=key, uid=known.uid if known else self.next_uid, **fields)
+            fields = self.parse_tensor_fields(name, match)
+            made = Tensor(name=key, uid=known.uid if known else self.make_next_uid, **fields)
             assert known in (None, made), f"{name} is {known} and {made}"
             self.tensors[key] = made
         return self.tensors[key]
 
-    def tensor_fields(self, name: str, match: re.Match[str]) -> dict[str, Any]:
+    def parse_tensor_fields(self, name: str, match: re.Match[str]) -> dict[str, Any]:
         """Return a tensor's fields from its reference and the defaults of the notation."""
-        offset = self.ragged_offset(self.ragged_tensor_name(name)) if "~" in match["marks"] else None
+        offset = self.ragged_offset(self.find_ragged_tensor_name(name)) if "~" in match["marks"] else None
         if not match["dims"]:
             legend = "S" if re.fullmatch(r"u\d+", name) else _DEFAULT_REFERENCES.get(name)
             if legend is None:
-                return {**self.user_tensor_shape(name), "data_type": self.io_type, "ragged_offset": offset}
-            return self.tensor_fields(name, _REFERENCE_PATTERN.fullmatch(f"{name}:{legend}"))  # type: ignore[arg-type]
+                return {**self.compute_user_tensor_shape(name), "data_type": self.io_type, "ragged_offset": offset}
+            return self.parse_tensor_fields(name, _REFERENCE_PATTERN.fullmatch(f"{name}:{legend}"))  # type: ignore[arg-type]
         dims, strides = self.parse_shape(match["dims"], match["strides"])
         return {
             "dims": dims,
@@ -244,7 +244,7 @@ class _ListingReader:
         found = self.parse_sizes(_NAMED_SHAPES.get(dims, dims))
         return found, self.parse_sizes(strides) if strides else packed_strides(found)
 
-    def user_tensor_shape(self, name: str) -> dict[str, Any]:
+    def compute_user_tensor_shape(self, name: str) -> dict[str, Any]:
         """Return dims and strides of Q, K, V, O, a gradient or a page container, stored as b, s, h, d."""
         b, h, s, d = (self.sizes[size] for size in _USER_TENSOR_DIMS[name.removeprefix("d").removesuffix("t")])
         if "paged" in self.title and name in "KV":
@@ -257,10 +257,12 @@ class _ListingReader:
     def ragged_offset(self, owner: str) -> Tensor:
         name = f"offsets of {owner}"
         dims = (self.sizes["b"] + 1, 1, 1, 1)
-        made = Tensor(name=name, uid=self.next_uid, dims=dims, strides=packed_strides(dims), data_type=DataType.INT32)
+        made = Tensor(
+            name=name, uid=self.make_next_uid, dims=dims, strides=packed_strides(dims), data_type=DataType.INT32
+        )
         return self.tensors.setdefault(name, made)
 
-    def ragged_tensor_name(self, name: str) -> str:
+    def find_ragged_tensor_name(self, name: str) -> str:
         """Return the name of the user tensor with the ragged offset of a tensor: itself, its source or its result."""
         stem = name.removeprefix("d").removesuffix("t")
         if stem in _USER_TENSOR_DIMS or name == "STATS":
@@ -268,36 +270,36 @@ class _ListingReader:
         for each in self.statements:
             result, first = each.result.split(":")[0].strip("~"), each.arguments[0][1].strip("~")
             if result == name and each.op == "RESHAPE":
-                return self.ragged_tensor_name(first)
+                return self.find_ragged_tensor_name(first)
             if first == name and each.op in ("IDENTITY", "RED_ADD"):
-                return self.ragged_tensor_name(result)
+                return self.find_ragged_tensor_name(result)
         return "STATS"
 
     # operations
 
     def make_operation(self, each: Statement) -> Op:
-        positional = [self.tensor_of_reference(text) for key, text in each.arguments if not key]
+        positional = [self.get_referenced_tensor(text) for key, text in each.arguments if not key]
         named = {key: text for key, text in each.arguments if key}
         name = each.result or each.op
         if each.op == "MATMUL":
             overrides: dict[str, Any] = {
-                _OVERRIDE_FIELDS[key]: self.tensor_of_reference(text) for key, text in named.items()
+                _OVERRIDE_FIELDS[key]: self.get_referenced_tensor(text) for key, text in named.items()
             }
             return Matmul(
-                name=name, a=positional[0], b=positional[1], c=self.tensor_of_reference(each.result), **overrides
+                name=name, a=positional[0], b=positional[1], c=self.get_referenced_tensor(each.result), **overrides
             )
         if each.op.startswith("RED_"):
             operator = ReduceTensorOp[each.op.removeprefix("RED_")]
-            return Reduction(name=name, operator=operator, x=positional[0], y=self.tensor_of_reference(each.result))
+            return Reduction(name=name, operator=operator, x=positional[0], y=self.get_referenced_tensor(each.result))
         if each.op in PointwiseMode.__members__:
             return self.make_pointwise(each, positional, named)
         fields: dict[str, Any] = dict(zip("xb", positional, strict=False))
         if each.result:
-            fields["y"] = self.tensor_of_reference(each.result)
+            fields["y"] = self.get_referenced_tensor(each.result)
         return self.make_other_operation(DescriptorType[f"OPERATION_{each.op}"], name, fields, named)
 
     def make_pointwise(self, each: Statement, inputs: list[Tensor], named: dict[str, str]) -> Pointwise:
-        ports: dict[str, Any] = dict(zip("xbt", inputs, strict=False)) | {"y": self.tensor_of_reference(each.result)}
+        ports: dict[str, Any] = dict(zip("xbt", inputs, strict=False)) | {"y": self.get_referenced_tensor(each.result)}
         compute = TYPE_SYMBOLS[each.compute]
         axis = int(named["axis"]) if "axis" in named else None
         parts: dict[str, Any] = {
@@ -334,7 +336,7 @@ class _ListingReader:
             elif key == "comparisonMode":
                 fields["comparison_mode"] = PointwiseMode[text]
             elif not key.endswith("Uid"):
-                fields[known[normalize_port(key)]] = self.tensor_of_reference(text)
+                fields[known[normalize_port(key)]] = self.get_referenced_tensor(text)
         return Operation(kind, name, fields)
 
     def make_subgraph(self, text: str) -> dict[str, Any]:
@@ -486,7 +488,7 @@ class _ListingWriter:
 
     def write_statement(self, node: Mapping[str, Any]) -> str:
         rest = dict(node)
-        op, compute = self.take_operation(rest)
+        op, compute = self.pop_operation(rest)
         inputs = [self.write_reference(rest.pop(port)) for port in ("matA", "matB") if port in rest]
         inputs += [self.write_reference(rest.pop(port)) for port in ("X", "B", "T") if port in rest]
         result = next((rest.pop(port) for port in ("Y", "matC") if port in rest), None)
@@ -496,7 +498,7 @@ class _ListingWriter:
         text = f"{op}{compute}({', '.join(inputs)})"
         return text if result is None else f"{self.write_reference(result)} = {text}"
 
-    def take_operation(self, rest: dict[str, Any]) -> tuple[str, str]:
+    def pop_operation(self, rest: dict[str, Any]) -> tuple[str, str]:
         """Remove the operation and its default fields from a node; return its name and compute type."""
         op = rest.pop("operation").removeprefix("CUDNN_BACKEND_OPERATION_").removesuffix("_DESCRIPTOR")
         usual = {"alpha1": 1.0, "alpha2": 1.0, "isDeterministic": False, "mode": "CUDNN_RESHAPE_VIEW_ONLY"}
@@ -525,14 +527,14 @@ class _ListingWriter:
         is_user = self.names.get(int(uid), "").removeprefix("d").removesuffix("t") in _USER_TENSOR_DIMS
         if uid in self.seen:
             return self.seen[uid] + (ragged if is_user else "")
-        self.seen[uid] = name = self.names.get(int(uid)) or self.next_name("c" if record["isByValue"] else "v")
+        self.seen[uid] = name = self.names.get(int(uid)) or self.make_next_name("c" if record["isByValue"] else "v")
         if is_user:
             return name + ragged
         kind = _TYPE_WORDS[record["dataType"]]
         mark = "!" if record["isByValue"] else "" if record["isVirtual"] else "@"
         return f"{name}:{_format_shape(record)}{f'.{kind}' if kind else ''}{mark}{ragged}"
 
-    def next_name(self, letter: str) -> str:
+    def make_next_name(self, letter: str) -> str:
         self.counts[letter] += 1
         return f"{letter}{self.counts[letter]}"
 

@@ -23,7 +23,7 @@ from tests.library.diagnose.test_attention_graphs import (
     VERSIONS,
     build_our_graph,
 )
-from tests.support.frontend_attention import FLOAT, HALF, INT32, RecordingGraph, call_attention
+from tests.support.frontend_attention import FLOAT, HALF, INT32, RecordingGraph, call_frontend_attention
 from tests.support.oracle import find_network_difference, make_intended_network
 
 A, FALLBACK = cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK
@@ -34,7 +34,7 @@ def test_an_sdpa_call_gives_the_graph_of_the_attention_problem(key: str) -> None
     options = PROBLEM_SIZES | {"stats": " fwd " in key} | OPTIONS_BY_LISTING[key]
     unified = options.pop("implementation", "composite") == "unified"
     recorder = RecordingGraph(VERSIONS[LISTINGS[key].version])
-    call_attention(recorder, Attention(**options), backward=" bwd " in key, unified=unified)
+    call_frontend_attention(recorder, Attention(**options), backward=" bwd " in key, unified=unified)
     assert (
         find_network_difference(make_intended_network(build_our_graph(key)), make_intended_network(recorder.graph()))
         is None
@@ -147,7 +147,7 @@ def test_one_graph_may_contain_two_attention_nodes() -> None:
     recorder = RecordingGraph((9, 19, 0))
     problem = Attention(**PROBLEM_SIZES, stats=True, causal=True)
     for _ in range(2):
-        call_attention(recorder, problem, backward=False, unified=False)
+        call_frontend_attention(recorder, problem, backward=False, unified=False)
     graph: Graph = recorder.graph()
     assert len(graph.ops) == 2 * len(build_our_graph("9.19 fwd causal TL").ops)
     assert len({tensor.name for tensor in graph.tensors}) == len(graph.tensors)

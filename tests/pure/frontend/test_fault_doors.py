@@ -14,7 +14,7 @@ from cudnn_backend_py.known_issues import FAULTS, KnownIssue, KnownIssueWarning,
 from cudnn_backend_py.system.version import Window
 from cudnn_backend_py.torch_ops.arguments import OperatorOptions
 from cudnn_backend_py.torch_ops.graphs import attention_graph
-from tests.support.frontend_attention import RecordingGraph, call_attention
+from tests.support.frontend_attention import RecordingGraph, call_frontend_attention
 from tests.support.issue_warnings import list_issue_warning_categories
 
 IN, BEFORE = (9, 19, 0), (9, 18, 1)
@@ -116,7 +116,7 @@ def test_torch_operators_refuse_or_report_the_known_issue(
 def test_frontend_reports_the_known_issue(known_issue: KnownIssue, version: tuple[int, int, int], sm: int) -> None:
     """The frontend builds every graph that cudnn-frontend builds, so it only warns, even if the builder refuses it."""
     recorder = RecordingGraph(version, sm)
-    call_attention(recorder, PROBLEM, backward=False, unified=False)
+    call_frontend_attention(recorder, PROBLEM, backward=False, unified=False)
     assert list_issue_warning_categories(recorder.graph, "made-up") == [FrontendKnownIssueWarning] * (
         version >= IN and sm == 90
     )
