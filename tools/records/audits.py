@@ -87,10 +87,10 @@ def audit_and_examine(name: str, versions: Sequence[str], reduce_s: float) -> di
         named = [
             one
             for one in found["examined"]
-            if one.get("engine") is not None and PROGRAMS_WITH_KNOWN_ISSUES[name].fault in one["faults"]
+            if one.get("engine") is not None and PROGRAMS_WITH_KNOWN_ISSUES[name].issue_code in one["faults"]
         ]
         found |= {
-            "fault": PROGRAMS_WITH_KNOWN_ISSUES[name].fault,
+            "fault": PROGRAMS_WITH_KNOWN_ISSUES[name].issue_code,
             "faults": sorted(codes),
             "seconds": round(time.monotonic() - began, 1),
         }
